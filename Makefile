@@ -1,0 +1,61 @@
+# Two commands do everything on a machine that has python3 >= 3.11 and make:
+#   make demo    see it work          make test    all checks and tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+PROJECT = pyproject.toml constraints.txt
+
+.PHONY: demo test check docs bench clean help
+help:
+	@echo "make demo   install and see it work on a census table"
+	@echo "make test   all checks and all tests"
+	@echo "make check  only ruff, mypy and import-linter"
+	@echo "make docs   the documentation, into site/"
+	@echo "make bench  the benchmarks against other packages"
+	@echo "make clean  remove the environments"
+
+demo: $(VENV)/.installed
+	@$(BIN)/sfumato demo
+
+test: check
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	$(BIN)/zensical build --clean --strict
+
+bench: $(VENV)-peers/.installed
+	$(VENV)-peers/bin/python benchmarks/run.py
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Sfumato needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+
+# Installed again only when what it depends on has changed.
+$(VENV)/.installed: $(PROJECT) | $(BIN)/python
+	@echo "Installing Sfumato into $(VENV) ..."
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@echo "Installing all extras and the development tools (a few minutes the first time) ..."
+	@$(PIP) --upgrade 'pip>=25.1'
+	@$(PIP) -e '.[all]' --group dev
+	@$(PIP) --no-deps pycanon==1.3.6 beartype tabulate  # its exact pins clash; it runs without them
+	@touch $@
+
+# Other packages want their own versions of everything.
+$(VENV)-peers/.installed: $(PROJECT) benchmarks/requirements.txt
+	@$(PYTHON) -m venv $(VENV)-peers
+	@echo "Installing Sfumato beside the packages it is compared with ..."
+	@$(VENV)-peers/bin/python -m pip --disable-pip-version-check install --quiet -e . -r benchmarks/requirements.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(VENV)-peers site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

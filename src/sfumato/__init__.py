@@ -1,0 +1,102 @@
+"""Sfumato: release data and models about people without exposing the people.
+
+Keep the picture, blur the person. The public names below are loaded on first use, so
+``import sfumato`` is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sfumato._errors import (
+        ColumnError,
+        FileError,
+        InputError,
+        MissingExtra,
+        OptionError,
+        SchemaError,
+        SfumatoError,
+    )
+    from sfumato.data import datasets
+    from sfumato.data.hierarchy import Hierarchy
+    from sfumato.data.schema import Column, Kind, Role, Schema
+    from sfumato.data.table import Table, read, write
+    from sfumato.measures.assess import Assessment, Verdict, assess, check
+    from sfumato.measures.guarantee import Guarantee
+    from sfumato.measures.models import (
+        AlphaK,
+        BetaLikeness,
+        DeltaDisclosure,
+        EnhancedBeta,
+        EntropyL,
+        KAnonymity,
+        LDiversity,
+        RecursiveCL,
+        TCloseness,
+    )
+    from sfumato.report.page import write_report
+
+__version__ = "0.1.0"
+
+# Where each public name lives; it is imported on first use.
+_HOMES = {
+    "_errors": "ColumnError FileError InputError MissingExtra OptionError SchemaError SfumatoError",
+    "data.hierarchy": "Hierarchy",
+    "data.schema": "Column Kind Role Schema",
+    "data.table": "Table read write",
+    "measures.assess": "Assessment Verdict assess check",
+    "measures.guarantee": "Guarantee",
+    "measures.models": (
+        "AlphaK BetaLikeness DeltaDisclosure EnhancedBeta EntropyL KAnonymity LDiversity RecursiveCL TCloseness"
+    ),
+    "report.page": "write_report",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "AlphaK",
+    "Assessment",
+    "BetaLikeness",
+    "Column",
+    "ColumnError",
+    "DeltaDisclosure",
+    "EnhancedBeta",
+    "EntropyL",
+    "FileError",
+    "Guarantee",
+    "Hierarchy",
+    "InputError",
+    "KAnonymity",
+    "Kind",
+    "LDiversity",
+    "MissingExtra",
+    "OptionError",
+    "RecursiveCL",
+    "Role",
+    "Schema",
+    "SchemaError",
+    "SfumatoError",
+    "TCloseness",
+    "Table",
+    "Verdict",
+    "assess",
+    "check",
+    "datasets",
+    "read",
+    "write",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "datasets":
+        return importlib.import_module("sfumato.data.datasets")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'sfumato' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"sfumato.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,110 @@
+"""Every exception that Sfumato raises on purpose.
+
+::
+
+    SfumatoError
+    ├── InputError            something the caller gave us cannot be used
+    │   ├── FileError         a file is absent, damaged or of an unknown format
+    │   ├── SchemaError       a schema contradicts itself or the table
+    │   ├── ColumnError       a column is unknown, repeated or of the wrong kind
+    │   └── OptionError       an option or a guarantee is outside its range
+    └── MissingExtra          an optional dependency is not installed
+
+A message is one sentence that names the thing, the rule and the value got; a hint
+says what to do about it. A message never holds a record of the table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+__all__ = [
+    "ColumnError",
+    "FileError",
+    "InputError",
+    "MissingExtra",
+    "OptionError",
+    "SchemaError",
+    "SfumatoError",
+    "did_you_mean",
+    "require_extra",
+]
+
+
+class SfumatoError(Exception):
+    """The base of every error that Sfumato raises on purpose.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> str(sf.SfumatoError("the table has no rows", hint="give one with rows"))
+    'the table has no rows (give one with rows)'
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.message = message
+        self.hint = hint
+        super().__init__(f"{message} ({hint})" if hint else message)
+
+
+class InputError(SfumatoError):
+    """Something the caller gave us cannot be used."""
+
+
+class FileError(InputError):
+    """A file is absent, damaged or of an unknown format."""
+
+
+class SchemaError(InputError):
+    """A schema contradicts itself or the table."""
+
+
+class ColumnError(InputError):
+    """A column is unknown, repeated or of the wrong kind."""
+
+
+class OptionError(InputError):
+    """An option or a guarantee is outside its range."""
+
+
+class MissingExtra(SfumatoError):
+    """An optional dependency is not installed."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Name the known words closest to an unknown one.
+
+    Examples
+    --------
+    >>> did_you_mean("gendre", ["age", "gender", "zip"])
+    "did you mean 'gender'?"
+    >>> did_you_mean("xyzzy", ["age", "sex"])
+    'known: age, sex'
+    """
+    names = list(known)
+    lowered = {name.lower(): name for name in reversed(names)}
+    close = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(f"'{lowered[match]}'" for match in close) + "?"
+    shown = ", ".join(names[:12])
+    return f"known: {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def require_extra(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import an optional dependency, or say in one sentence how to get it.
+
+    Examples
+    --------
+    >>> require_extra("json", "torch", "reading JSON").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(
+            f"{purpose} needs {module.partition('.')[0]}, which is not installed",
+            hint=f"pip install 'sfumato[{extra}]'",
+        ) from error

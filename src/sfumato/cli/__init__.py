@@ -1,0 +1,1 @@
+"""The command line: each command translates its options to one Python function."""

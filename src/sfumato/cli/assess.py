@@ -1,0 +1,115 @@
+"""``sfumato assess``: measure how anonymous a table is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato.cli.options import Command, choice, load_table, print_json, table_options
+from sfumato.measures.assess import Assessment, Classes
+from sfumato.measures.assess import assess as assess_table
+from sfumato.measures.counts import Missing
+from sfumato.measures.distance import Distance
+from sfumato.measures.models import Absent, parse
+from sfumato.report.page import write_report
+from sfumato.report.summarise import summarise
+
+__all__ = ["assess", "print_assessment"]
+
+
+@click.command(cls=Command)
+@table_options
+@click.option("--require", metavar="k=10,l=3", help="What must hold; exit code 1 if it does not.")
+@click.option("--report", metavar="OUT.html", help="Write a page that people can read.")
+@click.option("--missing", type=choice(Missing), default="value", show_default=True, help="What a missing value means.")
+@click.option(
+    "--classes",
+    type=choice(Classes),
+    default="qi",
+    show_default=True,
+    help="What makes a class when several columns are sensitive.",
+)
+@click.option(
+    "--distance",
+    type=choice(Distance),
+    default="auto",
+    show_default=True,
+    help="How far apart two sensitive values are, for t-closeness.",
+)
+@click.option(
+    "--absent",
+    type=choice(Absent),
+    default="ignore",
+    show_default=True,
+    help="Whether a value that a class lacks makes delta-disclosure infinite.",
+)
+@click.option(
+    "--suppressed",
+    metavar="MARK",
+    default="*",
+    show_default=True,
+    help="A row whose quasi-identifiers all hold this mark is suppressed; '' for none.",
+)
+@click.pass_context
+def assess(
+    ctx: click.Context,
+    /,
+    as_json: bool,
+    require: str | None,
+    report: str | None,
+    missing: str,
+    classes: str,
+    distance: str,
+    absent: str,
+    suppressed: str,
+    **table_options: Any,
+) -> None:
+    """Measure how anonymous a table is.
+
+    FILE is a CSV, TSV, Parquet, Arrow or Excel file, or the name of a built-in
+    table (adult, nursery). Name the columns that others know about a person with
+    --qi and what must not be learnt with --sensitive. The nine measures tell how
+    well people hide among each other.
+
+    \b
+    sfumato assess patients.csv --qi age,zip,sex --sensitive disease
+    sfumato assess patients.csv --qi age,zip --require k=10 --report page.html
+    """
+    guarantees = parse(require) if require is not None else []
+    assessment = assess_table(
+        load_table(**table_options),
+        require=guarantees,
+        missing=missing,
+        classes=classes,
+        distance=distance,
+        absent=absent,
+        suppressed=suppressed or None,
+    )
+    if report:
+        write_report(assessment, report, title=f"How anonymous is {Path(table_options['data']).name}?")
+    if as_json:
+        print_json(assessment.to_dict())
+    else:
+        print_assessment(assessment)
+    if report:
+        click.echo(f"The report is in {report}", err=True)
+    ctx.exit(1 if assessment.satisfied is False else 0)
+
+
+def print_assessment(assessment: Assessment) -> None:
+    """Print the summary of an assessment for a person."""
+    summary = summarise(assessment)
+    colour = {True: "green", False: "red", None: None}[summary.good]
+    click.echo(click.style(summary.headline, bold=True, fg=colour))
+    for fact in summary.facts:
+        click.echo(f"  {fact}")
+    click.echo()
+    for line in summary.lines:
+        mark = {True: click.style("  held", fg="green"), False: click.style("  NOT HELD", fg="red"), None: ""}[
+            line.held
+        ]
+        asked = f"  (asked {line.asked})" if line.asked else ""
+        click.echo(f"{line.title:<26} {click.style(f'{line.value:>9}', bold=True)}{mark}{asked}")
+        click.echo(f"{'':<26} {line.meaning}")

@@ -1,0 +1,93 @@
+"""The command ``sfumato``: finds the command asked for, and turns every error into one sentence.
+
+Exit codes: 0 done, 1 a check failed, 2 bad usage or input. Commands are imported when they
+are called, so that ``sfumato --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+import sfumato
+from sfumato._errors import SfumatoError, did_you_mean
+
+__all__ = ["main"]
+
+# name: (module in sfumato.cli, the line that --help shows)
+_COMMANDS = {
+    "assess": ("assess", "Measure how anonymous a table is."),
+    "schema": ("schema", "Propose what each column of a table is, with reasons."),
+    "demo": ("demo", "See it work on a census table that is built in."),
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"sfumato.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS:
+            raise click.UsageError(f"there is no command '{args[0]}' ({did_you_mean(args[0], _COMMANDS)})")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):  # without importing them
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_Commands, no_args_is_help=False, invoke_without_command=True)
+@click.version_option(sfumato.__version__, message="sfumato %(version)s")
+@click.pass_context
+def _sfumato(ctx: click.Context) -> None:
+    """Release data about people without exposing the people.
+
+    Start with 'sfumato demo', or with your own table:
+
+        sfumato assess patients.csv --qi age,zip,sex --sensitive disease
+
+    Each command explains itself with --help, prints JSON with --json, and shows
+    what went wrong in full with --debug.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    failure: BaseException
+    try:
+        code = _sfumato.main(arguments, prog_name="sfumato", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except SfumatoError as error:
+        failure, message = error, str(error)
+    except click.ClickException as error:
+        failure, message = error, error.format_message()
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Stopped.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has had enough
+        sys.stdout = None
+        sys.exit(0)
+    except Exception as error:  # noqa: BLE001 - no traceback reaches a user unasked
+        failure = error
+        message = f"something unexpected went wrong ({type(error).__name__}); run it again with --debug to see where"
+    if "--debug" in arguments:
+        traceback.print_exception(failure)
+    click.echo(f"Error: {message}", err=True)
+    sys.exit(2)

@@ -1,0 +1,99 @@
+"""What the commands share: their common options, and how a table is found from them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato._errors import OptionError
+from sfumato.data import datasets
+from sfumato.data.schema import Schema
+from sfumato.data.table import Table, read
+
+__all__ = ["Command", "Names", "choice", "load_table", "print_json", "table_options"]
+
+_EMBEDDED = {"adult": datasets.adult, "nursery": datasets.nursery}
+
+
+class Command(click.Command):
+    """A command with the options that every command has."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += [
+            click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else on stdout."),
+            click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
+        ]
+
+
+class Names(click.ParamType[list[str]]):
+    """Column names separated by commas; a name that holds a comma goes in double quotes."""
+
+    name = "A,B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Split the text at its commas."""
+        if isinstance(value, list):
+            return value
+        return [name.strip() for name in next(csv.reader([value], skipinitialspace=True), []) if name.strip()]
+
+
+def choice(kind: type[StrEnum]) -> click.Choice[str]:
+    """Return the choice of the members of an enumeration."""
+    return click.Choice([member.value for member in kind])
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument FILE and the options that say how to read it and what its columns are."""
+    for decorate in reversed(
+        (
+            click.argument("data", metavar="FILE"),
+            click.option("--qi", type=Names(), default="", help="Quasi-identifiers: what others know about a person."),
+            click.option("--sensitive", type=Names(), default="", help="Sensitive columns: what must not be learnt."),
+            click.option("--identifiers", type=Names(), default="", help="Columns that name a person alone."),
+            click.option("--target", metavar="NAME", help="The column that a model predicts."),
+            click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML: see 'sfumato schema'."),
+            click.option("--na", type=Names(), default="", help="Texts that stand for a missing value, such as ?,NA."),
+            click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),
+            click.option("--encoding", default="utf-8", show_default=True, help="The encoding of a text file."),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+def load_table(
+    data: str,
+    *,
+    qi: list[str],
+    sensitive: list[str],
+    identifiers: list[str],
+    target: str | None,
+    schema_file: str | None,
+    na: list[str],
+    separator: str | None,
+    encoding: str,
+) -> Table:
+    """Read the table that the common options describe."""
+    schema = Schema.load(schema_file) if schema_file else None
+    if data in _EMBEDDED and not Path(data).exists():
+        if schema or na or separator:
+            raise OptionError(
+                f"'{data}' is built in and has its schema", hint="--schema, --na and --separator are for files"
+            )
+        table = _EMBEDDED[data]()
+    else:
+        separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+        table = read(data, schema, separator=separator, encoding=encoding, na=na)
+    return Table.of(table, qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
+
+
+def print_json(plain: dict[str, Any]) -> None:
+    """Print one JSON object."""
+    click.echo(json.dumps(plain, allow_nan=False, ensure_ascii=False))

@@ -1,0 +1,125 @@
+"""Integer codes for the algorithms, and the way back to values.
+
+No algorithm in Sfumato sees a dataframe: a column becomes the positions of its values in a
+sorted list of the distinct ones (its domain), and decoding is a look-up in that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato._errors import ColumnError, SchemaError
+from sfumato.data.schema import Column, Kind
+
+__all__ = ["Codes", "Domain", "encode"]
+
+_NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The distinct values of one column in their order: code ``i`` stands for ``values[i]``.
+
+    Missing, if it occurs, is the last value. NaN counts as missing and -0.0 as 0.0.
+    """
+
+    column: Column
+    values: pl.Series
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.column.name
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def missing(self) -> int | None:
+        """The code of the missing value, or None if no value is missing."""
+        last = len(self.values) - 1
+        return last if last >= 0 and self.values[last] is None else None
+
+    def code_of(self, text: str) -> int | None:
+        """Return the code of the value that reads as the given text, or None."""
+        if self.values.dtype != pl.String:
+            return None
+        found = (self.values == text).arg_max()
+        return found if found is not None and self.values[found] == text else None
+
+    def label(self, code: int) -> str:
+        """Return the value of a code as a text."""
+        value = self.values[int(code)]
+        return "(missing)" if value is None else str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Several columns as integer codes: a row per record, a column per domain."""
+
+    values: NDArray[np.int32]
+    domains: tuple[Domain, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the coded columns."""
+        return tuple(domain.name for domain in self.domains)
+
+    def column(self, name: str) -> pl.Series:
+        """Decode one column."""
+        position = self.names.index(name)
+        return self.domains[position].values.gather(self.values[:, position]).rename(name)
+
+
+def encode(series: Sequence[pl.Series], columns: Sequence[Column]) -> Codes:
+    """Replace the values of each column by their positions among its distinct values."""
+    rows = len(series[0]) if series else 0
+    codes = np.empty((rows, len(series)), dtype=np.int32, order="F")
+    domains = []
+    for position, (values, column) in enumerate(zip(series, columns, strict=True)):
+        plain = _plain(values, column.name)
+        domain = Domain(column, _distinct(plain, column))
+        look_up = domain.values.rename("value").to_frame().with_row_index("code")
+        found = (
+            plain.rename("value")
+            .to_frame()
+            .join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
+        )
+        codes[:, position] = found["code"].to_numpy()
+        domains.append(domain)
+    return Codes(codes, tuple(domains))
+
+
+def _plain(values: pl.Series, name: str) -> pl.Series:
+    """Make values comparable: one missing value, one zero, categories as their texts."""
+    if values.dtype in _NESTED:
+        raise ColumnError(
+            f"column '{name}' holds {str(values.dtype).split('(')[0].lower()} values, "
+            "but only numbers, texts, dates and truth values can be counted"
+        )
+    if values.dtype.is_float():
+        return values.fill_nan(None) + 0.0
+    if values.dtype in (pl.Categorical, pl.Enum):
+        return values.cast(pl.String)
+    return values
+
+
+def _distinct(values: pl.Series, column: Column) -> pl.Series:
+    distinct = values.unique().sort(nulls_last=True)
+    if column.kind is not Kind.ORDINAL or column.domain is None:
+        return distinct
+    present = set(distinct.to_list())
+    unknown = present - {None} - set(column.domain)
+    if unknown:
+        raise SchemaError(
+            f"column '{column.name}' holds {len(unknown)} value(s) that its ordered domain does not list, "
+            f"for example {min(map(str, unknown))!r}"
+        )
+    ordered = [value for value in column.domain if value in present]
+    return pl.Series(distinct.name, ordered + [None] * (None in present), dtype=distinct.dtype)

@@ -1,0 +1,225 @@
+"""Read a file into a Polars frame without changing a value, and write one whole or not at all.
+
+The types of a text file are found by rules that merge no two values which a person would tell
+apart: a column is a number only if every value in it is one, none is written like a code
+(``01234`` and ``12E3`` stay texts) and none has more digits than a computer keeps. The whole
+file decides, not its first rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import polars as pl
+
+from sfumato._errors import FileError, MissingExtra, OptionError, require_extra
+
+__all__ = ["FORMATS", "atomic_path", "read_frame", "why", "write_frame"]
+
+FORMATS = {
+    ".csv": "csv",
+    ".txt": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".xlsx": "excel",
+    ".xls": "excel",
+    ".ods": "excel",
+}
+_SEPARATORS = ",;\t|"
+# A decimal number of at most 17 digits; an exponent needs its sign, or codes such as 12E3 would be numbers.
+_DECIMAL = r"^[+-]?(?:(?:\d{1,17}|\d{0,17}\.\d{0,17})(?:[eE][+-]\d{1,3})?|inf|nan|Inf|NaN)$"
+_FAILURES = (OSError, pl.exceptions.PolarsError, UnicodeError, csv.Error, ValueError)
+
+
+def read_frame(
+    path: str | Path,
+    *,
+    separator: str | None = None,
+    encoding: str = "utf-8",
+    na: Sequence[str] = (),
+) -> pl.DataFrame:
+    """Read a CSV, TSV, Parquet, Arrow/Feather or Excel file.
+
+    Parameters
+    ----------
+    path : str or Path
+    separator : str, optional
+        What separates the fields of a text file; found from its header by default.
+    encoding : str
+        The encoding of a text file.
+    na : sequence of str
+        Texts that stand for a missing value, besides the empty field.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileError(f"there is no file '{path}'", hint="check the path")
+    if path.is_dir():
+        raise FileError(f"'{path}' is a folder, a file is needed")
+    kind = _format(path)
+    try:
+        if kind in ("csv", "tsv"):
+            return _read_text(path, separator or ("\t" if kind == "tsv" else None), encoding, na)
+        if kind == "parquet":
+            return pl.read_parquet(path, glob=False)
+        if kind == "arrow":
+            return pl.read_ipc(path)
+        require_extra("fastexcel", "excel", "reading an Excel file")
+        return _read_excel(path)
+    except (FileError, MissingExtra, OptionError):
+        raise
+    except _FAILURES as error:
+        raise FileError(f"'{path}' cannot be read as {kind}: {why(error)}") from error
+
+
+def write_frame(frame: pl.DataFrame, path: str | Path) -> None:
+    """Write a frame as CSV, TSV, Parquet or Arrow, by the ending of the path."""
+    kind = _format(Path(path))
+    if kind == "excel":
+        raise FileError(f"'{path}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    with atomic_path(path) as temporary:
+        if kind == "parquet":
+            frame.write_parquet(temporary)
+        elif kind == "arrow":
+            frame.write_ipc(temporary)
+        else:
+            frame.write_csv(temporary, separator="\t" if kind == "tsv" else ",")
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Give a temporary sibling to write to; it takes the path's place when all went well."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileError(f"'{path}' cannot be written: there is no folder '{path.parent}'")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise FileError(f"'{path}' cannot be written: {why(error)}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def why(error: BaseException) -> str:
+    """Say in a few words why a file could not be read, without quoting its content."""
+    if isinstance(error, UnicodeError) or "utf-8" in str(error).lower():
+        return "it is not UTF-8 text (try --encoding latin-1)"
+    if isinstance(error, OSError):
+        return error.strerror or "the system refused"
+    if isinstance(error, pl.exceptions.NoDataError):
+        return "it is empty"
+    return "it is damaged or of another format"
+
+
+def _format(path: Path) -> str:
+    try:
+        return FORMATS[path.suffix.lower()]
+    except KeyError:
+        raise FileError(
+            f"the format of '{path.name}' is unknown", hint="the name must end in " + ", ".join(FORMATS)
+        ) from None
+
+
+def _read_excel(path: Path) -> pl.DataFrame:
+    """Read the first sheet."""
+    try:
+        frame = pl.read_excel(path, raise_if_empty=False)
+    except Exception as error:  # fastexcel raises its own types, which must not be imported here
+        raise FileError(f"'{path}' cannot be read as excel: it is damaged or of another format") from error
+    return frame
+
+
+def _read_text(path: Path, separator: str | None, encoding: str, na: Sequence[str]) -> pl.DataFrame:
+    try:
+        "".encode(encoding)
+    except LookupError:
+        raise OptionError(f"the encoding '{encoding}' is unknown", hint="for example utf-8 or latin-1") from None
+    if separator is not None and (len(separator) != 1 or not separator.isascii()):
+        raise OptionError(f"the separator must be one ASCII character, got {separator!r}")
+    source: Path | io.BytesIO = path
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
+        source = io.BytesIO(path.read_bytes().decode(encoding).encode())
+    names, separator = _header(path, encoding, separator)
+    try:
+        frame = pl.read_csv(source, separator=separator, infer_schema=False, null_values=list(na), glob=False)
+    except pl.exceptions.PolarsError as error:
+        _check_lines(path, encoding, separator, len(names))
+        raise FileError(f"'{path}' cannot be read as text with fields: {why(error)}") from error
+    if frame.width != len(names):
+        raise FileError(f"'{path}' has {len(names)} names in its header, but {frame.width} columns")
+    frame.columns = names
+    if frame[names[-1]].has_nulls():  # a short or blank line reads as missing values: look closer
+        blank = _check_lines(path, encoding, separator, len(names))
+        if blank:
+            frame = frame.with_row_index("").filter(~pl.col("").is_in(blank)).drop("")
+    return frame.select(_typed(column) for column in frame.iter_columns())
+
+
+def _header(path: Path, encoding: str, separator: str | None) -> tuple[list[str], str]:
+    with _open(path, encoding) as lines:
+        first = lines.readline()
+        if not first.strip():
+            raise FileError(f"'{path}' has no header line" if first else f"'{path}' is empty")
+        if separator is None:
+            separator = max(_SEPARATORS, key=first.count)
+        lines.seek(0)
+        names = next(csv.reader(lines, delimiter=separator))
+    for name in names:
+        if names.count(name) > 1:
+            raise FileError(f"'{path}' has the column name '{name}' twice", hint="rename one of them")
+    if "" in names:
+        raise FileError(f"'{path}' has no name for column {names.index('') + 1}", hint="complete the header line")
+    return names, separator
+
+
+def _check_lines(path: Path, encoding: str, separator: str, width: int) -> list[int]:
+    """Find the first line with too few or too many fields; return the rows that are blank lines."""
+    blank = []
+    with _open(path, encoding) as lines:
+        reader = csv.reader(lines, delimiter=separator, strict=True)
+        try:
+            for row, fields in enumerate(reader, start=-1):
+                if not fields:
+                    blank.append(row)
+                elif len(fields) != width:
+                    raise FileError(
+                        f"'{path}' is ragged: line {reader.line_num} has {len(fields)} fields, the header {width}"
+                    )
+        except csv.Error:
+            raise FileError(f"'{path}' has a field with unbalanced quotes near line {reader.line_num}") from None
+    return blank
+
+
+def _open(path: Path, encoding: str) -> io.TextIOWrapper:
+    return path.open(encoding="utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding, newline="")
+
+
+def _typed(text: pl.Series) -> pl.Series:
+    """Turn a text column into numbers or dates where every value is one and none is written like a code."""
+    trimmed = text.str.strip_chars()
+    present = trimmed.drop_nulls()
+    if present.is_empty() or present.str.contains(r"^[+-]?0\d").any():
+        return text
+    if present.str.contains(r"^[+-]?\d+$").all():
+        typed = trimmed.str.to_integer(strict=False)
+    elif present.str.contains(r"^\d{4}-\d\d-\d\d$").all():
+        typed = trimmed.str.to_date("%Y-%m-%d", strict=False)
+    elif present.str.contains(r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$").all():
+        typed = trimmed.str.replace("T", " ").str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+    elif present.str.contains(_DECIMAL).all() and present.str.contains(r"\d").any():
+        typed = trimmed.cast(pl.Float64, strict=False)
+    else:
+        return text
+    return typed if typed.null_count() == text.null_count() else text

@@ -1,0 +1,354 @@
+"""What each column of a table is: its role, its kind, and what is publicly known of it."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sfumato._errors import ColumnError, FileError, SchemaError, did_you_mean
+from sfumato.data.files import atomic_path, why
+from sfumato.data.hierarchy import Hierarchy
+
+if TYPE_CHECKING:
+    from sfumato.data.table import Table
+
+__all__ = ["Column", "Kind", "Role", "Schema"]
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+class Role(StrEnum):
+    """What an attacker or an analyst can do with a column.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sf.Role("quasi")
+    <Role.QUASI: 'quasi'>
+    """
+
+    IDENTIFIER = "identifier"
+    """Names the person alone: removed or replaced before any release."""
+    QUASI = "quasi"
+    """Known to outsiders, and identifying in combination."""
+    SENSITIVE = "sensitive"
+    """What the person would not want to be learnt."""
+    TARGET = "target"
+    """What a model predicts."""
+    OTHER = "other"
+    """None of these."""
+
+
+class Kind(StrEnum):
+    """What the values of a column are, and so which distances make sense.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sf.Kind("date").is_ordered
+    True
+    """
+
+    NUMBER = "number"
+    ORDINAL = "ordinal"
+    CATEGORY = "category"
+    DATE = "date"
+    TEXT = "text"
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the values have an order that means something."""
+        return self in (Kind.NUMBER, Kind.ORDINAL, Kind.DATE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column: its name, role and kind, and what is publicly known of its values.
+
+    Parameters
+    ----------
+    name : str
+    role : Role or str
+    kind : Kind or str
+    bounds : (float, float), optional
+        Public lower and upper bound of a number. Public means: not read off the data.
+    domain : sequence, optional
+        Public list of all possible values; for an ordinal column, in their order.
+    hierarchy : Hierarchy, optional
+    reason : str
+        Why `Schema.suggest` proposed this role and kind.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sf.Column(name="age", role="quasi", kind="number", bounds=(0, 120)).role
+    <Role.QUASI: 'quasi'>
+    """
+
+    name: str
+    role: Role = Role.OTHER
+    kind: Kind = Kind.CATEGORY
+    bounds: tuple[float, float] | None = None
+    domain: tuple[Any, ...] | None = None
+    hierarchy: Hierarchy | None = None
+    reason: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError(f"a column name must be a text of at least one character, got {self.name!r}")
+        object.__setattr__(self, "role", _member(Role, self.role, f"role of column '{self.name}'"))
+        object.__setattr__(self, "kind", _member(Kind, self.kind, f"kind of column '{self.name}'"))
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", _bounds(self.name, self.kind, self.bounds))
+        if self.domain is not None:
+            object.__setattr__(self, "domain", _domain(self.name, self.domain))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what differs from the defaults as plain values, ready for TOML or JSON."""
+        plain: dict[str, Any] = {"role": self.role.value, "kind": self.kind.value}
+        if self.bounds is not None:
+            plain["bounds"] = list(self.bounds)
+        if self.domain is not None:
+            plain["domain"] = list(self.domain)
+        if self.hierarchy is not None:
+            plain["hierarchy"] = [list(row) for row in self.hierarchy.rows]
+        if self.reason:
+            plain["reason"] = self.reason
+        return plain
+
+    @classmethod
+    def from_dict(cls, name: str, plain: Mapping[str, Any]) -> Column:
+        """Build a column from what `to_dict` returned."""
+        allowed = ("role", "kind", "bounds", "domain", "hierarchy", "reason")
+        for key in plain:
+            if key not in allowed:
+                raise SchemaError(f"column '{name}' has an unknown key '{key}'", hint=did_you_mean(key, allowed))
+        values = dict(plain)
+        if "hierarchy" in values:
+            values["hierarchy"] = Hierarchy(values["hierarchy"])
+        return cls(name=name, **values)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table and what each one is.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> schema = sf.Schema([
+    ...     sf.Column(name="age", role="quasi", kind="number", bounds=(0, 120)),
+    ...     sf.Column(name="disease", role="sensitive"),
+    ... ])
+    >>> schema.quasi
+    ('age',)
+    >>> print(schema.to_toml())
+    [columns.age]
+    role = "quasi"
+    kind = "number"
+    bounds = [
+        0.0,
+        120.0,
+    ]
+    <BLANKLINE>
+    [columns.disease]
+    role = "sensitive"
+    kind = "category"
+    <BLANKLINE>
+    >>> sf.Schema.from_toml(schema.to_toml()) == schema
+    True
+    """
+
+    columns: tuple[Column, ...]
+
+    def __init__(self, columns: Iterable[Column]) -> None:
+        object.__setattr__(self, "columns", tuple(columns))
+        seen: set[str] = set()
+        for column in self.columns:
+            if column.name in seen:
+                raise SchemaError(f"the schema lists the column '{column.name}' twice")
+            seen.add(column.name)
+        targets = self._with_role(Role.TARGET)
+        if len(targets) > 1:
+            raise SchemaError(f"a schema has at most one target, got {', '.join(targets)}")
+
+    def __getitem__(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, self.names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns, in order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """The names of the columns that identify a person alone."""
+        return self._with_role(Role.IDENTIFIER)
+
+    @property
+    def quasi(self) -> tuple[str, ...]:
+        """The names of the quasi-identifiers."""
+        return self._with_role(Role.QUASI)
+
+    @property
+    def sensitive(self) -> tuple[str, ...]:
+        """The names of the sensitive attributes."""
+        return self._with_role(Role.SENSITIVE)
+
+    @property
+    def target(self) -> str | None:
+        """The name of the column that a model predicts, if there is one."""
+        return next(iter(self._with_role(Role.TARGET)), None)
+
+    def _with_role(self, role: Role) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns if column.role is role)
+
+    def with_roles(
+        self,
+        *,
+        qi: Sequence[str] = (),
+        sensitive: Sequence[str] = (),
+        identifiers: Sequence[str] = (),
+        target: str | None = None,
+    ) -> Schema:
+        """Return a schema in which the named columns have these roles.
+
+        A role that is named replaces the columns that had it; the others stay.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> schema = sf.Schema([sf.Column(name="age"), sf.Column(name="sex", role="quasi")])
+        >>> schema.with_roles(qi=["age"]).quasi
+        ('age',)
+        """
+        known = set(self.names)
+        asked: dict[str, Role] = {}
+        replaced: set[Role] = set()
+        for role, names in (
+            (Role.QUASI, qi),
+            (Role.SENSITIVE, sensitive),
+            (Role.IDENTIFIER, identifiers),
+            (Role.TARGET, () if target is None else (target,)),
+        ):
+            if isinstance(names, str):
+                raise SchemaError(f"the {role.value} columns must be a list of names, got the text '{names}'")
+            if names:
+                replaced.add(role)
+            for name in names:
+                if name not in known:
+                    raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, self.names))
+                if asked.setdefault(name, role) is not role:
+                    raise SchemaError(
+                        f"column '{name}' cannot be both {asked[name].value} and {role.value}",
+                        hint="give each column one role",
+                    )
+        columns = []
+        for column in self.columns:
+            kept = Role.OTHER if column.role in replaced else column.role
+            columns.append(replace(column, role=asked.get(column.name, kept)))
+        return Schema(columns)
+
+    @staticmethod
+    def suggest(table: Table | Any) -> Schema:
+        """Propose a role and a kind for every column, each with its reason.
+
+        The proposal reads the data; it is a starting point for a person, and nothing
+        else in Sfumato uses it unasked.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> import polars as pl
+        >>> frame = pl.DataFrame({"email": ["a@x.org", "b@x.org"], "zip": ["0123", "0124"]})
+        >>> for column in sf.Schema.suggest(frame).columns:
+        ...     print(column.name, column.role.value, "-", column.reason)
+        email identifier - its values look like e-mail addresses
+        zip quasi - its name suggests something that others know about a person
+        """
+        from sfumato.data.suggest import suggest
+
+        return suggest(table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as plain values."""
+        return {"columns": {column.name: column.to_dict() for column in self.columns}}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Schema:
+        """Build a schema from what `to_dict` returned."""
+        columns = plain.get("columns")
+        if set(plain) != {"columns"} or not isinstance(columns, Mapping):
+            raise SchemaError(
+                "a schema has one table [columns] with a table per column",
+                hint='for example [columns.age] with role = "quasi" and kind = "number"',
+            )
+        for name, values in columns.items():
+            if not isinstance(values, Mapping):
+                raise SchemaError(f"[columns.{name}] must be a table with keys such as role and kind")
+        return cls(Column.from_dict(name, values) for name, values in columns.items())
+
+    def to_toml(self) -> str:
+        """Return the schema as TOML text."""
+        import tomli_w
+
+        return tomli_w.dumps(self.to_dict())
+
+    @classmethod
+    def from_toml(cls, text: str) -> Schema:
+        """Read a schema from TOML text."""
+        try:
+            plain = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise SchemaError(f"the schema is not valid TOML: {error}") from error
+        return cls.from_dict(plain)
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema to a TOML file."""
+        with atomic_path(path) as temporary:
+            temporary.write_text(self.to_toml(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a schema from a TOML file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileError(f"the schema '{path}' cannot be read: {why(error)}") from error
+        return cls.from_toml(text)
+
+
+def _member(kind: type[_E], value: Any, what: str) -> _E:
+    try:
+        return kind(value)
+    except ValueError:
+        known = [member.value for member in kind]
+        raise SchemaError(f"the {what} must be one of {', '.join(known)}, got {value!r}") from None
+
+
+def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, float]:
+    if kind is not Kind.NUMBER:
+        raise SchemaError(f"column '{name}' has bounds, but only a number can have them, not a {kind.value}")
+    try:
+        low, high = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise SchemaError(f"the bounds of column '{name}' must be two numbers, got {bounds!r}") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise SchemaError(f"the bounds of column '{name}' must be finite and in order, got [{low}, {high}]")
+    return low, high
+
+
+def _domain(name: str, domain: Sequence[Any]) -> tuple[Any, ...]:
+    if isinstance(domain, str) or not len(domain):
+        raise SchemaError(f"the domain of column '{name}' must be a list of at least one value")
+    if len(set(domain)) != len(domain):
+        raise SchemaError(f"the domain of column '{name}' lists a value twice")
+    return tuple(domain)

@@ -1,0 +1,1 @@
+"""Where counting runs: the one pass that reduces a table to distinct tuples."""

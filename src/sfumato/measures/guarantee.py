@@ -1,0 +1,208 @@
+"""What a privacy guarantee is: a number for every class, the worst of them, and a bound on it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from sfumato._errors import OptionError
+from sfumato.measures.counts import ClassCounts, Floats, Numbers
+
+__all__ = ["Bound", "Check", "Guarantee", "Measured", "PerEntry", "Witness", "as_json_number", "one_of"]
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The range of one number that a guarantee is given: which field holds it, and what it may be."""
+
+    field: str
+    low: float
+    high: float = math.inf
+    whole: bool = False
+
+    def valid(self, name: str, value: Any) -> float:
+        """Return the value as a number in the range, or say why it is not one."""
+        kind = "a whole number" if self.whole else "a number"
+        span = f"of at least {self.low:g}" if self.high == math.inf else f"from {self.low:g} to {self.high:g}"
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        if not self.low <= number <= self.high or (self.whole and number != math.floor(number)):
+            raise OptionError(f"{name} must be {kind} {span}, got {value!r}")
+        return int(number) if self.whole else number
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The class, and the sensitive value where one decides, that make a measure as bad as it is."""
+
+    labels: dict[str, str]
+    size: int
+    attribute: str | None = None
+    value: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the witness as plain values."""
+        return {"class": self.labels, "size": self.size, "sensitive": self.attribute, "value": self.value}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a model measured on a table, and the witness of it."""
+
+    value: float
+    witness: Witness
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether a guarantee holds, and what was measured."""
+
+    guarantee: Guarantee
+    held: bool
+    measured: Measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the check as plain values."""
+        return {
+            "claim": str(self.guarantee),
+            "held": self.held,
+            "measured": as_json_number(self.measured.value),
+            "witness": self.measured.witness.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Guarantee(ABC):
+    """A promise about every equivalence class of a table.
+
+    A guarantee gives each class a number, and the table the worst of them. Built without a
+    bound it accepts everything and just measures. Real numbers are compared with a slack of
+    1e-9, so that a bound which is met exactly is not lost to rounding; strict bounds have none.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> [str(guarantee) for guarantee in sf.Guarantee.parse("k=10, l=3, t=0.2")]
+    ['k=10', 'l=3', 't=0.2']
+    """
+
+    key: ClassVar[str]
+    """The name of the measured number in every output."""
+    bounds: ClassVar[dict[str, Bound]]
+    """The numbers that can be asked for, under the names that `parse` reads; the first is that of the key."""
+    needs_sensitive: ClassVar[bool] = True
+    larger_is_safer: ClassVar[bool] = False
+    strict: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, bound in self.bounds.items():
+            value = getattr(self, bound.field)
+            if value is not None:
+                object.__setattr__(self, bound.field, bound.valid(name, value))
+
+    @abstractmethod
+    def per_class(self, counts: ClassCounts) -> Numbers:
+        """Return the number that this model gives each class."""
+
+    def decisive(self, counts: ClassCounts, index: int) -> int | None:
+        """Return the code of the sensitive value that decides the number of a class, where one does."""
+        return None
+
+    def accepts(self, value: float) -> bool:
+        """Say whether a measured number keeps the promise."""
+        bound = self.bounds[self.key]
+        asked: float = getattr(self, bound.field)
+        if self.strict:
+            return value < asked or asked == math.inf
+        equal = not bound.whole and math.isclose(value, asked, rel_tol=1e-9, abs_tol=1e-12)
+        return equal or (value >= asked if self.larger_is_safer else value <= asked)
+
+    def measure(self, counts: Sequence[ClassCounts]) -> Measured:
+        """Return the worst number over all classes and sensitive attributes, with its witness."""
+        worst = min if self.larger_is_safer else max
+        return worst((self._measure_one(one) for one in counts), key=lambda measured: measured.value)
+
+    def check(self, counts: Sequence[ClassCounts]) -> Check:
+        """Measure, and compare with the bound."""
+        measured = self.measure(counts)
+        return Check(self, self.accepts(measured.value), measured)
+
+    def _measure_one(self, counts: ClassCounts) -> Measured:
+        if self.needs_sensitive and counts.attribute is None:
+            raise OptionError(f"{self.key} needs a sensitive attribute", hint="name one with sensitive / --sensitive")
+        numbers = self.per_class(counts)
+        index = int(numbers.argmin() if self.larger_is_safer else numbers.argmax())
+        attribute = counts.attribute if self.needs_sensitive else None
+        code = self.decisive(counts, index)
+        witness = Witness(
+            labels=counts.label(index),
+            size=int(counts.size[index]),
+            attribute=attribute.name if attribute else None,
+            value=attribute.label(code) if attribute and code is not None else None,
+        )
+        return Measured(numbers[index].item(), witness)
+
+    def __str__(self) -> str:
+        asked = {name: getattr(self, bound.field) for name, bound in self.bounds.items()}
+        return ",".join(f"{name}={value:.12g}" for name, value in asked.items() if value is not None)
+
+    @staticmethod
+    def parse(text: str) -> list[Guarantee]:
+        """Read guarantees from a text such as ``k=10,l=3,t=0.2``.
+
+        The names are those of the outputs: k, alpha, l, entropy_l, recursive_c with
+        recursive_l, t, basic_beta (or beta), enhanced_beta, delta_disclosure (or delta).
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Guarantee.parse("alpha=0.5,k=3")
+        [AlphaK(alpha=0.5, k=3, values=None)]
+        """
+        from sfumato.measures.models import parse
+
+        return parse(text)
+
+
+class PerEntry(Guarantee):
+    """A model that gives every sensitive value of a class a number, and the class the largest of them."""
+
+    @abstractmethod
+    def per_entry(self, counts: ClassCounts) -> Floats:
+        """Return the number of each entry."""
+
+    def per_class(self, counts: ClassCounts) -> Floats:
+        """Return the largest number in each class."""
+        return np.maximum.reduceat(self.per_entry(counts), counts.start[:-1])
+
+    def decisive(self, counts: ClassCounts, index: int) -> int | None:
+        """Return the value with the largest number in a class."""
+        entries = slice(counts.start[index], counts.start[index + 1])
+        return int(counts.value[entries][self.per_entry(counts)[entries].argmax()])
+
+
+def one_of(kind: type[_E], value: Any, name: str) -> _E:
+    """Return the member of an enumeration that a text names."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(member.value for member in kind)
+        raise OptionError(f"{name} must be one of {known}, got {value!r}") from None
+
+
+def as_json_number(value: float | None) -> float | str | None:
+    """Return a number as JSON can hold it: an unbounded one is the text ``"inf"``.
+
+    Examples
+    --------
+    >>> as_json_number(float("inf")), as_json_number(2.0)
+    ('inf', 2.0)
+    """
+    return "inf" if value == math.inf else value

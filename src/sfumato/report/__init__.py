@@ -1,0 +1,1 @@
+"""Reports for people: summarise, plot, fill a template."""

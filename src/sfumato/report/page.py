@@ -1,0 +1,54 @@
+"""Write an assessment as one offline HTML page: summarise, plot, fill the template."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+import sfumato
+from sfumato.data.files import atomic_path
+from sfumato.measures.assess import Assessment
+from sfumato.report.plot import bar_chart
+from sfumato.report.summarise import SMALLEST_SHOWN, summarise
+
+__all__ = ["render_report", "write_report"]
+
+
+def render_report(assessment: Assessment, *, title: str = "Anonymity assessment") -> str:
+    """Return an assessment as an HTML page.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> page = render_report(sf.assess("patients.csv", qi=["zip", "age"], sensitive=["disease"]))
+    >>> page.startswith("<!doctype html>")
+    True
+    """
+    summary = summarise(assessment)
+    bars = [(bar.label, bar.rows, f"{100 * bar.rows / assessment.rows:.3g} %", bar.risky) for bar in summary.bars]
+    chart = bar_chart(
+        "Share of rows by the size of their class",
+        bars,
+        x_label="rows in the class",
+        legend=("easier to single out", "better hidden"),
+    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(files("sfumato.report").joinpath("page.html").read_text(encoding="utf-8"))
+    return template.render(
+        title=title, summary=summary, chart=chart, version=sfumato.__version__, smallest_shown=SMALLEST_SHOWN
+    )
+
+
+def write_report(assessment: Assessment, path: str | Path, *, title: str = "Anonymity assessment") -> None:
+    """Write an assessment as one HTML page that needs no network and holds no record of the table.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sf.write_report(sf.assess("patients.csv", qi=["zip", "age"]), "report.html")
+    """
+    page = render_report(assessment, title=title)
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")

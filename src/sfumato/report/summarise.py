@@ -1,0 +1,232 @@
+"""Turn an assessment into the few sentences that a person reads: the first step of a report.
+
+Nothing here quotes a small class: values are shown only for classes of at least
+`SMALLEST_SHOWN` rows, so that a report never holds a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sfumato.measures.assess import Assessment
+from sfumato.measures.guarantee import Witness
+
+__all__ = ["SMALLEST_SHOWN", "Line", "Summary", "number", "summarise"]
+
+SMALLEST_SHOWN = 10
+_BINS = (1, 2, 3, 5, 10, 20, 50, 100)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measure, as a person reads it."""
+
+    key: str
+    title: str
+    value: str
+    asked: str
+    held: bool | None
+    meaning: str
+    stops: str
+    witness: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The rows in classes of some sizes."""
+
+    label: str
+    rows: int
+    risky: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a report says: a verdict, a line per measure, and the bars of its chart."""
+
+    headline: str
+    good: bool | None
+    facts: tuple[str, ...]
+    lines: tuple[Line, ...]
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class _Model:
+    title: str
+    stops: str
+    meaning: Callable[[Assessment], str]
+
+
+_MODELS = {
+    "k": _Model(
+        "k-anonymity",
+        "linkage, re-identification",
+        lambda a: (
+            f"{a.risk.uniques:,} rows are alone: nobody else has their combination of quasi-identifiers."
+            if a.k == 1
+            else f"Everyone shares their combination of quasi-identifiers with {a.k - 1:,} or more others."
+        ),
+    ),
+    "alpha": _Model(
+        "(α,k)-anonymity",
+        "linkage, re-identification, homogeneity",
+        lambda a: f"In the worst class one sensitive value fills {_percent(a.alpha)} of the rows.",
+    ),
+    "l": _Model(
+        "distinct l-diversity",
+        "homogeneity, background knowledge",
+        lambda a: (
+            "In some class everyone has the same sensitive value: finding the class reveals it."
+            if a.l == 1
+            else f"Every class has at least {a.l} different sensitive values."
+        ),
+    ),
+    "entropy_l": _Model(
+        "entropy l-diversity",
+        "homogeneity, background knowledge",
+        lambda a: f"The least diverse class is as diverse as {number(a.entropy_l)} equally frequent values.",
+    ),
+    "recursive_c": _Model(
+        "recursive (c,l)-diversity",
+        "homogeneity, background knowledge",
+        lambda a: (
+            f"With l = {a.recursive_l}, the most frequent value outweighs the rare ones by up to "
+            f"{number(a.recursive_c)}: satisfied for every larger c."
+        ),
+    ),
+    "t": _Model(
+        "t-closeness",
+        "skewness, similarity",
+        lambda a: (
+            f"The class that differs most from the whole table is {number(a.t)} away from it "
+            f"(0 = alike, 1 = opposite; distance: {', '.join(sorted(set(a.distances.values())))})."
+        ),
+    ),
+    "basic_beta": _Model(
+        "basic β-likeness",
+        "skewness",
+        lambda a: (
+            f"A sensitive value can be {number(_plus_one(a.basic_beta))} times as frequent in a class as overall."
+        ),
+    ),
+    "enhanced_beta": _Model(
+        "enhanced β-likeness",
+        "skewness",
+        lambda a: (
+            "A frequent value gains more than its cap (-ln p): no β is enough."
+            if a.enhanced_beta == float("inf")
+            else f"The smallest β that holds, with frequent values capped, is {number(a.enhanced_beta)}."
+        ),
+    ),
+    "delta_disclosure": _Model(
+        "δ-disclosure privacy",
+        "inference",
+        lambda a: (
+            "Some class lacks a value that the table has, which rules it out for everyone in the class."
+            if a.delta_disclosure == float("inf")
+            else f"Knowing the class changes the share of a value by a factor of up to e^{number(a.delta_disclosure)}."
+        ),
+    ),
+}
+
+
+def summarise(assessment: Assessment) -> Summary:
+    """Say what an assessment means."""
+    return Summary(
+        headline=_headline(assessment),
+        good=assessment.satisfied,
+        facts=tuple(_facts(assessment)),
+        lines=tuple(_line(assessment, key) for key in _MODELS if key in assessment.witnesses),
+        bars=tuple(_bars(assessment)),
+    )
+
+
+def number(value: float | None) -> str:
+    """Write a number for a person: four significant digits, infinity as a sign.
+
+    Examples
+    --------
+    >>> number(0.759190), number(12345), number(float("inf")), number(0.0)
+    ('0.7592', '12,345', '∞', '0')
+    """
+    if value is None:
+        return "-"
+    if value == float("inf"):
+        return "∞"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _headline(a: Assessment) -> str:
+    if a.verdict is not None:
+        failed = [str(check.guarantee) for check in a.verdict.checks if not check.held]
+        if failed:
+            return f"Not met: {len(failed)} of {len(a.verdict.checks)} required guarantees ({'; '.join(failed)})"
+        return f"Met: all {len(a.verdict.checks)} required guarantees hold"
+    if a.k == 1:
+        return (
+            f"People stand out: {a.risk.uniques:,} of {a.rows:,} rows ({_percent(a.risk.uniques / a.rows)}) are unique"
+        )
+    return f"Nobody stands out alone: every class has at least {a.k:,} rows"
+
+
+def _facts(a: Assessment) -> list[str]:
+    facts = [
+        f"{a.rows:,} rows in {a.classes:,} equivalence classes over {len(a.quasi)} quasi-identifiers: "
+        + ", ".join(a.quasi),
+        f"sensitive: {', '.join(a.sensitive) or 'none named, so only k is measured'}",
+        f"an attacker who knows a person's quasi-identifiers picks the right row with a chance of "
+        f"{_percent(a.risk.prosecutor_mean)} on average, {_percent(a.risk.prosecutor_max)} at most",
+    ]
+    if a.suppressed:
+        facts.append(f"{a.suppressed:,} suppressed rows are in no class")
+    if a.dropped:
+        facts.append(f"{a.dropped:,} rows with missing values were left out, as asked")
+    if a.identifiers:
+        facts.append(f"direct identifiers are in the table and must not be released: {', '.join(a.identifiers)}")
+    if a.options["missing"] == "wildcard":
+        facts.append("a missing quasi-identifier counts as if it could be anything")
+    if a.options["classes"] != "qi":
+        facts.append("the other sensitive attributes count as quasi-identifiers")
+    return facts
+
+
+def _line(a: Assessment, key: str) -> Line:
+    model = _MODELS[key]
+    checks = [check for check in a.verdict.checks if check.guarantee.key == key] if a.verdict is not None else []
+    return Line(
+        key=key,
+        title=model.title,
+        value=number(getattr(a, key)),
+        asked="; ".join(str(check.guarantee) for check in checks),
+        held=all(check.held for check in checks) if checks else None,
+        meaning=model.meaning(a),
+        stops=model.stops,
+        witness=_witness(a.witnesses[key]),
+    )
+
+
+def _witness(witness: Witness) -> str:
+    rows = f"a class of {witness.size:,} row{'s' if witness.size > 1 else ''}"
+    if witness.size < SMALLEST_SHOWN:
+        return f"{rows} (too few to show its values here)"
+    described = f"{rows}: " + ", ".join(f"{name} = {value}" for name, value in witness.labels.items())
+    return described if witness.value is None else f"{described}; {witness.attribute} = {witness.value}"
+
+
+def _bars(a: Assessment) -> list[Bar]:
+    bars = []
+    for low, high in zip(_BINS, (*_BINS[1:], None), strict=True):
+        rows = sum(n for size, n in a.rows_by_class_size.items() if size >= low and (high is None or size < high))
+        label = f"{low}+" if high is None else str(low) if high == low + 1 else f"{low}-{high - 1}"
+        bars.append(Bar(label, rows, risky=low < _BINS[3]))
+    return bars
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.3g} %"
+
+
+def _plus_one(value: float | None) -> float | None:
+    return None if value is None else value + 1
