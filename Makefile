@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/sfumato demo
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -41,7 +41,7 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in FRAMES])
+@pytest.fixture(params=FRAMES)
 def as_frame(request: pytest.FixtureRequest) -> Callable[[pl.DataFrame], Any]:
     """Turn a Polars frame into a frame of each kind."""
     kind = request.param

@@ -129,6 +129,8 @@ def test_ipv6_addresses_and_card_numbers_stored_as_numbers_are_recognised() -> N
         pytest.param(["12.345.678", "123.456.789", "12 345 678"], id="thousands"),
         pytest.param(["10000-19999", "20000-29999"], id="ranges"),
         pytest.param(["20-29", "30-39"], id="age bands"),
+        pytest.param(["+1.5 - 2.5", "+2.5 - 3.5"], id="signed ranges"),
+        pytest.param(["+" + "1234567890" * 3], id="too many digits for a phone"),
         pytest.param(["0002-1433-80", "50580-449-05"], id="drug codes"),
         pytest.param(["4111111111111112", "5500000000000005"], id="cards that fail Luhn's check"),
         pytest.param(["DE00370400440532013000", "GB00WEST12345698765432"], id="IBANs that fail their check"),
@@ -436,6 +438,8 @@ def test_not_a_number_and_blank_texts_count_as_missing() -> None:
 def test_more_distinct_values_than_the_sample_holds_give_the_same_proposal_each_time() -> None:
     values = [f"{i}@x.org" for i in range(15_000)] + ["unknown"] * 20_000
     assert {propose(values).reason for _ in range(3)} == {"its values look like e-mail addresses"}
+    half = [f"{i}@x.org" if i % 2 else f"person {i}" for i in range(24_000)]
+    assert {propose(half).reason for _ in range(3)} == {UNIQUE}, "the sample must not follow a pattern in the rows"
 
 
 def test_a_wide_table_gets_a_proposal_for_every_column() -> None:

@@ -56,6 +56,8 @@ class Domain:
     def label(self, code: int) -> str:
         """Return the value of a code as a text."""
         value = self.values[int(code)]
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # pandas holds whole numbers with gaps as floats
         return "(missing)" if value is None else str(value)
 
 

@@ -1,9 +1,9 @@
 """Read a file into a Polars frame without changing a value, and write one whole or not at all.
 
-The types of a text file are found by rules that merge no two values which a person would tell
-apart: a column is a number only if every value in it is one, none is written like a code
-(``01234`` and ``12E3`` stay texts) and none has more digits than a computer keeps. The whole
-file decides, not its first rows.
+The types of a text file are found by rules that merge no two values: a column is a number only
+if every value in it is one, none is written like a code (``01234`` and ``12E3`` stay texts) and
+no two of its texts are the same number (``250.0`` and ``250.00`` are different diagnoses). The
+whole file decides, not its first rows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,8 +37,8 @@ FORMATS = {
     ".ods": "excel",
 }
 _SEPARATORS = ",;\t|"
-# A decimal number of at most 17 digits; an exponent needs its sign, or codes such as 12E3 would be numbers.
-_DECIMAL = r"^[+-]?(?:(?:\d{1,17}|\d{0,17}\.\d{0,17})(?:[eE][+-]\d{1,3})?|inf|nan|Inf|NaN)$"
+# An exponent needs its sign, or codes such as 12E3 would be numbers.
+_DECIMAL = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|inf|nan|Inf|NaN)$"
 _FAILURES = (OSError, pl.exceptions.PolarsError, UnicodeError, csv.Error, ValueError)
 
 
@@ -176,9 +177,9 @@ def _header(path: Path, encoding: str, separator: str | None) -> tuple[list[str]
             separator = max(_SEPARATORS, key=first.count)
         lines.seek(0)
         names = next(csv.reader(lines, delimiter=separator))
-    for name in names:
-        if names.count(name) > 1:
-            raise FileError(f"'{path}' has the column name '{name}' twice", hint="rename one of them")
+    repeated = [name for name, times in Counter(names).items() if times > 1 and name]
+    if repeated:
+        raise FileError(f"'{path}' has the column name '{repeated[0]}' twice", hint="rename one of them")
     if "" in names:
         raise FileError(f"'{path}' has no name for column {names.index('') + 1}", hint="complete the header line")
     return names, separator
@@ -222,4 +223,5 @@ def _typed(text: pl.Series) -> pl.Series:
         typed = trimmed.cast(pl.Float64, strict=False)
     else:
         return text
-    return typed if typed.null_count() == text.null_count() else text
+    lossless = typed.null_count() == text.null_count() and typed.n_unique() == trimmed.n_unique()
+    return typed if lossless else text

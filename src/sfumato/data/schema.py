@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -178,10 +179,13 @@ class Schema:
             raise SchemaError(f"a schema has at most one target, got {', '.join(targets)}")
 
     def __getitem__(self, name: str) -> Column:
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, self.names))
+        if name not in self._by_name:
+            raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, self.names))
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.columns}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -230,7 +234,6 @@ class Schema:
         >>> schema.with_roles(qi=["age"]).quasi
         ('age',)
         """
-        known = set(self.names)
         asked: dict[str, Role] = {}
         replaced: set[Role] = set()
         for role, names in (
@@ -244,17 +247,15 @@ class Schema:
             if names:
                 replaced.add(role)
             for name in names:
-                if name not in known:
-                    raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, self.names))
-                if asked.setdefault(name, role) is not role:
+                if asked.setdefault(self[name].name, role) is not role:
                     raise SchemaError(
                         f"column '{name}' cannot be both {asked[name].value} and {role.value}",
                         hint="give each column one role",
                     )
         columns = []
         for column in self.columns:
-            kept = Role.OTHER if column.role in replaced else column.role
-            columns.append(replace(column, role=asked.get(column.name, kept)))
+            role = asked.get(column.name, Role.OTHER if column.role in replaced else column.role)
+            columns.append(column if role is column.role else replace(column, role=role, reason=""))
         return Schema(columns)
 
     @staticmethod

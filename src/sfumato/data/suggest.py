@@ -7,7 +7,6 @@ look like and how many they are, and never quotes one.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from sfumato.data.table import Table
 __all__ = ["suggest"]
 
 _SAMPLE = 10_000  # distinct values that are looked at
-_MOST = 0.8  # the share of them that must look alike
+_ONE_IN = 5  # of them may look different: 80 % must look alike
 _FEWEST_ROWS = 20  # in fewer rows, values differ by chance
 _MANY_VALUES = 50  # a category with more has rare values
 _NEARLY_ALL = 0.9  # of the values of a free text, so many differ
@@ -72,10 +71,9 @@ class _Look(NamedTuple):
     holds: Callable[[str], bool] = bool
 
     def fits(self, texts: Sequence[str]) -> bool:
-        """Say whether most of the texts look like this, and stop as soon as they cannot."""
+        """Say whether most texts look like this; stop at the first that is one too many of the others."""
         others = (text for text in texts if not (self.shape.fullmatch(text) and self.holds(text)))
-        too_many = math.floor((1 - _MOST) * len(texts) + 1e-9)
-        return bool(texts) and next(islice(others, too_many, None), None) is None
+        return bool(texts) and next(islice(others, len(texts) // _ONE_IN, None), None) is None
 
 
 def _is_iban(text: str) -> bool:
@@ -89,7 +87,7 @@ def _is_card(text: str) -> bool:
 
 
 def _is_phone(text: str) -> bool:
-    return 7 <= sum(map(str.isdigit, text)) <= 20 and not _DATE.fullmatch(text) and not _THOUSANDS.fullmatch(text)
+    return 7 <= sum(map(str.isdigit, text)) <= 20 and not _THOUSANDS.fullmatch(text)
 
 
 _DAY, _MONTH, _TIME = "(?:0?[1-9]|[12][0-9]|3[01])", "(?:0?[1-9]|1[0-2])", "(?:[T ][0-9:.,+Z -]+)?"
@@ -105,7 +103,7 @@ _LOOKS = (
     _Look("e-mail addresses", re.compile(r"[^@\s]+@[^@\s]+\.[^@\s.]+")),
     _Look("US social security numbers", re.compile("[0-9]{3}-[0-9]{2}-[0-9]{4}")),
     _Look("IP addresses", re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(?:\.|$)){4}")),
-    _Look("IP addresses", re.compile("(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|[0-9a-fA-F:]*::[0-9a-fA-F:]*")),
+    _Look("IP addresses", re.compile("(?i)(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[0-9a-f:]{0,37}::[0-9a-f:]{0,37}")),
     _Look("bank account numbers (IBAN)", re.compile("[A-Za-z]{2}[0-9]{2}(?: ?[A-Za-z0-9]){11,30}"), _is_iban),
     _Look("payment card numbers", re.compile("[2-6][0-9]{3}(?:[ -]?[0-9]){9,15}"), _is_card),
     _Look("phone numbers", re.compile(_PHONE), _is_phone),
@@ -224,10 +222,10 @@ def _facts(table: Table, column: Column) -> _Facts:
     elif values.dtype in (pl.String, pl.Categorical, pl.Enum):
         values = values.cast(pl.String).str.strip_chars().replace("", None)
     values = values.drop_nulls()
-    distinct = values.unique(maintain_order=True)  # in their order, so that the sample is always the same
+    distinct = values.unique(maintain_order=True)  # in their order: the sample is always the same
     texts: list[str] = []
     if values.dtype == pl.String or values.dtype.is_integer():
-        texts = list(map(str, distinct[:: max(1, math.ceil(len(distinct) / _SAMPLE))]))
+        texts = list(map(str, distinct if len(distinct) <= _SAMPLE else distinct.sample(_SAMPLE, seed=0)))
     return _Facts(
         words,
         column.kind,

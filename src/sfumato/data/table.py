@@ -50,9 +50,10 @@ class Table:
     def __init__(self, frame: Any, schema: Schema | None = None) -> None:
         object.__setattr__(self, "frame", frame)
         names = self._names()
+        known = set(names)
         listed = {column.name: column for column in schema.columns} if schema else {}
         for name in listed:
-            if name not in names:
+            if name not in known:
                 raise SchemaError(
                     f"the schema lists a column '{name}' that the table lacks", hint=did_you_mean(name, names)
                 )
@@ -100,8 +101,12 @@ class Table:
             ) from error
         return frame
 
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return dict(self._narwhal.collect_schema())
+
     def _names(self) -> list[str]:
-        names = self._narwhal.collect_schema().names()
+        names = list(self._types)
         for name in names:
             if not isinstance(name, str):
                 raise ColumnError(f"a column name must be a text, got {name!r}", hint="rename the columns")
@@ -110,14 +115,14 @@ class Table:
         return names
 
     def _inferred(self, name: str) -> Column:
-        dtype = self._narwhal.collect_schema()[name]
+        dtype = self._types[name]
         if isinstance(dtype, nw.Object) and isinstance(self._narwhal, nw.DataFrame):
             try:
                 dtype = nw.from_native(self.column(name), series_only=True).dtype
             except ColumnError:  # said when the column is used
                 return Column(name=name, kind=Kind.TEXT)
         if isinstance(dtype, nw.Enum):
-            return Column(name=name, kind=Kind.ORDINAL, domain=tuple(dtype.categories) or None)
+            return Column(name=name, kind=Kind.ORDINAL, domain=tuple(map(str, dtype.categories)) or None)
         if dtype.is_numeric() or isinstance(dtype, nw.Duration):
             return Column(name=name, kind=Kind.NUMBER)
         if isinstance(dtype, nw.Date | nw.Datetime):
@@ -143,15 +148,19 @@ class Table:
 
     def column(self, name: str) -> pl.Series:
         """Return one column as a Polars series."""
+        column = self._collected.get_column(name)
         try:
-            return self._collected.get_column(name).to_polars()
+            if column.implementation.is_pandas() and _is_labelled(self._types[name]):
+                return _labels(column.to_native())
+            return column.to_polars()
         except ImportError as error:
             raise MissingExtra(
                 "reading this kind of frame needs pyarrow", hint="pip install 'sfumato[arrow]'"
             ) from error
-        except (TypeError, ValueError, OverflowError) as error:  # pyarrow's errors are of these types
+        except (TypeError, ValueError, OverflowError, NotImplementedError) as error:  # pyarrow's errors are of these
             raise ColumnError(
-                f"column '{name}' mixes values of different types", hint="turn them into one type, for example texts"
+                f"column '{name}' holds values of mixed or unknown types",
+                hint="turn them into one type, for example texts",
             ) from error
 
     def encode(self, names: Sequence[str]) -> Codes:
@@ -218,26 +227,39 @@ def write(table: Table | Any, path: str | Path) -> None:
     write_frame(pl.DataFrame([table.column(name).alias(name) for name in table.schema.names]), path)
 
 
+def _is_labelled(dtype: Any) -> bool:
+    """Say whether a pandas column has labels (categories, intervals, periods), which are counted by their texts."""
+    return isinstance(dtype, nw.Categorical | nw.Enum | nw.Unknown)
+
+
+def _labels(column: Any) -> pl.Series:
+    """Return the labels of a pandas column as texts."""
+    labels = column.astype("category").cat
+    texts = pl.Series(column.name, [str(label) for label in labels.categories], dtype=pl.String)
+    position = pl.Series(labels.codes.to_numpy())
+    return texts.gather(position.set(position < 0, None))
+
+
 def _replace(frame: Any, collected: nw.DataFrame[Any], codes: Codes) -> Any:
     """Put decoded columns into a frame of the same kind, with the same types."""
     implementation = nw.from_native(frame).implementation
     taken = dict(zip(codes.names, codes.values.T, strict=True))
-    levels = {domain.name: domain.values for domain in codes.domains}
+    levels = {domain.name: domain.values.to_list() for domain in codes.domains}
     if implementation.is_pandas():
         pandas = implementation.to_native_namespace()
-        return frame.assign(
-            **{
-                name: pandas.Series(
-                    pandas.array(levels[name].to_list(), dtype=frame[name].dtype).take(position), index=frame.index
-                )
-                for name, position in taken.items()
-            }
-        )
+        columns = {}
+        for name, position in taken.items():
+            original = frame[name]
+            label = {str(value): value for value in original.dropna().unique()} if levels[name] else {}
+            values = [label.get(str(level), level) for level in levels[name]]
+            array = pandas.array(values, dtype=original.dtype)
+            columns[name] = pandas.Series(array.take(position), index=frame.index)
+        return frame.assign(**columns)
     if implementation.is_pyarrow():
         arrow = implementation.to_native_namespace()
         for name, position in taken.items():
             kind = frame.schema.field(name)
-            column = arrow.array(levels[name].to_list()).take(arrow.array(position)).cast(kind.type)
+            column = arrow.array(levels[name]).take(arrow.array(position)).cast(kind.type)
             frame = frame.set_column(frame.schema.get_field_index(name), kind, column)
         return frame
     polars: pl.DataFrame = collected.to_polars()

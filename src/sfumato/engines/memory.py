@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import narwhals as nw
@@ -32,9 +33,10 @@ class Tuples:
     count: NDArray[np.int64]
     domains: tuple[Domain, ...]
 
-    def position(self, name: str) -> int:
-        """Return the position of a column."""
-        return next(i for i, domain in enumerate(self.domains) if domain.name == name)
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """The position of each column."""
+        return {domain.name: position for position, domain in enumerate(self.domains)}
 
 
 def reduce(table: Table, names: Sequence[str]) -> Tuples:

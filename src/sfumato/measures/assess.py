@@ -217,17 +217,18 @@ def assess(
     if not len(tuples.count):
         raise InputError("no row is left: every row misses a value", hint="use missing=value / --missing value")
 
-    people = class_counts(tuples, quasi, None, missing)
     counts = [
         class_counts(tuples, _class_columns(quasi, attributes, name, classes), name, missing) for name in attributes
-    ]
+    ] or [class_counts(tuples, quasi, None, missing)]
+    # Classes differ between attributes only if the others count as quasi-identifiers; the worst are shown.
+    people = min(counts, key=lambda one: (one.size.min(), -len(one)))
     models = [_with_options(model(), distance, absent) for model in MODELS]
     required = (parse(require) if require else []) if isinstance(require, str) else list(require)
-    checks = tuple(_with_options(guarantee, distance, absent).check(counts or [people]) for guarantee in required)
+    checks = tuple(_with_options(guarantee, distance, absent).check(counts) for guarantee in required)
     size, of_class = np.unique(people.size, return_inverse=True)
     rows_of_size = np.bincount(of_class, weights=people.records).astype(int)
     return Assessment(
-        **_fields(_measures(models, counts or [people])),
+        **_fields(_measures(models, counts)),
         rows=people.rows,
         classes=len(people),
         suppressed=without_class,
@@ -235,7 +236,7 @@ def assess(
         quasi=quasi,
         sensitive=attributes,
         identifiers=table.schema.identifiers,
-        by_sensitive={name: _measures(models, [one]) for name, one in zip(attributes, counts, strict=True)},
+        by_sensitive={one.attribute.name: _measures(models, [one]) for one in counts if one.attribute},
         distances={one.attribute.name: distance.for_attribute(one.attribute).value for one in counts if one.attribute},
         risk=risk(people),
         rows_by_class_size=dict(zip(size.tolist(), rows_of_size.tolist(), strict=True)),

@@ -106,7 +106,7 @@ def without_suppressed(tuples: Tuples, quasi: Sequence[str], mark: str | None) -
         return tuples, 0
     suppressed = np.ones(len(tuples.count), dtype=bool)
     for name in quasi:
-        position = tuples.position(name)
+        position = tuples.position[name]
         code = tuples.domains[position].code_of(mark)
         suppressed &= tuples.codes[:, position] == (-1 if code is None else code)
     return (tuples, 0) if suppressed.all() else _keep(tuples, ~suppressed)
@@ -142,7 +142,7 @@ def class_counts(
     >>> counts.size.tolist(), counts.label(1)
     ([2, 1], {'sex': 'm'})
     """
-    positions = [tuples.position(name) for name in quasi]
+    positions = [tuples.position[name] for name in quasi]
     domains = tuple(tuples.domains[position] for position in positions)
     sizes = [len(domain) for domain in domains]
     first, of_tuple = group(tuples.codes[:, positions], sizes)
@@ -153,7 +153,7 @@ def class_counts(
         attribute, total = None, np.zeros(1, dtype=np.int64)
         owner = value = count = np.zeros(0, dtype=np.int64)
     else:
-        position = tuples.position(sensitive)
+        position = tuples.position[sensitive]
         present, value = np.unique(tuples.codes[:, position], return_inverse=True)
         domain = tuples.domains[position]
         attribute = replace(domain, values=domain.values.gather(present))

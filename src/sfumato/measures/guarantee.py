@@ -33,7 +33,7 @@ class Bound:
         kind = "a whole number" if self.whole else "a number"
         span = f"of at least {self.low:g}" if self.high == math.inf else f"from {self.low:g} to {self.high:g}"
         number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        if not self.low <= number <= self.high or (self.whole and number != math.floor(number)):
+        if not self.low <= number <= self.high or (self.whole and not number.is_integer()):
             raise OptionError(f"{name} must be {kind} {span}, got {value!r}")
         return int(number) if self.whole else number
 
@@ -126,6 +126,8 @@ class Guarantee(ABC):
 
     def measure(self, counts: Sequence[ClassCounts]) -> Measured:
         """Return the worst number over all classes and sensitive attributes, with its witness."""
+        if self.needs_sensitive and any(one.attribute is None for one in counts):
+            raise OptionError(f"{self.key} needs a sensitive attribute", hint="name one with sensitive / --sensitive")
         worst = min if self.larger_is_safer else max
         return worst((self._measure_one(one) for one in counts), key=lambda measured: measured.value)
 
@@ -135,8 +137,6 @@ class Guarantee(ABC):
         return Check(self, self.accepts(measured.value), measured)
 
     def _measure_one(self, counts: ClassCounts) -> Measured:
-        if self.needs_sensitive and counts.attribute is None:
-            raise OptionError(f"{self.key} needs a sensitive attribute", hint="name one with sensitive / --sensitive")
         numbers = self.per_class(counts)
         index = int(numbers.argmin() if self.larger_is_safer else numbers.argmax())
         attribute = counts.attribute if self.needs_sensitive else None

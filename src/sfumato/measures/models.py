@@ -171,9 +171,9 @@ class RecursiveCL(Guarantee):
 
     def measure(self, counts: Sequence[ClassCounts]) -> Measured:
         """Return the worst ratio; all sensitive attributes share one l."""
-        if self.l is None:
-            return RecursiveCL(self.c, int(LDiversity().measure(counts).value)).measure(counts)
-        return super().measure(counts)
+        if self.l is not None or any(one.attribute is None for one in counts):
+            return super().measure(counts)
+        return RecursiveCL(self.c, int(LDiversity().measure(counts).value)).measure(counts)
 
     def per_class(self, counts: ClassCounts) -> Floats:
         """Return r1 / (r_l + ... + r_m)."""
