@@ -39,7 +39,7 @@ FORMATS = {
 _SEPARATORS = ",;\t|"
 # An exponent needs its sign, or codes such as 12E3 would be numbers.
 _DECIMAL = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|inf|nan|Inf|NaN)$"
-_FAILURES = (OSError, pl.exceptions.PolarsError, UnicodeError, csv.Error, ValueError)
+_FAILURES = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, ValueError)
 
 
 def read_frame(
@@ -117,8 +117,8 @@ def why(error: BaseException) -> str:
     """Say in a few words why a file could not be read, without quoting its content."""
     if isinstance(error, UnicodeError) or "utf-8" in str(error).lower():
         return "it is not UTF-8 text (try --encoding latin-1)"
-    if isinstance(error, OSError):
-        return error.strerror or "the system refused"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     if isinstance(error, pl.exceptions.NoDataError):
         return "it is empty"
     return "it is damaged or of another format"

@@ -1,0 +1,213 @@
+"""Bad input gets the right number, or one clear sentence and exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+TABLE = "age,zip,sex,disease\n30,1,f,flu\n30,1,f,ulcer\n41,2,m,flu\n"
+
+
+def refused(ran: Ran, *parts: str) -> None:
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("Error: ")
+    assert ran.err.count("\n") == 1, "one sentence"
+    for part in parts:
+        assert part in ran.err
+
+
+@pytest.fixture
+def assess(sfumato: Run) -> Run:
+    Path("t.csv").write_text(TABLE)
+    return lambda *arguments: sfumato("assess", *arguments)
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_missing_file(assess: Run, as_json: list[str]) -> None:
+    refused(assess("nowhere.csv", "--qi", "age", *as_json), "there is no file 'nowhere.csv'")
+
+
+def test_a_folder(assess: Run) -> None:
+    Path("folder.csv").mkdir()
+    refused(assess("folder.csv", "--qi", "age"), "is a folder")
+
+
+def test_an_unknown_format(assess: Run) -> None:
+    Path("t.sas").write_text("x")
+    refused(assess("t.sas", "--qi", "age"), "the format of 't.sas' is unknown", ".parquet")
+
+
+def test_an_unknown_column_with_those_that_are_close(assess: Run) -> None:
+    refused(assess("t.csv", "--qi", "aeg"), "there is no column 'aeg' (did you mean 'age'?)")
+    refused(assess("t.csv", "--qi", "AGE"), "did you mean 'age'?")
+    refused(assess("t.csv", "--qi", "age", "--sensitive", "illness"), "there is no column 'illness'", "known: age, zip")
+    refused(assess("t.csv", "--qi", "age", "--target", "y"), "there is no column 'y'")
+
+
+def test_an_empty_table(assess: Run) -> None:
+    Path("t.csv").write_text("age,zip\n")
+    refused(assess("t.csv", "--qi", "age"), "the table has no rows")
+    Path("t.csv").write_text("")
+    refused(assess("t.csv", "--qi", "age"), "'t.csv' is empty")
+
+
+def test_no_quasi_identifier(assess: Run) -> None:
+    refused(assess("t.csv"), "no quasi-identifier is named", "--qi")
+    refused(assess("t.csv", "--qi", " , "), "no quasi-identifier is named")
+
+
+def test_a_column_with_two_roles(assess: Run) -> None:
+    refused(assess("t.csv", "--qi", "age,sex", "--sensitive", "sex"), "column 'sex' cannot be both quasi and sensitive")
+    refused(assess("t.csv", "--qi", "age", "--identifiers", "age"), "column 'age' cannot be both quasi and identifier")
+
+
+def test_a_column_named_twice_counts_once(assess: Run) -> None:
+    assert assess("t.csv", "--qi", "age,age", "--json").json["quasi"] == ["age"]
+
+
+def test_duplicate_column_names(assess: Run) -> None:
+    Path("t.csv").write_text("a,b,a\n1,2,3\n")
+    refused(assess("t.csv", "--qi", "a"), "has the column name 'a' twice")
+
+
+def test_text_that_is_not_utf_8(assess: Run) -> None:
+    Path("t.csv").write_bytes("age,name\n30,Zoë\n".encode("latin-1"))
+    refused(assess("t.csv", "--qi", "age"), "not UTF-8", "--encoding latin-1")
+    assert assess("t.csv", "--qi", "age", "--encoding", "latin-1", "--json").json["k"] == 1
+    refused(assess("t.csv", "--qi", "age", "--encoding", "nonsense"), "the encoding 'nonsense' is unknown")
+
+
+def test_a_ragged_file(assess: Run) -> None:
+    Path("t.csv").write_text("a,b\n1,2\n3\n")
+    refused(assess("t.csv", "--qi", "a"), "line 3 has 1 fields, the header 2")
+    Path("t.csv").write_text("a,b\n1,2\n3,4,5\n")
+    refused(assess("t.csv", "--qi", "a"), "line 3 has 3 fields, the header 2")
+
+
+def test_mixed_types_in_a_file_are_texts(assess: Run) -> None:
+    Path("t.csv").write_text("a,s\n1,x\none,y\n1,y\n")
+    ran = assess("t.csv", "--qi", "a", "--sensitive", "s", "--json")
+    assert (ran.json["k"], ran.json["classes"]) == (1, 2)
+
+
+def test_a_column_of_missing_values(assess: Run) -> None:
+    Path("t.csv").write_text("a,b,s\n,1,\n,1,\n")
+    ran = assess("t.csv", "--qi", "a,b", "--sensitive", "s", "--json")
+    assert (ran.json["k"], ran.json["l"], ran.json["t"], ran.json["basic_beta"]) == (2, 1, 0.0, 0.0)
+    refused(assess("t.csv", "--qi", "a", "--missing", "drop"), "no row is left", "--missing value")
+    assert assess("t.csv", "--qi", "a", "--missing", "wildcard", "--json").json["k"] == 2
+
+
+def test_one_row(assess: Run) -> None:
+    Path("t.csv").write_text("a,s\n1,x\n")
+    ran = assess("t.csv", "--qi", "a", "--sensitive", "s", "--json").json
+    assert (ran["k"], ran["l"], ran["alpha"], ran["entropy_l"], ran["recursive_c"]) == (1, 1, 1.0, 1.0, 1.0)
+    assert (ran["t"], ran["basic_beta"], ran["enhanced_beta"], ran["delta_disclosure"]) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_constant_columns(assess: Run) -> None:
+    Path("t.csv").write_text("a,s\n" + "1,7\n" * 5)
+    for distance in ("auto", "equal", "ordered", "scaled"):
+        ran = assess("t.csv", "--qi", "a", "--sensitive", "s", "--distance", distance, "--json").json
+        assert (ran["k"], ran["t"]) == (5, 0.0)
+
+
+def test_ten_thousand_columns(assess: Run) -> None:
+    names = [f"c{i}" for i in range(10_000)]
+    Path("wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * 10_000)] * 3]))
+    assert assess("wide.csv", "--qi", "c0,c9999", "--sensitive", "c5", "--json").json["k"] == 3
+    refused(assess("wide.csv", "--qi", "c10000"), "there is no column 'c10000'", "did you mean 'c1000'")
+
+
+def test_infinite_and_missing_numbers(assess: Run) -> None:
+    Path("t.csv").write_text("q,s\n-0.0,1\n0.5,inf\n-inf,2\nnan,3\n-inf,2\n")
+    ran = assess("t.csv", "--qi", "q", "--sensitive", "s", "--json").json
+    assert (ran["rows"], ran["classes"], ran["k"]) == (5, 4, 1)
+    refused(
+        assess("t.csv", "--qi", "q", "--sensitive", "s", "--distance", "scaled"),
+        "the scaled distance needs finite numbers, and column 's' has others too",
+    )
+
+
+def test_dates_and_decimals(assess: Run) -> None:
+    Path("t.csv").write_text("born,price,s\n2020-01-01,1.5,2020-05-05\n2020-01-01,1.5,2021-05-05\n")
+    ran = assess("t.csv", "--qi", "born,price", "--sensitive", "s", "--json").json
+    assert (ran["k"], ran["by_sensitive"]["s"]["distance"]) == (2, "ordered")
+    assert ran["witnesses"]["k"]["class"] == {"born": "2020-01-01", "price": "1.5"}
+
+
+def test_names_with_html_in_them_are_harmless(assess: Run) -> None:
+    name = "<script>alert(1)</script>"
+    Path("t.csv").write_text(f"{name},s\n" + "<img src=x onerror=alert(2)>,a&b\n" * 12)
+    ran = assess("t.csv", "--qi", name, "--sensitive", "s", "--report", "page.html", "--json")
+    assert ran.code == 0
+    page = Path("page.html").read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "&lt;img src=x" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--require", "k=ten"], ["the guarantee 'k' needs a number, got 'ten'"]),
+        (["--require", "k=0"], ["k must be a whole number of at least 1, got 0"]),
+        (["--require", "q=3"], ["the guarantee 'q' is unknown", "known: k, alpha, l"]),
+        (["--require", ""], ["the guarantee '' is unknown"]),
+        (["--require", "l=3"], ["l needs a sensitive attribute", "--sensitive"]),
+        (["--missing", "never"], ["--missing", "never", "value"]),
+        (["--distance", "far"], ["--distance", "far"]),
+        (["--qii", "age"], ["--qii"]),
+        (["--separator", "ab"], ["the separator must be one ASCII character, got 'ab'"]),
+        (["--schema", "nowhere.toml"], ["'nowhere.toml' cannot be read: No such file"]),
+        (["--report", "nowhere/page.html"], ["'nowhere/page.html' cannot be written: there is no folder 'nowhere'"]),
+        (
+            ["--sensitive", "sex", "--distance", "ordered"],
+            ["the ordered distance needs a number", "'sex' is a category"],
+        ),
+        (["--sensitive", "sex", "--distance", "hierarchical"], ["needs a hierarchy, and column 'sex' has none"]),
+    ],
+)
+def test_a_wrong_option(assess: Run, options: list[str], parts: list[str]) -> None:
+    refused(assess("t.csv", "--qi", "age", *options), *parts)
+
+
+def test_a_wrong_command(sfumato: Run) -> None:
+    refused(sfumato("asses"), "there is no command 'asses' (did you mean 'assess'?)")
+    refused(sfumato("assess"), "FILE")
+    refused(sfumato("demo", "-o", "/proc/nowhere"), "cannot be made")
+
+
+def test_a_schema_of_another_table(assess: Run) -> None:
+    Path("s.toml").write_text('[columns.agee]\nrole = "quasi"\n')
+    refused(assess("t.csv", "--schema", "s.toml"), "column 'agee' that the table lacks (did you mean 'age'?)")
+    refused(assess("adult", "--schema", "s.toml"), "'adult' is built in")
+
+
+def test_debug_shows_the_traceback(assess: Run) -> None:
+    ran = assess("nowhere.csv", "--qi", "age", "--debug")
+    assert ran.code == 2
+    assert "Traceback" in ran.err
+
+
+def test_an_unexpected_error_is_one_sentence_too(assess: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("SECRET")
+
+    monkeypatch.setattr("sfumato.cli.assess.assess_table", broken)
+    ran = assess("t.csv", "--qi", "age")
+    refused(ran, "something unexpected went wrong (ZeroDivisionError)", "--debug")
+    assert "SECRET" not in ran.err
+
+
+def test_a_report_is_not_written_when_the_assessment_fails(assess: Run) -> None:
+    Path("page.html").write_text("old")
+    assess("t.csv", "--qi", "nobody", "--report", "page.html")
+    assert Path("page.html").read_text() == "old"

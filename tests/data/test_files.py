@@ -1,0 +1,190 @@
+"""Files are read as they are, or refused with one sentence; they are written whole or not at all."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sfumato as sf
+from sfumato.data.files import atomic_path, read_frame
+
+FRAME = pl.DataFrame(
+    {
+        "age": [30, None, 41],
+        "weight": [50.5, 80.0, None],
+        "zip": ["01234", "99999", None],
+        "born": [datetime.date(1990, 1, 1), None, datetime.date(1979, 5, 5)],
+        "said": ['a "quote", and', "two\nlines", "Zoë; <b>"],
+    }
+)
+
+
+def text(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "arrow", "feather"])
+def test_what_is_written_is_read_back(tmp_path: Path, ending: str) -> None:
+    sf.write(FRAME, tmp_path / f"t.{ending}")
+    assert sf.read(tmp_path / f"t.{ending}").frame.equals(FRAME)
+    assert [path.name for path in tmp_path.iterdir()] == [f"t.{ending}"]
+
+
+def test_excel_is_read(tmp_path: Path) -> None:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in [["age", "sex"], [30, "f"], [41, None]]:
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    table = sf.read(tmp_path / "t.xlsx")
+    assert table.frame.rows() == [(30, "f"), (41, None)]
+
+
+def test_a_number_is_written_and_read_with_all_its_digits(tmp_path: Path) -> None:
+    numbers = [0.1, 1e-300, 1.7976931348623157e308, 123456789.12345679]
+    sf.write(pl.DataFrame({"x": numbers}), tmp_path / "t.csv")
+    assert sf.read(tmp_path / "t.csv").column("x").to_list() == numbers
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "2", "-3"], pl.Int64),
+        ([" 1", "2 "], pl.Int64),
+        (["1.5", "2", "1e-05", "inf"], pl.Float64),
+        (["2020-01-31", "1999-12-01"], pl.Date),
+        (["2020-01-31 10:00:00", "1999-12-01T11:30:05.5"], pl.Datetime),
+        (["01234", "1234"], pl.String),  # a code: the zero matters
+        (["12E3", "1200E1"], pl.String),  # codes, not twelve thousand
+        (["250.0", "250.00"], pl.String),  # two diagnoses, one number
+        (["9223372036854775808", "1"], pl.String),  # would lose its last digits
+        (["2020-02-30", "2020-01-01"], pl.String),  # no such day
+        (["nan", "inf"], pl.String),  # words, without one number beside them
+        (["1", "x"], pl.String),
+        (["true", "false"], pl.String),
+    ],
+)
+def test_a_column_has_a_type_only_if_no_value_is_lost(tmp_path: Path, values: list[str], kind: pl.DataType) -> None:
+    path = text(tmp_path / "t.csv", "c,d\n" + "".join(f"{value},x\n" for value in values))
+    column = read_frame(path)["c"]
+    assert column.dtype == kind
+    assert column.n_unique() == len(values)
+    if kind == pl.String:
+        assert column.to_list() == values
+
+
+def test_the_whole_file_decides_a_type(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", "c,d\n" + "1,x\n" * 20_000 + "one,x\n")
+    assert read_frame(path)["c"].dtype == pl.String
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_separator_is_found_from_the_header(tmp_path: Path, separator: str) -> None:
+    path = text(tmp_path / "t.csv", f"a{separator}b\n1{separator}x\n")
+    assert read_frame(path).rows() == [(1, "x")]
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_no_data(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", b"\xef\xbb\xbfa,b\r\n1,x\r\n2,\r\n")
+    assert read_frame(path).rows() == [(1, "x"), (2, None)]
+
+
+def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", "a,b\n1,x\n\n2,\n3,y\n\n")
+    assert read_frame(path).rows() == [(1, "x"), (2, None), (3, "y")]
+
+
+def test_another_encoding_can_be_named(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", "näme,b\nZoë,x\n".encode("latin-1"))
+    assert read_frame(path, encoding="latin-1").to_dicts() == [{"näme": "Zoë", "b": "x"}]
+    with pytest.raises(sf.FileError, match=r"not UTF-8 text \(try --encoding latin-1\)"):
+        read_frame(path)
+    with pytest.raises(sf.OptionError, match="the encoding 'klingon' is unknown"):
+        read_frame(path, encoding="klingon")
+
+
+def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", "a,b\n1,x\n?,NA\n")
+    assert read_frame(path, na=["?", "NA"]).rows() == [(1, "x"), (None, None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", "", "is empty"),
+        ("t.csv", "\n\n", "has no header line"),
+        ("t.csv", "a,b,a\n1,2,3\n", "has the column name 'a' twice"),
+        ("t.csv", "a,,c\n1,2,3\n", "has no name for column 2"),
+        ("t.csv", "a,b\n1,2\n1,2,3\n", "is ragged: line 3 has 3 fields, the header 2"),
+        ("t.csv", "a,b\n1,2\n1\n", "is ragged: line 3 has 1 fields, the header 2"),
+        ("t.csv", 'a,b\n1,"2\n', "unbalanced quotes"),
+        ("t.csv", b"a,b\n1,\xff\n", "not UTF-8"),
+        ("t.csv", b"\xff\xfea\x00,\x00b\x00", "not UTF-8"),
+        ("t.parquet", "no parquet", "cannot be read as parquet: it is damaged or of another format"),
+        ("t.arrow", "no arrow", "cannot be read as arrow: it is damaged or of another format"),
+        ("t.xlsx", "no excel", "cannot be read as excel: it is damaged or of another format"),
+        ("t.sav", "x", "the format of 't.sav' is unknown"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_reason(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
+    with pytest.raises(sf.FileError, match=message):
+        read_frame(text(tmp_path / name, content))
+
+
+def test_a_truncated_parquet_file_is_refused(tmp_path: Path) -> None:
+    sf.write(FRAME, tmp_path / "t.parquet")
+    whole = (tmp_path / "t.parquet").read_bytes()
+    for length in (0, 3, len(whole) // 2, len(whole) - 1):
+        with pytest.raises(sf.FileError, match="cannot be read as parquet"):
+            read_frame(text(tmp_path / "t.parquet", whole[:length]))
+
+
+def test_an_error_quotes_nothing_of_the_file(tmp_path: Path) -> None:
+    for content in ('a,b\n1,"SECRET\n', "a,b\nSECRET,2,3\n", b"a,b\nSECRET,\xff\n"):
+        with pytest.raises(sf.FileError) as caught:
+            read_frame(text(tmp_path / "t.csv", content))
+        assert "SECRET" not in str(caught.value)
+
+
+def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(sf.FileError, match="there is no file"):
+        read_frame(tmp_path / "t.csv")
+    with pytest.raises(sf.FileError, match="is a folder"):
+        read_frame(tmp_path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.txt", "old")
+
+    def stop_half_way() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_text("ne")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        stop_half_way()
+    assert path.read_text() == "old"
+    with atomic_path(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["t.txt"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    text(tmp_path / "file", "x")
+    for path in (tmp_path / "nowhere" / "t.csv", tmp_path / "file" / "t.csv"):
+        with pytest.raises(sf.FileError, match="cannot be written: there is no folder"):
+            sf.write(FRAME, path)
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(sf.FileError, match=r"folder.csv' cannot be written"):
+        sf.write(FRAME, tmp_path / "folder.csv")
+    with pytest.raises(sf.FileError, match="which Sfumato only reads"):
+        sf.write(FRAME, tmp_path / "t.xlsx")

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sfumato as sf
+from sfumato.report.page import render_report
+from sfumato.report.plot import bar_chart
+from sfumato.report.summarise import SMALLEST_SHOWN, summarise
+
+
+def table(size: int) -> pl.DataFrame:
+    return pl.DataFrame({"town": ["Utopia"] * size, "disease": ["flu", "plague"] * (size // 2)})
+
+
+def test_the_page_is_small_and_needs_nothing_from_elsewhere() -> None:
+    page = render_report(sf.assess(sf.datasets.adult()))
+    assert len(page) < 300_000
+    for forbidden in ("<script", "<link", "<img", "@import", "url(http", "src="):
+        assert forbidden not in page
+    assert page.count("http") == 2  # http-equiv and the name of the SVG format
+    assert "default-src 'none'" in page
+
+
+def test_values_of_a_class_are_shown_only_from_ten_rows_on() -> None:
+    small, large = (
+        render_report(sf.assess(table(size), qi=["town"], sensitive=["disease"]))
+        for size in (SMALLEST_SHOWN - 2, SMALLEST_SHOWN)
+    )
+    assert "Utopia" not in small
+    assert "flu" not in small
+    assert "town = Utopia" in large
+
+
+@pytest.mark.parametrize(
+    ("require", "good", "headline"),
+    [
+        ("", None, "Nobody stands out alone: every class has at least 10 rows"),
+        ("k=10", True, "Met: all 1 required guarantees hold"),
+        ("k=11,l=2", False, "Not met: 1 of 2 required guarantees (k=11)"),
+    ],
+)
+def test_the_verdict_comes_first(require: str, good: bool | None, headline: str) -> None:
+    summary = summarise(sf.assess(table(10), qi=["town"], sensitive=["disease"], require=require))
+    assert (summary.good, summary.headline) == (good, headline)
+    page = render_report(sf.assess(table(10), qi=["town"], sensitive=["disease"], require=require))
+    assert page.index('class="verdict') < page.index("<h2>")
+
+
+def test_every_row_is_in_one_bar() -> None:
+    frame = pl.DataFrame({"q": [i for i in range(1, 121) for _ in range(i)]})
+    summary = summarise(sf.assess(frame, qi=["q"]))
+    assert sum(bar.rows for bar in summary.bars) == len(frame)
+    assert [(bar.label, bar.rows) for bar in summary.bars][:4] == [("1", 1), ("2", 2), ("3-4", 7), ("5-9", 35)]
+
+
+def test_without_a_sensitive_column_only_k_is_shown() -> None:
+    summary = summarise(sf.assess(table(4), qi=["town"]))
+    assert [line.key for line in summary.lines] == ["k"]
+    assert "none named" in summary.facts[1]
+
+
+def test_what_was_left_out_is_said() -> None:
+    frame = pl.DataFrame({"name": ["a", "b", "c"], "q": ["x", "*", None], "s": ["1", "2", "3"]})
+    schema = sf.Schema([sf.Column(name="name", role="identifier")])
+    result = sf.assess(frame, schema=schema, qi=["q"], sensitive=["s"], missing="drop")
+    facts = " ".join(summarise(result).facts)
+    assert "1 suppressed rows are in no class" in facts
+    assert "1 rows with missing values were left out" in facts
+    assert "must not be released: name" in facts
+
+
+def test_a_chart_is_well_formed_and_escaped() -> None:
+    svg = bar_chart('<T> & "t"', [("<1>", 3, "<3>", True), ("2", 0, "0", False)], x_label="<x>", legend=("<a>", "b"))
+    root = ElementTree.fromstring(svg)
+    assert root.get("aria-label") == '<T> & "t". <1>: <3>; 2: 0'
+    assert len([element for element in root.iter() if element.tag.endswith("text")]) == 7
+
+
+def test_a_page_is_written_whole(tmp_path: Path) -> None:
+    result = sf.assess(table(4), qi=["town"])
+    sf.write_report(result, tmp_path / "page.html", title="A & B")
+    assert "<h1>A &amp; B</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    with pytest.raises(sf.FileError, match="there is no folder"):
+        sf.write_report(result, tmp_path / "nowhere" / "page.html")
