@@ -136,7 +136,7 @@ def summarise(assessment: Assessment) -> Summary:
     """Say what an assessment means."""
     return Summary(
         headline=_headline(assessment),
-        good=assessment.satisfied,
+        good=False if assessment.verdict is None and assessment.k == 1 else assessment.satisfied,
         facts=tuple(_facts(assessment)),
         lines=tuple(_line(assessment, key) for key in _MODELS if key in assessment.witnesses),
         bars=tuple(_bars(assessment)),
