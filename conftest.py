@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+from sybil.parsers.markdown import PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
 
 PATIENTS = """zip,age,sex,disease
@@ -42,7 +42,7 @@ docstrings = Sybil(
     teardown=back_home,
 )
 pages = Sybil(
-    parsers=[DocTestParser(), PythonCodeBlockParser(), SkipParser()],
+    parsers=[DocTestParser(), PythonCodeBlockParser()],
     patterns=["docs/**/*.md", "README.md", "CONTRIBUTING.md"],
     setup=in_a_folder_with_patients,
     teardown=back_home,
