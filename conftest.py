@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import doctest
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
 
 PATIENTS = """zip,age,sex,disease
@@ -35,15 +38,40 @@ def back_home(namespace: dict[str, Any]) -> None:
     namespace["_folder"].cleanup()
 
 
+def run_console(example: Example) -> str | None:
+    """Run every line that starts with a dollar and compare what it prints; a block without output is not run."""
+    if all(line.startswith("$ ") for line in example.parsed.splitlines() if line.strip()):
+        return None
+    code = 0
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for part in f"\n{example.parsed}".split("\n$ ")[1:]:
+        lines = part.splitlines()
+        end = next(i for i, line in enumerate(lines) if not line.endswith("\\")) + 1
+        command, want = "\n".join(lines[:end]), "\n".join(lines[end:]).strip("\n") + "\n"
+        ran = subprocess.run(  # noqa: S603 - our own pages
+            ["bash", "-c", f"(exit {code}); {command}"],  # noqa: S607 - $? is that of the command before
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PATH": path, "COLUMNS": "80"},
+            check=False,
+        )
+        code, got = ran.returncode, ran.stdout.strip("\n") + "\n"
+        if not doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS):
+            return f"$ {command}\nexpected:\n{want}\ngot:\n{got}"
+    return None
+
+
 docstrings = Sybil(
     parsers=[DocTestParser()],
-    patterns=["src/**/*.py"],
+    patterns=["src/sfumato/*.py", "src/sfumato/*/*.py"],  # ** is only a * to pathlib's match
     setup=in_a_folder_with_patients,
     teardown=back_home,
 )
 pages = Sybil(
-    parsers=[DocTestParser(), PythonCodeBlockParser()],
-    patterns=["docs/**/*.md", "README.md", "CONTRIBUTING.md"],
+    # Sessions (>>>) are in pycon fences with a blank line before the closing one; DocTestParser finds them.
+    parsers=[DocTestParser(), PythonCodeBlockParser(), CodeBlockParser("console", run_console)],
+    patterns=["docs/*.md", "docs/*/*.md", "README.md", "CONTRIBUTING.md"],
     setup=in_a_folder_with_patients,
     teardown=back_home,
 )

@@ -111,6 +111,12 @@ def test_another_encoding_can_be_named(tmp_path: Path) -> None:
 def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
     path = text(tmp_path / "t.csv", "a,b\n1,x\n?,NA\n")
     assert read_frame(path, na=["?", "NA"]).rows() == [(1, "x"), (None, None)]
+    frame = pl.DataFrame({"n": [1, 2], "t": ["?", "x"], "c": pl.Series(["NA", None], dtype=pl.Categorical)})
+    frame.write_parquet(tmp_path / "t.parquet")
+    assert read_frame(tmp_path / "t.parquet", na=["?", "NA"]).rows() == [(1, None, None), (2, "x", None)]
+    for option in ({"separator": ";"}, {"encoding": "latin-1"}):
+        with pytest.raises(sf.OptionError, match=r"are for text files, and 't.parquet' is parquet"):
+            read_frame(tmp_path / "t.parquet", **option)
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,27 @@ def test_alpha_can_be_asked_of_chosen_values_only() -> None:
     verdict = sf.check(frame, [sf.AlphaK(0.25, k=4, values=("cancer",))], qi=["q"], sensitive=["s"])
     assert verdict
     assert verdict.checks[0].measured.value == 0.25
-    with pytest.raises(sf.OptionError, match="does not hold"):
+    with pytest.raises(sf.OptionError, match="the value 'tumour', which no sensitive attribute holds"):
         sf.check(frame, [sf.AlphaK(0.25, values=("tumour",))], qi=["q"], sensitive=["s"])
 
 
 def test_alpha_k_fails_on_a_small_class_and_shows_it() -> None:
     frame = pl.DataFrame({"q": ["x", "x"], "s": ["a", "b"]})
-    verdict = sf.check(frame, "alpha=0.5,k=3", qi=["q"], sensitive=["s"])
+    verdict = sf.check(frame, [sf.AlphaK(0.5, k=3)], qi=["q"], sensitive=["s"])
     assert not verdict
-    assert verdict.checks[0].measured.value == 2
+    assert str(verdict) == "alpha=0.5,k=3: not held, measured 0.5 (the smallest class has 2 rows)"
+    assert [check.held for check in sf.check(frame, "alpha=0.5,k=3", qi=["q"], sensitive=["s"]).checks] == [
+        False,
+        False,
+    ]
+
+
+def test_chosen_values_may_belong_to_one_of_several_attributes() -> None:
+    frame = pl.DataFrame({"q": ["x"] * 4, "s": ["a", "a", "b", "b"], "z": ["c", "d", "d", "d"]})
+    verdict = sf.check(frame, [sf.AlphaK(1, values=["c"])], qi=["q"], sensitive=["s", "z"])
+    assert verdict.checks[0].measured.value == 0.25
+    with pytest.raises(sf.OptionError, match="must be a list of values, got the text 'cancer'"):
+        sf.AlphaK(0.5, values="cancer")
 
 
 @pytest.mark.parametrize("l", [2, 3, 4, 5, 6, 7, 8, 9, 10])
@@ -114,6 +126,13 @@ def test_delta_bounds_are_strict() -> None:
     assert not sf.check(frame, [sf.DeltaDisclosure(100, absent="infinite")], qi=["q"], sensitive=["s"])
 
 
+def test_a_guarantee_object_says_its_conventions_itself() -> None:
+    frame = pl.DataFrame({"q": ["x", "y"], "s": ["a", "b"]})
+    options = {"qi": ["q"], "sensitive": ["s"], "absent": "infinite"}
+    assert sf.check(frame, [sf.DeltaDisclosure(1, absent="ignore")], **options)
+    assert not sf.check(frame, "delta=1", **options)
+
+
 def test_a_class_like_the_table_leaks_nothing() -> None:
     result = one_class([3, 6, 9], [1, 2, 3])
     assert (result.t, result.basic_beta, result.enhanced_beta, result.delta_disclosure) == (0, 0, 0, 0)
@@ -173,3 +192,20 @@ def test_risk_by_hand() -> None:
     frame = pl.DataFrame({"q": ["x", "y", "y", "z", "z", "z"]})
     risk = sf.assess(frame, qi=["q"]).risk
     assert (risk.prosecutor_max, risk.prosecutor_mean, risk.uniques) == (1.0, 0.5, 1)
+
+
+def test_a_column_without_a_kind_has_that_of_its_type() -> None:
+    frame = pl.DataFrame({"q": [1, 1, 2], "s": [1, 2, 3]})
+    schema = sf.Schema.from_toml('[columns.s]\nrole = "sensitive"\n')
+    assert sf.assess(frame, schema=schema, qi=["q"]).distances == {"s": "ordered"}
+
+
+def test_texts_have_no_order_that_nobody_gave() -> None:
+    frame = pl.DataFrame({"q": [1, 1, 2], "s": ["9", "10", "11"]})
+    for kind, message in (("number", "is declared a number, but holds texts"), ("ordinal", "in which order")):
+        schema = sf.Schema([sf.Column(name="s", role="sensitive", kind=kind)])
+        with pytest.raises(sf.SchemaError, match=message):
+            sf.assess(frame, schema=schema, qi=["q"])
+        assert sf.assess(frame, schema=schema, qi=["q"], distance="equal").t == pytest.approx(2 / 3)
+    ranked = sf.Schema([sf.Column(name="s", role="sensitive", kind="ordinal", domain=["9", "10", "11"])])
+    assert sf.assess(frame, schema=ranked, qi=["q"]).t == pytest.approx((1 / 3 + 2 / 3) / 2)

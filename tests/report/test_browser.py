@@ -44,6 +44,6 @@ def test_the_page_fits_its_window_and_asks_for_nothing(browser: Any, tmp_path: P
     assert len(requests) == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("tbody tr").count() == 9
-    assert page.locator(".verdict p").inner_text().startswith("Not met: 2 of 3")
+    assert page.locator(".verdict p").inner_text().startswith("Not met: k=5; l=2")
     assert page.locator("svg").bounding_box()["width"] > width / 2
     context.close()

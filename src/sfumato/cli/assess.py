@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +104,18 @@ def print_assessment(assessment: Assessment) -> None:
     """Print the summary of an assessment for a person."""
     summary = summarise(assessment)
     colour = {True: "green", False: "red", None: None}[summary.good]
-    click.echo(click.style(summary.headline, bold=True, fg=colour))
+    click.echo(click.style(_wrapped(summary.headline, ""), bold=True, fg=colour))
     for fact in summary.facts:
-        click.echo(f"  {fact}")
-    click.echo()
+        click.echo(_wrapped(f"- {fact}", "  "))
     for line in summary.lines:
         mark = {True: click.style("  held", fg="green"), False: click.style("  NOT HELD", fg="red"), None: ""}[
             line.held
         ]
         asked = f"  (asked {line.asked})" if line.asked else ""
-        click.echo(f"{line.title:<26} {click.style(f'{line.value:>9}', bold=True)}{mark}{asked}")
-        click.echo(f"{'':<26} {line.meaning}")
+        click.echo(f"\n{line.title:<26} {click.style(line.value, bold=True)}{mark}{asked}")
+        click.echo(_wrapped(f"  {line.meaning}", "  "))
+
+
+def _wrapped(text: str, indent: str) -> str:
+    width = min(shutil.get_terminal_size().columns, 100)
+    return textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

@@ -16,7 +16,7 @@ from sfumato.data import datasets
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
 
-__all__ = ["Command", "Names", "choice", "load_table", "print_json", "table_options"]
+__all__ = ["Command", "Names", "choice", "file_options", "load_table", "print_json", "read_table", "table_options"]
 
 _EMBEDDED = {"adult": datasets.adult, "nursery": datasets.nursery}
 
@@ -49,23 +49,44 @@ def choice(kind: type[StrEnum]) -> click.Choice[str]:
     return click.Choice([member.value for member in kind])
 
 
-def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument FILE and the options that say how to read it and what its columns are."""
-    for decorate in reversed(
-        (
-            click.argument("data", metavar="FILE"),
-            click.option("--qi", type=Names(), default="", help="Quasi-identifiers: what others know about a person."),
-            click.option("--sensitive", type=Names(), default="", help="Sensitive columns: what must not be learnt."),
-            click.option("--identifiers", type=Names(), default="", help="Columns that name a person alone."),
-            click.option("--target", metavar="NAME", help="The column that a model predicts."),
-            click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML: see 'sfumato schema'."),
-            click.option("--na", type=Names(), default="", help="Texts that stand for a missing value, such as ?,NA."),
-            click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),
-            click.option("--encoding", default="utf-8", show_default=True, help="The encoding of a text file."),
-        )
-    ):
+def _add(command: Callable[..., Any], *decorators: Callable[[Any], Any]) -> Callable[..., Any]:
+    for decorate in reversed(decorators):
         command = decorate(command)
     return command
+
+
+def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument FILE and the options that say how to read it."""
+    return _add(
+        command,
+        click.argument("data", metavar="FILE"),
+        click.option("--na", type=Names(), default="", help="Texts that stand for a missing value, such as ?,NA."),
+        click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),
+        click.option("--encoding", default="utf-8", show_default=True, help="The encoding of a text file."),
+    )
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument FILE and the options that say how to read it and what its columns are."""
+    return _add(
+        command,
+        click.option("--qi", type=Names(), default="", help="Quasi-identifiers: what others know about a person."),
+        click.option("--sensitive", type=Names(), default="", help="Sensitive columns: what must not be learnt."),
+        click.option("--identifiers", type=Names(), default="", help="Columns that name a person alone."),
+        click.option("--target", metavar="NAME", help="The column that a model predicts."),
+        click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML: see 'sfumato schema'."),
+        file_options,
+    )
+
+
+def read_table(data: str, schema: Schema | None, *, na: list[str], separator: str | None, encoding: str) -> Table:
+    """Read a file, or return the built-in table of that name."""
+    if data in _EMBEDDED and not Path(data).exists():
+        if schema or na or separator or encoding != "utf-8":
+            raise OptionError(f"'{data}' is built in: --schema, --na, --separator and --encoding are for files")
+        return _EMBEDDED[data]()
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    return read(data, schema, separator=separator, encoding=encoding, na=na)
 
 
 def load_table(
@@ -76,21 +97,10 @@ def load_table(
     identifiers: list[str],
     target: str | None,
     schema_file: str | None,
-    na: list[str],
-    separator: str | None,
-    encoding: str,
+    **reading: Any,
 ) -> Table:
-    """Read the table that the common options describe."""
-    schema = Schema.load(schema_file) if schema_file else None
-    if data in _EMBEDDED and not Path(data).exists():
-        if schema or na or separator:
-            raise OptionError(
-                f"'{data}' is built in and has its schema", hint="--schema, --na and --separator are for files"
-            )
-        table = _EMBEDDED[data]()
-    else:
-        separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-        table = read(data, schema, separator=separator, encoding=encoding, na=na)
+    """Read the table that the common options describe, with the roles that they name."""
+    table = read_table(data, Schema.load(schema_file) if schema_file else None, **reading)
     return Table.of(table, qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from sfumato.cli.options import Command, Names, print_json
+from sfumato.cli.options import Command, file_options, print_json, read_table
 from sfumato.data.schema import Schema
-from sfumato.data.table import read
 
 __all__ = ["schema"]
 
 
 @click.command(cls=Command)
-@click.argument("data", metavar="FILE")
+@file_options
 @click.option("-o", "--output", metavar="OUT.toml", help="Write the schema there; edit it, then use it with --schema.")
-@click.option("--na", type=Names(), default="", help="Texts that stand for a missing value, such as ?,NA.")
-@click.option("--separator", metavar="C", help="What separates fields; found from the header by default.")
-@click.option("--encoding", default="utf-8", show_default=True, help="The encoding of a text file.")
-def schema(data: str, as_json: bool, output: str | None, na: list[str], separator: str | None, encoding: str) -> None:
+def schema(data: str, as_json: bool, output: str | None, **reading: Any) -> None:
     """Propose what each column of a table is, with reasons.
 
     Roles: identifier (names a person alone), quasi (known to others), sensitive
@@ -28,7 +26,7 @@ def schema(data: str, as_json: bool, output: str | None, na: list[str], separato
     sfumato schema patients.csv -o schema.toml
     sfumato assess patients.csv --schema schema.toml
     """
-    proposal = Schema.suggest(read(data, separator=separator, encoding=encoding, na=na))
+    proposal = Schema.suggest(read_table(data, None, **reading))
     if output:
         proposal.save(output)
         click.echo(f"The schema is in {output}: check every role, then use it with --schema", err=True)

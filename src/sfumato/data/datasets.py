@@ -137,7 +137,7 @@ def adult(split: Literal["train", "test"] | None = None) -> Table:
 
     Parameters
     ----------
-    split : {"train", "test"}, optional
+    split : "train" or "test", optional
         Only the 32,561 rows for training or the 16,281 for testing. By default all rows, and
         the column ``split`` says which is which.
 

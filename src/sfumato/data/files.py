@@ -67,15 +67,19 @@ def read_frame(
     if path.is_dir():
         raise FileError(f"'{path}' is a folder, a file is needed")
     kind = _format(path)
+    is_text = kind in ("csv", "tsv")
+    if not is_text and (separator is not None or encoding != "utf-8"):
+        raise OptionError(f"a separator and an encoding are for text files, and '{path.name}' is {kind}")
     try:
-        if kind in ("csv", "tsv"):
+        if is_text:
             return _read_text(path, separator or ("\t" if kind == "tsv" else None), encoding, na)
         if kind == "parquet":
-            return pl.read_parquet(path, glob=False)
-        if kind == "arrow":
-            return pl.read_ipc(path)
-        require_extra("fastexcel", "excel", "reading an Excel file")
-        return _read_excel(path)
+            frame = pl.read_parquet(path, glob=False)
+        elif kind == "arrow":
+            frame = pl.read_ipc(path)
+        else:
+            frame = _read_excel(path)
+        return frame.with_columns(_without_marks(column, na) for column in frame.iter_columns()) if na else frame
     except (FileError, MissingExtra, OptionError):
         raise
     except _FAILURES as error:
@@ -135,11 +139,18 @@ def _format(path: Path) -> str:
 
 def _read_excel(path: Path) -> pl.DataFrame:
     """Read the first sheet."""
+    require_extra("fastexcel", "excel", "reading an Excel file")
     try:
         frame = pl.read_excel(path, raise_if_empty=False)
     except Exception as error:  # fastexcel raises its own types, which must not be imported here
         raise FileError(f"'{path}' cannot be read as excel: it is damaged or of another format") from error
     return frame
+
+
+def _without_marks(column: pl.Series, na: Sequence[str]) -> pl.Series:
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        return column
+    return column.set(column.cast(pl.String).is_in(list(na)).fill_null(False), None)
 
 
 def _read_text(path: Path, separator: str | None, encoding: str, na: Sequence[str]) -> pl.DataFrame:

@@ -55,11 +55,18 @@ class Kind(StrEnum):
     True
     """
 
+    AUTO = "auto"
+    """What the type of the column says; a table replaces it by one of the others."""
     NUMBER = "number"
+    """A quantity: differences mean something."""
     ORDINAL = "ordinal"
+    """A rank: the order means something, and the domain lists it."""
     CATEGORY = "category"
+    """One of a few names."""
     DATE = "date"
+    """A day or a moment."""
     TEXT = "text"
+    """Free text."""
 
     @property
     def is_ordered(self) -> bool:
@@ -76,6 +83,7 @@ class Column:
     name : str
     role : Role or str
     kind : Kind or str
+        By default what the type of the column in the table says.
     bounds : (float, float), optional
         Public lower and upper bound of a number. Public means: not read off the data.
     domain : sequence, optional
@@ -93,7 +101,7 @@ class Column:
 
     name: str
     role: Role = Role.OTHER
-    kind: Kind = Kind.CATEGORY
+    kind: Kind = Kind.AUTO
     bounds: tuple[float, float] | None = None
     domain: tuple[Any, ...] | None = None
     hierarchy: Hierarchy | None = None
@@ -159,7 +167,7 @@ class Schema:
     <BLANKLINE>
     [columns.disease]
     role = "sensitive"
-    kind = "category"
+    kind = "auto"
     <BLANKLINE>
     >>> sf.Schema.from_toml(schema.to_toml()) == schema
     True
@@ -336,7 +344,7 @@ def _member(kind: type[_E], value: Any, what: str) -> _E:
 
 
 def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, float]:
-    if kind is not Kind.NUMBER:
+    if kind not in (Kind.NUMBER, Kind.AUTO):
         raise SchemaError(f"column '{name}' has bounds, but only a number can have them, not a {kind.value}")
     try:
         low, high = (float(bound) for bound in bounds)

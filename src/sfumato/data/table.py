@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Table:
                 raise SchemaError(
                     f"the schema lists a column '{name}' that the table lacks", hint=did_you_mean(name, names)
                 )
-        object.__setattr__(self, "schema", Schema(listed.get(name) or self._inferred(name) for name in names))
+        object.__setattr__(self, "schema", Schema(self._known(listed.get(name) or Column(name=name)) for name in names))
 
     @classmethod
     def of(
@@ -114,20 +114,22 @@ class Table:
             raise InputError("the table has no columns")
         return names
 
-    def _inferred(self, name: str) -> Column:
-        dtype = self._types[name]
-        if isinstance(dtype, nw.Object) and isinstance(self._narwhal, nw.DataFrame):
+    def _known(self, column: Column) -> Column:
+        """Return the column with the kind, and the order, that its type has if the schema leaves them open."""
+        if column.kind not in (Kind.AUTO, Kind.ORDINAL):
+            return column
+        dtype = self._types[column.name]
+        if isinstance(dtype, nw.Object) and not self.is_lazy:
             try:
-                dtype = nw.from_native(self.column(name), series_only=True).dtype
+                dtype = nw.from_native(self.column(column.name), series_only=True).dtype
             except ColumnError:  # said when the column is used
-                return Column(name=name, kind=Kind.TEXT)
-        if isinstance(dtype, nw.Enum):
-            return Column(name=name, kind=Kind.ORDINAL, domain=tuple(map(str, dtype.categories)) or None)
+                return replace(column, kind=Kind.TEXT)
+        order = tuple(map(str, dtype.categories)) if isinstance(dtype, nw.Enum) else ()
+        if order or column.kind is Kind.ORDINAL:
+            return replace(column, kind=Kind.ORDINAL, domain=column.domain or order or None)
         if dtype.is_numeric() or isinstance(dtype, nw.Duration):
-            return Column(name=name, kind=Kind.NUMBER)
-        if isinstance(dtype, nw.Date | nw.Datetime):
-            return Column(name=name, kind=Kind.DATE)
-        return Column(name=name, kind=Kind.CATEGORY)
+            return replace(column, kind=Kind.NUMBER)
+        return replace(column, kind=Kind.DATE if isinstance(dtype, nw.Date | nw.Datetime) else Kind.CATEGORY)
 
     @property
     def is_lazy(self) -> bool:

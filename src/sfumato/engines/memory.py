@@ -17,6 +17,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._errors import require_extra
 from sfumato.data.coding import Codes, Domain, encode
 from sfumato.data.table import Table
 
@@ -93,6 +94,7 @@ def _group_where_it_lives(table: Table, names: Sequence[str]) -> tuple[Codes, ND
     counted = "rows"
     while counted in names:
         counted += "_"
+    require_extra("pyarrow", "arrow", "reading this kind of frame")
     lazy: nw.LazyFrame[Any] = nw.from_native(table.frame)
     tuples = lazy.group_by(*names).agg(nw.len().alias(counted)).collect("polars").to_polars()
     coded = encode([tuples[name] for name in names], [table.schema[name] for name in names])

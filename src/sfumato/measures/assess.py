@@ -83,6 +83,7 @@ class Verdict:
     def __str__(self) -> str:
         return "\n".join(
             f"{check.guarantee}: {'held' if check.held else 'not held'}, measured {check.measured.value:.6g}"
+            + (f" ({check.reason})" if check.reason else "")
             for check in self.checks
         )
 
@@ -95,32 +96,36 @@ class Verdict:
 class Assessment(Measures):
     """How anonymous a table is: the worst number of each model, with its witness.
 
-    Attributes
-    ----------
-    rows, classes : what was counted
-    suppressed, dropped : rows that are in no class: suppressed ones, and with ``missing="drop"`` incomplete ones
-    k, alpha, l, ... : the worst of each measure over all sensitive attributes
-    witnesses : the class, and value, that make each measure what it is
-    by_sensitive : the measures of each sensitive attribute
-    distances : the distance between sensitive values that t-closeness took for each attribute
-    risk : the risk of re-identification
-    rows_by_class_size : how many rows are in a class of each size
-    verdict : which of the required guarantees hold; None if none was required
+    Made by `assess`. Besides ``k``, ``alpha``, ``l`` and so on, the worst over all sensitive
+    attributes, it says what was counted and what was left out.
     """
 
     rows: int
+    """The rows that are in a class."""
     classes: int
+    """The number of equivalence classes."""
     suppressed: int
+    """The suppressed rows; they are in no class."""
     dropped: int
+    """With ``missing="drop"``, the rows left out because they miss a value."""
     quasi: tuple[str, ...]
+    """The quasi-identifiers."""
     sensitive: tuple[str, ...]
+    """The sensitive attributes."""
     identifiers: tuple[str, ...]
+    """The columns of the table that name a person alone: never release them."""
     by_sensitive: dict[str, Measures]
+    """The measures of each sensitive attribute."""
     distances: dict[str, str]
+    """The distance between its values that t-closeness took for each sensitive attribute."""
     risk: Risk
+    """The risk of re-identification."""
     rows_by_class_size: dict[int, int]
+    """How many rows are in a class of each size."""
     verdict: Verdict | None
+    """Which of the required guarantees hold; None if none was required."""
     options: dict[str, str | None]
+    """The conventions that were followed."""
 
     @property
     def satisfied(self) -> bool | None:
@@ -223,12 +228,18 @@ def assess(
     # Classes differ between attributes only if the others count as quasi-identifiers; the worst are shown.
     people = min(counts, key=lambda one: (one.size.min(), -len(one)))
     models = [_with_options(model(), distance, absent) for model in MODELS]
-    required = (parse(require) if require else []) if isinstance(require, str) else list(require)
-    checks = tuple(_with_options(guarantee, distance, absent).check(counts) for guarantee in required)
+    by_sensitive = {one.attribute.name: _measures(models, [one]) for one in counts if one.attribute}
+    worst = by_sensitive[attributes[0]] if len(attributes) == 1 else _measures(models, counts)
+    required: Sequence[Guarantee] = ()
+    if isinstance(require, str):  # guarantees that come as objects say their conventions themselves
+        required = [_with_options(one, distance, absent) for one in parse(require)] if require else ()
+    else:
+        required = require
+    checks = tuple(guarantee.check(counts) for guarantee in required)
     size, of_class = np.unique(people.size, return_inverse=True)
     rows_of_size = np.bincount(of_class, weights=people.records).astype(int)
     return Assessment(
-        **_fields(_measures(models, counts)),
+        **_fields(worst),
         rows=people.rows,
         classes=len(people),
         suppressed=without_class,
@@ -236,7 +247,7 @@ def assess(
         quasi=quasi,
         sensitive=attributes,
         identifiers=table.schema.identifiers,
-        by_sensitive={one.attribute.name: _measures(models, [one]) for one in counts if one.attribute},
+        by_sensitive=by_sensitive,
         distances={one.attribute.name: distance.for_attribute(one.attribute).value for one in counts if one.attribute},
         risk=risk(people),
         rows_by_class_size=dict(zip(size.tolist(), rows_of_size.tolist(), strict=True)),

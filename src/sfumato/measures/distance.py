@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
-from sfumato._errors import OptionError
+from sfumato._errors import OptionError, SchemaError
 from sfumato.data.coding import Domain
 from sfumato.data.schema import Kind
 from sfumato.measures.counts import ClassCounts, Floats, Ints
@@ -43,22 +43,30 @@ class Distance(StrEnum):
     def for_attribute(self, attribute: Domain) -> Distance:
         """Return the distance that applies to an attribute, or say why it cannot be this one."""
         column = attribute.column
+        distance = self
         if self is Distance.AUTO:
-            if column.hierarchy is not None:
-                return Distance.HIERARCHICAL
-            return Distance.ORDERED if column.kind.is_ordered else Distance.EQUAL
-        if self is Distance.HIERARCHICAL and column.hierarchy is None:
+            ordered = Distance.ORDERED if column.kind.is_ordered else Distance.EQUAL
+            distance = ordered if column.hierarchy is None else Distance.HIERARCHICAL
+        if distance is Distance.HIERARCHICAL and column.hierarchy is None:
             raise OptionError(f"the hierarchical distance needs a hierarchy, and column '{column.name}' has none")
-        if self is Distance.ORDERED and not column.kind.is_ordered:
+        if distance is Distance.ORDERED and not column.kind.is_ordered:
             raise OptionError(
                 f"the ordered distance needs a number, an ordinal or a date, and column '{column.name}' is a "
                 f"{column.kind.value}"
             )
-        if self is Distance.SCALED and column.kind not in (Kind.NUMBER, Kind.DATE):
+        if distance is Distance.SCALED and column.kind not in (Kind.NUMBER, Kind.DATE):
             raise OptionError(
                 f"the scaled distance needs a number or a date, and column '{column.name}' is a {column.kind.value}"
             )
-        return self
+        if distance in (Distance.ORDERED, Distance.SCALED) and attribute.values.dtype == pl.String:
+            if column.kind is not Kind.ORDINAL:
+                raise SchemaError(f"column '{column.name}' is declared a {column.kind.value}, but holds texts")
+            if column.domain is None:
+                raise SchemaError(
+                    f"column '{column.name}' is declared ordinal, but nothing says in which order its texts are",
+                    hint="list them in its domain",
+                )
+        return distance
 
 
 def earth_movers_distance(counts: ClassCounts, attribute: Domain, distance: Distance) -> Floats:

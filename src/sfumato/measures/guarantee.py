@@ -67,6 +67,8 @@ class Check:
     guarantee: Guarantee
     held: bool
     measured: Measured
+    reason: str = ""
+    """Why it does not hold, where the measured number alone does not say it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain values."""
@@ -74,6 +76,7 @@ class Check:
             "claim": str(self.guarantee),
             "held": self.held,
             "measured": as_json_number(self.measured.value),
+            "reason": self.reason,
             "witness": self.measured.witness.to_dict(),
         }
 
@@ -163,8 +166,8 @@ class Guarantee(ABC):
         Examples
         --------
         >>> import sfumato as sf
-        >>> sf.Guarantee.parse("alpha=0.5,k=3")
-        [AlphaK(alpha=0.5, k=3, values=None)]
+        >>> sf.Guarantee.parse("k=3,alpha=0.5")
+        [KAnonymity(k=3), AlphaK(alpha=0.5, k=3, values=None)]
         """
         from sfumato.measures.models import parse
 

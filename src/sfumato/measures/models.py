@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -77,25 +77,35 @@ class AlphaK(PerEntry):
     key = "alpha"
     bounds = {"alpha": Bound("alpha", low=0, high=1), "k": Bound("k", low=1, whole=True)}
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.values, str):
+            raise OptionError(f"the values of alpha must be a list of values, got the text '{self.values}'")
+        if self.values is not None:
+            object.__setattr__(self, "values", tuple(map(str, self.values)))
+
     def per_entry(self, counts: ClassCounts) -> Floats:
         """Return q_v, or 0 for a value that was not chosen."""
         share = counts.count / counts.size[counts.owner]
         if self.values is None or counts.attribute is None:
             return share
         labels = [counts.attribute.label(code) for code in range(len(counts.attribute))]
-        for value in self.values:
-            if value not in labels:
-                raise OptionError(
-                    f"alpha is asked for the value '{value}', which column '{counts.attribute.name}' does not hold"
-                )
-        chosen = np.isin(labels, self.values)
-        return np.where(chosen[counts.value], share, 0.0)
+        return np.where(np.isin(labels, self.values)[counts.value], share, 0.0)
+
+    def measure(self, counts: Sequence[ClassCounts]) -> Measured:
+        """Return the largest share; every chosen value must occur in some sensitive attribute."""
+        domains = [one.attribute for one in counts if one.attribute is not None]
+        held = {domain.label(code) for domain in domains for code in range(len(domain))} if self.values else set()
+        for value in self.values or ():
+            if value not in held:
+                raise OptionError(f"alpha is asked for the value '{value}', which no sensitive attribute holds")
+        return super().measure(counts)
 
     def check(self, counts: Sequence[ClassCounts]) -> Check:
-        """Check the share, then the size; what fails is what is shown."""
+        """Check the share, and the size of the classes."""
         share, size = super().check(counts), KAnonymity(self.k).check(counts)
-        failed = size if share.held and not size.held else share
-        return Check(self, share.held and size.held, failed.measured)
+        reason = "" if size.held else f"the smallest class has {size.measured.value:,} rows"
+        return replace(share, held=share.held and size.held, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -351,10 +361,10 @@ def parse(text: str) -> list[Guarantee]:
             raise OptionError(
                 f"the guarantee '{name}' needs a number, got '{number}'", hint=f"for example {name}=3"
             ) from None
-    if "recursive_l" in asked and "recursive_c" not in asked:
-        raise OptionError("recursive_l is given without recursive_c", hint="for example recursive_c=2,recursive_l=3")
+    if ("recursive_l" in asked) != ("recursive_c" in asked):
+        raise OptionError("recursive_c and recursive_l go together", hint="for example recursive_c=2,recursive_l=3")
     return [
         model(**{bound.field: asked[name] for name, bound in model.bounds.items() if name in asked})
         for model in MODELS
-        if model.key in asked and not (model is KAnonymity and "alpha" in asked)  # (alpha,k) says k itself
+        if model.key in asked
     ]

@@ -1,7 +1,7 @@
 """Turn an assessment into the few sentences that a person reads: the first step of a report.
 
-Nothing here quotes a small class: values are shown only for classes of at least
-`SMALLEST_SHOWN` rows, so that a report never holds a record.
+Nothing here quotes a record: the quasi-identifiers of a class are shown only if at least
+`SMALLEST_SHOWN` rows share them, and what these rows have in a sensitive column is never shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sfumato.measures.assess import Assessment
 from sfumato.measures.guarantee import Witness
 
-__all__ = ["SMALLEST_SHOWN", "Line", "Summary", "number", "summarise"]
+__all__ = ["SMALLEST_SHOWN", "Line", "Summary", "count", "number", "summarise"]
 
 SMALLEST_SHOWN = 10
 _BINS = (1, 2, 3, 5, 10, 20, 50, 100)
@@ -64,7 +64,7 @@ _MODELS = {
         "k-anonymity",
         "linkage, re-identification",
         lambda a: (
-            f"{a.risk.uniques:,} rows are alone: nobody else has their combination of quasi-identifiers."
+            f"{count(a.risk.uniques, 'row')} alone: nobody else has the same combination of quasi-identifiers."
             if a.k == 1
             else f"Everyone shares their combination of quasi-identifiers with {a.k - 1:,} or more others."
         ),
@@ -86,7 +86,7 @@ _MODELS = {
     "entropy_l": _Model(
         "entropy l-diversity",
         "homogeneity, background knowledge",
-        lambda a: f"The least diverse class is as diverse as {number(a.entropy_l)} equally frequent values.",
+        lambda a: f"The least diverse class is as diverse as {number(a.entropy_l)} equally frequent value(s).",
     ),
     "recursive_c": _Model(
         "recursive (c,l)-diversity",
@@ -158,12 +158,23 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
+def count(number: int, noun: str, plural: str = "s") -> str:
+    """Write how many things there are.
+
+    Examples
+    --------
+    >>> count(1, "row"), count(2000, "class", "es")
+    ('1 row', '2,000 classes')
+    """
+    return f"{number:,} {noun}" + (plural if number != 1 else "")
+
+
 def _headline(a: Assessment) -> str:
     if a.verdict is not None:
         failed = [str(check.guarantee) for check in a.verdict.checks if not check.held]
         if failed:
-            return f"Not met: {len(failed)} of {len(a.verdict.checks)} required guarantees ({'; '.join(failed)})"
-        return f"Met: all {len(a.verdict.checks)} required guarantees hold"
+            return f"Not met: {'; '.join(failed)}"
+        return f"Met: {'; '.join(str(check.guarantee) for check in a.verdict.checks)}"
     if a.k == 1:
         return (
             f"People stand out: {a.risk.uniques:,} of {a.rows:,} rows ({_percent(a.risk.uniques / a.rows)}) are unique"
@@ -173,16 +184,16 @@ def _headline(a: Assessment) -> str:
 
 def _facts(a: Assessment) -> list[str]:
     facts = [
-        f"{a.rows:,} rows in {a.classes:,} equivalence classes over {len(a.quasi)} quasi-identifiers: "
-        + ", ".join(a.quasi),
+        f"{count(a.rows, 'row')} in {count(a.classes, 'equivalence class', 'es')} over "
+        f"{count(len(a.quasi), 'quasi-identifier')}: {', '.join(a.quasi)}",
         f"sensitive: {', '.join(a.sensitive) or 'none named, so only k is measured'}",
         f"an attacker who knows a person's quasi-identifiers picks the right row with a chance of "
         f"{_percent(a.risk.prosecutor_mean)} on average, {_percent(a.risk.prosecutor_max)} at most",
     ]
     if a.suppressed:
-        facts.append(f"{a.suppressed:,} suppressed rows are in no class")
+        facts.append(f"{count(a.suppressed, 'suppressed row')} in no class")
     if a.dropped:
-        facts.append(f"{a.dropped:,} rows with missing values were left out, as asked")
+        facts.append(f"{count(a.dropped, 'row')} with missing values left out, as asked")
     if a.identifiers:
         facts.append(f"direct identifiers are in the table and must not be released: {', '.join(a.identifiers)}")
     if a.options["missing"] == "wildcard":
@@ -200,7 +211,7 @@ def _line(a: Assessment, key: str) -> Line:
         title=model.title,
         value=number(getattr(a, key)),
         asked="; ".join(str(check.guarantee) for check in checks),
-        held=all(check.held for check in checks) if checks else None,
+        held=all(check.guarantee.accepts(check.measured.value) for check in checks) if checks else None,
         meaning=model.meaning(a),
         stops=model.stops,
         witness=_witness(a.witnesses[key]),
@@ -208,11 +219,10 @@ def _line(a: Assessment, key: str) -> Line:
 
 
 def _witness(witness: Witness) -> str:
-    rows = f"a class of {witness.size:,} row{'s' if witness.size > 1 else ''}"
+    rows = f"a class of {count(witness.size, 'row')}"
     if witness.size < SMALLEST_SHOWN:
         return f"{rows} (too few to show its values here)"
-    described = f"{rows}: " + ", ".join(f"{name} = {value}" for name, value in witness.labels.items())
-    return described if witness.value is None else f"{described}; {witness.attribute} = {witness.value}"
+    return f"{rows}: " + ", ".join(f"{name} = {value}" for name, value in witness.labels.items())
 
 
 def _bars(a: Assessment) -> list[Bar]:
