@@ -18,7 +18,7 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/sfumato demo
 
-test: check
+test: check docs
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev
