@@ -6,6 +6,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 PROJECT = pyproject.toml constraints.txt
 
+.DELETE_ON_ERROR:
 .PHONY: demo test check docs bench clean help
 help:
 	@echo "make demo   install and see it work on a census table"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from sfumato.data.table import Table, read, write
     from sfumato.measures.assess import Assessment, Verdict, assess, check
     from sfumato.measures.guarantee import Guarantee
+    from sfumato.measures.loss import loss
+    from sfumato.measures.marginals import distances
     from sfumato.measures.models import (
         AlphaK,
         BetaLikeness,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
         RecursiveCL,
         TCloseness,
     )
+    from sfumato.measures.safe_harbor import safe_harbor
+    from sfumato.measures.utility import model_accuracy, query_error
     from sfumato.report.page import write_report
 
 __version__ = "0.1.0"
@@ -48,9 +52,13 @@ _HOMES = {
     "data.table": "Table read write",
     "measures.assess": "Assessment Verdict assess check",
     "measures.guarantee": "Guarantee",
+    "measures.loss": "loss",
+    "measures.marginals": "distances",
     "measures.models": (
         "AlphaK BetaLikeness DeltaDisclosure EnhancedBeta EntropyL KAnonymity LDiversity RecursiveCL TCloseness"
     ),
+    "measures.safe_harbor": "safe_harbor",
+    "measures.utility": "model_accuracy query_error",
     "report.page": "write_report",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -84,7 +92,12 @@ __all__ = [
     "assess",
     "check",
     "datasets",
+    "distances",
+    "loss",
+    "model_accuracy",
+    "query_error",
     "read",
+    "safe_harbor",
     "write",
     "write_report",
 ]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -32,6 +33,8 @@ __all__ = [
     "did_you_mean",
     "require_extra",
 ]
+
+_VALUE_LIKE = re.compile(r"[\d\s.,:/+-]+|\S+@\S+")
 
 
 class SfumatoError(Exception):
@@ -89,6 +92,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(f"'{lowered[match]}'" for match in close) + "?"
+    if any(_VALUE_LIKE.fullmatch(name) for name in names):  # a record that was read as the header is not shown
+        return "does the table have a header line?"
     shown = ", ".join(names[:12])
     return f"known: {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 

@@ -211,3 +211,44 @@ def test_a_report_is_not_written_when_the_assessment_fails(assess: Run) -> None:
     Path("page.html").write_text("old")
     assess("t.csv", "--qi", "nobody", "--report", "page.html")
     assert Path("page.html").read_text() == "old"
+
+
+def test_a_population_that_does_not_fit(assess: Run) -> None:
+    Path("p.csv").write_text("age,zip\n30,1\n30,1\n30,1\n")
+    refused(assess("t.csv", "--qi", "sex", "--population", "p.csv"), "lacks the quasi-identifier 'sex'")
+    refused(assess("t.csv", "--qi", "age", "--population", "p.csv"), "lacks 1 of the 2 classes of the table (1 rows)")
+    refused(assess("t.csv", "--qi", "age", "--population", "nowhere.csv"), "there is no file 'nowhere.csv'")
+    refused(assess("t.csv", "--qi", "age", "--population-size", "2"), "population")
+    refused(assess("t.csv", "--qi", "age", "--threshold", "7"), "threshold must be a number from 0 to 1, got 7")
+    refused(assess("t.csv", "--qi", "age", "--preset", "gdpr"), "--preset", "gdpr")
+
+
+def test_a_file_that_is_read_is_not_written(assess: Run, sfumato: Run) -> None:
+    refused(assess("t.csv", "--qi", "age", "--report", "./t.csv"), "is read and cannot be written too")
+    refused(sfumato("schema", "t.csv", "-o", "t.csv"), "is read and cannot be written too")
+    assert Path("t.csv").read_text() == TABLE
+    refused(assess("t.csv", "--qi", "age", "--report", "."), "cannot be written")
+
+
+def test_a_record_that_was_read_as_the_header_is_not_shown(assess: Run) -> None:
+    Path("t.csv").write_text("John Smith,1970-01-01,HIV\nJane Doe,1971-01-01,flu\n")
+    ran = assess("t.csv", "--qi", "age")
+    refused(ran, "there is no column 'age'", "does the table have a header line?")
+    assert "HIV" not in ran.err
+
+
+def test_a_schema_with_the_wrong_shapes(assess: Run) -> None:
+    for line in ("domain = 5", "hierarchy = 5", "bounds = 5", "role = 5", "kind = []"):
+        Path("s.toml").write_text(f"[columns.age]\n{line}\n")
+        refused(assess("t.csv", "--qi", "age", "--schema", "s.toml"), "age")
+
+
+def test_a_column_name_with_a_line_break_is_one_sentence(assess: Run) -> None:
+    refused(assess("t.csv", "--qi", "a\nb"), "there is no column 'a b'")
+
+
+def test_a_date_beyond_the_calendar_is_no_panic(assess: Run) -> None:
+    import polars as pl
+
+    pl.DataFrame({"d": pl.Series([2**30, 2**30], dtype=pl.Int32).cast(pl.Date)}).write_parquet("far.parquet")
+    assert assess("far.parquet", "--qi", "d", "--json").json["k"] == 2

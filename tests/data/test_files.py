@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from pathlib import Path
 
 import polars as pl
@@ -190,7 +191,82 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         with pytest.raises(sf.FileError, match="cannot be written: there is no folder"):
             sf.write(FRAME, path)
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(sf.FileError, match=r"folder.csv' cannot be written"):
+    with pytest.raises(sf.FileError, match=r"folder.csv' cannot be written: it is not a regular file"):
         sf.write(FRAME, tmp_path / "folder.csv")
     with pytest.raises(sf.FileError, match="which Sfumato only reads"):
         sf.write(FRAME, tmp_path / "t.xlsx")
+
+
+def sheet(path: Path, rows: list[list[object]]) -> Path:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+    return path
+
+
+def test_the_whole_sheet_decides_a_type(tmp_path: Path) -> None:
+    rows = [["zip", "s"], *[[10001, "a"]] * 1500, *[[code, "a"] for code in ("SW1A", "EC1", "N1", "W2", "E8")]]
+    assert sf.assess(sheet(tmp_path / "t.xlsx", rows), qi=["zip"]).k == 1
+
+
+def test_a_sheet_needs_one_name_per_column(tmp_path: Path) -> None:
+    with pytest.raises(sf.FileError, match="has the column name 'a' twice"):
+        read_frame(sheet(tmp_path / "t.xlsx", [["a", "a"], [1, 2]]))
+    with pytest.raises(sf.FileError, match="has no name for column 2"):
+        read_frame(sheet(tmp_path / "t.xlsx", [["a", None, "c"], [1, 2, 3]]))
+    with pytest.raises(sf.FileError, match="is empty"):
+        read_frame(sheet(tmp_path / "t.xlsx", []))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_brackets_in_a_name_are_no_pattern(tmp_path: Path, ending: str) -> None:
+    sf.write(pl.DataFrame({"a": [1, 2, 3]}), tmp_path / f"1.{ending}")
+    sf.write(pl.DataFrame({"a": [1]}), tmp_path / f"[1].{ending}")
+    assert sf.read(tmp_path / f"[1].{ending}").rows == 1
+
+
+def test_a_file_of_one_column_keeps_its_missing_values(tmp_path: Path) -> None:
+    sf.write(pl.DataFrame({"a": [1, None, 2]}), tmp_path / "t.csv")
+    assert sf.read(tmp_path / "t.csv").column("a").to_list() == [1, None, 2]
+
+
+def test_a_quoted_empty_field_is_missing(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", '"a","b"\n"1","x"\n"","y"\n')
+    assert read_frame(path).rows() == [(1, "x"), (None, "y")]
+
+
+def test_a_very_long_field_is_read(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", f"a,b\n{'x' * 200_000},1\ny,\n")
+    assert read_frame(path)["a"].str.len_chars().to_list() == [200_000, 1]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", b"\xef\xbb\xbfa,b\n1,x\n")
+    for encoding in ("utf-8", "utf_8", "UTF8", "utf-8-sig"):
+        assert read_frame(path, encoding=encoding).columns == ["a", "b"]
+    with pytest.raises(sf.FileError, match="it is not ascii text"):
+        read_frame(path, encoding="ascii")
+
+
+def test_a_link_stays_a_link_and_a_mode_is_kept(tmp_path: Path) -> None:
+    real = text(tmp_path / "real.csv", "old")
+    real.chmod(0o600)
+    link = tmp_path / "link.csv"
+    link.symlink_to(real)
+    sf.write(pl.DataFrame({"a": [1]}), link)
+    assert link.is_symlink()
+    assert real.read_text() == "a\n1\n"
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
+def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(sf.FileError, match="it is not a regular file"):
+        sf.write(FRAME, tmp_path / "pipe.csv")
+    with pytest.raises(sf.FileError, match="cannot be written: File name too long"):
+        sf.write(FRAME, tmp_path / ("x" * 300 + ".csv"))
+    with pytest.raises(sf.FileError, match="csv cannot hold values of these types"):
+        sf.write(pl.DataFrame({"a": [[1], [2]]}), tmp_path / "t.csv")

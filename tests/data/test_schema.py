@@ -37,7 +37,7 @@ def test_a_schema_survives_toml(columns: list[sf.Column]) -> None:
 
 
 def test_a_schema_survives_a_file(tmp_path: Path) -> None:
-    hierarchy = sf.Hierarchy([("flu", "lung", "*"), ("ulcer", "stomach", "*")])
+    hierarchy = sf.Hierarchy.tree([("flu", "lung", "*"), ("ulcer", "stomach", "*")])
     schema = sf.Schema([sf.Column(name="d", role="sensitive", hierarchy=hierarchy, domain=["flu", "ulcer"])])
     schema.save(tmp_path / "s.toml")
     assert sf.Schema.load(tmp_path / "s.toml") == schema
@@ -74,11 +74,11 @@ def test_naming_a_role_replaces_the_columns_that_had_it() -> None:
         (lambda: sf.Schema([sf.Column(name="a")]).with_roles(qi=["b"]), r"there is no column 'b' \(known: a\)"),
         (lambda: sf.Schema([sf.Column(name="a")]).with_roles(qi=["a"], sensitive=["a"]), "both quasi and sensitive"),
         (lambda: sf.Schema([sf.Column(name="a")]).with_roles(qi="a"), "must be a list of names"),
-        (lambda: sf.Hierarchy([]), "at least one row"),
-        (lambda: sf.Hierarchy([("a", "*"), ("b",)]), "'b' has 1, the first row 2"),
-        (lambda: sf.Hierarchy([("a", "*"), ("a", "*")]), "lists the value 'a' twice"),
-        (lambda: sf.Hierarchy([("a", "x", "1"), ("b", "x", "2")]), "'x' belongs to both '1' and '2'"),
-        (lambda: sf.Hierarchy([("a", "*")]).levels(["b"]), "does not cover the value 'b'"),
+        (lambda: sf.Hierarchy.tree([]), "at least one row"),
+        (lambda: sf.Hierarchy.tree([("a", "*"), ("b",)]), "'b' has 1, the first row 2"),
+        (lambda: sf.Hierarchy.tree([("a", "*"), ("a", "*")]), "lists the value 'a' twice"),
+        (lambda: sf.Hierarchy.tree([("a", "x", "1"), ("b", "x", "2")]), "'x' belongs to both '1' and '2'"),
+        (lambda: sf.Hierarchy.tree([("a", "*")]).levels(["b"]), "does not cover the value 'b'"),
     ],
 )
 def test_a_contradiction_is_refused_with_its_name(make: Any, message: str) -> None:

@@ -304,7 +304,7 @@ def test_ordered_categories_truth_values_and_times_keep_the_kind_of_their_type()
 
 
 def test_what_is_publicly_known_is_kept_where_it_fits_and_old_roles_are_not_looked_at() -> None:
-    ladder = Hierarchy([["f", "*"], ["m", "*"]])
+    ladder = Hierarchy.tree([["f", "*"], ["m", "*"]])
     given_schema = Schema(
         [
             Column(name="age", kind=Kind.NUMBER, bounds=(0, 120), role=Role.TARGET),

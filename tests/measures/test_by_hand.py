@@ -139,9 +139,32 @@ def test_a_class_like_the_table_leaks_nothing() -> None:
 
 
 def test_a_bound_that_is_met_exactly_is_not_lost_to_rounding() -> None:
-    frame = pl.DataFrame({"q": ["x"] * 3 + ["y"] * 7, "s": ["a"] + ["b"] * 2 + ["a"] * 3 + ["b"] * 4})
-    measured = sf.assess(frame, qi=["q"], sensitive=["s"])
-    assert sf.check(frame, f"t={measured.t:.15f},alpha={2 / 3}", qi=["q"], sensitive=["s"])
+    assert sf.AlphaK(0.3333333333).accepts(1 / 3)  # a hair above
+    assert not sf.AlphaK(0.33333333).accepts(1 / 3)
+    assert sf.TCloseness(0.1 + 0.2).accepts(0.3)
+    assert sf.TCloseness(0.3).accepts(0.1 + 0.2)
+
+
+def test_a_class_like_the_table_is_exactly_at_no_distance() -> None:
+    frame = pl.DataFrame({"q": ["x"] * 10 + ["y"] * 20, "s": [i % 10 for i in range(30)]})
+    assert str(sf.assess(frame, qi=["q"], sensitive=["s"]).t) == "0.0"
+
+
+def test_guarantees_may_come_alone_or_as_texts() -> None:
+    import numpy as np
+
+    frame = pl.DataFrame({"q": ["x", "x"], "s": ["a", "b"]})
+    for one in (sf.KAnonymity(np.int64(2)), "k=2", ["k=2", sf.LDiversity(2)], [sf.KAnonymity(2)]):
+        assert sf.check(frame, one, qi=["q"], sensitive=["s"])
+    with pytest.raises(sf.OptionError, match="a guarantee is needed, such as 'k=10' or KAnonymity"):
+        sf.check(frame, [3], qi=["q"])
+    assert str(sf.check(pl.DataFrame({"q": ["x"] * 1_234_567}), "k=2", qi=["q"])) == "k=2: held, measured 1,234,567"
+
+
+def test_the_classes_shown_are_those_of_the_smallest_k() -> None:
+    frame = pl.DataFrame({"q": ["x"] * 4, "s": ["a", "a", "b", "b"], "z": ["c", "c", "c", "d"]})
+    result = sf.assess(frame, qi=["q"], sensitive=["s", "z"], classes="qi+other-sensitive")
+    assert (result.k, result.risk.prosecutor_max, result.classes) == (1, 1.0, 2)
 
 
 def test_suppressed_rows_are_in_no_class_and_not_in_the_reference() -> None:

@@ -101,7 +101,7 @@ def test_t_can_be_scaled_by_the_values(records: list[brute.Row]) -> None:
     assert result.t == pytest.approx(brute.t(records, brute.line_emd(places)), **CLOSE)
 
 
-TREE = sf.Hierarchy(
+TREE = sf.Hierarchy.tree(
     [
         ("flu", "virus", "lung", "*"),
         ("asthma", "chronic", "lung", "*"),

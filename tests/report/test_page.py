@@ -94,3 +94,10 @@ def test_a_page_is_written_whole(tmp_path: Path) -> None:
     assert "<h1>A &amp; B</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
     with pytest.raises(sf.FileError, match="there is no folder"):
         sf.write_report(result, tmp_path / "nowhere" / "page.html")
+
+
+def test_a_wildcard_class_hides_the_values_of_a_single_row() -> None:
+    rows = [("13053", 28)] + [(None, None)] * 12 + [("999", 1)] * 50
+    frame = pl.DataFrame(rows, schema=["zip", "age"], orient="row", infer_schema_length=None)
+    page = render_report(sf.assess(frame, qi=["zip", "age"], missing="wildcard"))
+    assert "13053" not in page

@@ -9,12 +9,24 @@ from typing import Any
 
 import click
 
-from sfumato.cli.options import Command, choice, load_table, print_json, table_options
-from sfumato.measures.assess import Assessment, Classes
+from sfumato.cli.options import (
+    Command,
+    choice,
+    keep_input,
+    load_table,
+    print_json,
+    read_table,
+    reading,
+    table_options,
+)
+from sfumato.measures.assess import SAFE_HARBOR, Assessment, Classes
 from sfumato.measures.assess import assess as assess_table
 from sfumato.measures.counts import Missing
 from sfumato.measures.distance import Distance
 from sfumato.measures.models import Absent, parse
+from sfumato.measures.presets import PRESETS
+from sfumato.measures.risk import THRESHOLD
+from sfumato.measures.safe_harbor import Status
 from sfumato.report.page import write_report
 from sfumato.report.summarise import summarise
 
@@ -23,7 +35,7 @@ __all__ = ["assess", "print_assessment"]
 
 @click.command(cls=Command)
 @table_options
-@click.option("--require", metavar="k=10,l=3", help="What must hold; exit code 1 if it does not.")
+@click.option("--require", metavar="k=10,l=3", multiple=True, help="What must hold; exit code 1 if it does not.")
 @click.option("--report", metavar="OUT.html", help="Write a page that people can read.")
 @click.option("--missing", type=choice(Missing), default="value", show_default=True, help="What a missing value means.")
 @click.option(
@@ -54,18 +66,28 @@ __all__ = ["assess", "print_assessment"]
     show_default=True,
     help="A row whose quasi-identifiers all hold this mark is suppressed; '' for none.",
 )
+@click.option("--population", metavar="FILE", help="A table of everyone, for the risk against the whole population.")
+@click.option("--population-size", type=int, metavar="N", help="How many people there are: estimates who is unique.")
+@click.option("--threshold", type=float, default=THRESHOLD, show_default=True, help="The risk that is too high.")
+@click.option("--preset", type=click.Choice([*PRESETS, SAFE_HARBOR]), help="Rules that others have set.")
+@click.option("--detail", is_flag=True, help="Find out which columns single people out; implied by --report.")
 @click.pass_context
 def assess(
     ctx: click.Context,
     /,
     as_json: bool,
-    require: str | None,
+    require: tuple[str, ...],
     report: str | None,
     missing: str,
     classes: str,
     distance: str,
     absent: str,
     suppressed: str,
+    population: str | None,
+    population_size: int | None,
+    threshold: float,
+    preset: str | None,
+    detail: bool,
     **table_options: Any,
 ) -> None:
     """Measure how anonymous a table is.
@@ -79,15 +101,22 @@ def assess(
     sfumato assess patients.csv --qi age,zip,sex --sensitive disease
     sfumato assess patients.csv --qi age,zip --require k=10 --report page.html
     """
-    guarantees = parse(require) if require is not None else []
+    keep_input(report, table_options["data"], table_options["schema_file"], population)
+    if require:
+        parse(",".join(require))  # so that a mistake is found before a large file is read
     assessment = assess_table(
         load_table(**table_options),
-        require=guarantees,
+        require=",".join(require),
         missing=missing,
         classes=classes,
         distance=distance,
         absent=absent,
         suppressed=suppressed or None,
+        threshold=threshold,
+        population=read_table(population, None, **reading(table_options)) if population else None,
+        population_size=population_size,
+        preset=preset,
+        detail=detail or report is not None,
     )
     if report:
         write_report(assessment, report, title=f"How anonymous is {Path(table_options['data']).name}?")
@@ -107,6 +136,11 @@ def print_assessment(assessment: Assessment) -> None:
     click.echo(click.style(_wrapped(summary.headline, ""), bold=True, fg=colour))
     for fact in summary.facts:
         click.echo(_wrapped(f"- {fact}", "  "))
+    for names, effect in summary.subsets[:3]:
+        click.echo(_wrapped(f"- by {names}: {effect}", "  "))
+    for finding in summary.findings:
+        mark = click.style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
+        click.echo(_wrapped(f"- Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}", "  "))
     for line in summary.lines:
         mark = {True: click.style("  held", fg="green"), False: click.style("  NOT HELD", fg="red"), None: ""}[
             line.held

@@ -31,7 +31,7 @@ def demo(as_json: bool, output: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"the folder '{output}' cannot be made: {why(error)}") from error
-    assessment = assess(datasets.adult())
+    assessment = assess(datasets.adult(), detail=True)
     page = folder / "report.html"
     write_report(assessment, page, title="How anonymous is the Adult census table?")
     if as_json:

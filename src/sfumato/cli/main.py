@@ -7,6 +7,7 @@ are called, so that ``sfumato --help`` is quick.
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -70,24 +71,27 @@ def _sfumato(ctx: click.Context) -> None:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    failure: BaseException
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
     try:
         code = _sfumato.main(arguments, prog_name="sfumato", standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except SfumatoError as error:
-        failure, message = error, str(error)
-    except click.ClickException as error:
-        failure, message = error, error.format_message()
     except (KeyboardInterrupt, click.Abort):
         click.echo("Stopped.", err=True)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has had enough
-        sys.stdout = None
-        sys.exit(0)
-    except Exception as error:  # noqa: BLE001 - no traceback reaches a user unasked
-        failure = error
-        message = f"something unexpected went wrong ({type(error).__name__}); run it again with --debug to see where"
-    if "--debug" in arguments:
-        traceback.print_exception(failure)
-    click.echo(f"Error: {message}", err=True)
-    sys.exit(2)
+    except SystemExit:  # click's answer to a reader that has had enough of our output
+        sys.exit(141)
+    except BaseException as error:  # noqa: BLE001 - no traceback reaches a user unasked, not even a panic of Polars
+        if "--debug" in arguments:
+            traceback.print_exception(error)
+        click.echo(f"Error: {' '.join(_message(error).split())}", err=True)
+        sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SfumatoError):
+        return str(error)
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    return f"something unexpected went wrong ({type(error).__name__}); run it again with --debug to see where"

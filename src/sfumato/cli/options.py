@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,19 @@ from sfumato.data import datasets
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
 
-__all__ = ["Command", "Names", "choice", "file_options", "load_table", "print_json", "read_table", "table_options"]
+__all__ = [
+    "Command",
+    "Names",
+    "choice",
+    "file_options",
+    "keep_input",
+    "load_table",
+    "names_option",
+    "print_json",
+    "read_table",
+    "reading",
+    "table_options",
+]
 
 _EMBEDDED = {"adult": datasets.adult, "nursery": datasets.nursery}
 
@@ -33,15 +45,24 @@ class Command(click.Command):
 
 
 class Names(click.ParamType[list[str]]):
-    """Column names separated by commas; a name that holds a comma goes in double quotes."""
+    """Names separated by commas; a name that holds a comma, or begins with a blank, goes in double quotes."""
 
     name = "A,B"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         """Split the text at its commas."""
-        if isinstance(value, list):
-            return value
-        return [name.strip() for name in next(csv.reader([value], skipinitialspace=True), []) if name.strip()]
+        found = re.findall(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*))(?:,|$)', value)
+        names = (quoted.replace('""', '"') if quoted else plain.strip() for quoted, plain in found)
+        return [name for name in names if name]
+
+
+def names_option(flag: str, text: str) -> Callable[[Any], Any]:
+    """Make an option for names; given several times, it adds up."""
+
+    def joined(ctx: click.Context, param: click.Parameter, values: tuple[list[str], ...]) -> list[str]:
+        return [name for names in values for name in names]
+
+    return click.option(flag, type=Names(), multiple=True, callback=joined, help=text)
 
 
 def choice(kind: type[StrEnum]) -> click.Choice[str]:
@@ -60,7 +81,7 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _add(
         command,
         click.argument("data", metavar="FILE"),
-        click.option("--na", type=Names(), default="", help="Texts that stand for a missing value, such as ?,NA."),
+        names_option("--na", "Texts that stand for a missing value, such as ?,NA."),
         click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),
         click.option("--encoding", default="utf-8", show_default=True, help="The encoding of a text file."),
     )
@@ -70,9 +91,9 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument FILE and the options that say how to read it and what its columns are."""
     return _add(
         command,
-        click.option("--qi", type=Names(), default="", help="Quasi-identifiers: what others know about a person."),
-        click.option("--sensitive", type=Names(), default="", help="Sensitive columns: what must not be learnt."),
-        click.option("--identifiers", type=Names(), default="", help="Columns that name a person alone."),
+        names_option("--qi", "Quasi-identifiers: what others know about a person."),
+        names_option("--sensitive", "Sensitive columns: what must not be learnt."),
+        names_option("--identifiers", "Columns that name a person alone."),
         click.option("--target", metavar="NAME", help="The column that a model predicts."),
         click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML: see 'sfumato schema'."),
         file_options,
@@ -87,6 +108,11 @@ def read_table(data: str, schema: Schema | None, *, na: list[str], separator: st
         return _EMBEDDED[data]()
     separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
     return read(data, schema, separator=separator, encoding=encoding, na=na)
+
+
+def reading(options: dict[str, Any]) -> dict[str, Any]:
+    """Return those options that say how to read a file."""
+    return {name: options[name] for name in ("na", "separator", "encoding")}
 
 
 def load_table(
@@ -104,6 +130,13 @@ def load_table(
     return Table.of(table, qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
 
 
+def keep_input(output: str | None, *inputs: str | None) -> None:
+    """Refuse to write over a file that is read."""
+    for one in inputs:
+        if output and one and Path(output).resolve() == Path(one).resolve():
+            raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
+
+
 def print_json(plain: dict[str, Any]) -> None:
-    """Print one JSON object."""
-    click.echo(json.dumps(plain, allow_nan=False, ensure_ascii=False))
+    """Print one JSON object, in ASCII so that every terminal and pipe can carry it."""
+    click.echo(json.dumps(plain, allow_nan=False))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sfumato.cli.options import Command, file_options, print_json, read_table
+from sfumato.cli.options import Command, file_options, keep_input, print_json, read_table
 from sfumato.data.schema import Schema
 
 __all__ = ["schema"]
@@ -26,6 +26,7 @@ def schema(data: str, as_json: bool, output: str | None, **reading: Any) -> None
     sfumato schema patients.csv -o schema.toml
     sfumato assess patients.csv --schema schema.toml
     """
+    keep_input(output, data)
     proposal = Schema.suggest(read_table(data, None, **reading))
     if output:
         proposal.save(output)

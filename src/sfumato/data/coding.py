@@ -15,10 +15,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, SchemaError
+from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Kind
 
 __all__ = ["Codes", "Domain", "encode"]
 
+_CALENDAR = (-719_162, 2_932_896)  # the days of the years 1 to 9999, counted from 1970
 _NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
 
 
@@ -26,7 +28,7 @@ _NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
 class Domain:
     """The distinct values of one column in their order: code ``i`` stands for ``values[i]``.
 
-    Missing, if it occurs, is the last value. NaN counts as missing and -0.0 as 0.0.
+    Missing, if it occurs, is the last value. NaN counts as missing, and -0.0 equals 0.0.
     """
 
     column: Column
@@ -48,17 +50,19 @@ class Domain:
 
     def code_of(self, text: str) -> int | None:
         """Return the code of the value that reads as the given text, or None."""
-        if self.values.dtype != pl.String:
-            return None
-        found = (self.values == text).arg_max()
-        return found if found is not None and self.values[found] == text else None
+        if self.values.dtype == pl.String:
+            found = (self.values == text).arg_max()
+            return found if found is not None and self.values[found] == text else None
+        if not any(map(str.isalnum, text)):
+            return None  # no number, date or truth value reads as a mark such as *
+        return next((code for code in range(len(self)) if self.label(code) == text), None)
 
     def label(self, code: int) -> str:
         """Return the value of a code as a text."""
-        value = self.values[int(code)]
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)  # pandas holds whole numbers with gaps as floats
-        return "(missing)" if value is None else str(value)
+        value = self.values.slice(int(code), 1)
+        if value.dtype == pl.Date and not value.to_physical().is_between(*_CALENDAR).fill_null(True)[0]:
+            value = value.to_physical()  # a day that Python's calendar does not have: its number, counted from 1970
+        return text_of(value[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +76,6 @@ class Codes:
     def names(self) -> tuple[str, ...]:
         """The names of the coded columns."""
         return tuple(domain.name for domain in self.domains)
-
-    def column(self, name: str) -> pl.Series:
-        """Decode one column."""
-        position = self.names.index(name)
-        return self.domains[position].values.gather(self.values[:, position]).rename(name)
 
 
 def encode(series: Sequence[pl.Series], columns: Sequence[Column]) -> Codes:
@@ -99,14 +98,14 @@ def encode(series: Sequence[pl.Series], columns: Sequence[Column]) -> Codes:
 
 
 def _plain(values: pl.Series, name: str) -> pl.Series:
-    """Make values comparable: one missing value, one zero, categories as their texts."""
+    """Make values comparable: NaN is missing, categories are their texts."""
     if values.dtype in _NESTED:
         raise ColumnError(
             f"column '{name}' holds {str(values.dtype).split('(')[0].lower()} values, "
             "but only numbers, texts, dates and truth values can be counted"
         )
     if values.dtype.is_float():
-        return values.fill_nan(None) + 0.0
+        return values.fill_nan(None)
     if values.dtype in (pl.Categorical, pl.Enum):
         return values.cast(pl.String)
     return values
@@ -120,8 +119,7 @@ def _distinct(values: pl.Series, column: Column) -> pl.Series:
     unknown = present - {None} - set(column.domain)
     if unknown:
         raise SchemaError(
-            f"column '{column.name}' holds {len(unknown)} value(s) that its ordered domain does not list, "
-            f"for example {min(map(str, unknown))!r}"
+            f"column '{column.name}' holds {len(unknown)} different value(s) that its ordered domain does not list"
         )
     ordered = [value for value in column.domain if value in present]
     return pl.Series(distinct.name, ordered + [None] * (None in present), dtype=distinct.dtype)

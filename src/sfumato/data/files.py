@@ -8,9 +8,11 @@ whole file decides, not its first rows.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import secrets
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +22,7 @@ import polars as pl
 
 from sfumato._errors import FileError, MissingExtra, OptionError, require_extra
 
-__all__ = ["FORMATS", "atomic_path", "read_frame", "why", "write_frame"]
+__all__ = ["FORMATS", "atomic_path", "is_utf8", "read_frame", "why", "write_frame"]
 
 FORMATS = {
     ".csv": "csv",
@@ -76,14 +78,16 @@ def read_frame(
         if kind == "parquet":
             frame = pl.read_parquet(path, glob=False)
         elif kind == "arrow":
-            frame = pl.read_ipc(path)
+            with path.open("rb") as file:  # a path would be a pattern, and [1].arrow another file
+                frame = pl.read_ipc(file)
         else:
             frame = _read_excel(path)
         return frame.with_columns(_without_marks(column, na) for column in frame.iter_columns()) if na else frame
     except (FileError, MissingExtra, OptionError):
         raise
     except _FAILURES as error:
-        raise FileError(f"'{path}' cannot be read as {kind}: {why(error)}") from error
+        reason = why(error, "UTF-8" if is_utf8(encoding) else encoding)
+        raise FileError(f"'{path}' cannot be read as {kind}: {reason}") from error
 
 
 def write_frame(frame: pl.DataFrame, path: str | Path) -> None:
@@ -92,37 +96,44 @@ def write_frame(frame: pl.DataFrame, path: str | Path) -> None:
     if kind == "excel":
         raise FileError(f"'{path}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
     with atomic_path(path) as temporary:
-        if kind == "parquet":
-            frame.write_parquet(temporary)
-        elif kind == "arrow":
-            frame.write_ipc(temporary)
-        else:
-            frame.write_csv(temporary, separator="\t" if kind == "tsv" else ",")
+        try:
+            if kind == "parquet":
+                frame.write_parquet(temporary)
+            elif kind == "arrow":
+                frame.write_ipc(temporary)
+            else:
+                frame.write_csv(temporary, separator="\t" if kind == "tsv" else ",")
+        except pl.exceptions.PolarsError as error:
+            raise FileError(f"'{path}' cannot be written: {kind} cannot hold values of these types") from error
 
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary sibling to write to; it takes the path's place when all went well."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileError(f"'{path}' cannot be written: there is no folder '{path.parent}'")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    target = Path(path).resolve()  # a link keeps pointing to the file that is replaced
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
+        if not target.parent.is_dir():
+            raise FileError(f"'{path}' cannot be written: there is no folder '{Path(path).parent}'")
+        if target.exists() and not target.is_file():
+            raise FileError(f"'{path}' cannot be written: it is not a regular file")
         yield temporary
-        temporary.replace(path)
+        if target.exists():
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        temporary.replace(target)
     except OSError as error:
-        raise FileError(f"'{path}' cannot be written: {why(error)}") from error
+        raise FileError(f"'{path}' cannot be written: {error.strerror or 'the system refused'}") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
 
 
-def why(error: BaseException) -> str:
+def why(error: BaseException, encoding: str = "UTF-8") -> str:
     """Say in a few words why a file could not be read, without quoting its content."""
-    if isinstance(error, UnicodeError) or "utf-8" in str(error).lower():
-        return "it is not UTF-8 text (try --encoding latin-1)"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, UnicodeError) or "invalid utf-8" in str(error).lower():
+        return f"it is not {encoding} text (try --encoding latin-1)"
     if isinstance(error, pl.exceptions.NoDataError):
         return "it is empty"
     return "it is damaged or of another format"
@@ -138,12 +149,14 @@ def _format(path: Path) -> str:
 
 
 def _read_excel(path: Path) -> pl.DataFrame:
-    """Read the first sheet."""
+    """Read the first sheet; the whole column decides its type."""
     require_extra("fastexcel", "excel", "reading an Excel file")
     try:
-        frame = pl.read_excel(path, raise_if_empty=False)
+        header = pl.read_excel(path, has_header=False, read_options={"n_rows": 1}, raise_if_empty=False)
+        frame = pl.read_excel(path, infer_schema_length=None, raise_if_empty=False)
     except Exception as error:  # fastexcel raises its own types, which must not be imported here
         raise FileError(f"'{path}' cannot be read as excel: it is damaged or of another format") from error
+    _check_names(path, ["" if name is None else str(name) for name in header.row(0)] if len(header) else [])
     return frame
 
 
@@ -155,13 +168,13 @@ def _without_marks(column: pl.Series, na: Sequence[str]) -> pl.Series:
 
 def _read_text(path: Path, separator: str | None, encoding: str, na: Sequence[str]) -> pl.DataFrame:
     try:
-        "".encode(encoding)
+        codecs.lookup(encoding)
     except LookupError:
         raise OptionError(f"the encoding '{encoding}' is unknown", hint="for example utf-8 or latin-1") from None
     if separator is not None and (len(separator) != 1 or not separator.isascii()):
         raise OptionError(f"the separator must be one ASCII character, got {separator!r}")
     source: Path | io.BytesIO = path
-    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
+    if not is_utf8(encoding):
         source = io.BytesIO(path.read_bytes().decode(encoding).encode())
     names, separator = _header(path, encoding, separator)
     try:
@@ -172,7 +185,7 @@ def _read_text(path: Path, separator: str | None, encoding: str, na: Sequence[st
     if frame.width != len(names):
         raise FileError(f"'{path}' has {len(names)} names in its header, but {frame.width} columns")
     frame.columns = names
-    if frame[names[-1]].has_nulls():  # a short or blank line reads as missing values: look closer
+    if frame[names[-1]].has_nulls() and len(names) > 1:  # a short or blank line reads as missing values: look closer
         blank = _check_lines(path, encoding, separator, len(names))
         if blank:
             frame = frame.with_row_index("").filter(~pl.col("").is_in(blank)).drop("")
@@ -188,17 +201,24 @@ def _header(path: Path, encoding: str, separator: str | None) -> tuple[list[str]
             separator = max(_SEPARATORS, key=first.count)
         lines.seek(0)
         names = next(csv.reader(lines, delimiter=separator))
+    _check_names(path, names)
+    return names, separator
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    if not names:
+        raise FileError(f"'{path}' is empty")
     repeated = [name for name, times in Counter(names).items() if times > 1 and name]
     if repeated:
         raise FileError(f"'{path}' has the column name '{repeated[0]}' twice", hint="rename one of them")
     if "" in names:
         raise FileError(f"'{path}' has no name for column {names.index('') + 1}", hint="complete the header line")
-    return names, separator
 
 
 def _check_lines(path: Path, encoding: str, separator: str, width: int) -> list[int]:
     """Find the first line with too few or too many fields; return the rows that are blank lines."""
     blank = []
+    limit = csv.field_size_limit(2**31 - 1)
     with _open(path, encoding) as lines:
         reader = csv.reader(lines, delimiter=separator, strict=True)
         try:
@@ -211,15 +231,23 @@ def _check_lines(path: Path, encoding: str, separator: str, width: int) -> list[
                     )
         except csv.Error:
             raise FileError(f"'{path}' has a field with unbalanced quotes near line {reader.line_num}") from None
+        finally:
+            csv.field_size_limit(limit)
     return blank
 
 
 def _open(path: Path, encoding: str) -> io.TextIOWrapper:
-    return path.open(encoding="utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding, newline="")
+    return path.open(encoding="utf-8-sig" if is_utf8(encoding) else encoding, newline="")
+
+
+def is_utf8(encoding: str) -> bool:
+    """Say whether a name such as utf_8 or UTF8 means UTF-8."""
+    return encoding.lower().replace("_", "-").replace("utf8", "utf-8") in ("utf-8", "utf-8-sig")
 
 
 def _typed(text: pl.Series) -> pl.Series:
     """Turn a text column into numbers or dates where every value is one and none is written like a code."""
+    text = text.set(text == "", None)  # a quoted empty field is missing too
     trimmed = text.str.strip_chars()
     present = trimmed.drop_nulls()
     if present.is_empty() or present.str.contains(r"^[+-]?0\d").any():

@@ -116,6 +116,8 @@ class Column:
             object.__setattr__(self, "bounds", _bounds(self.name, self.kind, self.bounds))
         if self.domain is not None:
             object.__setattr__(self, "domain", _domain(self.name, self.domain))
+        if self.hierarchy is not None and self.domain is not None:
+            self.hierarchy.check(self.domain, self.name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what differs from the defaults as plain values, ready for TOML or JSON."""
@@ -125,21 +127,24 @@ class Column:
         if self.domain is not None:
             plain["domain"] = list(self.domain)
         if self.hierarchy is not None:
-            plain["hierarchy"] = [list(row) for row in self.hierarchy.rows]
+            plain["hierarchy"] = self.hierarchy.to_dict()
         if self.reason:
             plain["reason"] = self.reason
         return plain
 
     @classmethod
-    def from_dict(cls, name: str, plain: Mapping[str, Any]) -> Column:
-        """Build a column from what `to_dict` returned."""
+    def from_dict(cls, name: str, plain: Mapping[str, Any], folder: Path = Path()) -> Column:
+        """Build a column from what `to_dict` returned.
+
+        A hierarchy may also be a list of rows, or the name of a file in the given folder.
+        """
         allowed = ("role", "kind", "bounds", "domain", "hierarchy", "reason")
         for key in plain:
             if key not in allowed:
                 raise SchemaError(f"column '{name}' has an unknown key '{key}'", hint=did_you_mean(key, allowed))
         values = dict(plain)
         if "hierarchy" in values:
-            values["hierarchy"] = Hierarchy(values["hierarchy"])
+            values["hierarchy"] = _hierarchy(name, values["hierarchy"], folder)
         return cls(name=name, **values)
 
 
@@ -292,8 +297,8 @@ class Schema:
         return {"columns": {column.name: column.to_dict() for column in self.columns}}
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Schema:
-        """Build a schema from what `to_dict` returned."""
+    def from_dict(cls, plain: Mapping[str, Any], folder: Path = Path()) -> Schema:
+        """Build a schema from what `to_dict` returned; hierarchy files are looked for in the folder."""
         columns = plain.get("columns")
         if set(plain) != {"columns"} or not isinstance(columns, Mapping):
             raise SchemaError(
@@ -303,7 +308,7 @@ class Schema:
         for name, values in columns.items():
             if not isinstance(values, Mapping):
                 raise SchemaError(f"[columns.{name}] must be a table with keys such as role and kind")
-        return cls(Column.from_dict(name, values) for name, values in columns.items())
+        return cls(Column.from_dict(name, values, folder) for name, values in columns.items())
 
     def to_toml(self) -> str:
         """Return the schema as TOML text."""
@@ -312,13 +317,13 @@ class Schema:
         return tomli_w.dumps(self.to_dict())
 
     @classmethod
-    def from_toml(cls, text: str) -> Schema:
-        """Read a schema from TOML text."""
+    def from_toml(cls, text: str, folder: Path = Path()) -> Schema:
+        """Read a schema from TOML text; hierarchy files are looked for in the folder."""
         try:
             plain = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"the schema is not valid TOML: {error}") from error
-        return cls.from_dict(plain)
+        return cls.from_dict(plain, folder)
 
     def save(self, path: str | Path) -> None:
         """Write the schema to a TOML file."""
@@ -327,12 +332,12 @@ class Schema:
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
-        """Read a schema from a TOML file."""
+        """Read a schema from a TOML file; hierarchy files are looked for in its folder."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise FileError(f"the schema '{path}' cannot be read: {why(error)}") from error
-        return cls.from_toml(text)
+        return cls.from_toml(text, Path(path).parent)
 
 
 def _member(kind: type[_E], value: Any, what: str) -> _E:
@@ -341,6 +346,17 @@ def _member(kind: type[_E], value: Any, what: str) -> _E:
     except ValueError:
         known = [member.value for member in kind]
         raise SchemaError(f"the {what} must be one of {', '.join(known)}, got {value!r}") from None
+
+
+def _hierarchy(name: str, given: Any, folder: Path) -> Hierarchy:
+    if isinstance(given, Hierarchy):
+        return given
+    if isinstance(given, str):
+        return Hierarchy.read(folder / given)
+    try:
+        return Hierarchy.from_dict(given if isinstance(given, Mapping) else {"kind": "tree", "rows": given})
+    except SchemaError as error:
+        raise SchemaError(f"column '{name}': {error.message}", hint=error.hint) from None
 
 
 def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, float]:
@@ -356,7 +372,7 @@ def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, floa
 
 
 def _domain(name: str, domain: Sequence[Any]) -> tuple[Any, ...]:
-    if isinstance(domain, str) or not len(domain):
+    if isinstance(domain, str) or not isinstance(domain, Sequence) or not len(domain):
         raise SchemaError(f"the domain of column '{name}' must be a list of at least one value")
     if len(set(domain)) != len(domain):
         raise SchemaError(f"the domain of column '{name}' lists a value twice")

@@ -19,7 +19,7 @@ from sfumato._errors import ColumnError
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 
-__all__ = ["suggest"]
+__all__ = ["suggest", "words_of"]
 
 _SAMPLE = 10_000  # distinct values that are looked at
 _ONE_IN = 5  # of them may look different: 80 % must look alike
@@ -207,7 +207,7 @@ def _kind(facts: _Facts, role: Role) -> tuple[Kind, str]:
 
 
 def _facts(table: Table, column: Column) -> _Facts:
-    words = _words(column.name)
+    words = words_of(column.name)
     try:
         values = table.column(column.name)
     except ColumnError:
@@ -244,7 +244,13 @@ def _whole(values: pl.Series) -> pl.Series:
     return whole if whole.null_count() == values.null_count() and (whole == values).all() else values
 
 
-def _words(name: str) -> str:
-    """Write a name such as zipCode, ZIP-Code or "zip code" as zip_code."""
+def words_of(name: str) -> str:
+    """Write a name such as zipCode, ZIP-Code or "zip code" as zip_code.
+
+    Examples
+    --------
+    >>> words_of("ZIP-Code"), words_of("patientID")
+    ('zip_code', 'patient_id')
+    """
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
     return "_".join(re.findall(r"[^\W\d_]+|\d+", parted)).lower()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, MissingExtra, SchemaError, did_you_mean, require_extra
 from sfumato.data.coding import Codes, encode
 from sfumato.data.files import read_frame, write_frame
 from sfumato.data.schema import Column, Kind, Schema
 
-__all__ = ["Table", "read", "write"]
+__all__ = ["Table", "collect", "read", "write"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ class Table:
         cls,
         data: Any,
         *,
-        schema: Schema | None = None,
+        schema: Schema | str | Path | None = None,
         qi: Sequence[str] = (),
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
@@ -80,6 +82,8 @@ class Table:
         >>> sf.Table.of(frame, qi=["age"], sensitive=["disease"]).schema.quasi
         ('age',)
         """
+        if isinstance(schema, str | Path):
+            schema = Schema.load(schema)
         if isinstance(data, Table):
             table = cls(data.frame, schema) if schema else data
         else:
@@ -99,6 +103,8 @@ class Table:
                 f"a table must be a frame or a file, got {type(self.frame).__name__}",
                 hint="pandas, Polars, pyarrow, DuckDB and Spark frames are",
             ) from error
+        except Exception as error:  # whatever the database or the cluster raises
+            raise _gone(error) from error
         return frame
 
     @cached_property
@@ -138,10 +144,7 @@ class Table:
 
     @cached_property
     def _collected(self) -> nw.DataFrame[Any]:
-        if isinstance(self._narwhal, nw.LazyFrame):
-            require_extra("pyarrow", "arrow", "reading this kind of frame")
-            return self._narwhal.collect("polars")
-        return self._narwhal
+        return collect(self._narwhal, lambda all_: all_) if isinstance(self._narwhal, nw.LazyFrame) else self._narwhal
 
     @property
     def rows(self) -> int:
@@ -182,7 +185,16 @@ class Table:
         >>> table.decode(table.encode(["sex"])).equals(table.frame)
         True
         """
-        return _replace(self.frame, self._collected, codes)
+        own = self.encode(codes.names)
+        if any(not mine.values.equals(theirs.values) for mine, theirs in zip(own.domains, codes.domains, strict=True)):
+            raise InputError("the codes are of another table")
+        # A code stands for the value of the first row that has it, so that types are kept to the last bit.
+        rows = {}
+        for position, domain in enumerate(own.domains):
+            first = np.zeros(len(domain), dtype=np.int64)
+            first[own.values[::-1, position]] = np.arange(len(own.values))[::-1]
+            rows[domain.name] = first[codes.values[:, position]]
+        return _taken(self.frame, self._collected, rows)
 
 
 def read(
@@ -229,6 +241,23 @@ def write(table: Table | Any, path: str | Path) -> None:
     write_frame(pl.DataFrame([table.column(name).alias(name) for name in table.schema.names]), path)
 
 
+def collect(lazy: nw.LazyFrame[Any], query: Callable[[nw.LazyFrame[Any]], nw.LazyFrame[Any]]) -> nw.DataFrame[Any]:
+    """Answer a query where a frame lives, and fetch the answer as a Polars frame."""
+    if not lazy.implementation.is_polars():
+        require_extra("pyarrow", "arrow", "reading this kind of frame")
+    try:
+        return query(lazy).collect("polars")
+    except Exception as error:  # whatever the database or the cluster raises
+        raise _gone(error) from error
+
+
+def _gone(error: Exception) -> InputError:
+    return InputError(
+        f"the frame cannot be read where it lives ({type(error).__name__})",
+        hint="does it still exist, and are its types plain?",
+    )
+
+
 def _is_labelled(dtype: Any) -> bool:
     """Say whether a pandas column has labels (categories, intervals, periods), which are counted by their texts."""
     return isinstance(dtype, nw.Categorical | nw.Enum | nw.Unknown)
@@ -238,36 +267,29 @@ def _labels(column: Any) -> pl.Series:
     """Return the labels of a pandas column as texts."""
     labels = column.astype("category").cat
     texts = pl.Series(column.name, [str(label) for label in labels.categories], dtype=pl.String)
+    if texts.n_unique() < len(texts):
+        raise ValueError("two labels read alike")
     position = pl.Series(labels.codes.to_numpy())
     return texts.gather(position.set(position < 0, None))
 
 
-def _replace(frame: Any, collected: nw.DataFrame[Any], codes: Codes) -> Any:
-    """Put decoded columns into a frame of the same kind, with the same types."""
+def _taken(frame: Any, collected: nw.DataFrame[Any], rows: dict[str, NDArray[np.int64]]) -> Any:
+    """Return a frame of the same kind in which each named column holds its own values of the given rows."""
     implementation = nw.from_native(frame).implementation
-    taken = dict(zip(codes.names, codes.values.T, strict=True))
-    levels = {domain.name: domain.values.to_list() for domain in codes.domains}
     if implementation.is_pandas():
-        pandas = implementation.to_native_namespace()
-        columns = {}
-        for name, position in taken.items():
-            original = frame[name]
-            label = {str(value): value for value in original.dropna().unique()} if levels[name] else {}
-            values = [label.get(str(level), level) for level in levels[name]]
-            array = pandas.array(values, dtype=original.dtype)
-            columns[name] = pandas.Series(array.take(position), index=frame.index)
-        return frame.assign(**columns)
+        return frame.assign(**{name: frame[name].iloc[row].set_axis(frame.index) for name, row in rows.items()})
     if implementation.is_pyarrow():
-        arrow = implementation.to_native_namespace()
-        for name, position in taken.items():
-            kind = frame.schema.field(name)
-            column = arrow.array(levels[name]).take(arrow.array(position)).cast(kind.type)
-            frame = frame.set_column(frame.schema.get_field_index(name), kind, column)
+        for name, row in rows.items():
+            position = frame.schema.get_field_index(name)
+            frame = frame.set_column(position, frame.schema.field(position), frame.column(position).take(row))
         return frame
     polars: pl.DataFrame = collected.to_polars()
-    result = polars.with_columns(codes.column(name).cast(polars.schema[name]) for name in taken)
+    result = polars.with_columns(polars[name].gather(row) for name, row in rows.items())
     if implementation.is_duckdb():
-        return implementation.to_native_namespace().from_arrow(result.to_arrow())
+        relation = implementation.to_native_namespace().from_arrow(result.to_arrow())
+        names = ['"' + name.replace('"', '""') + '"' for name in frame.columns]
+        typed = (f"CAST({name} AS {kind}) AS {name}" for name, kind in zip(names, frame.types, strict=True))
+        return relation.project(", ".join(typed))
     if implementation.is_pyspark():
         return frame.sparkSession.createDataFrame(result.to_arrow(), schema=frame.schema)
-    return result
+    return result.lazy() if isinstance(frame, pl.LazyFrame) else result

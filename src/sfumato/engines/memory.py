@@ -17,9 +17,8 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato._errors import require_extra
 from sfumato.data.coding import Codes, Domain, encode
-from sfumato.data.table import Table
+from sfumato.data.table import Table, collect
 
 __all__ = ["Tuples", "group", "reduce"]
 
@@ -92,10 +91,9 @@ def _merge(coded: Codes, weight: NDArray[np.int64] | None) -> Tuples:
 
 def _group_where_it_lives(table: Table, names: Sequence[str]) -> tuple[Codes, NDArray[np.int64]]:
     counted = "rows"
-    while counted in names:
+    while counted in map(str.lower, names):  # databases do not tell Rows from rows
         counted += "_"
-    require_extra("pyarrow", "arrow", "reading this kind of frame")
     lazy: nw.LazyFrame[Any] = nw.from_native(table.frame)
-    tuples = lazy.group_by(*names).agg(nw.len().alias(counted)).collect("polars").to_polars()
+    tuples = collect(lazy, lambda all_: all_.group_by(*names).agg(nw.len().alias(counted))).to_polars()
     coded = encode([tuples[name] for name in names], [table.schema[name] for name in names])
     return coded, tuples[counted].cast(int).to_numpy().astype(np.int64)

@@ -6,21 +6,29 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sfumato._errors import InputError, OptionError
+from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
-from sfumato.engines.memory import reduce
+from sfumato.engines.memory import Tuples, reduce
 from sfumato.measures.counts import ClassCounts, Missing, class_counts, without_missing, without_suppressed
 from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import Check, Guarantee, Witness, as_json_number, one_of
+from sfumato.measures.journalist import DeltaPresence, JournalistRisk, delta_presence, journalist_risk
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, parse
-from sfumato.measures.risk import Risk, risk
+from sfumato.measures.population import PopulationUniques, population_uniques
+from sfumato.measures.presets import preset as find_preset
+from sfumato.measures.risk import THRESHOLD, ColumnRisk, Risk, SubsetRisk, column_risks, risk, subset_risks
+from sfumato.measures.safe_harbor import Finding, Status, safe_harbor
 
-__all__ = ["Assessment", "Classes", "Measures", "Verdict", "assess", "check"]
+__all__ = ["SAFE_HARBOR", "Assessment", "Classes", "Measures", "Verdict", "assess", "check"]
+
+SAFE_HARBOR = "hipaa"
+"""The preset that is no threshold but a list of identifiers; see `safe_harbor`."""
 
 
 class Classes(StrEnum):
@@ -82,7 +90,7 @@ class Verdict:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{check.guarantee}: {'held' if check.held else 'not held'}, measured {check.measured.value:.6g}"
+            f"{check.guarantee}: {'held' if check.held else 'not held'}, measured {_text(check.measured.value)}"
             + (f" ({check.reason})" if check.reason else "")
             for check in self.checks
         )
@@ -120,6 +128,18 @@ class Assessment(Measures):
     """The distance between its values that t-closeness took for each sensitive attribute."""
     risk: Risk
     """The risk of re-identification."""
+    journalist: JournalistRisk | None
+    """The risk against a population table, if one was given."""
+    presence: DeltaPresence | None
+    """How much the table tells about who of the population is in it, if a population table was given."""
+    population: PopulationUniques | None
+    """The estimated number of people who are unique in the population, if its size was given."""
+    columns: tuple[ColumnRisk, ...]
+    """What each quasi-identifier adds to the risk, with ``detail=True``."""
+    subsets: tuple[SubsetRisk, ...]
+    """How well up to three quasi-identifiers single people out, worst first, with ``detail=True``."""
+    findings: tuple[Finding, ...]
+    """What HIPAA's Safe Harbor check found, with ``preset="hipaa"``."""
     rows_by_class_size: dict[int, int]
     """How many rows are in a class of each size."""
     verdict: Verdict | None
@@ -129,8 +149,11 @@ class Assessment(Measures):
 
     @property
     def satisfied(self) -> bool | None:
-        """Whether every required guarantee holds; None if none was required."""
-        return None if self.verdict is None else bool(self.verdict)
+        """Whether everything required holds; None if nothing was required."""
+        found = any(finding.status is Status.FOUND for finding in self.findings)
+        if self.verdict is None:
+            return not found if self.findings else None
+        return bool(self.verdict) and not found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the assessment as plain values, under the names of the command-line contract."""
@@ -140,7 +163,15 @@ class Assessment(Measures):
             "suppressed": self.suppressed,
             "dropped": self.dropped,
             **self.numbers(),
-            "risk": self.risk.to_dict(),
+            "risk": {
+                **self.risk.to_dict(),
+                "journalist": self.journalist and self.journalist.to_dict(),
+                "presence": self.presence and self.presence.to_dict(),
+                "population": self.population and self.population.to_dict(),
+                "columns": [column.to_dict() for column in self.columns],
+                "subsets": [subset.to_dict() for subset in self.subsets],
+            },
+            "findings": [finding.to_dict() for finding in self.findings],
             "by_sensitive": {
                 name: {**measures.numbers(), "distance": self.distances[name]}
                 for name, measures in self.by_sensitive.items()
@@ -165,13 +196,18 @@ def assess(
     *,
     qi: Sequence[str] = (),
     sensitive: Sequence[str] = (),
-    schema: Schema | None = None,
-    require: str | Sequence[Guarantee] = (),
+    schema: Schema | str | Path | None = None,
+    require: str | Guarantee | Sequence[str | Guarantee] = (),
     missing: Missing | str = Missing.VALUE,
     classes: Classes | str = Classes.QI,
     distance: Distance | str = Distance.AUTO,
     absent: Absent | str = Absent.IGNORE,
     suppressed: str | None = "*",
+    threshold: float = THRESHOLD,
+    population: Any = None,
+    population_size: int | None = None,
+    preset: str | None = None,
+    detail: bool = False,
 ) -> Assessment:
     """Measure how anonymous a table is.
 
@@ -182,8 +218,8 @@ def assess(
         The quasi-identifiers; those of the schema by default.
     sensitive : sequence of str
         The sensitive attributes; those of the schema by default.
-    schema : Schema, optional
-    require : str or sequence of Guarantee
+    schema : Schema or path, optional
+    require : str, Guarantee or sequence of them
         What should hold, such as ``"k=10,l=3"``.
     missing : {"value", "wildcard", "drop"}
         What a missing value means; see `Missing`.
@@ -195,6 +231,17 @@ def assess(
         What delta-disclosure makes of a value that a class does not hold; see `Absent`.
     suppressed : str or None
         A row in which every quasi-identifier is this mark is suppressed: it is in no class.
+    threshold : float
+        The risk above which a record counts as at risk.
+    population : Table, frame or path, optional
+        Everyone of whom the table's people are a sample, with the same quasi-identifiers: for the
+        journalist's risk and delta-presence.
+    population_size : int, optional
+        How many people there are in the population: for the estimated number of population uniques.
+    preset : {"ema", "health-canada", "hipaa"}, optional
+        Rules that others have set: a threshold with the k that keeps it, or the Safe Harbor check.
+    detail : bool
+        Whether to find out which columns, and which sets of up to three, single people out.
 
     Examples
     --------
@@ -210,18 +257,12 @@ def assess(
     distance = one_of(Distance, distance, "distance")
     absent = one_of(Absent, absent, "absent")
     table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive)
+    limit = find_preset(preset) if preset is not None and preset != SAFE_HARBOR else None
     quasi, attributes = table.schema.quasi, table.schema.sensitive
     if not quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
 
-    tuples = reduce(table, [*quasi, *attributes])
-    if not len(tuples.count):
-        raise InputError("the table has no rows")
-    tuples, without_class = without_suppressed(tuples, quasi, suppressed)
-    tuples, dropped = without_missing(tuples) if missing is Missing.DROP else (tuples, 0)
-    if not len(tuples.count):
-        raise InputError("no row is left: every row misses a value", hint="use missing=value / --missing value")
-
+    tuples, without_class, dropped = _counted(table, [*quasi, *attributes], quasi, missing, suppressed)
     counts = [
         class_counts(tuples, _class_columns(quasi, attributes, name, classes), name, missing) for name in attributes
     ] or [class_counts(tuples, quasi, None, missing)]
@@ -230,12 +271,9 @@ def assess(
     models = [_with_options(model(), distance, absent) for model in MODELS]
     by_sensitive = {one.attribute.name: _measures(models, [one]) for one in counts if one.attribute}
     worst = by_sensitive[attributes[0]] if len(attributes) == 1 else _measures(models, counts)
-    required: Sequence[Guarantee] = ()
-    if isinstance(require, str):  # guarantees that come as objects say their conventions themselves
-        required = [_with_options(one, distance, absent) for one in parse(require)] if require else ()
-    else:
-        required = require
-    checks = tuple(guarantee.check(counts) for guarantee in required)
+    required = _required(require, distance, absent)
+    checks = tuple(guarantee.check(counts) for guarantee in (*required, *(limit.guarantees if limit else ())))
+    threshold = limit.threshold if limit else threshold
     size, of_class = np.unique(people.size, return_inverse=True)
     rows_of_size = np.bincount(of_class, weights=people.records).astype(int)
     return Assessment(
@@ -249,7 +287,11 @@ def assess(
         identifiers=table.schema.identifiers,
         by_sensitive=by_sensitive,
         distances={one.attribute.name: distance.for_attribute(one.attribute).value for one in counts if one.attribute},
-        risk=risk(people),
+        risk=risk(people, threshold),
+        **_risks_in_population(people, population, population_size, quasi, missing, suppressed, threshold),
+        columns=column_risks(tuples, quasi) if detail else (),
+        subsets=subset_risks(tuples, quasi, min(3, len(quasi))) if detail else (),
+        findings=safe_harbor(table) if preset == SAFE_HARBOR else (),
         rows_by_class_size=dict(zip(size.tolist(), rows_of_size.tolist(), strict=True)),
         verdict=Verdict(checks) if checks else None,
         options={
@@ -258,11 +300,12 @@ def assess(
             "distance": distance.value,
             "absent": absent.value,
             "suppressed": suppressed,
+            "preset": preset,
         },
     )
 
 
-def check(data: Any, guarantees: str | Sequence[Guarantee], **options: Any) -> Verdict:
+def check(data: Any, guarantees: str | Guarantee | Sequence[str | Guarantee], **options: Any) -> Verdict:
     """Say whether a table keeps the given guarantees; the options are those of `assess`.
 
     Examples
@@ -278,10 +321,80 @@ def check(data: Any, guarantees: str | Sequence[Guarantee], **options: Any) -> V
     return verdict
 
 
+def _counted(
+    table: Table, names: Sequence[str], quasi: Sequence[str], missing: Missing, suppressed: str | None
+) -> tuple[Tuples, int, int]:
+    """Count the tuples that are in a class; say how many rows are suppressed, and how many are dropped."""
+    tuples = reduce(table, names)
+    if not len(tuples.count):
+        raise InputError("the table has no rows")
+    tuples, without_class = without_suppressed(tuples, quasi, suppressed)
+    tuples, dropped = without_missing(tuples) if missing is Missing.DROP else (tuples, 0)
+    if not len(tuples.count):
+        raise InputError("no row is left: every row misses a value", hint="use missing=value / --missing value")
+    return tuples, without_class, dropped
+
+
+def _risks_in_population(
+    people: ClassCounts,
+    population: Any,
+    population_size: int | None,
+    quasi: Sequence[str],
+    missing: Missing,
+    suppressed: str | None,
+    threshold: float,
+) -> dict[str, Any]:
+    """Measure the risks that depend on the population, as far as it is known."""
+    risks: dict[str, Any] = {"journalist": None, "presence": None, "population": None}
+    if population is not None:
+        known = Table.of(population)
+        for name in quasi:
+            if name not in known.schema.names:
+                raise ColumnError(
+                    f"the population table lacks the quasi-identifier '{name}'",
+                    hint=did_you_mean(name, known.schema.names),
+                )
+        tuples, _, _ = _counted(known, quasi, quasi, missing, suppressed)
+        everyone = class_counts(tuples, quasi, None, missing)
+        risks["journalist"] = journalist_risk(people, everyone, threshold)
+        risks["presence"] = delta_presence(people, everyone)
+    if population_size is not None:
+        if missing is Missing.WILDCARD:
+            raise OptionError("population uniques cannot be estimated where missing values are wildcards")
+        size, classes = np.unique(people.size, return_counts=True)
+        histogram = dict(zip(size.tolist(), classes.tolist(), strict=True))
+        risks["population"] = population_uniques(histogram, population_size)
+    return risks
+
+
+def _text(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
 def _class_columns(quasi: Sequence[str], attributes: Sequence[str], attribute: str, classes: Classes) -> list[str]:
     if classes is Classes.QI:
         return list(quasi)
     return [*quasi, *(other for other in attributes if other != attribute)]
+
+
+def _required(
+    require: str | Guarantee | Sequence[str | Guarantee], distance: Distance, absent: Absent
+) -> list[Guarantee]:
+    """Return the guarantees; those that come as a text follow the conventions asked for, objects say theirs."""
+    if isinstance(require, str | Guarantee):
+        require = [require] if require else []
+    required: list[Guarantee] = []
+    for one in require:
+        parsed = (
+            [_with_options(guarantee, distance, absent) for guarantee in parse(one)] if isinstance(one, str) else [one]
+        )
+        required.extend(parsed)
+    for guarantee in required:
+        if not isinstance(guarantee, Guarantee):
+            raise OptionError(
+                f"a guarantee is needed, such as 'k=10' or KAnonymity(10), got {type(guarantee).__name__}"
+            )
+    return required
 
 
 def _with_options(guarantee: Guarantee, distance: Distance, absent: Absent) -> Guarantee:

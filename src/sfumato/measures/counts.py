@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.data.coding import Domain
 from sfumato.engines.memory import Tuples, group
 
-__all__ = ["ClassCounts", "Missing", "class_counts", "without_missing", "without_suppressed"]
+__all__ = ["ClassCounts", "Missing", "class_counts", "ranges", "without_missing", "without_suppressed"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -165,7 +165,7 @@ def class_counts(
         target, source = _candidates(labels, domains)
         size = _sum(target, records[source], len(labels))
         start = np.searchsorted(owner, np.arange(len(labels) + 1))
-        pair, entry = _ranges(start[source], start[source + 1])
+        pair, entry = ranges(start[source], start[source + 1])
         owner, value, count = _entries(target[pair], value[entry], count[entry], len(total))
     start = np.searchsorted(owner, np.arange(len(labels) + 1))
     return ClassCounts(size, records, start, value, count, total, attribute, labels, domains)
@@ -206,7 +206,7 @@ def _candidates(labels: NDArray[np.int32], domains: Sequence[Domain]) -> tuple[I
     return np.concatenate(targets), np.concatenate(sources)
 
 
-def _ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+def ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
     """List every position of every range, with the range that it belongs to."""
     length = stop - start
     of_range = np.repeat(np.arange(len(start)), length)

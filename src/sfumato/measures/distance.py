@@ -80,7 +80,7 @@ def earth_movers_distance(counts: ClassCounts, attribute: Domain, distance: Dist
         emd = np.mean([_total_variation(counts, level) for level in _levels(attribute)], axis=0)
     else:
         emd = _along_a_line(counts, _places(attribute, distance))
-    return np.round(emd, 15)
+    return np.abs(np.round(emd, 15))  # rounding can leave a zero a hair below
 
 
 def _total_variation(counts: ClassCounts, group: Ints) -> Floats:
@@ -97,11 +97,8 @@ def _levels(attribute: Domain) -> Ints:
     """Return the group of every value on each level of the hierarchy; a missing value is a group of its own."""
     hierarchy = attribute.column.hierarchy
     assert hierarchy is not None
-    known = attribute.values.drop_nulls()
-    levels = hierarchy.levels(known.cast(pl.String))
-    if attribute.missing is None:
-        return levels
-    return np.column_stack([levels, levels.max(axis=1, initial=-1) + 1])
+    hierarchy.check(attribute.values, attribute.name)
+    return hierarchy.levels(attribute.values)
 
 
 def _places(attribute: Domain, distance: Distance) -> Floats:
@@ -142,4 +139,4 @@ def _along_a_line(counts: ClassCounts, places: Floats) -> Floats:
     above = q * (width[crossing] - width[left]) - (area[crossing] - area[left])
     below = (area[right] - area[crossing]) - q * (width[right] - width[crossing])
     emd: Floats = area[left[first]] + np.add.reduceat(above + below, first)
-    return np.maximum(emd, 0)  # rounding can leave it a hair below
+    return emd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Bound:
         """Return the value as a number in the range, or say why it is not one."""
         kind = "a whole number" if self.whole else "a number"
         span = f"of at least {self.low:g}" if self.high == math.inf else f"from {self.low:g} to {self.high:g}"
-        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
         if not self.low <= number <= self.high or (self.whole and not number.is_integer()):
             raise OptionError(f"{name} must be {kind} {span}, got {value!r}")
         return int(number) if self.whole else number
@@ -44,6 +45,8 @@ class Witness:
 
     labels: dict[str, str]
     size: int
+    records: int
+    """The rows that show exactly these values; fewer than the class has only where values are missing."""
     attribute: str | None = None
     value: str | None = None
 
@@ -140,17 +143,18 @@ class Guarantee(ABC):
         return Check(self, self.accepts(measured.value), measured)
 
     def _measure_one(self, counts: ClassCounts) -> Measured:
-        numbers = self.per_class(counts)
-        index = int(numbers.argmin() if self.larger_is_safer else numbers.argmax())
+        values = self.per_class(counts)
+        index = int(values.argmin() if self.larger_is_safer else values.argmax())
         attribute = counts.attribute if self.needs_sensitive else None
         code = self.decisive(counts, index)
         witness = Witness(
             labels=counts.label(index),
             size=int(counts.size[index]),
+            records=int(counts.records[index]),
             attribute=attribute.name if attribute else None,
             value=attribute.label(code) if attribute and code is not None else None,
         )
-        return Measured(numbers[index].item(), witness)
+        return Measured(values[index].item(), witness)
 
     def __str__(self) -> str:
         asked = {name: getattr(self, bound.field) for name, bound in self.bounds.items()}

@@ -10,8 +10,8 @@ from jinja2 import Environment, StrictUndefined
 import sfumato
 from sfumato.data.files import atomic_path
 from sfumato.measures.assess import Assessment
-from sfumato.report.plot import bar_chart
-from sfumato.report.summarise import SMALLEST_SHOWN, summarise
+from sfumato.report.plot import bar_chart, bar_list
+from sfumato.report.summarise import SMALLEST_SHOWN, count, summarise
 
 __all__ = ["render_report", "write_report"]
 
@@ -27,17 +27,29 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
     True
     """
     summary = summarise(assessment)
-    bars = [(bar.label, bar.rows, f"{100 * bar.rows / assessment.rows:.3g} %", bar.risky) for bar in summary.bars]
+    bars = [(bar.label, bar.rows, f"{100 * bar.rows / assessment.rows:.3g}%", bar.risky) for bar in summary.bars]
     chart = bar_chart(
         "Share of rows by the size of their class",
         bars,
         x_label="rows in the class",
         legend=("easier to single out", "better hidden"),
     )
+    columns = bar_list(
+        "Rows that would no longer be alone without a column",
+        [
+            (one.column, one.uniques_drop, f"{count(one.uniques_drop, 'row')} fewer; {one.uniques_alone:,} by it alone")
+            for one in summary.columns
+        ],
+    )
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(files("sfumato.report").joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
-        title=title, summary=summary, chart=chart, version=sfumato.__version__, smallest_shown=SMALLEST_SHOWN
+        title=title,
+        summary=summary,
+        chart=chart,
+        columns=columns,
+        version=sfumato.__version__,
+        smallest_shown=SMALLEST_SHOWN,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-__all__ = ["bar_chart"]
+__all__ = ["bar_chart", "bar_list"]
 
 # Vermilion and blue of Okabe & Ito's palette: told apart by people with any kind of colour vision.
 _RISKY, _SAFE = "#d55e00", "#0072b2"
@@ -52,4 +52,30 @@ def bar_chart(
         f"{keys}{''.join(parts)}"
         f'<line x1="0" x2="{_WIDTH}" y1="{floor}" y2="{floor}" stroke="currentColor"/>'
         f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 10}">{escape(x_label)}</text></svg>'
+    )
+
+
+def bar_list(title: str, bars: Sequence[tuple[str, float, str]]) -> Markup:
+    """Draw horizontal bars below each other, each a (label, length, text beside it) tuple.
+
+    Examples
+    --------
+    >>> svg = bar_list("Rows", [("age", 3, "3 rows"), ("sex", 0, "none")])
+    >>> svg.count("<rect")
+    2
+    """
+    longest = max((length for _, length, _ in bars), default=0) or 1
+    row = 46
+    parts = []
+    for position, (label, length, text) in enumerate(bars):
+        top = row * position
+        parts.append(
+            f'<text x="0" y="{top + 15}" style="text-anchor:start">{escape(label)}</text>'
+            f'<text x="{_WIDTH}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
+            f'<rect x="0" y="{top + 21}" width="{_WIDTH * max(length, 0) / longest:.1f}" height="12" fill="{_SAFE}"/>'
+        )
+    described = "; ".join(f"{label}: {text}" for label, _, text in bars)
+    return Markup(  # noqa: S704 - every text in it is escaped above
+        f'<svg viewBox="0 0 {_WIDTH} {row * len(bars)}" role="img" aria-label="{escape(title)}. {escape(described)}" '
+        f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 
 from sfumato.measures.assess import Assessment
 from sfumato.measures.guarantee import Witness
+from sfumato.measures.safe_harbor import Finding, Status
 
-__all__ = ["SMALLEST_SHOWN", "Line", "Summary", "count", "number", "summarise"]
+__all__ = ["SMALLEST_SHOWN", "Bar", "ColumnBar", "Line", "Summary", "count", "number", "summarise"]
 
 SMALLEST_SHOWN = 10
 _BINS = (1, 2, 3, 5, 10, 20, 50, 100)
+_SUBSETS_SHOWN = 8
+_MIX = "coarsen the quasi-identifiers until classes with different sensitive values merge, or suppress uniform classes"
+_LIKEN = "coarsen the quasi-identifiers until every class looks like the whole table"
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Line:
     meaning: str
     stops: str
     witness: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -42,20 +47,36 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class ColumnBar:
+    """The rows that would no longer be alone without a column, and that are alone by it."""
+
+    column: str
+    uniques_drop: int
+    uniques_alone: int
+
+
+@dataclass(frozen=True)
 class Summary:
-    """What a report says: a verdict, a line per measure, and the bars of its chart."""
+    """What a report says: a verdict, a line per measure, what singles people out, and the bars of its charts."""
 
     headline: str
     good: bool | None
     facts: tuple[str, ...]
     lines: tuple[Line, ...]
     bars: tuple[Bar, ...]
+    columns: tuple[ColumnBar, ...]
+    subsets: tuple[tuple[str, str], ...]
+    """The worst sets of up to three columns, and what they do."""
+    sensitive: tuple[tuple[str, ...], ...]
+    """A row of texts per sensitive attribute, if there are several."""
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
 class _Model:
     title: str
     stops: str
+    remedy: str
     meaning: Callable[[Assessment], str]
 
 
@@ -63,6 +84,7 @@ _MODELS = {
     "k": _Model(
         "k-anonymity",
         "linkage, re-identification",
+        "coarsen or leave out the quasi-identifiers that single most people out, or suppress the rare rows",
         lambda a: (
             f"{count(a.risk.uniques, 'row')} alone: nobody else has the same combination of quasi-identifiers."
             if a.k == 1
@@ -72,11 +94,13 @@ _MODELS = {
     "alpha": _Model(
         "(α,k)-anonymity",
         "linkage, re-identification, homogeneity",
+        _MIX,
         lambda a: f"In the worst class one sensitive value fills {_percent(a.alpha)} of the rows.",
     ),
     "l": _Model(
         "distinct l-diversity",
         "homogeneity, background knowledge",
+        _MIX,
         lambda a: (
             "In some class everyone has the same sensitive value: finding the class reveals it."
             if a.l == 1
@@ -86,11 +110,17 @@ _MODELS = {
     "entropy_l": _Model(
         "entropy l-diversity",
         "homogeneity, background knowledge",
-        lambda a: f"The least diverse class is as diverse as {number(a.entropy_l)} equally frequent value(s).",
+        _MIX,
+        lambda a: (
+            "In the least diverse class there is one value only."
+            if a.entropy_l == 1
+            else f"The least diverse class is as diverse as {number(a.entropy_l)} equally frequent values."
+        ),
     ),
     "recursive_c": _Model(
         "recursive (c,l)-diversity",
         "homogeneity, background knowledge",
+        _MIX,
         lambda a: (
             f"With l = {a.recursive_l}, the most frequent value outweighs the rare ones by up to "
             f"{number(a.recursive_c)}: satisfied for every larger c."
@@ -99,6 +129,7 @@ _MODELS = {
     "t": _Model(
         "t-closeness",
         "skewness, similarity",
+        _LIKEN,
         lambda a: (
             f"The class that differs most from the whole table is {number(a.t)} away from it "
             f"(0 = alike, 1 = opposite; distance: {', '.join(sorted(set(a.distances.values())))})."
@@ -107,6 +138,7 @@ _MODELS = {
     "basic_beta": _Model(
         "basic β-likeness",
         "skewness",
+        _LIKEN,
         lambda a: (
             f"A sensitive value can be {number(_plus_one(a.basic_beta))} times as frequent in a class as overall."
         ),
@@ -114,6 +146,7 @@ _MODELS = {
     "enhanced_beta": _Model(
         "enhanced β-likeness",
         "skewness",
+        _LIKEN,
         lambda a: (
             "A frequent value gains more than its cap (-ln p): no β is enough."
             if a.enhanced_beta == float("inf")
@@ -123,6 +156,7 @@ _MODELS = {
     "delta_disclosure": _Model(
         "δ-disclosure privacy",
         "inference",
+        _LIKEN,
         lambda a: (
             "Some class lacks a value that the table has, which rules it out for everyone in the class."
             if a.delta_disclosure == float("inf")
@@ -140,6 +174,14 @@ def summarise(assessment: Assessment) -> Summary:
         facts=tuple(_facts(assessment)),
         lines=tuple(_line(assessment, key) for key in _MODELS if key in assessment.witnesses),
         bars=tuple(_bars(assessment)),
+        columns=tuple(ColumnBar(one.column, one.uniques_drop, one.uniques_alone) for one in assessment.columns),
+        subsets=tuple(
+            (" + ".join(one.columns), f"{count(one.uniques, 'row')} alone ({_percent(one.unique_share)})")
+            for one in assessment.subsets[:_SUBSETS_SHOWN]
+            if one.uniques
+        ),
+        sensitive=tuple(_sensitive(assessment)) if len(assessment.by_sensitive) > 1 else (),
+        findings=assessment.findings,
     )
 
 
@@ -170,8 +212,12 @@ def count(number: int, noun: str, plural: str = "s") -> str:
 
 
 def _headline(a: Assessment) -> str:
+    identifiers = sum(finding.status is Status.FOUND for finding in a.findings)
+    found = [f"Safe Harbor ({count(identifiers, 'finding')})"] if identifiers else []
+    if found and a.verdict is None:
+        return f"Not met: {found[0]}"
     if a.verdict is not None:
-        failed = [str(check.guarantee) for check in a.verdict.checks if not check.held]
+        failed = [str(check.guarantee) for check in a.verdict.checks if not check.held] + found
         if failed:
             return f"Not met: {'; '.join(failed)}"
         return f"Met: {'; '.join(str(check.guarantee) for check in a.verdict.checks)}"
@@ -188,8 +234,20 @@ def _facts(a: Assessment) -> list[str]:
         f"{count(len(a.quasi), 'quasi-identifier')}: {', '.join(a.quasi)}",
         f"sensitive: {', '.join(a.sensitive) or 'none named, so only k is measured'}",
         f"an attacker who knows a person's quasi-identifiers picks the right row with a chance of "
-        f"{_percent(a.risk.prosecutor_mean)} on average, {_percent(a.risk.prosecutor_max)} at most",
+        f"{_percent(a.risk.prosecutor_mean)} on average, {_percent(a.risk.prosecutor_max)} at most; for "
+        f"{_percent(a.risk.above_threshold)} of the rows it is above {_percent(a.risk.threshold)}",
     ]
+    if a.journalist and a.presence:
+        facts.append(
+            f"against the population table, the chance is {_percent(a.journalist.journalist_mean)} on average, "
+            f"{_percent(a.journalist.journalist_max)} at most (k-map {a.journalist.k_map:,}); between "
+            f"{_percent(a.presence.delta_min)} and {_percent(a.presence.delta_max)} of a class are in the table"
+        )
+    if a.population:
+        facts.append(
+            f"of the {a.population.population:,} people in the population, about {a.population.uniques:,.0f} "
+            f"({_percent(a.population.share)}) are estimated to be unique ({a.population.chosen.value} model)"
+        )
     if a.suppressed:
         facts.append(f"{count(a.suppressed, 'suppressed row')} in no class")
     if a.dropped:
@@ -215,12 +273,13 @@ def _line(a: Assessment, key: str) -> Line:
         meaning=model.meaning(a),
         stops=model.stops,
         witness=_witness(a.witnesses[key]),
+        remedy=model.remedy,
     )
 
 
 def _witness(witness: Witness) -> str:
     rows = f"a class of {count(witness.size, 'row')}"
-    if witness.size < SMALLEST_SHOWN:
+    if witness.records < SMALLEST_SHOWN:
         return f"{rows} (too few to show its values here)"
     return f"{rows}: " + ", ".join(f"{name} = {value}" for name, value in witness.labels.items())
 
@@ -234,8 +293,16 @@ def _bars(a: Assessment) -> list[Bar]:
     return bars
 
 
+def _sensitive(a: Assessment) -> list[tuple[str, ...]]:
+    keys = [key for key in _MODELS if key != "k"]
+    return [
+        (name, *(number(getattr(measures, key)) for key in keys), a.distances[name])
+        for name, measures in a.by_sensitive.items()
+    ]
+
+
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.3g} %"
+    return "-" if share is None else f"{100 * share:.3g}%"
 
 
 def _plus_one(value: float | None) -> float | None:
