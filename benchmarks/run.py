@@ -7,12 +7,13 @@ import platform
 from pathlib import Path
 
 import measures
+import page
 import sfumato as sf
 import startup
 
 
 def main() -> None:
-    rows = [row for benchmark in (startup, measures) for row in benchmark.main()]
+    rows = [row for benchmark in (startup, measures, page) for row in benchmark.main()]
     lines = [
         "# Benchmark figures",
         "",

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from sfumato.data.hierarchy import Hierarchy
     from sfumato.data.schema import Column, Kind, Role, Schema
     from sfumato.data.table import Table, read, write
-    from sfumato.measures.assess import Assessment, Verdict, assess, check
+    from sfumato.measures.assess import assess, check
+    from sfumato.measures.assessment import Assessment, Verdict
     from sfumato.measures.guarantee import Guarantee
     from sfumato.measures.loss import loss
     from sfumato.measures.marginals import distances
@@ -50,7 +51,8 @@ _HOMES = {
     "data.hierarchy": "Hierarchy",
     "data.schema": "Column Kind Role Schema",
     "data.table": "Table read write",
-    "measures.assess": "Assessment Verdict assess check",
+    "measures.assess": "assess check",
+    "measures.assessment": "Assessment Verdict",
     "measures.guarantee": "Guarantee",
     "measures.loss": "loss",
     "measures.marginals": "distances",

@@ -21,6 +21,15 @@ def test_a_population_table_gives_the_risk_of_a_journalist() -> None:
     assert result.to_dict()["risk"]["journalist"]["k_map"] == 2
 
 
+def test_the_population_is_known_by_the_quasi_identifiers_alone() -> None:
+    sample = SAMPLE.with_columns(x=pl.lit("a"), y=pl.Series(["c", "d", "c", "d"]))
+    options = {"qi": ["town"], "sensitive": ["x", "y"], "population": PEOPLE, "population_size": 6}
+    plain, strict = (sf.assess(sample, classes=classes, **options) for classes in ("qi", "qi+other-sensitive"))
+    assert (plain.k, strict.k) == (2, 1)
+    assert plain.journalist == strict.journalist
+    assert plain.population == strict.population
+
+
 @pytest.mark.parametrize(
     ("population", "message"),
     [
@@ -84,3 +93,11 @@ def test_the_hipaa_preset_looks_for_identifiers() -> None:
     assert all(one.status == "to be checked by a person" for one in young.findings)
     with pytest.raises(sf.OptionError, match=r"the preset 'hippa' is unknown"):
         sf.assess(frame, qi=["age"], preset="hippa")
+
+
+def test_detail_looks_at_as_many_columns_as_it_can() -> None:
+    frame = pl.DataFrame({f"c{i}": [i % 2, 1, i % 3] for i in range(60)})
+    for width, largest in ((2, 2), (6, 3), (40, 2)):
+        result = sf.assess(frame, qi=frame.columns[:width], detail=True)
+        assert max(len(one.columns) for one in result.subsets) == largest
+        assert len(result.columns) == width

@@ -19,8 +19,9 @@ from sfumato.cli.options import (
     reading,
     table_options,
 )
-from sfumato.measures.assess import SAFE_HARBOR, Assessment, Classes
+from sfumato.measures.assess import SAFE_HARBOR, Classes
 from sfumato.measures.assess import assess as assess_table
+from sfumato.measures.assessment import Assessment
 from sfumato.measures.counts import Missing
 from sfumato.measures.distance import Distance
 from sfumato.measures.models import Absent, parse

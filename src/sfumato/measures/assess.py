@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,18 @@ from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.engines.memory import Tuples, reduce
+from sfumato.measures.assessment import Assessment, Measures, Verdict
 from sfumato.measures.counts import ClassCounts, Missing, class_counts, without_missing, without_suppressed
 from sfumato.measures.distance import Distance
-from sfumato.measures.guarantee import Check, Guarantee, Witness, as_json_number, one_of
-from sfumato.measures.journalist import DeltaPresence, JournalistRisk, delta_presence, journalist_risk
+from sfumato.measures.guarantee import Guarantee, one_of
+from sfumato.measures.journalist import delta_presence, journalist_risk
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, parse
-from sfumato.measures.population import PopulationUniques, population_uniques
+from sfumato.measures.population import population_uniques
 from sfumato.measures.presets import preset as find_preset
-from sfumato.measures.risk import THRESHOLD, ColumnRisk, Risk, SubsetRisk, column_risks, risk, subset_risks
-from sfumato.measures.safe_harbor import Finding, Status, safe_harbor
+from sfumato.measures.risk import MOST_SUBSETS, THRESHOLD, column_risks, number_of_subsets, risk, subset_risks
+from sfumato.measures.safe_harbor import safe_harbor
 
-__all__ = ["SAFE_HARBOR", "Assessment", "Classes", "Measures", "Verdict", "assess", "check"]
+__all__ = ["SAFE_HARBOR", "Classes", "assess", "check"]
 
 SAFE_HARBOR = "hipaa"
 """The preset that is no threshold but a list of identifiers; see `safe_harbor`."""
@@ -44,151 +44,6 @@ class Classes(StrEnum):
     """The quasi-identifiers."""
     QI_AND_OTHER_SENSITIVE = "qi+other-sensitive"
     """The quasi-identifiers and the other sensitive attributes: an attacker may know those too."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measures:
-    """The numbers that the nine models measured, and the witness of each; None where no attribute is sensitive."""
-
-    k: int
-    alpha: float | None = None
-    l: int | None = None
-    entropy_l: float | None = None
-    recursive_c: float | None = None
-    recursive_l: int | None = None
-    t: float | None = None
-    basic_beta: float | None = None
-    enhanced_beta: float | None = None
-    delta_disclosure: float | None = None
-    witnesses: dict[str, Witness]
-
-    def numbers(self) -> dict[str, float | str | None]:
-        """Return the numbers as JSON can hold them."""
-        names = (name for name in Measures.__dataclass_fields__ if name != "witnesses")
-        return {name: as_json_number(getattr(self, name)) for name in names}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Which guarantees hold. It is true when all do.
-
-    Examples
-    --------
-    >>> import sfumato as sf
-    >>> verdict = sf.check("patients.csv", "k=2,l=2", qi=["zip", "age"], sensitive=["disease"])
-    >>> bool(verdict)
-    False
-    >>> print(verdict)
-    k=2: held, measured 2
-    l=2: not held, measured 1
-    """
-
-    checks: tuple[Check, ...]
-
-    def __bool__(self) -> bool:
-        return all(check.held for check in self.checks)
-
-    def __str__(self) -> str:
-        return "\n".join(
-            f"{check.guarantee}: {'held' if check.held else 'not held'}, measured {_text(check.measured.value)}"
-            + (f" ({check.reason})" if check.reason else "")
-            for check in self.checks
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as plain values."""
-        return {"ok": bool(self), "claims": [check.to_dict() for check in self.checks]}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Assessment(Measures):
-    """How anonymous a table is: the worst number of each model, with its witness.
-
-    Made by `assess`. Besides ``k``, ``alpha``, ``l`` and so on, the worst over all sensitive
-    attributes, it says what was counted and what was left out.
-    """
-
-    rows: int
-    """The rows that are in a class."""
-    classes: int
-    """The number of equivalence classes."""
-    suppressed: int
-    """The suppressed rows; they are in no class."""
-    dropped: int
-    """With ``missing="drop"``, the rows left out because they miss a value."""
-    quasi: tuple[str, ...]
-    """The quasi-identifiers."""
-    sensitive: tuple[str, ...]
-    """The sensitive attributes."""
-    identifiers: tuple[str, ...]
-    """The columns of the table that name a person alone: never release them."""
-    by_sensitive: dict[str, Measures]
-    """The measures of each sensitive attribute."""
-    distances: dict[str, str]
-    """The distance between its values that t-closeness took for each sensitive attribute."""
-    risk: Risk
-    """The risk of re-identification."""
-    journalist: JournalistRisk | None
-    """The risk against a population table, if one was given."""
-    presence: DeltaPresence | None
-    """How much the table tells about who of the population is in it, if a population table was given."""
-    population: PopulationUniques | None
-    """The estimated number of people who are unique in the population, if its size was given."""
-    columns: tuple[ColumnRisk, ...]
-    """What each quasi-identifier adds to the risk, with ``detail=True``."""
-    subsets: tuple[SubsetRisk, ...]
-    """How well up to three quasi-identifiers single people out, worst first, with ``detail=True``."""
-    findings: tuple[Finding, ...]
-    """What HIPAA's Safe Harbor check found, with ``preset="hipaa"``."""
-    rows_by_class_size: dict[int, int]
-    """How many rows are in a class of each size."""
-    verdict: Verdict | None
-    """Which of the required guarantees hold; None if none was required."""
-    options: dict[str, str | None]
-    """The conventions that were followed."""
-
-    @property
-    def satisfied(self) -> bool | None:
-        """Whether everything required holds; None if nothing was required."""
-        found = any(finding.status is Status.FOUND for finding in self.findings)
-        if self.verdict is None:
-            return not found if self.findings else None
-        return bool(self.verdict) and not found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the assessment as plain values, under the names of the command-line contract."""
-        return {
-            "rows": self.rows,
-            "classes": self.classes,
-            "suppressed": self.suppressed,
-            "dropped": self.dropped,
-            **self.numbers(),
-            "risk": {
-                **self.risk.to_dict(),
-                "journalist": self.journalist and self.journalist.to_dict(),
-                "presence": self.presence and self.presence.to_dict(),
-                "population": self.population and self.population.to_dict(),
-                "columns": [column.to_dict() for column in self.columns],
-                "subsets": [subset.to_dict() for subset in self.subsets],
-            },
-            "findings": [finding.to_dict() for finding in self.findings],
-            "by_sensitive": {
-                name: {**measures.numbers(), "distance": self.distances[name]}
-                for name, measures in self.by_sensitive.items()
-            },
-            "witnesses": {name: witness.to_dict() for name, witness in self.witnesses.items()},
-            "satisfied": self.satisfied,
-            "checks": [] if self.verdict is None else self.verdict.to_dict()["claims"],
-            "quasi": list(self.quasi),
-            "sensitive": list(self.sensitive),
-            "identifiers": list(self.identifiers),
-            "rows_by_class_size": {str(size): rows for size, rows in self.rows_by_class_size.items()},
-            "options": self.options,
-        }
-
-    def to_json(self) -> str:
-        """Return the assessment as JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
 
 def assess(
@@ -288,9 +143,8 @@ def assess(
         by_sensitive=by_sensitive,
         distances={one.attribute.name: distance.for_attribute(one.attribute).value for one in counts if one.attribute},
         risk=risk(people, threshold),
-        **_risks_in_population(people, population, population_size, quasi, missing, suppressed, threshold),
-        columns=column_risks(tuples, quasi) if detail else (),
-        subsets=subset_risks(tuples, quasi, min(3, len(quasi))) if detail else (),
+        **_risks_in_population(tuples, quasi, population, population_size, missing, suppressed, threshold),
+        **_detail(tuples, quasi if detail else ()),
         findings=safe_harbor(table) if preset == SAFE_HARBOR else (),
         rows_by_class_size=dict(zip(size.tolist(), rows_of_size.tolist(), strict=True)),
         verdict=Verdict(checks) if checks else None,
@@ -336,16 +190,19 @@ def _counted(
 
 
 def _risks_in_population(
-    people: ClassCounts,
+    tuples: Tuples,
+    quasi: Sequence[str],
     population: Any,
     population_size: int | None,
-    quasi: Sequence[str],
     missing: Missing,
     suppressed: str | None,
     threshold: float,
 ) -> dict[str, Any]:
     """Measure the risks that depend on the population, as far as it is known."""
     risks: dict[str, Any] = {"journalist": None, "presence": None, "population": None}
+    if population is None and population_size is None:
+        return risks
+    people = class_counts(tuples, quasi, None, missing)
     if population is not None:
         known = Table.of(population)
         for name in quasi:
@@ -354,8 +211,7 @@ def _risks_in_population(
                     f"the population table lacks the quasi-identifier '{name}'",
                     hint=did_you_mean(name, known.schema.names),
                 )
-        tuples, _, _ = _counted(known, quasi, quasi, missing, suppressed)
-        everyone = class_counts(tuples, quasi, None, missing)
+        everyone = class_counts(_counted(known, quasi, quasi, missing, suppressed)[0], quasi, None, missing)
         risks["journalist"] = journalist_risk(people, everyone, threshold)
         risks["presence"] = delta_presence(people, everyone)
     if population_size is not None:
@@ -367,8 +223,12 @@ def _risks_in_population(
     return risks
 
 
-def _text(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+def _detail(tuples: Tuples, quasi: Sequence[str]) -> dict[str, Any]:
+    """Find out what single columns, and sets of as many as can be looked at, up to three, do."""
+    size = max(size for size in (0, 1, 2, 3) if number_of_subsets(len(quasi), size) <= MOST_SUBSETS)
+    if not quasi or not size:
+        return {"columns": (), "subsets": ()}
+    return {"columns": column_risks(tuples, quasi), "subsets": subset_risks(tuples, quasi, size)}
 
 
 def _class_columns(quasi: Sequence[str], attributes: Sequence[str], attribute: str, classes: Classes) -> list[str]:

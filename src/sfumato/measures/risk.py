@@ -26,11 +26,13 @@ from sfumato.measures.counts import ClassCounts, Ints
 from sfumato.measures.guarantee import Bound
 
 __all__ = [
+    "MOST_SUBSETS",
     "THRESHOLD",
     "ColumnRisk",
     "Risk",
     "SubsetRisk",
     "column_risks",
+    "number_of_subsets",
     "risk",
     "subset_risks",
 ]
@@ -38,7 +40,9 @@ __all__ = [
 THRESHOLD = 0.09
 """The risk that the European Medicines Agency and Health Canada accept for one record; see `presets`."""
 
-_MOST_SUBSETS = 5_000
+MOST_SUBSETS = 5_000
+"""So many subsets of the quasi-identifiers are looked at; more would take minutes."""
+
 _DENSE = 1 << 22  # so many possible tuples are counted in an array instead of by sorting
 
 
@@ -133,11 +137,11 @@ def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[S
     """
     size = min(int(Bound("size", low=1, whole=True).valid("size", size)), len(quasi))
     tuples = _only(tuples, quasi)
-    subsets = sum(math.comb(len(quasi), number) for number in range(1, size + 1))
-    if subsets > _MOST_SUBSETS:
+    subsets = number_of_subsets(len(quasi), size)
+    if subsets > MOST_SUBSETS:
         raise OptionError(
             f"{len(quasi)} quasi-identifiers have {subsets} subsets of at most {size} columns, "
-            f"more than {_MOST_SUBSETS}",
+            f"more than {MOST_SUBSETS}",
             hint="ask for a smaller size or fewer quasi-identifiers",
         )
     rows = int(tuples.count.sum())
@@ -202,6 +206,17 @@ def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]
             )
         )
     return tuple(sorted(found, key=lambda one: (-one.mean_drop, -one.uniques_drop)))
+
+
+def number_of_subsets(columns: int, size: int) -> int:
+    """Return how many subsets of at most a size some columns have.
+
+    Examples
+    --------
+    >>> number_of_subsets(6, 3)
+    41
+    """
+    return sum(math.comb(columns, number) for number in range(1, size + 1))
 
 
 VALID_THRESHOLD = Bound("threshold", low=0, high=1)

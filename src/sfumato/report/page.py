@@ -9,7 +9,7 @@ from jinja2 import Environment, StrictUndefined
 
 import sfumato
 from sfumato.data.files import atomic_path
-from sfumato.measures.assess import Assessment
+from sfumato.measures.assessment import Assessment
 from sfumato.report.plot import bar_chart, bar_list
 from sfumato.report.summarise import SMALLEST_SHOWN, count, summarise
 

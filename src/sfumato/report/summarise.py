@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sfumato.measures.assess import Assessment
+from sfumato.measures.assessment import Assessment
 from sfumato.measures.guarantee import Witness
 from sfumato.measures.safe_harbor import Finding, Status
 
