@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -89,27 +90,32 @@ class Table:
         else:
             table = read(data, schema) if isinstance(data, str | Path) else cls(data, schema)
         roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
-        return table if roles == table.schema else cls(table.frame, roles)
+        if roles == table.schema:
+            return table
+        same = copy.copy(table)  # with what is already known of the frame
+        object.__setattr__(same, "schema", roles)
+        return same
 
     @cached_property
     def _narwhal(self) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
         try:
             frame: nw.DataFrame[Any] | nw.LazyFrame[Any] = nw.from_native(self.frame)
-            frame.collect_schema()
-        except nw.exceptions.DuplicateError as error:
-            raise ColumnError("the table has two columns of one name", hint="rename one of them") from error
         except TypeError as error:
             raise InputError(
                 f"a table must be a frame or a file, got {type(self.frame).__name__}",
                 hint="pandas, Polars, pyarrow, DuckDB and Spark frames are",
             ) from error
-        except Exception as error:  # whatever the database or the cluster raises
-            raise _gone(error) from error
+        except nw.exceptions.DuplicateError as error:
+            raise ColumnError("the table has two columns of one name", hint="rename one of them") from error
         return frame
 
     @cached_property
     def _types(self) -> dict[str, Any]:
-        return dict(self._narwhal.collect_schema())
+        frame = self._narwhal
+        try:
+            return dict(frame.collect_schema())
+        except Exception as error:  # whatever the database or the cluster raises
+            raise _gone(error) from error
 
     def _names(self) -> list[str]:
         names = list(self._types)
