@@ -54,6 +54,8 @@ def test_a_population_size_gives_the_estimated_uniques() -> None:
         sf.assess(PEOPLE, qi=["town"], population_size=100, missing="wildcard")
     with pytest.raises(sf.InputError, match="population"):
         sf.assess(PEOPLE, qi=["town"], population_size=3)
+    with pytest.raises(sf.OptionError, match="the population table has 6 rows, but its size is said to be 100"):
+        sf.assess(SAMPLE, qi=["town"], population=PEOPLE, population_size=100)
 
 
 def test_detail_says_which_columns_single_people_out() -> None:
@@ -76,11 +78,13 @@ def test_the_threshold_says_who_is_at_risk() -> None:
 
 @pytest.mark.parametrize("preset", ["ema", "health-canada"])
 def test_a_threshold_preset_requires_its_k(preset: str) -> None:
-    result = sf.assess(pl.DataFrame({"q": ["x"] * 11}), qi=["q"], preset=preset, threshold=0.5, require="k=2")
+    result = sf.assess(pl.DataFrame({"q": ["x"] * 11}), qi=["q"], preset=preset, require="k=2")
     assert result.verdict is not None
     assert [(str(check.guarantee), check.held) for check in result.verdict.checks] == [("k=2", True), ("k=12", False)]
     assert (result.satisfied, result.risk.threshold) == (False, 0.09)
     assert sf.assess(pl.DataFrame({"q": ["x"] * 12}), qi=["q"], preset=preset).satisfied
+    with pytest.raises(sf.OptionError, match=f"the preset '{preset}' has its threshold, 0.09"):
+        sf.assess(PEOPLE, qi=["town"], preset=preset, threshold=0.5)
 
 
 def test_the_hipaa_preset_looks_for_identifiers() -> None:

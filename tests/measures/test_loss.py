@@ -270,3 +270,19 @@ def test_the_anonymised_adult_table_is_measured() -> None:
     assert found.by_column["marital-status"].ncp == 0
     assert found.kl is not None
     assert found.kl > 0
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("Other", "Other"), ("Unknown", "Other"), ("Flu", "Lung"), ("Asthma", "Lung")],
+        [("1", "1"), ("2", "1"), ("3", "3"), ("4", "3")],
+    ],
+)
+def test_a_group_may_be_named_like_one_of_its_values(rows: list[tuple[str, str]]) -> None:
+    tree = sf.Hierarchy.tree(rows)
+    original = pl.DataFrame({"x": [row[0] for row in rows]})
+    table = sf.Table(original, sf.Schema([sf.Column(name="x", role="quasi", hierarchy=tree)]))
+    same, coarser = (loss(table, pl.DataFrame({"x": tree.labels(original["x"], level)})) for level in (0, 1))
+    assert (same.gcp, same.precision, same.entropy) == (0, 1, 0)
+    assert (coarser.gcp, coarser.precision, coarser.entropy) == (0.5, 0.5, 0.5)

@@ -101,3 +101,29 @@ def test_a_wildcard_class_hides_the_values_of_a_single_row() -> None:
     frame = pl.DataFrame(rows, schema=["zip", "age"], orient="row", infer_schema_length=None)
     page = render_report(sf.assess(frame, qi=["zip", "age"], missing="wildcard"))
     assert "13053" not in page
+
+
+def test_the_other_sensitive_columns_of_a_class_are_not_shown() -> None:
+    frame = pl.DataFrame({"g": ["x"] * 40, "s": ["HIV", "FLU"] * 20, "r": ["lowpay", "highpay"] * 20})
+    result = sf.assess(frame, qi=["g"], sensitive=["s", "r"], classes="qi+other-sensitive")
+    page = render_report(result)
+    assert "g = x" in page
+    for value in ("HIV", "FLU", "lowpay", "highpay"):
+        assert value not in page
+
+
+def test_population_uniques_are_called_what_they_are() -> None:
+    people = pl.DataFrame({"q": ["x", "x", "y", "z", "z", "u"]})
+    facts = {size: " ".join(summarise(sf.assess(people, qi=["q"], population_size=size)).facts) for size in (6, 60)}
+    assert "2 (33.3%) are unique: the table holds them all" in facts[6]
+    assert "are estimated to be unique (model: " in facts[60]
+    alone = sf.assess(people.unique(), qi=["q"], population_size=1000)
+    assert "at most 1,000 (100%) are unique: every row of the table is" in " ".join(summarise(alone).facts)
+
+
+def test_safe_harbor_is_in_the_headline() -> None:
+    old, young = (pl.DataFrame({"age": [age] * 12}) for age in (95, 30))
+    assert summarise(sf.assess(old, qi=["age"], preset="hipaa")).headline == "Not met: Safe Harbor (1 finding)"
+    headline = summarise(sf.assess(young, qi=["age"], preset="hipaa")).headline
+    assert headline.startswith("Safe Harbor: nothing found, ")
+    assert headline.endswith("left for a person to check")

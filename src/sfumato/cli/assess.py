@@ -29,7 +29,7 @@ from sfumato.measures.presets import PRESETS
 from sfumato.measures.risk import THRESHOLD
 from sfumato.measures.safe_harbor import Status
 from sfumato.report.page import write_report
-from sfumato.report.summarise import summarise
+from sfumato.report.summarise import count, summarise
 
 __all__ = ["assess", "print_assessment"]
 
@@ -69,7 +69,7 @@ __all__ = ["assess", "print_assessment"]
 )
 @click.option("--population", metavar="FILE", help="A table of everyone, for the risk against the whole population.")
 @click.option("--population-size", type=int, metavar="N", help="How many people there are: estimates who is unique.")
-@click.option("--threshold", type=float, default=THRESHOLD, show_default=True, help="The risk that is too high.")
+@click.option("--threshold", type=float, help=f"The risk above which a row is at risk.  [default: {THRESHOLD}]")
 @click.option("--preset", type=click.Choice([*PRESETS, SAFE_HARBOR]), help="Rules that others have set.")
 @click.option("--detail", is_flag=True, help="Find out which columns single people out; implied by --report.")
 @click.pass_context
@@ -86,7 +86,7 @@ def assess(
     suppressed: str,
     population: str | None,
     population_size: int | None,
-    threshold: float,
+    threshold: float | None,
     preset: str | None,
     detail: bool,
     **table_options: Any,
@@ -137,6 +137,8 @@ def print_assessment(assessment: Assessment) -> None:
     click.echo(click.style(_wrapped(summary.headline, ""), bold=True, fg=colour))
     for fact in summary.facts:
         click.echo(_wrapped(f"- {fact}", "  "))
+    for column in summary.columns:
+        click.echo(_wrapped(f"- without {column.column}: {count(column.uniques_drop, 'row')} fewer alone", "  "))
     for names, effect in summary.subsets[:3]:
         click.echo(_wrapped(f"- by {names}: {effect}", "  "))
     for finding in summary.findings:

@@ -58,7 +58,7 @@ def assess(
     distance: Distance | str = Distance.AUTO,
     absent: Absent | str = Absent.IGNORE,
     suppressed: str | None = "*",
-    threshold: float = THRESHOLD,
+    threshold: float | None = None,
     population: Any = None,
     population_size: int | None = None,
     preset: str | None = None,
@@ -86,8 +86,8 @@ def assess(
         What delta-disclosure makes of a value that a class does not hold; see `Absent`.
     suppressed : str or None
         A row in which every quasi-identifier is this mark is suppressed: it is in no class.
-    threshold : float
-        The risk above which a record counts as at risk.
+    threshold : float, optional
+        The risk above which a record counts as at risk; 0.09 by default.
     population : Table, frame or path, optional
         Everyone of whom the table's people are a sample, with the same quasi-identifiers: for the
         journalist's risk and delta-presence.
@@ -113,6 +113,9 @@ def assess(
     absent = one_of(Absent, absent, "absent")
     table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive)
     limit = find_preset(preset) if preset is not None and preset != SAFE_HARBOR else None
+    if limit is not None and threshold is not None:
+        raise OptionError(f"the preset '{preset}' has its threshold, {limit.threshold}", hint="give one of the two")
+    threshold = limit.threshold if limit else THRESHOLD if threshold is None else threshold
     quasi, attributes = table.schema.quasi, table.schema.sensitive
     if not quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
@@ -128,7 +131,6 @@ def assess(
     worst = by_sensitive[attributes[0]] if len(attributes) == 1 else _measures(models, counts)
     required = _required(require, distance, absent)
     checks = tuple(guarantee.check(counts) for guarantee in (*required, *(limit.guarantees if limit else ())))
-    threshold = limit.threshold if limit else threshold
     size, of_class = np.unique(people.size, return_inverse=True)
     rows_of_size = np.bincount(of_class, weights=people.records).astype(int)
     return Assessment(
@@ -212,6 +214,11 @@ def _risks_in_population(
                     hint=did_you_mean(name, known.schema.names),
                 )
         everyone = class_counts(_counted(known, quasi, quasi, missing, suppressed)[0], quasi, None, missing)
+        if population_size not in (None, everyone.rows):
+            raise OptionError(
+                f"the population table has {everyone.rows:,} rows, but its size is said to be {population_size:,}",
+                hint="give one of the two",
+            )
         risks["journalist"] = journalist_risk(people, everyone, threshold)
         risks["presence"] = delta_presence(people, everyone)
     if population_size is not None:

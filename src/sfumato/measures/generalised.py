@@ -5,7 +5,9 @@ How a released value is read, the first that fits:
 ==================  ==========================================================================
 ``*``               everything, a missing value included
 missing             the missing value; everything, if the original column misses none
-a value             itself; of a number or date column also a value that nobody has (a median)
+a value             itself; of a number or date column also a value that nobody has (a median). A
+                    text that is also the name of a group in the hierarchy is the group if the
+                    release holds none of the other values in it
 ``[20, 30)``        the numbers, dates or ordinals between the bounds. ``[`` and ``]`` include the
                     bound, ``(`` and ``)`` exclude it, and so do the outward ``]20, 30[``; a bound
                     is a number (``-inf``, ``inf``), ``2024-05-31``, ``2024-05-31 12:00``
@@ -166,11 +168,8 @@ def coverage(of: Universe, released: pl.Series, mark: str | None = MARK) -> Cove
             members, everything[code], exact[code], level[code] = np.arange(len(of)), True, False, top
             if of.is_line:
                 low[code], high[code] = of.low, of.high
-        elif position[code] >= 0:
-            exact[code] = len(named[1]) < 2  # unless the hierarchy calls a group like one of its values
+        elif value[code] and not _is_group(of, position[code], named[1], position):
             continue
-        elif value[code] and len(named[1]) < 2:
-            continue  # a number that no original row has
         else:
             members, low[code], high[code] = _read(of, text)
             level[code], exact[code] = named[0], False
@@ -306,6 +305,15 @@ def distinct(codes: NDArray[np.int32], sizes: Sequence[int]) -> tuple[NDArray[np
     """
     first, of_row = group(codes, sizes)
     return codes[first], np.bincount(of_row, minlength=len(first)).astype(np.int64)
+
+
+def _is_group(of: Universe, itself: int, members: Sequence[int] | Ints, released: Ints) -> bool:
+    """Say whether a text that is a value and the name of a group, such as Other, is the group.
+
+    It is if the original table has other values of the group and the release has none of them.
+    """
+    others = np.setdiff1d(np.intersect1d(members, of.place), [itself])
+    return len(others) > 0 and not np.isin(others, released).any()
 
 
 def _points(of: Universe, released: pl.Series) -> Floats:

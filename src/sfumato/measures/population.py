@@ -89,12 +89,6 @@ class PopulationUniques:
         """The share of the population that is estimated to be unique."""
         return self.uniques / self.population
 
-    @property
-    def shares(self) -> dict[str, float | None]:
-        """The share of the population that each model estimates to be unique."""
-        numbers = {"pitman": self.pitman, "snb": self.snb, "zayatz": self.zayatz}
-        return {name: None if number is None else number / self.population for name, number in numbers.items()}
-
     def to_dict(self) -> dict[str, Any]:
         """Return the estimates as plain values."""
         return {

@@ -70,7 +70,7 @@ class Universe:
 
     @cached_property
     def groups(self) -> dict[str, tuple[int, Ints]]:
-        """Each label of the hierarchy: the lowest level that has it, and the positions of the values under it."""
+        """Each label of the hierarchy: its level, and the positions of the values under it."""
         hierarchy = self.column.hierarchy
         found: dict[str, tuple[int, Ints]] = {}
         if hierarchy is None:
@@ -81,8 +81,9 @@ class Universe:
             for position, label in enumerate(hierarchy.labels(values, level)):
                 members.setdefault(label, []).append(position)
             for label, positions in members.items():
-                # A name that several levels use is read as the widest of its groups.
-                found[label] = (found.get(label, (level, ()))[0], np.array(positions, dtype=np.int64))
+                # A name that several levels use is that of the widest of its groups, on the lowest level that has it.
+                if len(positions) > len(found.get(label, (level, ()))[1]):
+                    found[label] = (level, np.array(positions, dtype=np.int64))
         return found
 
     def locate(self, numbers: Floats) -> Ints:

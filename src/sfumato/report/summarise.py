@@ -6,11 +6,12 @@ Nothing here quotes a record: the quasi-identifiers of a class are shown only if
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.guarantee import Witness
+from sfumato.measures.population import PopulationModel, PopulationUniques
 from sfumato.measures.safe_harbor import Finding, Status
 
 __all__ = ["SMALLEST_SHOWN", "Bar", "ColumnBar", "Line", "Summary", "count", "number", "summarise"]
@@ -214,8 +215,9 @@ def count(number: int, noun: str, plural: str = "s") -> str:
 def _headline(a: Assessment) -> str:
     identifiers = sum(finding.status is Status.FOUND for finding in a.findings)
     found = [f"Safe Harbor ({count(identifiers, 'finding')})"] if identifiers else []
-    if found and a.verdict is None:
-        return f"Not met: {found[0]}"
+    if a.findings and a.verdict is None:
+        left = count(len(a.findings) - identifiers, "point")
+        return f"Not met: {found[0]}" if found else f"Safe Harbor: nothing found, {left} left for a person to check"
     if a.verdict is not None:
         failed = [str(check.guarantee) for check in a.verdict.checks if not check.held] + found
         if failed:
@@ -244,10 +246,7 @@ def _facts(a: Assessment) -> list[str]:
             f"{_percent(a.presence.delta_min)} and {_percent(a.presence.delta_max)} of a class are in the table"
         )
     if a.population:
-        facts.append(
-            f"of the {a.population.population:,} people in the population, about {a.population.uniques:,.0f} "
-            f"({_percent(a.population.share)}) are estimated to be unique ({a.population.chosen.value} model)"
-        )
+        facts.append(_population(a.population))
     if a.suppressed:
         facts.append(f"{count(a.suppressed, 'suppressed row')} in no class")
     if a.dropped:
@@ -272,16 +271,16 @@ def _line(a: Assessment, key: str) -> Line:
         held=all(check.guarantee.accepts(check.measured.value) for check in checks) if checks else None,
         meaning=model.meaning(a),
         stops=model.stops,
-        witness=_witness(a.witnesses[key]),
+        witness=_witness(a.witnesses[key], a.quasi),
         remedy=model.remedy,
     )
 
 
-def _witness(witness: Witness) -> str:
+def _witness(witness: Witness, quasi: Sequence[str]) -> str:
     rows = f"a class of {count(witness.size, 'row')}"
     if witness.records < SMALLEST_SHOWN:
         return f"{rows} (too few to show its values here)"
-    return f"{rows}: " + ", ".join(f"{name} = {value}" for name, value in witness.labels.items())
+    return f"{rows}: " + ", ".join(f"{name} = {witness.labels[name]}" for name in quasi)
 
 
 def _bars(a: Assessment) -> list[Bar]:
@@ -291,6 +290,16 @@ def _bars(a: Assessment) -> list[Bar]:
         label = f"{low}+" if high is None else str(low) if high == low + 1 else f"{low}-{high - 1}"
         bars.append(Bar(label, rows, risky=low < _BINS[3]))
     return bars
+
+
+def _population(p: PopulationUniques) -> str:
+    people = f"of the {p.population:,} people in the population,"
+    unique = f"{p.uniques:,.0f} ({_percent(p.share)})"
+    if p.chosen is PopulationModel.EXACT:
+        return f"{people} {unique} are unique: the table holds them all"
+    if p.sample_uniques == p.rows:
+        return f"{people} at most {unique} are unique: every row of the table is, so that this is only a bound"
+    return f"{people} about {unique} are estimated to be unique (model: {p.chosen.value}; {p.reason})"
 
 
 def _sensitive(a: Assessment) -> list[tuple[str, ...]]:
