@@ -7,13 +7,16 @@ import itertools
 import math
 import os
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -171,6 +174,78 @@ def test_widths_cut_at_their_multiples() -> None:
     assert top.labels([19, 20, 89.5, 90, 120], 1) == ["(-inf, 20)", "[20, 30)", "[80, 90)", "[90, inf)", "[90, inf)"]
 
 
+TENTHS = sf.Hierarchy.intervals(widths=[0.1], bounds=(0, 1))
+
+
+def test_a_value_on_a_boundary_lies_above_it_whatever_its_type() -> None:
+    exact = [Decimal(tenth) / 10 for tenth in range(11)]
+    expected = TENTHS.paths([tenth / 10 for tenth in range(11)])
+    assert [path[1:] for path in TENTHS.paths(pl.Series(exact))] == [path[1:] for path in expected]
+    assert TENTHS.labels([Fraction(1, 10)], 1) == ["[0.1, 0.2)"]
+    halved = np.array([tenth / 10 for tenth in range(11)], dtype=np.float32)
+    for given_as in (halved, list(halved), pl.Series(halved), pd.Series(halved), pd.Series(halved, dtype="Float32")):
+        assert TENTHS.paths(given_as) == expected
+    assert TENTHS.labels(pl.Series([0.7, None, math.nan], dtype=pl.Float32), 0) == ["0.7", "(missing)", "(missing)"]
+
+
+def test_an_integer_beyond_all_floats_is_a_number() -> None:
+    assert sf.Hierarchy.intervals(cuts=[0, 1], outside="code").labels([10**400, -(10**400)], 1) == [
+        "[1, inf)",
+        "(-inf, 0)",
+    ]
+    sf.Hierarchy.automatic(sf.Column(name="x"), [10**400, 1, 2, 3]).check([10**400, 1, 2, 3])
+
+
+def test_a_width_far_beyond_the_bounds_is_one_interval() -> None:
+    assert sf.Hierarchy.intervals(widths=[5, 1e30], bounds=(0, 10)).paths([5]) == [("5", "[5, 10]", "[0, 10]", "*")]
+
+
+def test_whole_ends_are_written_as_integers() -> None:
+    assert str(Interval(9007199254740992.0, 1.8e16)) == "[9007199254740992, 18000000000000000)"
+    assert str(Interval(0, 1e300)) == "[0, 1e+300)"
+
+
+def test_the_missing_values_of_pandas_are_missing() -> None:
+    ages = sf.Hierarchy.intervals(widths=[10], bounds=(0, 120))
+    assert ages.labels([pd.NA, 5], 1) == ["(missing)", "[0, 10)"]
+    assert ages.labels(pd.Series([5, None], dtype="Int64"), 1) == ["[0, 10)", "(missing)"]
+    assert sf.Hierarchy.dates(["year"]).labels(pd.Series(pd.to_datetime(["2024-05-17", None])), 1) == [
+        "2024",
+        "(missing)",
+    ]
+    assert sf.Hierarchy.ordered([pd.NA, "a", "b", "c"]).labels([pd.NA, "a"], 1) == ["(missing)", "a to b"]
+
+
+def test_the_scalars_of_numpy_are_their_values() -> None:
+    ages = sf.Hierarchy.intervals(widths=[10], bounds=(0, 120))
+    assert ages.paths([np.int64(5), np.uint8(5), np.float64(5), np.float32(5)]) == ages.paths([5] * 4)
+    calendar, day = sf.Hierarchy.dates(["month"]), "2024-05-17"
+    for unit in ("D", "s", "us", "ns"):
+        days = np.array([day, "NaT"], dtype=f"datetime64[{unit}]")
+        assert calendar.labels(days, 1) == calendar.labels(list(days), 1) == ["2024-05", "(missing)"]
+    codes = sf.Hierarchy.tree([(np.int64(1), "a"), (np.float32(0.7), "b")])
+    assert codes.labels([1, 0.7], 1) == ["a", "b"]
+
+
+def test_the_values_of_a_rule_are_drawn_in_their_order() -> None:
+    ages = sf.Hierarchy.intervals(widths=[10, 50], bounds=(0, 100))
+    assert ages.draw([71, None, 5, 12, Decimal("9.5"), 1]) == (
+        "*\n  [0, 50)\n    [0, 10): 1, 5, 9.5\n    [10, 20): 12\n  [50, 100]\n    [70, 80): 71\n  (missing)"
+    )
+    days = [dt.date(2024, 5, 17), "2023-02-01", None, dt.date(2024, 1, 2)]
+    assert sf.Hierarchy.dates(["year"]).draw(days) == (
+        "*\n  2023: 2023-02-01\n  2024: 2024-01-02, 2024-05-17\n  (missing)"
+    )
+    assert sf.Hierarchy.prefixes(2).draw(["21", "12", "11"]) == "*\n  1*: 11, 12\n  2*: 21"
+
+
+def test_a_drawing_without_values_says_that_it_is_an_example() -> None:
+    assert str(sf.Hierarchy.prefixes(2)) == "* (for example)\n  1*: 12"
+    assert str(sf.Hierarchy.dates(["year"])) == "* (for example)\n  2024: 2024-05-17"
+    assert str(automatic(["13053", "13068", "14850"])).startswith("* (for example)\n")
+    assert sf.Hierarchy.prefixes(2).draw(["13"]) == "*\n  1*: 13"
+
+
 def test_short_codes_count_as_masked_already() -> None:
     right, left = sf.Hierarchy.prefixes(4), sf.Hierarchy.prefixes(4, side="left")
     assert right.paths(["12", "1234"]) == [("12", "12**", "12**", "1***", "*"), ("1234", "123*", "12**", "1***", "*")]
@@ -270,6 +345,15 @@ def test_most_numbers_near_zero_are_cut_at_powers_of_ten() -> None:
     ]
 
 
+@example([0.01, 0.02, 0.03, 0.5, 0.75])
+@given(st.lists(st.floats(0, 1e6), min_size=3, max_size=30, unique=True))
+def test_the_first_and_the_last_automatic_interval_hold_a_value(values: list[float]) -> None:
+    hierarchy = automatic(values)
+    for level in range(1, hierarchy.height):
+        drawn = [path[level - 1] for path in hierarchy._drawing()]
+        assert {drawn[0], drawn[-1]} <= set(hierarchy.labels(values, level))
+
+
 @needs_data
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
 def test_the_files_of_arx_and_anjana_can_be_used(path: Path) -> None:
@@ -307,6 +391,11 @@ def write(path: Path, content: str | bytes) -> sf.Hierarchy:
         ("flu;;*\nulcer;stomach;*", "an empty label on level 1 of the value 'flu'"),
         ("a;x;1;*\nb;x;2;*", "must nest: 'x' belongs to both '1' and '2'"),
         ("disease;organ;all\nflu;lung;*\nulcer;stomach;*", r"begins with 'disease'.*\(a hierarchy file has no header"),
+        (
+            "value;group\nflu;lung\nulcer;stomach",
+            r"begins with the line 'value;group'.*\(a hierarchy file has no header",
+        ),
+        ("Level 0,Level 1,Root\nflu,lung,all\nulcer,stomach,all", "begins with the line 'Level 0,Level 1,Root'"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: str | bytes, message: str) -> None:
@@ -335,6 +424,18 @@ def test_an_absent_file_or_a_folder_is_named(tmp_path: Path) -> None:
 def test_separators_are_found_from_the_first_line(tmp_path: Path, content: str) -> None:
     tree = sf.Hierarchy.tree([("flu", "lung, both"), ("ulcer", "stomach")])
     assert write(tmp_path / "h.csv", content) == tree
+
+
+def test_a_value_that_begins_with_a_byte_order_mark_survives_a_file(tmp_path: Path) -> None:
+    tree = sf.Hierarchy.tree([("\ufeffflu", "lung"), ("ulcer", "stomach")])
+    tree.save(tmp_path / "h.csv")
+    assert sf.Hierarchy.read(tmp_path / "h.csv") == tree
+
+
+def test_values_that_look_like_a_header_survive_a_file(tmp_path: Path) -> None:
+    tree = sf.Hierarchy.tree([("value", "group"), ("flu", "lung")])
+    tree.save(tmp_path / "h.csv")
+    assert sf.Hierarchy.read(tmp_path / "h.csv") == tree
 
 
 def test_another_encoding_can_be_given(tmp_path: Path) -> None:
@@ -383,6 +484,19 @@ AGES = sf.Hierarchy.intervals(widths=[10], bounds=(0, 120))
         (lambda: sf.Hierarchy.intervals(cuts=[0, "x"]), "made of numbers, got 'x'"),
         (lambda: sf.Hierarchy.prefixes(0), "at least 1, got 0"),
         (lambda: sf.Hierarchy.prefixes(3, masks=[3]), r"whole numbers from 1 to 2, got \[3\]"),
+        (lambda: sf.Hierarchy.prefixes(True), "whole number of at least 1, got True"),
+        (lambda: sf.Hierarchy.prefixes(3, masks=[True]), r"whole numbers from 1 to 2, got \[True\]"),
+        (lambda: sf.Hierarchy.ordered(["a", ["b"]]), r"a value of a hierarchy must be .*, got \['b'\]"),
+        (lambda: sf.Hierarchy.learned([("a",), "b"]), r"a value of a hierarchy must be .*, got \('a',\)"),
+        (lambda: sf.Hierarchy.tree([("a", {"b": 1}, "*")]), "a value of a hierarchy must be .*, got {'b': 1}"),
+        (lambda: sf.Hierarchy.learned([]), "at least one row"),
+        (lambda: sf.Hierarchy.learned([None]), "at least one row"),
+        (lambda: sf.Hierarchy.intervals(widths=[3, 1e30], bounds=(0, 9)), r"1e\+30 is not a multiple of 3"),
+        (lambda: sf.Hierarchy.intervals(cuts=[0, 10**400]), "made of numbers, got 1000"),
+        (lambda: ZIPS.check(["?"]), r"'\?' \(is it a missing value\? name it with na / --na\)"),
+        (lambda: ZIPS.check([""]), r"value '' \(is it a missing value"),
+        (lambda: AGES.check(["NA"]), r"'NA' is a text \(is it a missing value"),
+        (lambda: sf.Hierarchy.dates().check(["N/A"]), r"'N/A' is not a date \(is it a missing value"),
         (lambda: sf.Hierarchy.prefixes(3, side="top"), "right or left, got 'top'"),
         (lambda: sf.Hierarchy.dates(["moth"]), r"no period 'moth' \(did you mean 'month'\?\)"),
         (lambda: sf.Hierarchy.dates(["year", "month"]), "must be in this order: day, month"),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import accumulate, count
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato._errors import SchemaError
 from sfumato.data.hierarchy import Hierarchy
 from sfumato.data.paths import MISSING, present, text_of
-from sfumato.data.rules import Dates, Intervals, Prefixes, multiples
+from sfumato.data.rules import Dates, Intervals, Prefixes, as_float, multiples
 from sfumato.data.tree import Tree
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def learn(
                 f"at most {_MOST_WITH_TARGET:,} values can be grouped by a target, got {len(everything):,}",
                 hint="group them by how often they occur",
             )
-    mass = joint.reshape(len(joint), -1).sum(axis=1)
+    mass = joint if joint.ndim == 1 else joint.sum(axis=1)
     frequent_first = [int(place) for place in np.argsort(-mass, kind="stable") if everything[place] is not None]
     texts = [text_of(everything[place]) for place in frequent_first]
     join = _join_rarest if target is None else _join_most_alike
@@ -93,7 +94,7 @@ def build(column: Column, values: Iterable[Any], counts: Sequence[float] | None)
     """
     everything = present(values)
     weights = _counted(everything, [1] * len(everything) if counts is None else counts, ndim=1)
-    weight: dict[Any, float] = dict.fromkeys(column.domain or (), 0.0)
+    weight: dict[Any, float] = dict.fromkeys(present(column.domain or ()), 0.0)
     for value, often in zip(everything, weights.tolist(), strict=True):
         if value is not None:
             weight[value] = weight.get(value, 0.0) + often
@@ -110,7 +111,7 @@ def _by_kind(column: Column, weight: dict[Any, float]) -> Hierarchy:
     values, kind = list(weight), column.kind.value
     texts = [text_of(value) for value in values]
     if kind == "auto":
-        numbers = all(isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in values)
+        numbers = all(isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in values)
         kind = "number" if numbers else "date" if all(isinstance(value, dt.date) for value in values) else "category"
     if kind == "number":
         for value in values:
@@ -145,14 +146,15 @@ def _telling(hierarchy: Hierarchy, values: Sequence[Any]) -> list[int]:
 
 def _nice_intervals(bounds: tuple[float, float] | None, weight: dict[Any, float]) -> Hierarchy:
     """Cut numbers at multiples of nice widths; at nice numbers, if more than half of them lie below the first cut."""
-    pairs = sorted((float(value), often) for value, often in weight.items())
+    pairs = sorted((as_float(value), often) for value, often in weight.items())
     places, mass = np.array(pairs).T
     low, high = bounds or (-math.inf, math.inf)
     levels = _even_cuts(places)
     median = places[np.searchsorted(np.cumsum(mass), mass.sum() / 2)]
     if levels and places[0] >= 0 and median < levels[0][0]:
         levels = _steep_cuts(places[places > 0])
-    within = [[low, *(cut for cut in cuts if low < cut < high), high] for cuts in levels]
+    lowest = max(low, places[0])  # a cut there would leave no value below it
+    within = [[low, *(cut for cut in cuts if lowest < cut < high), high] for cuts in levels]
     telling = _telling(Intervals(within), places.tolist()) if within else []
     if not telling:
         return Tree([(value,) for value in weight])

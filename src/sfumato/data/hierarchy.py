@@ -55,6 +55,7 @@ class Hierarchy(ABC):
     """
 
     _lists_values: ClassVar[bool] = False
+    _draws_an_example: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -72,6 +73,10 @@ class Hierarchy(ABC):
     @abstractmethod
     def _drawing(self) -> Sequence[Labels]:
         """Return the paths to draw when no values are given."""
+
+    def _order(self, path: Labels) -> Any:
+        """Return by what to sort a path before it is drawn; by default the order of the values is kept."""
+        return 0
 
     @property
     def _missing(self) -> Labels:
@@ -153,7 +158,8 @@ class Hierarchy(ABC):
         Parameters
         ----------
         values : iterable, optional
-            The values to draw. By default all values of a tree, all intervals, or an example.
+            The values to draw; rules draw them in their order. By default all values of a tree,
+            all intervals, or a code or date made up as an example.
         lines : int
             The most lines to draw.
 
@@ -171,7 +177,10 @@ class Hierarchy(ABC):
               148**
                 1485*: 14850, 14853
         """
-        return draw(self._drawing() if values is None else self.paths(values), lines)
+        if values is not None:
+            return draw(sorted(self.paths(values), key=self._order), lines)
+        drawing = draw(self._drawing(), lines)
+        return f"{ROOT} (for example){drawing.removeprefix(ROOT)}" if self._draws_an_example else drawing
 
     def __str__(self) -> str:
         return self.draw()
@@ -199,11 +208,16 @@ class Hierarchy(ABC):
         writer = csv.writer(text, delimiter=separator, lineterminator="\n")
         writer.writerows(self._drawing() if values is None else dict.fromkeys(self.paths(values)))
         with atomic_path(path) as temporary:
-            temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
+            # A reader drops one byte order mark: a value that begins with one needs another before it.
+            encoding = "utf-8-sig" if text.getvalue().startswith("\ufeff") else "utf-8"
+            temporary.write_text(text.getvalue(), encoding=encoding, newline="")
 
     @staticmethod
     def read(path: str | Path, *, separator: str | None = None, encoding: str = "utf-8") -> Hierarchy:
         """Read a hierarchy from a CSV file in ARX's format: a row per value, from the value to the root.
+
+        There is no header line. A first line that does not lead to ``*`` when all others do, or
+        is made only of words such as value, group, label, root and level 1, is refused as one.
 
         Parameters
         ----------

@@ -9,24 +9,62 @@ import numpy as np
 
 from sfumato._errors import SchemaError
 
-__all__ = ["MISSING", "ROOT", "Labels", "check_nested", "draw", "present", "text_of"]
+__all__ = ["MISSING", "ROOT", "Labels", "check_nested", "draw", "is_missing", "mark_hint", "present", "text_of"]
 
 ROOT = "*"
 MISSING = "(missing)"
 Labels = tuple[str, ...]
+_MARKS = ("", "?", "-", ".", "na", "n/a", "nan", "null")  # how files write a missing value
 
 
 def present(values: Iterable[Any]) -> list[Any]:
-    """Return values as a list in which None is the only missing value.
+    """Return values as a list of plain Python values, in which None is the only missing one.
 
     Examples
     --------
-    >>> present([1.5, float("nan"), None])
-    [1.5, None, None]
+    >>> present([1.5, float("nan"), None, np.float32(0.7)])
+    [1.5, None, None, 0.7]
     """
-    if isinstance(values, np.ndarray):
-        values = values.tolist()
-    return [None if value is None or value != value else value for value in values]
+    if str(getattr(values, "dtype", "")).lower() in ("float16", "float32"):
+        values = np.asarray(values)  # polars and pandas would turn 0.7 into 0.699999988079071
+    return [_plain(value) for value in values]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.float16 | np.float32):
+        value = float(str(value))  # the shortest text that stands for it
+    elif isinstance(value, np.datetime64) and isinstance(value.item(), int):
+        value = value.astype("datetime64[us]").item()  # Python has no nanoseconds
+    elif isinstance(value, np.generic):
+        value = value.item()
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        raise SchemaError(f"a value of a hierarchy must be one text, number or date, got {value!r}")
+    return None if is_missing(value) else value
+
+
+def is_missing(value: Any) -> bool:
+    """Say whether a value is None, not a number, or what pandas writes for a missing value.
+
+    Examples
+    --------
+    >>> is_missing(None), is_missing(float("nan")), is_missing("")
+    (True, True, False)
+    """
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA does not say whether it equals itself
+        return True
+
+
+def mark_hint(text: str) -> str:
+    """Return what to do about a text that looks like a mark for a missing value; for other texts nothing.
+
+    Examples
+    --------
+    >>> mark_hint("?"), mark_hint("flu")
+    ('is it a missing value? name it with na / --na', '')
+    """
+    return "is it a missing value? name it with na / --na" if text.strip().lower() in _MARKS else ""
 
 
 def text_of(value: Any) -> str:
@@ -37,7 +75,7 @@ def text_of(value: Any) -> str:
     >>> text_of(39.0), text_of("039"), text_of(None)
     ('39', '039', '(missing)')
     """
-    if value is None or value != value:
+    if is_missing(value):
         return MISSING
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # pandas holds whole numbers with gaps as floats

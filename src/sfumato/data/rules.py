@@ -9,15 +9,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from numbers import Real
+from typing import Any, ClassVar, Literal
 
 from sfumato._errors import SchemaError, did_you_mean
 from sfumato.data.hierarchy import Hierarchy
-from sfumato.data.paths import ROOT, Labels, text_of
+from sfumato.data.paths import MISSING, ROOT, Labels, mark_hint, text_of
 
-__all__ = ["Dates", "Interval", "Intervals", "Prefixes", "make_intervals", "multiples"]
+__all__ = ["Dates", "Interval", "Intervals", "Prefixes", "as_float", "make_intervals", "multiples"]
 
 _NUMBER = r"(-?(?:inf|\d+(?:\.\d+)?(?:e[+-]?\d+)?))"
 _INTERVAL = re.compile(rf"([\[(]){_NUMBER}, {_NUMBER}([\])])")
@@ -117,28 +119,32 @@ class Intervals(Hierarchy):
         return {"kind": "intervals", "cuts": [[_plain(cut) for cut in level] for level in self.cuts]}
 
     def _path(self, value: Any) -> Labels:
-        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        if isinstance(value, bool) or not isinstance(value, Real | Decimal):
             raise SchemaError(
                 f"intervals need numbers, and '{text_of(value)}' is a "
                 f"{'text' if isinstance(value, str) else type(value).__name__}",
-                hint="turn the column into numbers",
+                hint=mark_hint(text_of(value)) or "turn the column into numbers",
             )
+        place = value if isinstance(value, int) else as_float(value)  # cuts are floats: 0.1 is a bit more than 1/10
         low, high = self.cuts[0][0], self.cuts[0][-1]
-        if not low <= value <= high or math.isinf(value):
+        if not low <= place <= high or place in (-math.inf, math.inf):
             raise SchemaError(
                 f"the value {text_of(value)} lies outside of the intervals, which go from {_short(low)} to "
                 f"{_short(high)}",
                 hint='widen the bounds, or code what is outside with outside="code"',
             )
-        return (text_of(value), *self._labels(value))
+        return (text_of(value), *self._labels(place))
+
+    def _order(self, path: Labels) -> Any:
+        return math.inf if path[0] == MISSING else Fraction(path[0])
 
     @cached_property
     def _cells(self) -> list[tuple[tuple[float, ...], list[str]]]:
         """The lower ends of the intervals of each level but the first, and the labels of the intervals."""
         return [(level[1:-1], [str(_cell(level, place)) for place in range(len(level) - 1)]) for level in self.cuts]
 
-    def _labels(self, value: Any) -> Labels:
-        return tuple(labels[bisect_right(inner, value)] for inner, labels in self._cells)
+    def _labels(self, place: float) -> Labels:
+        return tuple(labels[bisect_right(inner, place)] for inner, labels in self._cells)
 
     def _drawing(self) -> Sequence[Labels]:
         """Return the path of each interval of the lowest level."""
@@ -158,15 +164,16 @@ class Prefixes(Hierarchy):
     length: int
     masks: tuple[int, ...]
     side: str
+    _draws_an_example: ClassVar[bool] = True
 
     def __init__(self, length: int, masks: Sequence[int] | None = None, side: str = "right") -> None:
-        if not isinstance(length, int) or length < 1:
+        if not _is_whole(length) or length < 1:
             raise SchemaError(f"the length of codes must be a whole number of at least 1, got {length!r}")
         if side not in ("right", "left"):
             raise SchemaError(f"the side where masking begins must be right or left, got {side!r}")
         chosen = tuple(range(1, length) if masks is None else masks)
         steps = (0, *chosen, length)
-        if not all(isinstance(mask, int) for mask in chosen) or any(low >= high for low, high in pairwise(steps)):
+        if not all(map(_is_whole, chosen)) or any(low >= high for low, high in pairwise(steps)):
             raise SchemaError(
                 f"the masks of codes of length {length} must be increasing whole numbers from 1 to {length - 1}, "
                 f"got {list(chosen)}"
@@ -199,6 +206,9 @@ class Prefixes(Hierarchy):
         full = code.rjust(self.length, "*")
         return (code, *("*" * mask + full[mask:] for mask in self.masks))
 
+    def _order(self, path: Labels) -> Any:
+        return path[0] == MISSING, path[::-1]
+
     def _drawing(self) -> Sequence[Labels]:
         return self.paths(["".join(str(place % 10) for place in range(1, self.length + 1))])
 
@@ -224,6 +234,7 @@ class Dates(Hierarchy):
     """
 
     periods: tuple[str, ...]
+    _draws_an_example: ClassVar[bool] = True
 
     def __init__(self, periods: Sequence[str]) -> None:
         for period in periods:
@@ -249,9 +260,13 @@ class Dates(Hierarchy):
             day = None
         if not isinstance(day, dt.date):
             raise SchemaError(
-                f"'{text_of(value)}' is not a date", hint="write it like 2024-05-17, or turn the column into dates"
+                f"'{text_of(value)}' is not a date",
+                hint=mark_hint(text_of(value)) or "write it like 2024-05-17, or turn the column into dates",
             )
         return (text_of(value), *(_PERIODS[period](day) for period in self.periods))
+
+    def _order(self, path: Labels) -> Any:
+        return path[0] == MISSING, path[::-1]
 
     def _drawing(self) -> Sequence[Labels]:
         return self.paths(["2024-05-17"])
@@ -301,13 +316,27 @@ def multiples(width: float, low: float, high: float) -> list[float]:
     return [cut for times in range(first, last + 1) if low < (cut := float(times * step)) < high]
 
 
+def as_float(value: Any) -> float:
+    """Return a number as a float; beyond all floats it is infinite.
+
+    Examples
+    --------
+    >>> as_float(Decimal("0.1")), as_float(-(10**400))
+    (0.1, -inf)
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def _nested(widths: Sequence[float]) -> list[float]:
     """Check that each width is a multiple of the one before."""
     numbers = [_number(width) for width in widths]
     if not numbers or not all(0 < width < math.inf for width in numbers):
         raise SchemaError(f"the widths of intervals must be positive numbers, got {list(widths)}")
     for lower, upper in pairwise(numbers):
-        if lower >= upper or Decimal(str(upper)) % Decimal(str(lower)):
+        if lower >= upper or Fraction(str(upper)) % Fraction(str(lower)):
             raise SchemaError(
                 f"levels of intervals must nest: the width {_short(upper)} is not a multiple of {_short(lower)}"
             )
@@ -330,10 +359,14 @@ def _cell(cuts: Sequence[float], place: int) -> Interval:
     return Interval(low, high, math.isfinite(low), place == len(cuts) - 2 and math.isfinite(high))
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _number(value: Any) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isnan(number):
         raise SchemaError(f"intervals are made of numbers, got {value!r}")
@@ -342,7 +375,7 @@ def _number(value: Any) -> float:
 
 def _short(number: float) -> str:
     """Write a number so that reading it gives it back."""
-    return str(int(number)) if abs(number) < 1e15 and number == int(number) else repr(float(number))
+    return str(int(number)) if abs(number) < 1e22 and number == int(number) else repr(float(number))
 
 
 def _plain(cut: float) -> int | float | str:

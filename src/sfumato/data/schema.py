@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sfumato._errors import ColumnError, FileError, SchemaError, did_you_mean
 from sfumato.data.files import atomic_path, why
 from sfumato.data.hierarchy import Hierarchy
+from sfumato.data.paths import is_missing
 
 if TYPE_CHECKING:
     from sfumato.data.table import Table
@@ -374,6 +375,10 @@ def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, floa
 def _domain(name: str, domain: Sequence[Any]) -> tuple[Any, ...]:
     if isinstance(domain, str) or not isinstance(domain, Sequence) or not len(domain):
         raise SchemaError(f"the domain of column '{name}' must be a list of at least one value")
+    if any(map(is_missing, domain)):
+        raise SchemaError(
+            f"the domain of column '{name}' lists a missing value", hint="leave it out: any value may be missing"
+        )
     if len(set(domain)) != len(domain):
         raise SchemaError(f"the domain of column '{name}' lists a value twice")
     return tuple(domain)

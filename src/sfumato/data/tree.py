@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 from sfumato._errors import FileError, InputError, SchemaError, did_you_mean
 from sfumato.data.files import why
 from sfumato.data.hierarchy import Hierarchy
-from sfumato.data.paths import MISSING, ROOT, Labels, check_nested, text_of
+from sfumato.data.paths import MISSING, ROOT, Labels, check_nested, mark_hint, present, text_of
 
 __all__ = ["Tree", "read_tree"]
 
 _SEPARATORS = ";,\t|"
+_TITLE = re.compile(r"(values?|groups?|labels?|root|level[ _-]?\d*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,10 @@ class Tree(Hierarchy):
                 f"the hierarchy does not cover the number {text}, only '{padded[0]}'",
                 hint="read the column as text: numbers have no leading zeros",
             )
-        raise SchemaError(f"the hierarchy does not cover the value '{text}'", hint=did_you_mean(text, self._below_root))
+        raise SchemaError(
+            f"the hierarchy does not cover the value '{text}'",
+            hint=mark_hint(text) or did_you_mean(text, self._below_root),
+        )
 
     def _drawing(self) -> Sequence[Labels]:
         return self.rows
@@ -114,7 +118,8 @@ def read_tree(path: Path, separator: str | None, encoding: str) -> Tree:
 def _texts(row: Sequence[Any]) -> Labels:
     if isinstance(row, str) or not isinstance(row, Sequence) or not len(row):
         raise SchemaError(f"a row of a hierarchy must be a list of labels, from the value to the root, got {row!r}")
-    return (text_of(row[0]), *("" if label is None else text_of(label) for label in row[1:]))
+    value, *labels = present(row)
+    return (text_of(value), *("" if label is None else text_of(label) for label in labels))
 
 
 def _rows_of_file(path: Path, separator: str | None, encoding: str) -> list[list[str]]:
@@ -130,6 +135,11 @@ def _rows_of_file(path: Path, separator: str | None, encoding: str) -> list[list
         raise FileError(f"the hierarchy '{path}' cannot be read: {why(error)}") from error
     if not rows:
         raise FileError(f"the hierarchy '{path}' is empty")
+    if all(map(_TITLE.fullmatch, rows[0])):
+        raise SchemaError(
+            f"the hierarchy '{path}' begins with the line '{separator.join(rows[0])}', which looks like a header",
+            hint="a hierarchy file has no header line",
+        )
     if len(rows) > 2 and rows[0][-1] != ROOT and all(row[-1] == ROOT for row in rows[1:]):
         raise SchemaError(
             f"the hierarchy '{path}' begins with '{rows[0][0]}', which does not lead to {ROOT} like all other values",
