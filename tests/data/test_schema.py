@@ -65,6 +65,7 @@ def test_naming_a_role_replaces_the_columns_that_had_it() -> None:
         (lambda: sf.Column(name="a", domain=[]), "must be a list of at least one value"),
         (lambda: sf.Column(name="a", domain="ab"), "must be a list of at least one value"),
         (lambda: sf.Column(name="a", domain=["x", "x"]), "lists a value twice"),
+        (lambda: sf.Column(name="a", domain=[["x"]]), "must list single values"),
         (lambda: sf.Column(name="a", domain=(None, "x")), "the domain of column 'a' lists a missing value"),
         (lambda: sf.Column(name="a", domain=[1.0, float("nan")]), "the domain of column 'a' lists a missing value"),
         (lambda: sf.Schema([sf.Column(name="a"), sf.Column(name="a")]), "lists the column 'a' twice"),

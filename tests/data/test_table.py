@@ -284,6 +284,11 @@ def test_values_that_python_cannot_hold_have_a_text() -> None:
     assert sf.assess(far, qi=["d", "b"]).witnesses["k"].labels["d"] == str(2**30)
 
 
+def test_a_short_float_is_written_shortly() -> None:
+    frame = pl.DataFrame({"q": pl.Series([0.7, None], dtype=pl.Float32)})
+    assert sf.assess(frame, qi=["q"]).witnesses["k"].labels == {"q": "0.7"}
+
+
 def test_a_mark_may_be_a_number() -> None:
     frame = pl.DataFrame({"a": [0, 0, 7], "b": [0, 1, 1]})
     assert sf.assess(frame, qi=["a", "b"], suppressed="0").suppressed == 1

@@ -175,7 +175,7 @@ def test_columns_can_be_told() -> None:
 
 
 def test_other_codes_are_identifiers_or_for_a_person() -> None:
-    schema = sf.Schema([sf.Column(name="token", role="identifier")])
+    schema = sf.Schema([sf.Column(name="token", role=sf.Role.IDENTIFIER)])
     assert found("token", ["x", "x"], schema=schema) == [("R", Status.FOUND, 2)]
     assert found("token", ["x", "y", "z"]) == [("R", Status.PERSON, 3)]
     assert found("score", [0.5, 0.25, 0.125]) == []
@@ -203,3 +203,132 @@ def test_every_kind_of_frame_is_checked(as_frame: Any) -> None:
 def test_adult_has_one_column_to_change() -> None:
     seen = [(one.letter, one.column, one.status.value) for one in safe_harbor(sf.datasets.adult()) if one.column]
     assert seen == [("C", "age", "found")]
+
+
+def test_texts_are_read_in_columns_of_dates_ages_and_zip_codes_too() -> None:
+    notes = ["jo@x.org", "123-45-6789", "none", "none"]
+    assert {("F", Status.FOUND, 1), ("G", Status.FOUND, 1)} < set(found("date_note", notes))
+    notes = ["call 617-555-1234", "ask jo@x.org", "seen on 03/04/2020", "none"]
+    assert {("D", Status.FOUND, 1), ("F", Status.FOUND, 1), ("C", Status.FOUND, 1)} < set(found("age_comment", notes))
+    assert ("F", Status.FOUND, 1) in found("zip", ["100", "jo@x.org"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "seen on 03/04/2020 by Dr. Smith", "since 2020-03-04.", "am 1.3.2020 hier", "on March 4, 2020 at home",
+        "the 4th of March 2020", "in Sept. 2020", "2020-Q1", "Q1 2020", "2020-W05", "[2020-01-01, 2020-02-01)",
+        "[2020-01, 2020-03)", "Dec-2011",
+    ],
+)  # fmt: skip
+def test_dates_are_found_inside_of_texts(text: str) -> None:
+    assert found("note", [text, "none", "none", "none"]) == [("C", Status.FOUND, 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["decile 10", "Marketing-20", "Junior 12", "1500.5", "2000.1", "1000/10", "1234-5", "2020-13", "1.2.10", "1.2.3.4"],
+)
+def test_numbers_and_words_that_only_resemble_dates_or_addresses_are_left_alone(text: str) -> None:
+    assert found("group", [text, "none", "none", "none"]) == []
+
+
+def test_long_texts_are_for_a_person() -> None:
+    long = [f"the patient came with a neighbour who is {job} of our town" for job in ("mayor", "baker", "judge")]
+    assert found("note", long) == [("R", Status.PERSON, 3)]
+    assert found("answer", ["a long label of one of the two categories here", "another one"] * 30) == []
+    schema = sf.Schema([sf.Column(name="note", kind=sf.Kind.TEXT)])
+    assert found("note", ["ok", "ok", "ill"], schema=schema) == [("R", Status.PERSON, 3)]
+
+
+def test_an_ip_address_is_told_from_a_version() -> None:
+    assert found("host", ["10.0.0.1", "10.0.0.2", "10.0.0.2"]) == [("O", Status.FOUND, 3)]
+    assert found("host", ["10.0.0.1", "none", "none"]) == []
+    assert found("ip", ["10.0.0.1", "none", "none"]) == [("O", Status.FOUND, 3)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "num persons worked for employer", "num_mort_accounts", "account_never_delinq_percent", "accounts_opened_24m",
+        "phone_type", "photo_count", "ip_count", "city_size", "district_attorney", "has_phone", "number_of_addresses",
+        "total_credit_card_debt", "email_flag", "zip_count",
+    ],
+)  # fmt: skip
+def test_names_that_count_or_qualify_are_left_alone(name: str) -> None:
+    assert found(name, [0, 1, 2, 1, 0, 1]) == []
+    assert found(name, ["a", "a", "b", "b"]) == []
+
+
+def test_a_name_alone_is_for_a_person_where_values_do_not_look_like_codes() -> None:
+    assert found("county", ["a", "b"] * 20) == [("B", Status.PERSON, 40)]
+    assert found("city", [*range(30)] * 3) == [("B", Status.PERSON, 90)]
+    assert found("phone", ["617-555-1234", "none", "none", "none"]) == [("D", Status.FOUND, 4)]
+    assert found("city", [f"town {i}" for i in range(30)] * 3) == [("B", Status.FOUND, 90)]
+    assert found("ssn", [123456789, 123456780] * 5) == [("G", Status.FOUND, 10)]
+    assert found("latitude", [40.7, 41.3, 39.9]) == [("B", Status.FOUND, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "letter", "status"),
+    [
+        ("contact_name", "A", Status.FOUND), ("mother_name", "A", Status.FOUND), ("name_of_patient", "A", Status.FOUND),
+        ("employer", "A", Status.FOUND), ("drug_name", "A", Status.PERSON), ("patient", "A", Status.PERSON),
+        ("physician", "A", Status.PERSON), ("provider", "A", Status.PERSON), ("pat_id", "H", Status.FOUND),
+        ("hospital_no", "H", Status.FOUND), ("subject_id", "R", Status.PERSON), ("id", "R", Status.PERSON),
+        ("account", "J", Status.FOUND), ("postal", "B", Status.PERSON), ("plz", "B", Status.PERSON),
+        ("ageyrs", "C", Status.PERSON),
+    ],
+)  # fmt: skip
+def test_more_names_of_columns_are_found(name: str, letter: str, status: Status) -> None:
+    assert found(name, ["a", "a"]) == [(letter, status, 2)]
+
+
+def test_names_of_persons_are_no_numbers() -> None:
+    assert found("provider", [1, 1, 2]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("(617)555-1234", "D"), ("+44 20 7946 0958", "D"), ("tel. +49 30 123456", "D"), ("+16175551234", "D"),
+        ("00:1B:44:11:3A:B7", "M"), ("at 00-1b-44-11-3a-b7", "M"),
+    ],
+)  # fmt: skip
+def test_telephones_and_devices_are_found_in_texts(text: str, letter: str) -> None:
+    assert found("note", [text, "none", "none", "+12.5 - 13.5"]) == [(letter, Status.FOUND, 1)]
+
+
+def test_bare_numbers_of_nine_or_ten_digits_are_for_a_person() -> None:
+    numbers = [str(123456789 + i) for i in range(19)]
+    assert found("key", [*numbers, numbers[0]]) == [("R", Status.PERSON, 20)]
+    assert found("key", numbers[:2] * 10) == []
+
+
+def test_intervals_of_ages_are_read() -> None:
+    labels = ["(-inf, 20)", "[20, 25[", "]20, 25]", "[20, 25)", "[20, 25]", "20-25", "[80, 90)", "< 20", "under 20"]
+    for label in labels:
+        assert found("age", [label, "30"]) == [], label
+
+
+@pytest.mark.parametrize("label", ["[90, inf)", "[90, 120]", "(89, 120]", "90+", ">89", "≥ 90", "90 and over"])
+def test_one_group_of_all_ages_over_89_is_as_prescribed(label: str) -> None:
+    assert found("age", ["[80, 90)", label, label]) == []
+    assert found("age", ["[80, 90)", label, label, "[90, 95)"]) == [("C", Status.FOUND, 3)]
+    assert found("age", [label, "93"]) == [("C", Status.FOUND, 2)]
+
+
+def test_a_group_that_mixes_ages_over_89_with_others_is_not_the_prescribed_one() -> None:
+    assert found("age", ["[80, 100)", "[60, 80)"]) == [("C", Status.FOUND, 1)]
+    assert found("age", ["85+", "[60, 85)"]) == [("C", Status.PERSON, 1)]  # tells less than 90+
+
+
+def test_a_schema_that_says_identifier_leaves_no_doubt() -> None:
+    for name, letter in (("id", "R"), ("county", "B"), ("patient", "A"), ("key", "R")):
+        schema = sf.Schema([sf.Column(name=name, role=sf.Role.IDENTIFIER)])
+        assert found(name, ["a", "b"] * 20, schema=schema) == [(letter, Status.FOUND, 40)]
+
+
+def test_long_labels_that_recur_are_no_free_text() -> None:
+    labels = [f"a long label of a code book, the one with the number {i}" for i in range(30)]
+    assert found("factor", labels * 20) == []

@@ -62,6 +62,8 @@ class Domain:
         value = self.values.slice(int(code), 1)
         if value.dtype == pl.Date and not value.to_physical().is_between(*_CALENDAR).fill_null(True)[0]:
             value = value.to_physical()  # a day that Python's calendar does not have: its number, counted from 1970
+        if value.dtype == pl.Float32:
+            value = value.cast(pl.String).cast(pl.Float64)  # 0.7, not 0.699999988079071
         return text_of(value[0])
 
 

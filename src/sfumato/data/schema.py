@@ -379,6 +379,8 @@ def _domain(name: str, domain: Sequence[Any]) -> tuple[Any, ...]:
         raise SchemaError(
             f"the domain of column '{name}' lists a missing value", hint="leave it out: any value may be missing"
         )
+    if any(isinstance(value, list | tuple | dict | set) for value in domain):
+        raise SchemaError(f"the domain of column '{name}' must list single values")
     if len(set(domain)) != len(domain):
         raise SchemaError(f"the domain of column '{name}' lists a value twice")
     return tuple(domain)
