@@ -14,7 +14,7 @@ import io
 import secrets
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -249,18 +249,24 @@ def _typed(text: pl.Series) -> pl.Series:
     """Turn a text column into numbers or dates where every value is one and none is written like a code."""
     text = text.set(text == "", None)  # a quoted empty field is missing too
     trimmed = text.str.strip_chars()
-    present = trimmed.drop_nulls()
-    if present.is_empty() or present.str.contains(r"^[+-]?0\d").any():
+    distinct = trimmed.drop_nulls().unique()
+    read = _reader(distinct)
+    if read is None:
         return text
-    if present.str.contains(r"^[+-]?\d+$").all():
-        typed = trimmed.str.to_integer(strict=False)
-    elif present.str.contains(r"^\d{4}-\d\d-\d\d$").all():
-        typed = trimmed.str.to_date("%Y-%m-%d", strict=False)
-    elif present.str.contains(r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$").all():
-        typed = trimmed.str.replace("T", " ").str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
-    elif present.str.contains(_DECIMAL).all() and present.str.contains(r"\d").any():
-        typed = trimmed.cast(pl.Float64, strict=False)
-    else:
-        return text
-    lossless = typed.null_count() == text.null_count() and typed.n_unique() == trimmed.n_unique()
-    return typed if lossless else text
+    values = read(distinct)
+    return read(trimmed) if not values.has_nulls() and values.n_unique() == len(distinct) else text
+
+
+def _reader(texts: pl.Series) -> Callable[[pl.Series], pl.Series] | None:
+    """Return what would read all of these texts, by their looks, or None if they are just texts."""
+    if texts.is_empty() or texts.str.contains(r"^[+-]?0\d").any():
+        return None
+    if texts.str.contains(r"^[+-]?\d+$").all():
+        return lambda column: column.str.to_integer(strict=False)
+    if texts.str.contains(r"^\d{4}-\d\d-\d\d$").all():
+        return lambda column: column.str.to_date("%Y-%m-%d", strict=False)
+    if texts.str.contains(r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$").all():
+        return lambda column: column.str.replace("T", " ").str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+    if texts.str.contains(_DECIMAL).all() and texts.str.contains(r"\d").any():
+        return lambda column: column.cast(pl.Float64, strict=False)
+    return None
