@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,9 +13,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("patient", deadline=None)  # the machines that run the tests are shared and noisy
+# The machines that run the tests are shared and noisy, so that no example is too slow. Continuous integration tries
+# the same examples every time, so that a failure is that of the change; elsewhere each run tries new ones.
+settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
 settings.load_profile("patient")
 
 FRAMES = ("pandas", "polars", "pyarrow", "duckdb", "spark")
@@ -23,8 +28,6 @@ FRAMES = ("pandas", "polars", "pyarrow", "duckdb", "spark")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A real local Spark session."""
-    import os
-
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
