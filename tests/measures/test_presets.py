@@ -9,10 +9,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.engines.memory import reduce
-from sfumato.measures.counts import class_counts
 from sfumato.measures.presets import PRESETS, Preset, preset
-from sfumato.measures.risk import risk
 from sfumato.measures.safe_harbor import RESTRICTED_ZIP3, RULES, Finding, Status, safe_harbor
 
 
@@ -30,8 +27,9 @@ def test_a_risk_of_nine_percent_needs_classes_of_twelve(name: str) -> None:
     assert preset(name).threshold == 0.09
     assert preset(name).guarantees == (sf.KAnonymity(12),)
     for size, held in ((11, False), (12, True)):  # 1/11 = 0.0909
-        table = sf.Table(pl.DataFrame({"q": ["x"] * size}))
-        assert preset(name).accepts(risk(class_counts(reduce(table, ["q"]), ["q"], None))) is held
+        result = sf.assess(pl.DataFrame({"q": ["x"] * size}), qi=["q"], preset=name)
+        assert (result.risk.prosecutor_max <= preset(name).threshold) is held
+        assert result.satisfied is held
     assert preset(name).to_dict()["guarantees"] == ["k=12"]
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.measures.generalised import pair
-from sfumato.measures.utility import _choose, distances, model_accuracy, query_error
+from sfumato.measures.marginals import distances
+from sfumato.measures.utility import _choose, model_accuracy, query_error
 
 NAMES = ["age", "city"]
 Row = tuple[int, str, int, int, tuple[str, ...]]  # age, city, and the interval and set that are released

@@ -1,7 +1,7 @@
 """Integer codes for the algorithms, and the way back to values.
 
 No algorithm in Sfumato sees a dataframe: a column becomes the positions of its values in a
-sorted list of the distinct ones (its domain), and decoding is a look-up in that list.
+sorted list of the distinct ones (its domain). The way back is `Table.decode`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ __all__ = [
     "Loss",
     "average_class",
     "discernibility",
-    "entropy",
     "kl_divergence",
     "loss",
     "ncp",
@@ -67,7 +66,7 @@ class Loss:
     average_class : the mean size of a class
     suppressed : the share of rows in which every quasi-identifier is the mark
     precision : 1 less the mean height of the cells, 0 to 1; None if some cell is on no level of a hierarchy
-    entropy : the share of bits that is lost, 0 to 1
+    entropy : the share of bits that is lost, 0 to 1; constant columns have nothing to lose: 0
     kl : the Kullback-Leibler divergence in bits; None if it was too much work
     by_column : the loss of each quasi-identifier
     """
@@ -123,6 +122,9 @@ def loss(
     (0.5625, 9, 1.5, 0.25)
     >>> lost.by_column["age"].ncp, lost.by_column["sex"].ncp
     (0.375, 0.75)
+    >>> cities = pl.DataFrame({"city": ["Bonn", "Rome", "Oslo", "Bern"]})
+    >>> loss(cities, pl.DataFrame({"city": ["{Bonn, Rome}"] * 2 + ["Oslo", "Bern"]}), quasi=["city"]).entropy
+    0.25
     """
     both = pair(original, released, quasi, suppressed).aligned()
     names = both.names
@@ -229,28 +231,13 @@ def average_class(size: Ints, k: int = 1) -> float:
     return float(size.sum() / len(size) / k)
 
 
-def entropy(both: Pairing) -> float:
-    """Return the share of bits that a release lost: the non-uniform entropy (Gionis & Tassa 2009).
+def _bits(both: Pairing, position: int) -> tuple[float, float]:
+    """Return how many bits a column lost, and how many it could: the non-uniform entropy (Gionis & Tassa 2009).
 
     A cell with the original value a, released as the set S, lost ``-log2 P(a | S)`` bits, with
-    ``P(a | S) = p_a / p_S`` from the original column (de Waal & Willenborg 1999). The sum over all cells is
-    divided by what it would be if every cell were the mark, n times the sum of the entropies of the columns. A
-    representative that is not the original value counts as lost. Constant columns have nothing to lose: 0.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> original = pl.DataFrame({"city": ["Bonn", "Rome", "Oslo", "Bern"]})
-    >>> released = pl.DataFrame({"city": ["{Bonn, Rome}", "{Bonn, Rome}", "Oslo", "Bern"]})
-    >>> entropy(pair(original, released, ["city"]).aligned())
-    0.25
+    ``P(a | S) = p_a / p_S`` from the original column (de Waal & Willenborg 1999); as the mark it would
+    have lost ``-log2 p_a``. A representative that is not the original value counts as lost.
     """
-    bits = [_bits(both, position) for position in range(len(both.coverages))]
-    return _share(sum(lost for lost, _ in bits), sum(held for _, held in bits))
-
-
-def _bits(both: Pairing, position: int) -> tuple[float, float]:
-    """Return how many bits a column lost, and how many it could lose."""
     read = both.coverages[position]
     ours, theirs = both.original[:, position].astype(np.int64), both.meaning[:, position]
     count = np.bincount(ours, minlength=len(read.universe))

@@ -17,7 +17,7 @@ from typing import Any
 from sfumato._errors import OptionError, did_you_mean
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import KAnonymity
-from sfumato.measures.risk import THRESHOLD, Risk
+from sfumato.measures.risk import THRESHOLD
 
 __all__ = ["PRESETS", "Preset", "preset"]
 
@@ -42,10 +42,6 @@ class Preset:
         """What a table must keep: the smallest k with 1/k not above the threshold (1/11 is above 0.09)."""
         k = max(1, math.floor(1 / self.threshold))
         return (KAnonymity(k if 1 / k <= self.threshold else k + 1),)
-
-    def accepts(self, risk: Risk) -> bool:
-        """Say whether no record is above the threshold."""
-        return risk.prosecutor_max <= self.threshold
 
     def to_dict(self) -> dict[str, Any]:
         """Return the preset as plain values."""

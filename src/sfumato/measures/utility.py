@@ -1,4 +1,4 @@
-"""What a release is still good for: counting queries, models trained on it, and its distributions (`marginals`).
+"""What a release is still good for: counting queries, and models trained on it. Its distributions are in `marginals`.
 
 A released value is spread evenly over what it stands for (see `generalised`): a category over its
 values, a number or date along its interval. The release need not be made by generalisation.
@@ -18,9 +18,8 @@ from sfumato._errors import OptionError, did_you_mean
 from sfumato.data.table import Table
 from sfumato.measures.counts import Floats
 from sfumato.measures.generalised import MARK, Coverage, pair
-from sfumato.measures.marginals import Distances, distances
 
-__all__ = ["Distances", "ModelAccuracy", "QueryError", "distances", "model_accuracy", "query_error"]
+__all__ = ["ModelAccuracy", "QueryError", "model_accuracy", "query_error"]
 
 _MOST_CATEGORIES = 1000
 _MODELS = ("logistic", "tree", "forest", "boosting")
