@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.data.files import atomic_path, read_frame
+from sfumato.data.files import atomic_path
+from sfumato.data.source import File
 
 FRAME = pl.DataFrame(
     {
@@ -21,6 +24,10 @@ FRAME = pl.DataFrame(
         "said": ['a "quote", and', "two\nlines", "Zoë; <b>"],
     }
 )
+
+
+def read_frame(path: Path, *, na: Sequence[str] = (), **options: Any) -> pl.DataFrame:
+    return File(path, na=tuple(na), **options).read()
 
 
 def text(path: Path, content: str | bytes) -> Path:

@@ -292,3 +292,11 @@ def test_a_short_float_is_written_shortly() -> None:
 def test_a_mark_may_be_a_number() -> None:
     frame = pl.DataFrame({"a": [0, 0, 7], "b": [0, 1, 1]})
     assert sf.assess(frame, qi=["a", "b"], suppressed="0").suppressed == 1
+
+
+def test_a_polars_category_of_its_own_counts_like_any_other() -> None:
+    frame = pl.DataFrame({"sex": ["f", "m", "f"], "s": ["a", "b", "c"]})
+    own = frame.cast({"sex": pl.Categorical(pl.Categories("sexes", "tests"))})
+    expected = sf.assess(frame, qi=["sex"], sensitive=["s"])
+    assert sf.assess(own, qi=["sex"], sensitive=["s"]).to_dict() == expected.to_dict()
+    assert sf.Schema.suggest(sf.Table(own)) == sf.Schema.suggest(sf.Table(frame))

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.engines.memory import group, reduce
+from sfumato.engines.reduce import reduce
+from sfumato.engines.tuples import group
 
 
 @given(st.lists(st.tuples(*[st.sampled_from(["a", "b", None])] * 3), min_size=1, max_size=50))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sfumato as sf
-from sfumato.engines.memory import reduce
+from sfumato.engines.reduce import reduce
 from sfumato.measures.counts import class_counts
 from sfumato.measures.population import PopulationModel, pitman, population_uniques, snb, zayatz
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.engines.memory import Tuples, reduce
+from sfumato.engines.reduce import reduce
+from sfumato.engines.tuples import Tuples
 from sfumato.measures.counts import ClassCounts, Missing, class_counts
 from sfumato.measures.journalist import delta_presence, journalist_risk
 from sfumato.measures.risk import column_risks, risk, subset_risks

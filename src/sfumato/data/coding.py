@@ -7,9 +7,10 @@ sorted list of the distinct ones (its domain). The way back is `Table.decode`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from sfumato._errors import ColumnError, SchemaError
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Kind
 
-__all__ = ["Codes", "Domain", "encode"]
+__all__ = ["Codes", "Domain", "coded", "encode", "refuse_nested", "with_kind"]
 
 _CALENDAR = (-719_162, 2_932_896)  # the days of the years 1 to 9999, counted from 1970
 _NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
@@ -86,29 +87,51 @@ def encode(series: Sequence[pl.Series], columns: Sequence[Column]) -> Codes:
     codes = np.empty((rows, len(series)), dtype=np.int32, order="F")
     domains = []
     for position, (values, column) in enumerate(zip(series, columns, strict=True)):
-        plain = _plain(values, column.name)
-        domain = Domain(column, _distinct(plain, column))
-        look_up = domain.values.rename("value").to_frame().with_row_index("code")
-        found = (
-            plain.rename("value")
-            .to_frame()
-            .join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
-        )
-        codes[:, position] = found["code"].to_numpy()
+        codes[:, position], domain = coded(values, column)
         domains.append(domain)
     return Codes(codes, tuple(domains))
 
 
-def _plain(values: pl.Series, name: str) -> pl.Series:
-    """Make values comparable: NaN is missing, categories are their texts."""
-    if values.dtype in _NESTED:
+def coded(values: pl.Series, column: Column) -> tuple[NDArray[np.uint32], Domain]:
+    """Return the code of each value of one column, and the domain in which it is one."""
+    if column.kind is Kind.AUTO:
+        column = with_kind(column, nw.from_native(values, series_only=True).dtype)
+    plain = _plain(values, column.name)
+    domain = Domain(column, _distinct(plain, column))
+    look_up = domain.values.rename("value").to_frame().with_row_index("code")
+    found = (
+        plain.rename("value").to_frame().join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
+    )
+    return found["code"].to_numpy(), domain
+
+
+def with_kind(column: Column, dtype: nw.dtypes.DType) -> Column:
+    """Return the column with the kind, and the order, that its type has if the schema leaves them open."""
+    if column.kind not in (Kind.AUTO, Kind.ORDINAL):
+        return column
+    order = tuple(map(str, dtype.categories)) if isinstance(dtype, nw.Enum) else ()
+    if order or column.kind is Kind.ORDINAL:
+        return replace(column, kind=Kind.ORDINAL, domain=column.domain or order or None)
+    if dtype.is_numeric() or isinstance(dtype, nw.Duration):
+        return replace(column, kind=Kind.NUMBER)
+    return replace(column, kind=Kind.DATE if isinstance(dtype, nw.Date | nw.Datetime) else Kind.CATEGORY)
+
+
+def refuse_nested(dtype: pl.DataType, name: str) -> None:
+    """Refuse a column of lists or records, which have no codes."""
+    if dtype in _NESTED:
         raise ColumnError(
-            f"column '{name}' holds {str(values.dtype).split('(')[0].lower()} values, "
+            f"column '{name}' holds {str(dtype).split('(')[0].lower()} values, "
             "but only numbers, texts, dates and truth values can be counted"
         )
+
+
+def _plain(values: pl.Series, name: str) -> pl.Series:
+    """Make values comparable: NaN is missing, categories are their texts."""
+    refuse_nested(values.dtype, name)
     if values.dtype.is_float():
         return values.fill_nan(None)
-    if values.dtype in (pl.Categorical, pl.Enum):
+    if isinstance(values.dtype, pl.Categorical | pl.Enum):
         return values.cast(pl.String)
     return values
 

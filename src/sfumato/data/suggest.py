@@ -219,7 +219,7 @@ def _facts(table: Table, column: Column) -> _Facts:
     rows = len(values)
     if values.dtype.is_float():
         values = _whole(values.fill_nan(None))
-    elif values.dtype in (pl.String, pl.Categorical, pl.Enum):
+    elif isinstance(values.dtype, pl.String | pl.Categorical | pl.Enum):
         values = values.cast(pl.String).str.strip_chars().replace("", None)
     values = values.drop_nulls()
     distinct = values.unique(maintain_order=True)  # in their order: the sample is always the same

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +15,25 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import ColumnError, InputError, MissingExtra, SchemaError, did_you_mean, require_extra
-from sfumato.data.coding import Codes, encode
-from sfumato.data.files import read_frame, write_frame
+from sfumato._errors import (
+    ColumnError,
+    InputError,
+    MissingExtra,
+    SchemaError,
+    SfumatoError,
+    did_you_mean,
+    require_extra,
+)
+from sfumato.data.coding import Codes, encode, with_kind
+from sfumato.data.files import write_frame
 from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data.source import File, Source
 
-__all__ = ["Table", "collect", "read", "write"]
+__all__ = ["Table", "collect", "collecting", "read", "write"]
+
+
+_AT_ONCE = 2**26
+"""A text file of up to so many bytes is read at once; a larger one only when, and as far as, it is needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +44,13 @@ class Table:
     gets the role ``other`` and the kind of its type (numbers, dates, ordered categories;
     everything else is a category).
 
+    A table may also stand for rows that have not been read: a file or a table in a database,
+    see `read`. They are counted where they are, and read as a whole only by `frame`.
+
     Parameters
     ----------
-    frame
-        The frame.
+    source
+        The frame, or where the rows are.
     schema : Schema, optional
 
     Examples
@@ -47,11 +64,11 @@ class Table:
     [[0], [1]]
     """
 
-    frame: Any
+    source: Any
     schema: Schema
 
-    def __init__(self, frame: Any, schema: Schema | None = None) -> None:
-        object.__setattr__(self, "frame", frame)
+    def __init__(self, source: Any, schema: Schema | None = None) -> None:
+        object.__setattr__(self, "source", source)
         names = self._names()
         known = set(names)
         listed = {column.name: column for column in schema.columns} if schema else {}
@@ -86,7 +103,7 @@ class Table:
         if isinstance(schema, str | Path):
             schema = Schema.load(schema)
         if isinstance(data, Table):
-            table = cls(data.frame, schema) if schema else data
+            table = cls(data.source, schema) if schema else data
         else:
             table = read(data, schema) if isinstance(data, str | Path) else cls(data, schema)
         roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
@@ -95,6 +112,11 @@ class Table:
         same = copy.copy(table)  # with what is already known of the frame
         object.__setattr__(same, "schema", roles)
         return same
+
+    @cached_property
+    def frame(self) -> Any:
+        """The frame; all rows are read if they are elsewhere."""
+        return self.source.read() if isinstance(self.source, Source) else self.source
 
     @cached_property
     def _narwhal(self) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
@@ -111,11 +133,10 @@ class Table:
 
     @cached_property
     def _types(self) -> dict[str, Any]:
-        frame = self._narwhal
-        try:
+        source = self.source
+        frame = nw.from_native(pl.DataFrame(schema=source.types())) if isinstance(source, Source) else self._narwhal
+        with collecting():
             return dict(frame.collect_schema())
-        except Exception as error:  # whatever the database or the cluster raises
-            raise _gone(error) from error
 
     def _names(self) -> list[str]:
         names = list(self._types)
@@ -131,22 +152,19 @@ class Table:
         if column.kind not in (Kind.AUTO, Kind.ORDINAL):
             return column
         dtype = self._types[column.name]
+        if isinstance(self.source, Source):
+            return column if isinstance(dtype, nw.Unknown) else with_kind(column, dtype)  # known once it is read
         if isinstance(dtype, nw.Object) and not self.is_lazy:
             try:
                 dtype = nw.from_native(self.column(column.name), series_only=True).dtype
             except ColumnError:  # said when the column is used
                 return replace(column, kind=Kind.TEXT)
-        order = tuple(map(str, dtype.categories)) if isinstance(dtype, nw.Enum) else ()
-        if order or column.kind is Kind.ORDINAL:
-            return replace(column, kind=Kind.ORDINAL, domain=column.domain or order or None)
-        if dtype.is_numeric() or isinstance(dtype, nw.Duration):
-            return replace(column, kind=Kind.NUMBER)
-        return replace(column, kind=Kind.DATE if isinstance(dtype, nw.Date | nw.Datetime) else Kind.CATEGORY)
+        return with_kind(column, dtype)
 
     @property
     def is_lazy(self) -> bool:
-        """Whether the frame lives elsewhere (DuckDB, Spark) and is only collected on demand."""
-        return isinstance(self._narwhal, nw.LazyFrame)
+        """Whether the rows are elsewhere (a file, a database, DuckDB, Spark) and are only read on demand."""
+        return isinstance(self.source, Source) or isinstance(self._narwhal, nw.LazyFrame)
 
     @cached_property
     def _collected(self) -> nw.DataFrame[Any]:
@@ -155,10 +173,14 @@ class Table:
     @property
     def rows(self) -> int:
         """The number of rows."""
+        if isinstance(self.source, Source) and "frame" not in self.__dict__:
+            return self.source.rows()
         return len(self._collected)
 
     def column(self, name: str) -> pl.Series:
         """Return one column as a Polars series."""
+        if isinstance(self.source, Source) and "frame" not in self.__dict__:
+            return self.source.read([name])[name]
         column = self._collected.get_column(name)
         try:
             if column.implementation.is_pandas() and _is_labelled(self._types[name]):
@@ -202,6 +224,26 @@ class Table:
             rows[domain.name] = first[codes.values[:, position]]
         return _taken(self.frame, self._collected, rows)
 
+    def with_columns(self, columns: Iterable[pl.Series]) -> Any:
+        """Return a frame like this table's, in memory, with the columns of these names replaced.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> import pandas as pd
+        >>> table = sf.Table(pd.DataFrame({"age": [30, 41]}, index=[7, 1]))
+        >>> table.with_columns([pl.Series("age", ["30-39", "40-49"])]).loc[1, "age"]
+        '40-49'
+        """
+        frame, implementation = self.frame, self._collected.implementation
+        if implementation.is_pandas():
+            return frame.assign(**{one.name: one.to_pandas().set_axis(frame.index) for one in columns})
+        if implementation.is_pyarrow():
+            for one in columns:
+                frame = frame.set_column(frame.schema.get_field_index(one.name), one.name, one.to_arrow())
+            return frame
+        return self._collected.to_polars().with_columns(columns)
+
 
 def read(
     path: str | Path,
@@ -212,6 +254,9 @@ def read(
     na: Sequence[str] = (),
 ) -> Table:
     """Read a CSV, TSV, Parquet, Arrow/Feather or Excel file as a table.
+
+    Of a Parquet or Arrow file, and of a large text file, the rows are read when they are needed,
+    and only the columns that are.
 
     Parameters
     ----------
@@ -230,7 +275,9 @@ def read(
     >>> sf.read("patients.csv").rows
     8
     """
-    return Table(read_frame(path, separator=separator, encoding=encoding, na=na), schema)
+    file = File(Path(path), separator=separator, encoding=encoding, na=tuple(na))
+    at_once = file.format == "excel" or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
+    return Table(file.read() if at_once else file, schema)
 
 
 def write(table: Table | Any, path: str | Path) -> None:
@@ -244,6 +291,9 @@ def write(table: Table | Any, path: str | Path) -> None:
     8
     """
     table = table if isinstance(table, Table) else Table(table)
+    if isinstance(table.source, pl.LazyFrame):
+        write_frame(table.source, path)
+        return
     write_frame(pl.DataFrame([table.column(name).alias(name) for name in table.schema.names]), path)
 
 
@@ -251,17 +301,22 @@ def collect(lazy: nw.LazyFrame[Any], query: Callable[[nw.LazyFrame[Any]], nw.Laz
     """Answer a query where a frame lives, and fetch the answer as a Polars frame."""
     if not lazy.implementation.is_polars():
         require_extra("pyarrow", "arrow", "reading this kind of frame")
-    try:
+    with collecting():
         return query(lazy).collect("polars")
-    except Exception as error:  # whatever the database or the cluster raises
-        raise _gone(error) from error
 
 
-def _gone(error: Exception) -> InputError:
-    return InputError(
-        f"the frame cannot be read where it lives ({type(error).__name__})",
-        hint="does it still exist, and are its types plain?",
-    )
+@contextmanager
+def collecting() -> Iterator[None]:
+    """Turn whatever a database or a cluster raises into one sentence."""
+    try:
+        yield
+    except SfumatoError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"the frame cannot be read where it lives ({type(error).__name__})",
+            hint="does it still exist, and are its types plain?",
+        ) from error
 
 
 def _is_labelled(dtype: Any) -> bool:

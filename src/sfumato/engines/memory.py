@@ -1,99 +1,164 @@
-"""Reduce a table to its distinct tuples and their counts: the one pass over the data.
+"""Count frames in memory, and files batch by batch: only distinct tuples are kept.
 
-Everything the classical privacy models need from a table is how often each combination of
-quasi-identifiers and sensitive values occurs. A frame in memory is coded column by column,
-the codes of a row are packed into one integer, and equal integers are counted. A frame that
-lives elsewhere (DuckDB, Spark) does the group-by itself and sends only the tuples.
+A Parquet file hands over the positions in its dictionaries, so that no text is ever built (see
+`parquet`). Text files, Arrow files and lazy Polars frames stream through Polars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import narwhals as nw
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.data.coding import Codes, Domain, encode
-from sfumato.data.table import Table, collect
+from sfumato.data.source import File
+from sfumato.data.table import Table, collect, collecting
+from sfumato.data.table import write as write_table
+from sfumato.data.text import EVERY_FIELD, typed
+from sfumato.engines import parquet
+from sfumato.engines.counter import Counter
+from sfumato.engines.engine import Engine, Progress, Recoding
+from sfumato.engines.tuples import Tuples, group
 
-__all__ = ["Tuples", "group", "reduce"]
+__all__ = ["BATCH", "Memory"]
 
-_LARGEST_KEY = 2**62
-
-
-@dataclass(frozen=True, eq=False)
-class Tuples:
-    """The distinct tuples of some columns, sorted, as integer codes, and how often each occurs."""
-
-    codes: NDArray[np.int32]
-    count: NDArray[np.int64]
-    domains: tuple[Domain, ...]
-
-    @cached_property
-    def position(self) -> dict[str, int]:
-        """The position of each column."""
-        return {domain.name: position for position, domain in enumerate(self.domains)}
+BATCH = 2**20
+"""How many rows are counted at a time."""
 
 
-def reduce(table: Table, names: Sequence[str]) -> Tuples:
-    """Count how often each distinct tuple of the named columns occurs.
+@dataclass(frozen=True)
+class Memory(Engine):
+    """Counting in this process. Memory grows with the distinct tuples of a file, not with its rows.
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> import polars as pl
-    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 30, 30]}))
-    >>> tuples = reduce(table, ["sex", "age"])
-    >>> tuples.codes.tolist(), tuples.count.tolist()
-    ([[0, 0], [1, 0]], [2, 1])
+    >>> tuples = Memory().joint_count(sf.read("patients.csv"), ["sex"])
+    >>> tuples.domains[0].values.to_list(), tuples.count.tolist()
+    (['f', 'm'], [5, 3])
     """
-    if table.is_lazy:
-        return _merge(*_group_where_it_lives(table, names))
-    return _merge(table.encode(names), None)
+
+    name: ClassVar[str] = "memory"
+
+    def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
+        """Count how often each distinct tuple of the named columns occurs."""
+        source = table.source
+        counter = Counter([table.schema[name] for name in names])
+        tell = progress or (lambda share: None)
+        if isinstance(source, File) and source.is_text:
+            return _count_text(source, names, counter, tell)
+        if isinstance(source, File) and parquet.can_read(source):
+            parquet.count(source, names, counter, tell)
+        elif isinstance(source, File):
+            with source.reading():
+                _count_lazy(source.scan(), names, counter, tell)
+        elif isinstance(source, pl.LazyFrame):
+            with collecting():
+                _count_lazy(source, names, counter, tell)
+        elif table.is_lazy:
+            _count_elsewhere(table, names, counter)
+        else:
+            columns = [table.column(name) for name in names]
+            for start in range(0, len(columns[0]) if columns else 0, BATCH):
+                counter.add([column.slice(start, BATCH) for column in columns])
+                tell(min(1.0, (start + BATCH) / len(columns[0])))
+        return counter.tuples()
+
+    def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
+        """Replace every tuple by what it becomes."""
+        source = table.source
+        lazy = source.scan() if isinstance(source, File) and not source.is_text else source
+        if isinstance(lazy, pl.LazyFrame):
+            recoded = Table(_joined(lazy, recoding))
+        else:
+            own = table.encode(recoding.names)
+            recoded = Table(table.with_columns(_gathered(own.values, recoding)))
+        if to is None:
+            return recoded
+        write_table(recoded, to)
+        return Table(File(Path(to)))
 
 
-def group(codes: NDArray[Any], sizes: Sequence[int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give numbers to the distinct rows of a code matrix, in lexicographic order.
-
-    Returns the first row of each group and the group of each row.
-
-    Examples
-    --------
-    >>> first, of_row = group(np.array([[1, 0], [0, 5], [1, 0]]), sizes=[2, 6])
-    >>> first.tolist(), of_row.tolist()
-    ([1, 0], [1, 0, 1])
-    """
-    key = np.zeros(len(codes), dtype=np.int64)
-    span = 1
-    for position, size in enumerate(sizes):
-        if span * max(size, 1) > _LARGEST_KEY:
-            distinct, key = np.unique(key, return_inverse=True)
-            span = len(distinct)
-        key = key * max(size, 1) + codes[:, position]
-        span *= max(size, 1)
-    _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
-    return first, of_row
-
-
-def _merge(coded: Codes, weight: NDArray[np.int64] | None) -> Tuples:
-    first, of_row = group(coded.values, [len(domain) for domain in coded.domains])
-    if weight is None:
-        count = np.bincount(of_row, minlength=len(first)).astype(np.int64)
-    else:
-        count = np.zeros(len(first), dtype=np.int64)
-        np.add.at(count, of_row, weight)
-    return Tuples(coded.values[first], count, coded.domains)
+def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progress) -> Tuples:
+    """Count the texts of a text file, then find out what they mean."""
+    text = file.text
+    last = text.names[-1]  # missing where a line is short or blank
+    kinds = {name: numbering.categories for name, numbering in zip(names, counter.numberings, strict=True)}
+    rows, expected, incomplete = 0, _lines(file.path), False
+    with file.reading():
+        try:
+            scan = text.scan(dict(kinds)).select(list(dict.fromkeys([*names, last])))
+            for batch in scan.collect_batches(chunk_size=BATCH, maintain_order=False, optimizations=EVERY_FIELD):
+                counter.add([batch[name] for name in names])
+                incomplete |= batch[last].has_nulls()
+                rows += len(batch)
+                tell(min(1.0, rows / expected))
+        except pl.exceptions.PolarsError as error:
+            raise text.trouble(error) from error
+        if incomplete and len(text.names) > 1:
+            blank = text.blank_lines()
+            if blank:  # each has been counted as a row that misses everything
+                counter.add([pl.Series([None], dtype=pl.String)] * len(names), np.array([-len(blank)]))
+    return counter.tuples(typed)
 
 
-def _group_where_it_lives(table: Table, names: Sequence[str]) -> tuple[Codes, NDArray[np.int64]]:
+def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, tell: Progress) -> None:
+    expected = lazy.select(pl.len()).collect(engine="streaming").item()
+    rows = 0
+    for batch in lazy.select(names).collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
+        counter.add([batch[name] for name in names])
+        rows += len(batch)
+        tell(rows / expected)
+
+
+def _count_elsewhere(table: Table, names: Sequence[str], counter: Counter) -> None:
     counted = "rows"
     while counted in map(str.lower, names):  # databases do not tell Rows from rows
         counted += "_"
     lazy: nw.LazyFrame[Any] = nw.from_native(table.frame)
     tuples = collect(lazy, lambda all_: all_.group_by(*names).agg(nw.len().alias(counted))).to_polars()
-    coded = encode([tuples[name] for name in names], [table.schema[name] for name in names])
-    return coded, tuples[counted].cast(int).to_numpy().astype(np.int64)
+    counter.add([tuples[name] for name in names], tuples[counted].cast(int).to_numpy().astype(np.int64))
+
+
+def _lines(path: Path) -> float:
+    """Estimate from its beginning how many lines a file has."""
+    with path.open("rb") as file:
+        beginning = file.read(2**20)
+    return max(1.0, beginning.count(b"\n") * path.stat().st_size / max(1, len(beginning)))
+
+
+def _gathered(codes: NDArray[np.int32], recoding: Recoding) -> Iterator[pl.Series]:
+    """Give each row the values of its tuple."""
+    known = recoding.tuples
+    _, of_row = group(np.concatenate([known.codes, codes]), [len(domain) for domain in known.domains])
+    tuple_of = np.full(len(of_row), -1)
+    tuple_of[of_row[: len(known.codes)]] = np.arange(len(known.codes))
+    for series in recoding.values:
+        yield series.gather(tuple_of[of_row[len(known.codes) :]])
+
+
+def _joined(lazy: pl.LazyFrame, recoding: Recoding) -> pl.LazyFrame:
+    """Give each row the values of its tuple, when it is read."""
+    types = lazy.collect_schema()
+    look_up = recoding.look_up()
+    keys = [_comparable(pl.col(name), types[name]) for name in recoding.names]
+    new = {series.name: pl.col(f"after {series.name}") for series in recoding.values}
+    return lazy.join(
+        look_up.lazy(),
+        left_on=keys,
+        right_on=[f"before {name}" for name in recoding.names],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    ).select(new.get(name, pl.col(name)).alias(name) for name in types)
+
+
+def _comparable(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    if dtype.is_float():
+        return column.fill_nan(None)
+    return column.cast(pl.String) if isinstance(dtype, pl.Categorical | pl.Enum) else column

@@ -13,7 +13,8 @@ import numpy as np
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
-from sfumato.engines.memory import Tuples, reduce
+from sfumato.engines.reduce import reduce
+from sfumato.engines.tuples import Tuples
 from sfumato.measures.assessment import Assessment, Measures, Verdict
 from sfumato.measures.counts import ClassCounts, Missing, class_counts, without_missing, without_suppressed
 from sfumato.measures.distance import Distance

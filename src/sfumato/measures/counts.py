@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.coding import Domain
-from sfumato.engines.memory import Tuples, group
+from sfumato.engines.tuples import Tuples, group
 
 __all__ = ["ClassCounts", "Missing", "class_counts", "ranges", "without_missing", "without_suppressed"]
 
@@ -136,7 +136,7 @@ def class_counts(
     --------
     >>> import sfumato as sf
     >>> import polars as pl
-    >>> from sfumato.engines.memory import reduce
+    >>> from sfumato.engines.reduce import reduce
     >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "m"], "disease": ["flu", "ulcer", "flu"]}))
     >>> counts = class_counts(reduce(table, ["sex", "disease"]), ["sex"], "disease")
     >>> counts.size.tolist(), counts.label(1)

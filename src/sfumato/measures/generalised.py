@@ -40,7 +40,7 @@ from sfumato.data.coding import Domain, encode
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Kind
 from sfumato.data.table import Table
-from sfumato.engines.memory import Tuples, group
+from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.universe import Universe, number_of, universe
 

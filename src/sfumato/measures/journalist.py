@@ -21,7 +21,7 @@ import polars as pl
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.data.coding import Domain
-from sfumato.engines.memory import group
+from sfumato.engines.tuples import group
 from sfumato.measures.counts import ClassCounts, Ints
 from sfumato.measures.risk import THRESHOLD, VALID_THRESHOLD
 
@@ -59,7 +59,7 @@ def journalist_risk(sample: ClassCounts, population: ClassCounts, threshold: flo
     --------
     >>> import sfumato as sf
     >>> import polars as pl
-    >>> from sfumato.engines.memory import reduce
+    >>> from sfumato.engines.reduce import reduce
     >>> from sfumato.measures.counts import class_counts
     >>> def count(ages):
     ...     return class_counts(reduce(sf.Table(pl.DataFrame({"age": ages})), ["age"]), ["age"], None)
@@ -102,7 +102,7 @@ def delta_presence(sample: ClassCounts, population: ClassCounts) -> DeltaPresenc
     --------
     >>> import sfumato as sf
     >>> import polars as pl
-    >>> from sfumato.engines.memory import reduce
+    >>> from sfumato.engines.reduce import reduce
     >>> from sfumato.measures.counts import class_counts
     >>> def count(ages):
     ...     return class_counts(reduce(sf.Table(pl.DataFrame({"age": ages})), ["age"]), ["age"], None)

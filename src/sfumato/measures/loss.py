@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.table import Table
-from sfumato.engines.memory import group
+from sfumato.engines.tuples import group
 from sfumato.measures.counts import Floats, Ints, ranges, without_suppressed
 from sfumato.measures.generalised import MARK, Coverage, Pairing, pair
 from sfumato.measures.guarantee import as_json_number

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.engines.memory import Tuples, group
+from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import ClassCounts, Ints
 from sfumato.measures.guarantee import Bound
 
@@ -80,7 +80,7 @@ def risk(counts: ClassCounts, threshold: float = THRESHOLD) -> Risk:
     --------
     >>> import sfumato as sf
     >>> import polars as pl
-    >>> from sfumato.engines.memory import reduce
+    >>> from sfumato.engines.reduce import reduce
     >>> from sfumato.measures.counts import class_counts
     >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "f", "m"]}))
     >>> result = risk(class_counts(reduce(table, ["sex"]), ["sex"], None), threshold=0.5)
@@ -127,7 +127,7 @@ def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[S
     --------
     >>> import sfumato as sf
     >>> import polars as pl
-    >>> from sfumato.engines.memory import reduce
+    >>> from sfumato.engines.reduce import reduce
     >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "m", "m"], "age": [30, 40, 30, 30]}))
     >>> for one in subset_risks(reduce(table, ["sex", "age"]), ["sex", "age"], size=2):
     ...     print(one.columns, one.k, one.uniques)
@@ -182,7 +182,7 @@ def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]
     --------
     >>> import sfumato as sf
     >>> import polars as pl
-    >>> from sfumato.engines.memory import reduce
+    >>> from sfumato.engines.reduce import reduce
     >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "m", "m"], "age": [30, 40, 30, 30]}))
     >>> column_risks(reduce(table, ["sex", "age"]), ["sex", "age"])[0]
     ColumnRisk(column='age', mean_drop=0.25, uniques_drop=2, mean_alone=0.5, uniques_alone=1)

@@ -305,7 +305,7 @@ def _column_findings(table: Table, column: Column, told: str | None, restricted:
 
 def _present(values: pl.Series) -> pl.Series:
     """Leave out what is missing or suppressed; texts without the blanks around them."""
-    if values.dtype in (pl.Categorical, pl.Enum):
+    if isinstance(values.dtype, pl.Categorical | pl.Enum):
         values = values.cast(pl.String)
     if values.dtype == pl.String:
         values = values.str.strip_chars()

@@ -1,0 +1,158 @@
+"""Rows that have not been read yet: a source knows its columns, and is read when it has to be."""
+
+from __future__ import annotations
+
+import csv
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from sfumato._errors import FileError, OptionError, SfumatoError, require_extra
+from sfumato.data.files import format_of, why
+from sfumato.data.text import TextFile, check_names, is_utf8
+
+__all__ = ["File", "Source"]
+
+_FAILURES = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, ValueError)
+
+
+class Source(ABC):
+    """Where rows are that have not been read: a file, or a table in a database."""
+
+    @abstractmethod
+    def types(self) -> dict[str, pl.DataType]:
+        """Return the type of each column without reading the rows; unknown if only the rows can tell."""
+
+    @abstractmethod
+    def rows(self) -> int:
+        """Return the number of rows."""
+
+    @abstractmethod
+    def read(self, names: Sequence[str] | None = None) -> pl.DataFrame:
+        """Read the named columns, or all of them."""
+
+
+@dataclass(frozen=True)
+class File(Source):
+    """A CSV, TSV, Parquet, Arrow/Feather or Excel file.
+
+    Parameters
+    ----------
+    path : Path
+    separator : str, optional
+        What separates the fields of a text file; found from its header by default.
+    encoding : str
+        The encoding of a text file.
+    na : tuple of str
+        Texts that stand for a missing value, besides the empty field.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> patients = File(Path("patients.csv"))
+    >>> patients.rows(), list(patients.types())[:3]
+    (8, ['zip', 'age', 'sex'])
+    """
+
+    path: Path
+    separator: str | None = None
+    encoding: str = "utf-8"
+    na: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.path.exists():
+            raise FileError(f"there is no file '{self.path}'", hint="check the path")
+        if self.path.is_dir():
+            raise FileError(f"'{self.path}' is a folder, a file is needed")
+        if not self.is_text and (self.separator is not None or self.encoding != "utf-8"):
+            raise OptionError(
+                f"a separator and an encoding are for text files, and '{self.path.name}' is {self.format}"
+            )
+
+    @cached_property
+    def format(self) -> str:
+        """The format: csv, tsv, parquet, arrow or excel."""
+        return format_of(self.path)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text file with fields: their types are only known when all are read."""
+        return self.format in ("csv", "tsv")
+
+    @cached_property
+    def text(self) -> TextFile:
+        """The text file, with its header."""
+        separator = self.separator or ("\t" if self.format == "tsv" else None)
+        with self.reading():
+            return TextFile.open(self.path, separator, self.encoding, self.na)
+
+    def types(self) -> dict[str, pl.DataType]:
+        """Return the type of each column; unknown in a text file."""
+        if self.is_text:
+            return dict.fromkeys(self.text.names, pl.Unknown())
+        with self.reading():
+            return dict(self.scan().collect_schema())
+
+    def rows(self) -> int:
+        """Count the rows."""
+        if self.is_text:
+            return len(self.read(self.text.names[-1:]))
+        with self.reading():
+            return int(self.scan().select(pl.len()).collect().item())
+
+    def read(self, names: Sequence[str] | None = None) -> pl.DataFrame:
+        """Read the named columns, or all of them."""
+        with self.reading():
+            if self.is_text:
+                return self.text.read(names)
+            scan = self.scan()
+            return (scan if names is None else scan.select(names)).collect()
+
+    def scan(self) -> pl.LazyFrame:
+        """Return what reads the file batch by batch; that of a text file reads texts, see `TextFile.scan`."""
+        if self.is_text:
+            return self.text.scan()
+        if self.format == "parquet":
+            lazy = pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
+        elif self.format == "arrow":
+            lazy = pl.scan_ipc(self.path, glob=False, hive_partitioning=False)
+        else:
+            lazy = self._excel().lazy()
+        return lazy.with_columns(self._without_marks(lazy)) if self.na else lazy
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn whatever goes wrong in reading into one sentence."""
+        try:
+            yield
+        except SfumatoError:
+            raise
+        except _FAILURES as error:
+            reason = why(error, "UTF-8" if is_utf8(self.encoding) else self.encoding)
+            raise FileError(f"'{self.path}' cannot be read as {self.format}: {reason}") from error
+
+    def _without_marks(self, lazy: pl.LazyFrame) -> list[pl.Expr]:
+        texts = [
+            name
+            for name, dtype in lazy.collect_schema().items()
+            if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
+        ]
+        return [
+            pl.when(~pl.col(name).cast(pl.String).is_in(list(self.na))).then(pl.col(name)).alias(name) for name in texts
+        ]
+
+    def _excel(self) -> pl.DataFrame:
+        """Read the first sheet; the whole column decides its type."""
+        require_extra("fastexcel", "excel", "reading an Excel file")
+        try:
+            header = pl.read_excel(self.path, has_header=False, read_options={"n_rows": 1}, raise_if_empty=False)
+            frame = pl.read_excel(self.path, infer_schema_length=None, raise_if_empty=False)
+        except Exception as error:  # fastexcel raises its own types, which must not be imported here
+            raise FileError(f"'{self.path}' cannot be read as excel: it is damaged or of another format") from error
+        check_names(self.path, ["" if name is None else str(name) for name in header.row(0)] if len(header) else [])
+        return frame

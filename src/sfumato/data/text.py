@@ -1,0 +1,171 @@
+"""Read a text file with fields (CSV, TSV) without changing a value.
+
+The types are found by rules that merge no two values: a column is a number only if every value
+in it is one, none is written like a code (``01234`` and ``12E3`` stay texts) and no two of its
+texts are the same number (``250.0`` and ``250.00`` are different diagnoses). The whole file
+decides, not its first rows.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from sfumato._errors import FileError, OptionError
+from sfumato.data.files import why
+
+__all__ = ["EVERY_FIELD", "TextFile", "check_names", "is_utf8", "typed"]
+
+EVERY_FIELD = pl.QueryOptFlags(projection_pushdown=False)
+"""How to read a text file: Polars does not notice a line with too many fields if it skips columns."""
+
+_SEPARATORS = ",;\t|"
+# An exponent needs its sign, or codes such as 12E3 would be numbers.
+_DECIMAL = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|inf|nan|Inf|NaN)$"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A text file of which the header has been read."""
+
+    path: Path
+    names: tuple[str, ...]
+    separator: str
+    encoding: str
+    na: tuple[str, ...]
+
+    @classmethod
+    def open(cls, path: Path, separator: str | None, encoding: str, na: Sequence[str]) -> TextFile:
+        """Read the header; find the separator from it if none is given."""
+        try:
+            codecs.lookup(encoding)
+        except LookupError:
+            raise OptionError(f"the encoding '{encoding}' is unknown", hint="for example utf-8 or latin-1") from None
+        if separator is not None and (len(separator) != 1 or not separator.isascii()):
+            raise OptionError(f"the separator must be one ASCII character, got {separator!r}")
+        with _open(path, encoding) as lines:
+            first = lines.readline()
+            if not first.strip():
+                raise FileError(f"'{path}' has no header line" if first else f"'{path}' is empty")
+            if separator is None:
+                separator = max(_SEPARATORS, key=first.count)
+            lines.seek(0)
+            names = next(csv.reader(lines, delimiter=separator))
+        check_names(path, names)
+        return cls(path, tuple(names), separator, encoding, tuple(na))
+
+    def read(self, names: Sequence[str] | None = None) -> pl.DataFrame:
+        """Read the named columns, or all of them, with their types."""
+        wanted = list(self.names if names is None else names)
+        last = self.names[-1]
+        texts = self.scan().select(list(dict.fromkeys([*wanted, last])))
+        try:
+            frame = texts.collect(optimizations=EVERY_FIELD)
+        except pl.exceptions.PolarsError as error:
+            raise self.trouble(error) from error
+        if (
+            len(self.names) > 1 and frame[last].has_nulls()
+        ):  # a short or blank line reads as missing values: look closer
+            blank = self.blank_lines()
+            if blank:
+                frame = frame.with_row_index("").filter(~pl.col("").is_in(blank)).drop("")
+        return frame.select(typed(frame[name]) for name in wanted)
+
+    def scan(self, dtypes: dict[str, pl.DataType] | None = None) -> pl.LazyFrame:
+        """Return what reads the fields as they are, as texts or as other types that hold texts.
+
+        A short or blank line reads as missing values: `blank_lines` tells. Collect it with
+        `EVERY_FIELD`, so that a long line is an error.
+        """
+        source: Path | io.BytesIO = self.path
+        if not is_utf8(self.encoding):
+            source = io.BytesIO(self.path.read_bytes().decode(self.encoding).encode())
+        scan = partial(pl.scan_csv, source, separator=self.separator, null_values=list(self.na), glob=False)
+        theirs = scan(infer_schema=False).collect_schema().names()  # Polars reads quotes in a name differently
+        if len(theirs) != len(self.names):
+            raise FileError(f"'{self.path}' has {len(self.names)} names in its header, but {len(theirs)} columns")
+        kinds = [(dtypes or {}).get(name, pl.String()) for name in self.names]
+        return scan(schema=dict(zip(theirs, kinds, strict=True))).rename(dict(zip(theirs, self.names, strict=True)))
+
+    def trouble(self, error: pl.exceptions.PolarsError) -> FileError:
+        """Say why the fields cannot be read; a line with too few or too many of them is named."""
+        self.blank_lines()
+        return FileError(f"'{self.path}' cannot be read as text with fields: {why(error)}")
+
+    def blank_lines(self) -> list[int]:
+        """Return the rows that are blank lines; refuse a line with too few or too many fields."""
+        blank = []
+        limit = csv.field_size_limit(2**31 - 1)
+        with _open(self.path, self.encoding) as lines:
+            reader = csv.reader(lines, delimiter=self.separator, strict=True)
+            try:
+                for row, fields in enumerate(reader, start=-1):
+                    if not fields:
+                        blank.append(row)
+                    elif len(fields) != len(self.names):
+                        raise FileError(
+                            f"'{self.path}' is ragged: line {reader.line_num} has {len(fields)} fields, "
+                            f"the header {len(self.names)}"
+                        )
+            except csv.Error:
+                raise FileError(
+                    f"'{self.path}' has a field with unbalanced quotes near line {reader.line_num}"
+                ) from None
+            finally:
+                csv.field_size_limit(limit)
+        return blank
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Refuse a header without names, or with one twice."""
+    if not names:
+        raise FileError(f"'{path}' is empty")
+    repeated = [name for name, times in Counter(names).items() if times > 1 and name]
+    if repeated:
+        raise FileError(f"'{path}' has the column name '{repeated[0]}' twice", hint="rename one of them")
+    if "" in names:
+        raise FileError(f"'{path}' has no name for column {names.index('') + 1}", hint="complete the header line")
+
+
+def _open(path: Path, encoding: str) -> io.TextIOWrapper:
+    return path.open(encoding="utf-8-sig" if is_utf8(encoding) else encoding, newline="")
+
+
+def is_utf8(encoding: str) -> bool:
+    """Say whether a name such as utf_8 or UTF8 means UTF-8."""
+    return encoding.lower().replace("_", "-").replace("utf8", "utf-8") in ("utf-8", "utf-8-sig")
+
+
+def typed(text: pl.Series) -> pl.Series:
+    """Turn a text column into numbers or dates where every value is one and none is written like a code."""
+    text = text.set(text == "", None)  # a quoted empty field is missing too
+    trimmed = text.str.strip_chars()
+    distinct = trimmed.drop_nulls().unique()
+    read = _reader(distinct)
+    if read is None:
+        return text
+    values = read(distinct)
+    return read(trimmed) if not values.has_nulls() and values.n_unique() == len(distinct) else text
+
+
+def _reader(texts: pl.Series) -> Callable[[pl.Series], pl.Series] | None:
+    """Return what would read all of these texts, by their looks, or None if they are just texts."""
+    if texts.is_empty() or texts.str.contains(r"^[+-]?0\d").any():
+        return None
+    if texts.str.contains(r"^[+-]?\d+$").all():
+        return lambda column: column.str.to_integer(strict=False)
+    if texts.str.contains(r"^\d{4}-\d\d-\d\d$").all():
+        return lambda column: column.str.to_date("%Y-%m-%d", strict=False)
+    if texts.str.contains(r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$").all():
+        return lambda column: column.str.replace("T", " ").str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+    if texts.str.contains(_DECIMAL).all() and texts.str.contains(r"\d").any():
+        return lambda column: column.cast(pl.Float64, strict=False)
+    return None

