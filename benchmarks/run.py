@@ -8,12 +8,13 @@ from pathlib import Path
 
 import measures
 import page
+import scale
 import sfumato as sf
 import startup
 
 
 def main() -> None:
-    rows = [row for benchmark in (startup, measures, page) for row in benchmark.main()]
+    rows = [row for benchmark in (startup, measures, page, scale) for row in benchmark.main()]
     lines = [
         "# Benchmark figures",
         "",

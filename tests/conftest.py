@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -14,6 +15,9 @@ from typing import Any
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, settings
+
+import sfumato as sf
+from tests.postgres import database_url, postgres_server  # noqa: F401 - fixtures of all tests
 
 # The machines that run the tests are shared and noisy, so that no example is too slow. Continuous integration tries
 # the same examples every time, so that a failure is that of the change; elsewhere each run tries new ones.
@@ -60,6 +64,77 @@ def as_frame(request: pytest.FixtureRequest) -> Callable[[pl.DataFrame], Any]:
         return lambda frame: duckdb.from_arrow(frame.to_arrow())
     session = request.getfixturevalue("spark")
     return lambda frame: session.createDataFrame(frame.to_arrow())
+
+
+# Where rows can be, and the engine that is asked to count them there.
+PLACES = (
+    ("pandas", "memory"),
+    ("polars", "memory"),
+    ("pyarrow", "memory"),
+    ("lazy", "memory"),
+    ("csv", "memory"),
+    ("parquet", "memory"),
+    ("plain parquet", "memory"),
+    ("arrow", "memory"),
+    ("duckdb", "auto"),
+    ("csv", "duckdb"),
+    ("parquet", "duckdb"),
+    ("arrow", "duckdb"),
+    ("polars", "duckdb"),
+    ("sqlite", "auto"),
+    ("postgresql", "auto"),
+    ("spark", "auto"),
+    ("csv", "spark"),
+    ("parquet", "spark"),
+    ("polars", "spark"),
+)
+
+
+@pytest.fixture(params=PLACES, ids=" ".join)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[pl.DataFrame], Any], str]:
+    """How rows get to a place, and the engine that is asked to count them there."""
+    from sfumato.data.source import File
+
+    where, engine = request.param
+    if engine == "spark":
+        request.getfixturevalue("spark")  # the session that the engine finds
+    number = itertools.count()
+
+    def put(frame: pl.DataFrame) -> Any:
+        path = tmp_path / f"{next(number)}.{where.rpartition(' ')[2]}"
+        if where == "pandas":
+            return frame.to_pandas(use_pyarrow_extension_array=True)
+        if where == "polars":
+            return frame
+        if where == "pyarrow":
+            return frame.to_arrow()
+        if where == "lazy":
+            return frame.lazy()
+        if where == "duckdb":
+            import duckdb
+
+            return duckdb.from_arrow(frame.to_arrow())
+        if where == "spark":
+            return request.getfixturevalue("spark").createDataFrame(frame.to_arrow())
+        if where in ("sqlite", "postgresql"):
+            from sfumato.data.database import Database
+            from tests.postgres import store
+
+            if where == "sqlite":
+                path.touch()
+            server = None if where == "sqlite" else request.getfixturevalue("postgres_server")
+            url = server.fresh_database() if server else f"sqlite:///{path}"
+            store(url, 'peo"ple', frame)
+            return Database(url, 'peo"ple')
+        if where == "plain parquet":
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(frame.to_arrow(), path, use_dictionary=False)
+        else:
+            sf.write(frame, path)
+        return File(path)
+
+    return put, engine
 
 
 @dataclass(frozen=True)

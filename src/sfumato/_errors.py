@@ -20,7 +20,9 @@ import difflib
 import importlib
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from types import ModuleType
+from typing import Any, TypeVar
 
 __all__ = [
     "ColumnError",
@@ -31,9 +33,11 @@ __all__ = [
     "SchemaError",
     "SfumatoError",
     "did_you_mean",
+    "one_of",
     "require_extra",
 ]
 
+_E = TypeVar("_E", bound=StrEnum)
 _VALUE_LIKE = re.compile(r"[\d\s.,:/+-]+|\S+@\S+")
 
 
@@ -96,6 +100,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return "does the table have a header line?"
     shown = ", ".join(names[:12])
     return f"known: {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def one_of(kind: type[_E], value: Any, name: str) -> _E:
+    """Return the member of an enumeration that a text names."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(member.value for member in kind)
+        raise OptionError(f"{name} must be one of {known}, got {value!r}") from None
 
 
 def require_extra(module: str, extra: str, purpose: str) -> ModuleType:

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.engines.engine import Recoding
+from sfumato.engines.memory import Memory
 from sfumato.engines.reduce import reduce
 from sfumato.engines.tuples import group
+from tests.postgres import store
+
+FRAME = pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 41, 30]})
 
 
 @given(st.lists(st.tuples(*[st.sampled_from(["a", "b", None])] * 3), min_size=1, max_size=50))
@@ -42,3 +49,44 @@ def test_a_column_may_be_called_like_the_counter() -> None:
     frame = pl.DataFrame({"rows": ["a", "a"], "rows_": ["b", "b"]})
     tuples = reduce(sf.Table(duckdb.from_arrow(frame.to_arrow())), ["rows", "rows_"])
     assert tuples.count.tolist() == [2]
+
+
+def test_a_table_in_a_database_can_be_counted_here(database_url: str) -> None:
+    store(database_url, "people", FRAME)
+    expected = reduce(sf.Table(FRAME), ["sex", "age"])
+    found = Memory().joint_count(sf.read(database_url, table="people"), ["sex", "age"])
+    assert found.codes.tolist() == expected.codes.tolist()
+    assert found.count.tolist() == expected.count.tolist()
+
+
+def test_columns_without_rows_keep_their_types(tmp_path: Path) -> None:
+    sf.write(FRAME.clear(), tmp_path / "t.parquet")
+    for source in (FRAME.clear(), FRAME.clear().lazy(), tmp_path / "t.parquet"):
+        domains = reduce(sf.Table.of(source), ["sex", "age"]).domains
+        assert [domain.values.dtype for domain in domains] == [pl.String, pl.Int64]
+
+
+def test_a_recoding_of_another_table_is_refused() -> None:
+    tuples = reduce(sf.Table(FRAME), ["age"])
+    recoding = Recoding(tuples, [pl.Series("age", ["young"] * len(tuples.count))])
+    with pytest.raises(sf.InputError, match="the recoding is of another table"):
+        Memory().recode(sf.Table(FRAME.filter(pl.col("age") > 30)), recoding)
+    with pytest.raises(sf.InputError, match="the recoding of 'age' has 1 values for 2 tuples"):
+        Recoding(tuples, [pl.Series("age", ["young"])])
+    with pytest.raises(sf.InputError, match="has values for 'sex', which is not among its columns"):
+        Recoding(tuples, [pl.Series("sex", ["f", "f"])])
+
+
+def test_a_recoding_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    old = tmp_path / "t.parquet"
+    sf.write(FRAME, old)
+    tuples = reduce(sf.Table(FRAME), ["age"])
+    recoding = Recoding(tuples, [pl.Series("age", ["young"] * len(tuples.count))])
+    damaged = tmp_path / "damaged.parquet"
+    whole = old.read_bytes()
+    damaged.write_bytes(whole[:8] + b"\0" * 40 + whole[48:])
+    with pytest.raises(sf.SfumatoError):
+        Memory().recode(sf.read(damaged), recoding, old)
+    assert old.read_bytes() == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.parquet", "t.parquet"]
+    assert Memory().recode(sf.read(old), recoding, tmp_path / "new.csv").column("age").to_list() == ["young"] * 3

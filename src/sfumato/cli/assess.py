@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from sfumato._errors import OptionError
 from sfumato.cli.options import (
     Command,
     choice,
@@ -19,6 +20,9 @@ from sfumato.cli.options import (
     reading,
     table_options,
 )
+from sfumato.cli.progress import progress_bar
+from sfumato.engines.engine import Engine
+from sfumato.engines.reduce import EngineName
 from sfumato.measures.assess import SAFE_HARBOR, Classes
 from sfumato.measures.assess import assess as assess_table
 from sfumato.measures.assessment import Assessment
@@ -71,6 +75,14 @@ __all__ = ["assess", "print_assessment"]
 @click.option("--population-size", type=int, metavar="N", help="How many people there are: estimates who is unique.")
 @click.option("--threshold", type=float, help=f"The risk above which a row is at risk.  [default: {THRESHOLD}]")
 @click.option("--preset", type=click.Choice([*PRESETS, SAFE_HARBOR]), help="Rules that others have set.")
+@click.option(
+    "--engine",
+    type=choice(EngineName),
+    default="auto",
+    show_default=True,
+    help="Where the rows are counted; by default where they are.",
+)
+@click.option("--memory", metavar="4GB", help="How much memory DuckDB may take before it uses the disk.")
 @click.option("--detail", is_flag=True, help="Find out which columns single people out; implied by --report.")
 @click.pass_context
 def assess(
@@ -88,39 +100,46 @@ def assess(
     population_size: int | None,
     threshold: float | None,
     preset: str | None,
+    engine: str,
+    memory: str | None,
     detail: bool,
     **table_options: Any,
 ) -> None:
     """Measure how anonymous a table is.
 
-    FILE is a CSV, TSV, Parquet, Arrow or Excel file, or the name of a built-in
-    table (adult, nursery). Name the columns that others know about a person with
-    --qi and what must not be learnt with --sensitive. The nine measures tell how
-    well people hide among each other.
+    FILE is a CSV, TSV, Parquet, Arrow or Excel file, the name of a built-in table
+    (adult, nursery), or the address of a database together with --table. Name the
+    columns that others know about a person with --qi and what must not be learnt
+    with --sensitive. The nine measures tell how well people hide among each other.
 
     \b
     sfumato assess patients.csv --qi age,zip,sex --sensitive disease
     sfumato assess patients.csv --qi age,zip --require k=10 --report page.html
+    sfumato assess postgresql://me@host/clinic --table patients --qi age,zip
     """
     keep_input(report, table_options["data"], table_options["schema_file"], population)
     if require:
         parse(",".join(require))  # so that a mistake is found before a large file is read
-    assessment = assess_table(
-        load_table(**table_options),
-        require=",".join(require),
-        missing=missing,
-        classes=classes,
-        distance=distance,
-        absent=absent,
-        suppressed=suppressed or None,
-        threshold=threshold,
-        population=read_table(population, None, **reading(table_options)) if population else None,
-        population_size=population_size,
-        preset=preset,
-        detail=detail or report is not None,
-    )
+    with progress_bar("Counting") as progress:
+        assessment = assess_table(
+            load_table(**table_options),
+            require=",".join(require),
+            missing=missing,
+            classes=classes,
+            distance=distance,
+            absent=absent,
+            suppressed=suppressed or None,
+            threshold=threshold,
+            population=read_table(population, None, **reading(table_options)) if population else None,
+            population_size=population_size,
+            preset=preset,
+            detail=detail or report is not None,
+            engine=_engine(engine, memory),
+            progress=progress,
+        )
     if report:
-        write_report(assessment, report, title=f"How anonymous is {Path(table_options['data']).name}?")
+        name = table_options["table"] or Path(table_options["data"]).name
+        write_report(assessment, report, title=f"How anonymous is {name}?")
     if as_json:
         print_json(assessment.to_dict())
     else:
@@ -128,6 +147,16 @@ def assess(
     if report:
         click.echo(f"The report is in {report}", err=True)
     ctx.exit(1 if assessment.satisfied is False else 0)
+
+
+def _engine(name: str, memory: str | None) -> Engine | str:
+    if memory is None:
+        return name
+    if name != EngineName.DUCKDB:
+        raise OptionError("--memory is for DuckDB", hint="give --engine duckdb too")
+    from sfumato.engines.outofcore import DuckDB
+
+    return DuckDB(memory_limit=memory)
 
 
 def print_assessment(assessment: Assessment) -> None:

@@ -81,6 +81,7 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _add(
         command,
         click.argument("data", metavar="FILE"),
+        click.option("--table", metavar="NAME", help="The table, if FILE is the address of a database."),
         names_option("--na", "Texts that stand for a missing value, such as ?,NA."),
         click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),
         click.option("--encoding", default="utf-8", show_default=True, help="The encoding of a text file."),
@@ -100,19 +101,23 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def read_table(data: str, schema: Schema | None, *, na: list[str], separator: str | None, encoding: str) -> Table:
-    """Read a file, or return the built-in table of that name."""
+def read_table(
+    data: str, schema: Schema | None, *, table: str | None, na: list[str], separator: str | None, encoding: str
+) -> Table:
+    """Read a file or a table of a database, or return the built-in table of that name."""
     if data in _EMBEDDED and not Path(data).exists():
-        if schema or na or separator or encoding != "utf-8":
-            raise OptionError(f"'{data}' is built in: --schema, --na, --separator and --encoding are for files")
+        if schema or table or na or separator or encoding != "utf-8":
+            raise OptionError(
+                f"'{data}' is built in: --schema, --table, --na, --separator and --encoding are not for it"
+            )
         return _EMBEDDED[data]()
     separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    return read(data, schema, separator=separator, encoding=encoding, na=na)
+    return read(data, schema, table=table, separator=separator, encoding=encoding, na=na)
 
 
 def reading(options: dict[str, Any]) -> dict[str, Any]:
-    """Return those options that say how to read a file."""
-    return {name: options[name] for name in ("na", "separator", "encoding")}
+    """Return those options that say how to read another file like the table's."""
+    return {"table": None} | {name: options[name] for name in ("na", "separator", "encoding")}
 
 
 def load_table(

@@ -45,7 +45,10 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path) -> None:
             else:
                 lazy.sink_csv(temporary, separator="\t" if kind == "tsv" else ",")
         except pl.exceptions.PolarsError as error:
-            raise FileError(f"'{path}' cannot be written: {kind} cannot hold values of these types") from error
+            reason = f"{kind} cannot hold values of these types"
+            if isinstance(frame, pl.LazyFrame):  # which is read only now
+                reason = f"what it is made of cannot be read, or {reason}"
+            raise FileError(f"'{path}' cannot be written: {reason}") from error
 
 
 @contextmanager

@@ -19,12 +19,14 @@ from sfumato._errors import (
     ColumnError,
     InputError,
     MissingExtra,
+    OptionError,
     SchemaError,
     SfumatoError,
     did_you_mean,
     require_extra,
 )
 from sfumato.data.coding import Codes, encode, with_kind
+from sfumato.data.database import Database
 from sfumato.data.files import write_frame
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.source import File, Source
@@ -118,6 +120,10 @@ class Table:
         """The frame; all rows are read if they are elsewhere."""
         return self.source.read() if isinstance(self.source, Source) else self.source
 
+    @property
+    def _is_unread(self) -> bool:
+        return isinstance(self.source, Source) and "frame" not in self.__dict__
+
     @cached_property
     def _narwhal(self) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
         try:
@@ -166,6 +172,12 @@ class Table:
         """Whether the rows are elsewhere (a file, a database, DuckDB, Spark) and are only read on demand."""
         return isinstance(self.source, Source) or isinstance(self._narwhal, nw.LazyFrame)
 
+    @property
+    def implementation(self) -> nw.Implementation:
+        """What kind of frame it is."""
+        implementation: nw.Implementation = self._narwhal.implementation
+        return implementation
+
     @cached_property
     def _collected(self) -> nw.DataFrame[Any]:
         return collect(self._narwhal, lambda all_: all_) if isinstance(self._narwhal, nw.LazyFrame) else self._narwhal
@@ -173,14 +185,15 @@ class Table:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        if isinstance(self.source, Source) and "frame" not in self.__dict__:
-            return self.source.rows()
+        if self._is_unread:
+            return int(self.source.rows())
         return len(self._collected)
 
     def column(self, name: str) -> pl.Series:
         """Return one column as a Polars series."""
-        if isinstance(self.source, Source) and "frame" not in self.__dict__:
-            return self.source.read([name])[name]
+        if self._is_unread:
+            values: pl.Series = self.source.read([name])[name]
+            return values
         column = self._collected.get_column(name)
         try:
             if column.implementation.is_pandas() and _is_labelled(self._types[name]):
@@ -198,7 +211,9 @@ class Table:
 
     def encode(self, names: Sequence[str]) -> Codes:
         """Return the named columns as integer codes with their domains."""
-        return encode([self.column(name) for name in names], [self.schema[name] for name in names])
+        unread = self._is_unread
+        columns = self.source.read(names).get_columns() if unread else [self.column(name) for name in names]
+        return encode(columns, [self.schema[name] for name in names])
 
     def decode(self, codes: Codes) -> Any:
         """Return a frame like this table's, with the coded columns replaced by what the codes say.
@@ -249,19 +264,24 @@ def read(
     path: str | Path,
     schema: Schema | None = None,
     *,
+    table: str | None = None,
     separator: str | None = None,
     encoding: str = "utf-8",
     na: Sequence[str] = (),
 ) -> Table:
-    """Read a CSV, TSV, Parquet, Arrow/Feather or Excel file as a table.
+    """Read a CSV, TSV, Parquet, Arrow/Feather or Excel file, or a table in a database.
 
-    Of a Parquet or Arrow file, and of a large text file, the rows are read when they are needed,
-    and only the columns that are.
+    Of a database, a Parquet or Arrow file, and a large text file, the rows are read when they are
+    needed, and only the columns that are.
 
     Parameters
     ----------
     path : str or Path
+        A file, or the address of a database such as ``postgresql://user@host/name`` or
+        ``sqlite:///file.db``.
     schema : Schema, optional
+    table : str, optional
+        The name of the table in the database.
     separator : str, optional
         What separates the fields of a text file; found from its header by default.
     encoding : str
@@ -275,9 +295,21 @@ def read(
     >>> sf.read("patients.csv").rows
     8
     """
+    if isinstance(path, str) and "://" in path:
+        return Table(_database(path, table, separator is not None or encoding != "utf-8" or bool(na)), schema)
+    if table is not None:
+        raise OptionError(f"a table is named in a database, and '{path}' is a file", hint="leave table / --table out")
     file = File(Path(path), separator=separator, encoding=encoding, na=tuple(na))
     at_once = file.format == "excel" or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
     return Table(file.read() if at_once else file, schema)
+
+
+def _database(url: str, table: str | None, for_files: bool) -> Database:
+    if for_files:
+        raise OptionError("a separator, an encoding and marks of missing values are for files, not for databases")
+    if table is None:
+        raise OptionError("no table of the database is named", hint="give its name with table / --table")
+    return Database(url, table)
 
 
 def write(table: Table | Any, path: str | Path) -> None:
@@ -293,6 +325,9 @@ def write(table: Table | Any, path: str | Path) -> None:
     table = table if isinstance(table, Table) else Table(table)
     if isinstance(table.source, pl.LazyFrame):
         write_frame(table.source, path)
+        return
+    if isinstance(table.source, Source):
+        write_frame(table.frame, path)
         return
     write_frame(pl.DataFrame([table.column(name).alias(name) for name in table.schema.names]), path)
 

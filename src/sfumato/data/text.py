@@ -12,11 +12,12 @@ import codecs
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from sfumato._errors import FileError, OptionError
@@ -27,6 +28,7 @@ __all__ = ["EVERY_FIELD", "TextFile", "check_names", "is_utf8", "typed"]
 EVERY_FIELD = pl.QueryOptFlags(projection_pushdown=False)
 """How to read a text file: Polars does not notice a line with too many fields if it skips columns."""
 
+_PART = 2**24  # bytes that are looked at together
 _SEPARATORS = ",;\t|"
 # An exponent needs its sign, or codes such as 12E3 would be numbers.
 _DECIMAL = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|inf|nan|Inf|NaN)$"
@@ -102,6 +104,29 @@ class TextFile:
 
     def blank_lines(self) -> list[int]:
         """Return the rows that are blank lines; refuse a line with too few or too many fields."""
+        blank = self._blank_lines_without_quotes() if is_utf8(self.encoding) else None
+        return self._blank_lines_with_quotes() if blank is None else blank
+
+    def _blank_lines_without_quotes(self) -> list[int] | None:
+        """Count the separators of each line, many lines at a time; None if there are quotes, which may hide some."""
+        blank: list[int] = []
+        row = -1
+        for lines in _whole_lines(self.path):
+            if b'"' in lines or b"\r" in lines:
+                return None
+            letters = np.frombuffer(lines, dtype=np.uint8)
+            ends = np.flatnonzero(letters == ord("\n"))
+            separators = np.searchsorted(np.flatnonzero(letters == ord(self.separator)), ends)
+            fields = np.diff(separators, prepend=0) + 1
+            is_blank = np.diff(ends, prepend=-1) == 1
+            ragged = np.flatnonzero((fields != len(self.names)) & ~is_blank)
+            if len(ragged):
+                raise self._ragged(row + 2 + int(ragged[0]), int(fields[ragged[0]]))
+            blank += (row + np.flatnonzero(is_blank)).tolist()
+            row += len(ends)
+        return blank
+
+    def _blank_lines_with_quotes(self) -> list[int]:
         blank = []
         limit = csv.field_size_limit(2**31 - 1)
         with _open(self.path, self.encoding) as lines:
@@ -111,17 +136,16 @@ class TextFile:
                     if not fields:
                         blank.append(row)
                     elif len(fields) != len(self.names):
-                        raise FileError(
-                            f"'{self.path}' is ragged: line {reader.line_num} has {len(fields)} fields, "
-                            f"the header {len(self.names)}"
-                        )
+                        raise self._ragged(reader.line_num, len(fields))
             except csv.Error:
-                raise FileError(
-                    f"'{self.path}' has a field with unbalanced quotes near line {reader.line_num}"
-                ) from None
+                near = f"near line {reader.line_num}"
+                raise FileError(f"'{self.path}' has a field with unbalanced quotes {near}") from None
             finally:
                 csv.field_size_limit(limit)
         return blank
+
+    def _ragged(self, line: int, fields: int) -> FileError:
+        return FileError(f"'{self.path}' is ragged: line {line} has {fields} fields, the header {len(self.names)}")
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
@@ -133,6 +157,19 @@ def check_names(path: Path, names: Sequence[str]) -> None:
         raise FileError(f"'{path}' has the column name '{repeated[0]}' twice", hint="rename one of them")
     if "" in names:
         raise FileError(f"'{path}' has no name for column {names.index('') + 1}", hint="complete the header line")
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Read some whole lines at a time, each with its end."""
+    rest = b""
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            lines = rest + part
+            end = lines.rfind(b"\n") + 1
+            rest = lines[end:]
+            yield lines[:end].replace(b"\r\n", b"\n")
+    if rest:
+        yield rest + b"\n"
 
 
 def _open(path: Path, encoding: str) -> io.TextIOWrapper:

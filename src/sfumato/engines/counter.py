@@ -8,20 +8,28 @@ has to be read before it is counted.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sfumato._errors import InputError
 from sfumato.data.coding import coded, refuse_nested
 from sfumato.data.schema import Column
 from sfumato.engines.numbering import Numbering
 from sfumato.engines.tally import Tally
 from sfumato.engines.tuples import Tuples
 
-__all__ = ["Counter"]
+__all__ = ["BYTES_PER_TUPLE", "Counter"]
+
+BYTES_PER_TUPLE = 300
+"""What a distinct tuple takes in memory while it is counted and measured, for some ten columns."""
 
 
 class Counter:
@@ -54,13 +62,16 @@ class Counter:
     def add_numbers(self, numbers: Sequence[NDArray[Any]], count: NDArray[np.int64] | None = None) -> None:
         """Count rows whose values have their numbers already."""
         self._tally.add(numbers, count)
+        self._refuse_more_than_fits(self._tally.merged)
 
     def tuples(self, read: Callable[[pl.Series], pl.Series] = lambda values: values) -> Tuples:
         """Return the distinct tuples in order; ``read`` makes of a column's distinct values what they mean."""
-        numbers, count = self._tally.sorted()
-        numbers, count = numbers[count > 0], count[count > 0]
+        numbers, count = self._tally.distinct()
+        self._refuse_more_than_fits(len(count))
+        kept = slice(None) if count.all() else count > 0  # without what was taken back
         codes, domains = [], []
-        for column, numbering, of_column in zip(self.columns, self.numberings, numbers.T, strict=True):
+        for column, numbering, of_tuple in zip(self.columns, self.numberings, numbers, strict=True):
+            of_column = of_tuple[kept]
             present = np.flatnonzero(np.bincount(of_column))
             code, domain = coded(read(numbering.values().gather(present)), column)
             code_of = np.zeros(len(numbering.values()), dtype=np.int32)
@@ -68,5 +79,25 @@ class Counter:
             codes.append(code_of[of_column])
             domains.append(domain)
         final = Tally(len(codes))
-        final.add(codes, count)
+        final.add(codes, count[kept])
         return Tuples(*final.sorted(), tuple(domains))
+
+    def _refuse_more_than_fits(self, tuples: int) -> None:
+        most = _physical_memory() // BYTES_PER_TUPLE
+        if tuples > most:
+            raise InputError(
+                f"the {len(self.columns)} columns have more than {most:,} different combinations, more than can be "
+                "measured in this machine's memory",
+                hint="name fewer columns, or generalise the finest of them first",
+            )
+
+
+def _physical_memory() -> int:
+    """Return the bytes of memory that the machine, or the container, has."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return sys.maxsize
+    with suppress(OSError, ValueError):
+        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return machine

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import narwhals as nw
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from sfumato.data.source import File
+from sfumato._errors import InputError
+from sfumato.data.coding import Codes
+from sfumato.data.source import File, Source
 from sfumato.data.table import Table, collect, collecting
 from sfumato.data.table import write as write_table
 from sfumato.data.text import EVERY_FIELD, typed
@@ -60,13 +61,14 @@ class Memory(Engine):
         elif isinstance(source, pl.LazyFrame):
             with collecting():
                 _count_lazy(source, names, counter, tell)
-        elif table.is_lazy:
+        elif table.is_lazy and not isinstance(source, Source):
             _count_elsewhere(table, names, counter)
+            tell(1.0)
         else:
-            columns = [table.column(name) for name in names]
-            for start in range(0, len(columns[0]) if columns else 0, BATCH):
+            columns = source.read(names).get_columns() if isinstance(source, Source) else list(map(table.column, names))
+            for start in range(0, max(1, len(columns[0])), BATCH):  # even without rows a column has a type
                 counter.add([column.slice(start, BATCH) for column in columns])
-                tell(min(1.0, (start + BATCH) / len(columns[0])))
+                tell(min(1.0, (start + BATCH) / max(1, len(columns[0]))))
         return counter.tuples()
 
     def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
@@ -76,8 +78,7 @@ class Memory(Engine):
         if isinstance(lazy, pl.LazyFrame):
             recoded = Table(_joined(lazy, recoding))
         else:
-            own = table.encode(recoding.names)
-            recoded = Table(table.with_columns(_gathered(own.values, recoding)))
+            recoded = Table(table.with_columns(_gathered(table.encode(recoding.names), recoding)))
         if to is None:
             return recoded
         write_table(recoded, to)
@@ -100,6 +101,7 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
                 tell(min(1.0, rows / expected))
         except pl.exceptions.PolarsError as error:
             raise text.trouble(error) from error
+        tell(1.0)
         if incomplete and len(text.names) > 1:
             blank = text.blank_lines()
             if blank:  # each has been counted as a row that misses everything
@@ -110,10 +112,11 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
 def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, tell: Progress) -> None:
     expected = lazy.select(pl.len()).collect(engine="streaming").item()
     rows = 0
+    counter.add([pl.Series(dtype=dtype) for dtype in lazy.select(names).collect_schema().dtypes()])
     for batch in lazy.select(names).collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
         counter.add([batch[name] for name in names])
         rows += len(batch)
-        tell(rows / expected)
+        tell(rows / max(1, expected))
 
 
 def _count_elsewhere(table: Table, names: Sequence[str], counter: Counter) -> None:
@@ -132,11 +135,13 @@ def _lines(path: Path) -> float:
     return max(1.0, beginning.count(b"\n") * path.stat().st_size / max(1, len(beginning)))
 
 
-def _gathered(codes: NDArray[np.int32], recoding: Recoding) -> Iterator[pl.Series]:
+def _gathered(rows: Codes, recoding: Recoding) -> Iterator[pl.Series]:
     """Give each row the values of its tuple."""
     known = recoding.tuples
-    _, of_row = group(np.concatenate([known.codes, codes]), [len(domain) for domain in known.domains])
-    tuple_of = np.full(len(of_row), -1)
+    if any(not mine.values.equals(theirs.values) for mine, theirs in zip(rows.domains, known.domains, strict=True)):
+        raise InputError("the recoding is of another table")
+    _, of_row = group(np.concatenate([known.codes, rows.values]), [len(domain) for domain in known.domains])
+    tuple_of = np.empty(len(of_row), dtype=np.intp)
     tuple_of[of_row[: len(known.codes)]] = np.arange(len(known.codes))
     for series in recoding.values:
         yield series.gather(tuple_of[of_row[len(known.codes) :]])

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.data.coding import refuse_nested
 from sfumato.data.source import File
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Progress
@@ -38,13 +37,12 @@ def count(file: File, names: Sequence[str], counter: Counter, tell: Progress) ->
 
     with file.reading():
         schema = pyarrow.parquet.read_schema(file.path)
-        for name, dtype in file.types().items():
-            if name in names:
-                refuse_nested(dtype, name)
+        types = file.types()
+        counter.add([pl.Series(dtype=types[name]) for name in names])  # even without rows a column has a type
         texts = [name for name in names if _is_text(schema.field(name).type)]
-        with pyarrow.parquet.ParquetFile(file.path, read_dictionary=texts) as parquet:
+        with pyarrow.parquet.ParquetFile(file.path, read_dictionary=texts, page_checksum_verification=True) as parquet:
             rows = 0
-            for batch in parquet.iter_batches(_BATCH, columns=list(names), use_threads=False):
+            for batch in parquet.iter_batches(_BATCH, columns=list(names)):
                 columns = (batch.column(name) for name in names)
                 counter.add_numbers(
                     [
@@ -64,15 +62,14 @@ def _is_text(kind: Any) -> bool:
 
 def _numbers(numbering: Numbering, column: Any, na: Sequence[str]) -> NDArray[np.uint32]:
     """Return the number of each value of an Arrow column."""
+    import pyarrow.compute
     import pyarrow.types as types
 
     if not types.is_dictionary(column.type):
         return numbering.numbers(_without_marks(pl.Series(column), na))
     entries = numbering.numbers(_without_marks(pl.Series(column.dictionary), na))
-    if column.indices.null_count:
-        entries = np.append(entries, np.uint32(0))
-    positions: NDArray[np.int32] = column.indices.fill_null(len(entries) - 1).to_numpy()
-    return entries[positions]
+    numbers = pyarrow.compute.take(pyarrow.array(entries), column.indices)
+    return np.asarray(numbers.fill_null(0) if numbers.null_count else numbers)
 
 
 def _without_marks(values: pl.Series, na: Sequence[str]) -> pl.Series:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
+from sfumato._errors import one_of
+from sfumato.data.database import Database
+from sfumato.data.source import Source
 from sfumato.data.table import Table
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.memory import Memory
@@ -24,7 +27,7 @@ class EngineName(StrEnum):
     """
 
     AUTO = "auto"
-    """Where the rows are; a file in this process, or out of core if its tuples might not fit into memory."""
+    """Where the rows are: in the database, in DuckDB, in Spark, or in this process."""
     MEMORY = "memory"
     """In this process; a file is read batch by batch."""
     DUCKDB = "duckdb"
@@ -60,5 +63,41 @@ def recode(
 
 
 def choose(table: Table, engine: Engine | str = EngineName.AUTO) -> Engine:
-    """Return the engine of this name, or the one that suits the table."""
+    """Return the engine of this name, or the one that suits the table.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> choose(sf.read("patients.csv"))
+    Memory()
+    """
+    if isinstance(engine, Engine):
+        return engine
+    name = one_of(EngineName, engine, "engine")
+    if name is EngineName.AUTO:
+        name = _where_it_lives(table)
+    if name is EngineName.DUCKDB:
+        from sfumato.engines.outofcore import DuckDB
+
+        return DuckDB()
+    if name is EngineName.SQL:
+        from sfumato.engines.sql import Sql
+
+        return Sql()
+    if name is EngineName.SPARK:
+        from sfumato.engines.spark import Spark
+
+        return Spark()
     return Memory()
+
+
+def _where_it_lives(table: Table) -> EngineName:
+    """Name the engine that need not move the rows. A file of any size is counted here: only its tuples are kept."""
+    if isinstance(table.source, Database):
+        return EngineName.SQL
+    if isinstance(table.source, Source):
+        return EngineName.MEMORY
+    implementation = table.implementation
+    if implementation.is_duckdb():
+        return EngineName.DUCKDB
+    return EngineName.SPARK if implementation.is_pyspark() else EngineName.MEMORY

@@ -1,13 +1,14 @@
 """Count the distinct rows of integer columns as they stream by.
 
-The codes of a row are packed into one 64-bit key (or several, if they do not fit), a batch of
-keys is sorted, and runs of equal keys are counted. Only distinct keys are kept, so that memory
-grows with the number of distinct rows, not with the number of rows.
+The codes of a row are packed into one 64-bit key, a batch of keys is sorted, and runs of equal
+keys are counted. Only distinct keys are kept, so that memory grows with the number of distinct
+rows, not with the number of rows. Codes that do not fit into one key take several; these are
+sorted by one number mixed from them, and compared in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ Keys = list[NDArray[np.uint64]]
 Counts = NDArray[np.int64]
 
 _BITS = 64
-_SMALLEST_MERGE = 2**21
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio: spreads near numbers apart
+_NO_COUNTS = np.zeros(0, dtype=np.int64)
+_SMALLEST_MERGE = 2**23
 
 
 class Tally:
@@ -51,20 +54,33 @@ class Tally:
         bits = [max(known, int(column.max()).bit_length()) for known, column in zip(self._bits, codes, strict=True)]
         if bits != self._bits:
             self._widen(bits)
-        run = _distinct(_pack(codes, bits), count)
+        run = _distinct(_pack(codes, bits), count, bits)
         self._new.append(run)
         self._new_rows += len(run[1])
-        if self._new_rows >= max(_SMALLEST_MERGE, len(self._merged[1]) if self._merged else 0):
+        if self._new_rows >= max(_SMALLEST_MERGE, self.merged):
             self._merge()
+
+    @property
+    def merged(self) -> int:
+        """How many distinct rows there were when the batches were last merged."""
+        return len(self._merged[1]) if self._merged else 0
+
+    def distinct(self) -> tuple[Iterator[NDArray[np.int64]], Counts]:
+        """Return the distinct rows column by column, in any order, and how often each was seen."""
+        self._merge()
+        keys, count = self._merged or ([np.zeros(0, dtype=np.uint64)] * len(self._bits), _NO_COUNTS)
+        return (column.view(np.int64) for column in _unpack(keys, self._bits)), count
 
     def sorted(self) -> tuple[NDArray[np.int32], Counts]:
         """Return the distinct rows in lexicographic order, and how often each was seen."""
         self._merge()
-        if self._merged is None:
-            return np.zeros((0, len(self._bits)), dtype=np.int32), np.zeros(0, dtype=np.int64)
-        keys, count = self._merged
+        if self._merged is not None and len(self._merged[0]) > 1:
+            keys, count = self._merged
+            order = np.lexsort(keys[::-1])
+            self._merged = [key[order] for key in keys], count[order]
+        columns, count = self.distinct()
         codes = np.empty((len(count), len(self._bits)), dtype=np.int32, order="F")
-        for position, column in enumerate(_unpack(keys, self._bits)):
+        for position, column in enumerate(columns):
             codes[:, position] = column
         return codes, count
 
@@ -73,7 +89,7 @@ class Tally:
         runs = [self._merged, *self._new] if self._merged else self._new
         if len(runs) > 1:
             keys = [np.concatenate(words) for words in zip(*(run[0] for run in runs), strict=True)]
-            self._merged = _distinct(keys, np.concatenate([run[1] for run in runs]))
+            self._merged = _distinct(keys, np.concatenate([run[1] for run in runs]), self._bits)
         elif runs:
             self._merged = runs[0]
         self._new, self._new_rows = [], 0
@@ -82,51 +98,87 @@ class Tally:
         """Pack what has been counted so far into keys of other widths."""
         if self._merged is not None:
             keys, count = self._merged
-            self._merged = _pack(_unpack(keys, self._bits), bits), count
-        self._new = [(_pack(_unpack(keys, self._bits), bits), count) for keys, count in self._new]
+            self._merged = _pack(list(_unpack(keys, self._bits)), bits), count
+        self._new = [(_pack(list(_unpack(keys, self._bits)), bits), count) for keys, count in self._new]
         self._bits = bits
 
 
 def _layout(bits: Sequence[int]) -> list[tuple[int, int]]:
     """Say in which key each column lies, and how far it is shifted: the first column is the most significant."""
-    places: list[tuple[int, int]] = []
-    key, free = 0, _BITS
+    key_of: list[tuple[int, int]] = []
+    used: list[int] = []
     for width in bits:
-        if width > free:
-            key, free = key + 1, _BITS
-        free -= width
-        places.append((key, free))
-    return places
+        if not used or used[-1] + width > _BITS:
+            used.append(0)
+        used[-1] += width
+        key_of.append((len(used) - 1, used[-1]))
+    return [(key, used[key] - end) for key, end in key_of]
 
 
 def _pack(codes: Sequence[NDArray[Any]], bits: Sequence[int]) -> Keys:
-    places = _layout(bits)
-    keys = [np.zeros(len(codes[0]), dtype=np.uint64) for _ in range(places[-1][0] + 1)]
-    for column, width, (key, shift) in zip(codes, bits, places, strict=True):
-        if width:
-            keys[key] |= column.astype(np.uint64) << np.uint64(shift)
+    keys: Keys = []
+    for column, width, (key, _) in zip(codes, bits, _layout(bits), strict=True):
+        if key == len(keys):
+            keys.append(column.astype(np.uint64))
+        elif width:
+            keys[-1] <<= np.uint64(width)
+            np.bitwise_or(keys[-1], column, out=keys[-1], dtype=np.uint64, casting="unsafe")  # cast piece by piece
     return keys
 
 
-def _unpack(keys: Keys, bits: Sequence[int]) -> list[NDArray[np.uint64]]:
-    masks = [np.uint64((1 << width) - 1) for width in bits]
-    return [
-        (keys[key] >> np.uint64(shift % _BITS)) & mask for mask, (key, shift) in zip(masks, _layout(bits), strict=True)
-    ]
+def _unpack(keys: Keys, bits: Sequence[int]) -> Iterator[NDArray[np.uint64]]:
+    for width, (key, shift) in zip(bits, _layout(bits), strict=True):
+        column = keys[key] >> np.uint64(shift)
+        column &= np.uint64((1 << width) - 1)
+        yield column
 
 
-def _distinct(keys: Keys, count: Counts | None) -> tuple[Keys, Counts]:
-    """Sort the keys, and add up the counts of those that are equal."""
-    if len(keys) == 1 and count is None:
-        keys = [np.sort(keys[0])]
+def _distinct(keys: Keys, count: Counts | None, bits: Sequence[int]) -> tuple[Keys, Counts]:
+    """Bring equal keys together, and add up their counts."""
+    if len(keys) == 1:
+        key, count = _sorted_key(keys[0], count, sum(bits))
+        keys, begins = [key], _begins(key)
     else:
-        order = np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys[::-1])
-        keys = [key[order] for key in keys]
+        mixed = _mixed(keys)
+        order = np.argsort(mixed)
+        keys, begins = [key[order] for key in keys], _begins(mixed[order])
+        if any((_begins(key) > begins).any() for key in keys):  # different keys that are mixed alike
+            again = np.lexsort(keys)
+            keys, order = [key[again] for key in keys], order[again]
+            begins = np.logical_or.reduce([_begins(key) for key in keys])
         count = None if count is None else count[order]
-    begins = np.zeros(len(keys[0]), dtype=bool)
-    begins[:1] = True
-    for key in keys:
-        begins[1:] |= key[1:] != key[:-1]
     first = np.flatnonzero(begins)
     size = np.diff(first, append=len(begins)) if count is None else np.add.reduceat(count, first)
     return [key[first] for key in keys], size
+
+
+def _sorted_key(key: NDArray[np.uint64], count: Counts | None, used: int) -> tuple[NDArray[np.uint64], Counts | None]:
+    """Sort a key of so many bits, and its counts along with it."""
+    if count is None:
+        return np.sort(key), None
+    spare = int(count.max()).bit_length()
+    if used + spare <= _BITS and count.min() >= 0:  # sorting both in one number is quicker than sorting positions
+        both = key << np.uint64(spare)
+        both |= count.view(np.uint64)
+        both.sort()
+        counts = both & np.uint64((1 << spare) - 1)
+        both >>= np.uint64(spare)
+        return both, counts.view(np.int64)
+    order = np.argsort(key)
+    return key[order], count[order]
+
+
+def _begins(key: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Say of each key whether it differs from the one before."""
+    begins = np.ones(len(key), dtype=bool)
+    np.not_equal(key[1:], key[:-1], out=begins[1:])
+    return begins
+
+
+def _mixed(keys: Keys) -> NDArray[np.uint64]:
+    """Mix several keys into one number, in which different keys are rarely alike."""
+    mixed = keys[0]
+    for key in keys[1:]:
+        mixed = mixed * _FACTOR
+        mixed = (mixed ^ (mixed >> np.uint64(32))) + key
+    return mixed

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
-from sfumato.engines.reduce import reduce
+from sfumato.engines.engine import Engine, Progress
+from sfumato.engines.reduce import EngineName, reduce
 from sfumato.engines.tuples import Tuples
 from sfumato.measures.assessment import Assessment, Measures, Verdict
 from sfumato.measures.counts import ClassCounts, Missing, class_counts, without_missing, without_suppressed
 from sfumato.measures.distance import Distance
-from sfumato.measures.guarantee import Guarantee, one_of
+from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.journalist import delta_presence, journalist_risk
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, parse
 from sfumato.measures.population import population_uniques
@@ -64,12 +66,15 @@ def assess(
     population_size: int | None = None,
     preset: str | None = None,
     detail: bool = False,
+    engine: Engine | str = EngineName.AUTO,
+    progress: Progress | None = None,
 ) -> Assessment:
     """Measure how anonymous a table is.
 
     Parameters
     ----------
     data : Table, frame or path
+        For a table in a database see `read`.
     qi : sequence of str
         The quasi-identifiers; those of the schema by default.
     sensitive : sequence of str
@@ -98,6 +103,10 @@ def assess(
         Rules that others have set: a threshold with the k that keeps it, or the Safe Harbor check.
     detail : bool
         Whether to find out which columns, and which sets of up to three, single people out.
+    engine : {"auto", "memory", "duckdb", "sql", "spark"} or Engine
+        Where the rows are counted; where they are, by default. See `EngineName`.
+    progress : callable, optional
+        Called now and then with the share of the rows that has been counted.
 
     Examples
     --------
@@ -121,7 +130,8 @@ def assess(
     if not quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
 
-    tuples, without_class, dropped = _counted(table, [*quasi, *attributes], quasi, missing, suppressed)
+    count = partial(reduce, engine=engine, progress=progress)
+    tuples, without_class, dropped = _counted(count, table, [*quasi, *attributes], quasi, missing, suppressed)
     counts = [
         class_counts(tuples, _class_columns(quasi, attributes, name, classes), name, missing) for name in attributes
     ] or [class_counts(tuples, quasi, None, missing)]
@@ -179,10 +189,15 @@ def check(data: Any, guarantees: str | Guarantee | Sequence[str | Guarantee], **
 
 
 def _counted(
-    table: Table, names: Sequence[str], quasi: Sequence[str], missing: Missing, suppressed: str | None
+    count: Callable[[Table, Sequence[str]], Tuples],
+    table: Table,
+    names: Sequence[str],
+    quasi: Sequence[str],
+    missing: Missing,
+    suppressed: str | None,
 ) -> tuple[Tuples, int, int]:
     """Count the tuples that are in a class; say how many rows are suppressed, and how many are dropped."""
-    tuples = reduce(table, names)
+    tuples = count(table, names)
     if not len(tuples.count):
         raise InputError("the table has no rows")
     tuples, without_class = without_suppressed(tuples, quasi, suppressed)
@@ -214,7 +229,7 @@ def _risks_in_population(
                     f"the population table lacks the quasi-identifier '{name}'",
                     hint=did_you_mean(name, known.schema.names),
                 )
-        everyone = class_counts(_counted(known, quasi, quasi, missing, suppressed)[0], quasi, None, missing)
+        everyone = class_counts(_counted(reduce, known, quasi, quasi, missing, suppressed)[0], quasi, None, missing)
         if population_size not in (None, everyone.rows):
             raise OptionError(
                 f"the population table has {everyone.rows:,} rows, but its size is said to be {population_size:,}",

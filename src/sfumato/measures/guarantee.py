@@ -7,17 +7,14 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sfumato._errors import OptionError
 from sfumato.measures.counts import ClassCounts, Floats, Numbers
 
-__all__ = ["Bound", "Check", "Guarantee", "Measured", "PerEntry", "Witness", "as_json_number", "one_of"]
-
-_E = TypeVar("_E", bound=StrEnum)
+__all__ = ["Bound", "Check", "Guarantee", "Measured", "PerEntry", "Witness", "as_json_number"]
 
 
 @dataclass(frozen=True)
@@ -193,15 +190,6 @@ class PerEntry(Guarantee):
         """Return the value with the largest number in a class."""
         entries = slice(counts.start[index], counts.start[index + 1])
         return int(counts.value[entries][self.per_entry(counts)[entries].argmax()])
-
-
-def one_of(kind: type[_E], value: Any, name: str) -> _E:
-    """Return the member of an enumeration that a text names."""
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(member.value for member in kind)
-        raise OptionError(f"{name} must be one of {known}, got {value!r}") from None
 
 
 def as_json_number(value: float | None) -> float | str | None:

@@ -13,10 +13,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from sfumato._errors import OptionError, did_you_mean
+from sfumato._errors import OptionError, did_you_mean, one_of
 from sfumato.measures.counts import ClassCounts, Floats, Numbers
 from sfumato.measures.distance import Distance, earth_movers_distance
-from sfumato.measures.guarantee import Bound, Check, Guarantee, Measured, PerEntry, one_of
+from sfumato.measures.guarantee import Bound, Check, Guarantee, Measured, PerEntry
 
 __all__ = [
     "MODELS",

@@ -1,0 +1,99 @@
+"""The command line counts tables wherever they are, with the engine that is asked for, and shows progress."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import sfumato as sf
+from tests.postgres import PASSWORD, PostgresServer, execute, store
+
+Run = Callable[..., Any]
+
+PEOPLE = pl.DataFrame({"age": [30, 30, 41, 41], "sex": ["f", "f", "m", "m"], "disease": ["flu", "ulcer", "flu", "flu"]})
+OPTIONS = ("--qi", "age,sex", "--sensitive", "disease", "--json")
+
+
+@pytest.mark.parametrize("engine", ["auto", "memory", "duckdb"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_every_engine_counts_a_file(sfumato: Run, engine: str, ending: str) -> None:
+    sf.write(PEOPLE, f"t.{ending}")
+    ran = sfumato("assess", f"t.{ending}", *OPTIONS, "--engine", engine)
+    assert (ran.code, ran.json["k"], ran.json["l"]) == (0, 2, 1)
+
+
+def test_a_database_is_named_by_its_address(sfumato: Run, postgres_server: PostgresServer) -> None:
+    url = postgres_server.fresh_database()
+    store(url, 'the "patients"; --', PEOPLE)
+    execute(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO guarded")
+    url = url.replace("postgres:@", f"guarded:{PASSWORD}@")
+    ran = sfumato("assess", url, "--table", 'the "patients"; --', *OPTIONS, "--report", "page.html")
+    assert (ran.code, ran.json["k"], ran.json["l"]) == (0, 2, 1)
+    assert PASSWORD not in ran.out + ran.err + Path("page.html").read_text()
+    assert "the &#34;patients&#34;; --" in Path("page.html").read_text()
+    ran = sfumato("schema", url, "--table", 'the "patients"; --', "--json")
+    assert list(ran.json["columns"]) == PEOPLE.columns
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["t.csv", "--engine", "sql"], "the sql engine counts inside a database, and this table is a f"),
+        (["t.csv", "--engine", "hadoop"], "'hadoop' is not one of 'auto', 'memory', 'duckdb', 'sql', 'spark'"),
+        (["t.csv", "--memory", "1GB"], "--memory is for DuckDB (give --engine duckdb too)"),
+        (["t.csv", "--engine", "duckdb", "--memory", "much"], "memory_limit must be a number with a unit, got 'much'"),
+        (["t.csv", "--table", "people"], "a table is named in a database, and 't.csv' is a file"),
+        (["adult", "--table", "people"], "'adult' is built in"),
+        (["sqlite:///absent.db", "--table", "people"], "there is no file 'absent.db'"),
+        (["sqlite:///some.db"], "no table of the database is named (give its name with table / --table)"),
+        (["sqlite:///some.db", "--table", "people", "--na", "?"], "are for files, not for databases"),
+        (["oracel://host/db", "--table", "people"], "begins with 'oracel', which is no known kind"),
+    ],
+)
+def test_a_wrong_place_or_engine_is_one_sentence(sfumato: Run, arguments: list[str], said: str) -> None:
+    PEOPLE.write_csv("t.csv")
+    Path("some.db").touch()
+    ran = sfumato("assess", *arguments, "--qi", "age")
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_long_work_shows_a_bar_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    PEOPLE.write_csv(tmp_path / "t.csv")
+    program = (
+        "from sfumato.cli import progress; progress._MOMENT = 0.0\n"
+        "from sfumato.cli.main import main; main(['assess', 't.csv', '--qi', 'age', '--json'])"
+    )
+    monkeypatch.chdir(tmp_path)
+    here, there = pty.openpty()
+    with os.fdopen(os.open("out.json", os.O_WRONLY | os.O_CREAT), "w") as out:
+        process = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-c", program],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, out.fileno(), 1), (os.POSIX_SPAWN_DUP2, there, 2)],
+        )
+        os.close(there)
+        shown = b""
+        while part := _read(here):
+            shown += part
+        os.close(here)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert b"Counting" in shown
+    assert b"100%" in shown
+    assert Path("out.json").read_text().startswith('{"rows": 4')
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1024)
+    except OSError:  # how a terminal says that the other side has gone
+        return b""

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import sfumato as sf
+from sfumato.data.source import File
+from sfumato.engines.engine import Recoding
+from sfumato.engines.memory import Memory
+from sfumato.engines.outofcore import DuckDB
+from sfumato.engines.spark import Spark
+from tests.engines import cases
+
+# What Spark has a type for.
+PLAIN = cases.EVERYTHING.select(
+    ~(cs.unsigned_integer() | cs.time() | cs.duration() | cs.datetime("ns") | cs.by_dtype(pl.Null))
+)
+SPARKS = PLAIN.with_columns(cs.by_dtype(pl.Categorical, pl.Enum).cast(pl.String))
+
+# A task kills the Java that runs it, once: that of a worker, or in local mode that of the session.
+KILLED = """
+import os, sys
+from pathlib import Path
+import pyspark
+for part in Path(pyspark.__file__).parent.iterdir():  # workers leave their logs in Spark's home
+    Path(sys.argv[2], part.name).symlink_to(part)
+os.environ["SPARK_HOME"] = sys.argv[2]
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+import sfumato as sf
+from sfumato.engines.spark import Spark
+
+session = (
+    SparkSession.builder.master(sys.argv[1])
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.executor.memory", "512m")
+    .config("spark.log.level", "OFF")
+    .getOrCreate()
+)
+
+def kill_once(rows):
+    import os, signal, subprocess
+    from pyspark import TaskContext
+    task = TaskContext.get()
+    if task.partitionId() == 1 and task.attemptNumber() == 0:
+        java = subprocess.run(["ps", "-o", "ppid=", "-p", str(os.getppid())], capture_output=True).stdout
+        os.kill(int(java), signal.SIGKILL)
+    for row in rows:
+        yield (row % 5,)
+
+rows = session.sparkContext.parallelize(range(40), 4).mapPartitions(kill_once)
+try:
+    print(Spark().count(sf.Table(session.createDataFrame(rows, "a int")), "a", lambda share: None).count.tolist())
+except sf.InputError as error:
+    print(error)
+"""
+
+# Without a session, in one that is stopped, and in one that is stopped while there is a table of it.
+ALONE = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import sfumato as sf
+from sfumato.data.source import File
+from sfumato.engines.spark import Spark
+
+told = []
+print(Spark().count(sf.Table(File(Path(sys.argv[1]))), "a", told.append).count.tolist())
+print(told == sorted(told), told[-1], SparkSession.getActiveSession())
+session = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
+table = sf.Table(session.range(3))
+session.stop()
+try:
+    Spark().count(table, "id")
+except sf.InputError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(autouse=True)
+def active(spark: Any) -> Iterator[None]:
+    """There is a session, which is the active one."""
+    yield
+    assert spark.range(1).count() == 1  # nobody has stopped it
+
+
+def written(frame: pl.DataFrame, path: Path) -> sf.Table:
+    sf.write(frame, path)
+    return sf.Table(File(path))
+
+
+@pytest.mark.parametrize("way", ["polars", "pandas", "lazy", "arrow", "parquet that Spark cannot read", "parquet"])
+def test_frames_and_files_are_counted_as_in_memory(way: str, tmp_path: Path) -> None:
+    everything = cases.EVERYTHING
+    tables = {
+        "polars": lambda: sf.Table(everything),
+        "pandas": lambda: sf.Table(everything.to_pandas()),
+        "lazy": lambda: sf.Table(everything.lazy()),
+        "arrow": lambda: written(everything, tmp_path / "x.arrow"),
+        "parquet that Spark cannot read": lambda: written(everything, tmp_path / "x.parquet"),
+        "parquet": lambda: written(PLAIN, tmp_path / "x.parquet"),
+    }
+    table = tables[way]()
+    cases.assert_counts_as_memory(Spark(), table)
+
+
+def test_a_spark_frame_is_counted_as_in_memory(spark: Any) -> None:
+    quoted = cs.starts_with("names that need quotes")
+    frame = SPARKS.select(~quoted)
+    cases.assert_counts_as_memory(Spark(), sf.Table(spark.createDataFrame(frame.to_arrow())))
+    frame = SPARKS.select(quoted)
+    cases.assert_counts_as_memory(Spark(), sf.Table(spark.createDataFrame(frame.to_arrow())), sf.Table(frame))
+
+
+def test_names_that_differ_in_their_case_are_told_apart(spark: Any, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"Rows": [1, 1], "rows": ["a", "b"], "count": [None, None]})
+    cases.assert_counts_as_memory(Spark(), written(frame, tmp_path / "x.parquet"))
+    both = spark.createDataFrame([(1, "a", None), (1, "b", None)], "x long, y string, z string").toDF(*frame.columns)
+    cases.assert_counts_as_memory(Spark(), sf.Table(both), sf.Table(frame.cast({"count": pl.String})))
+
+
+def test_columns_without_rows_keep_their_types(spark: Any, tmp_path: Path) -> None:
+    frame = SPARKS.head(0)
+    for table in (
+        sf.Table(frame),
+        written(frame, tmp_path / "x.parquet"),
+        sf.Table(spark.createDataFrame(frame.select(~cs.datetime()).to_arrow())),
+    ):
+        tuples = Spark().joint_count(table, table.schema.names)
+        assert tuples.codes.shape == (0, len(table.schema.names))
+        assert [domain.values.dtype for domain in tuples.domains] == [frame[name].dtype for name in table.schema.names]
+
+
+@pytest.mark.parametrize("case", sorted(set(cases.TEXTS) - {"names that need quotes"}))
+def test_text_files_are_counted_as_in_memory(case: str, tmp_path: Path) -> None:
+    cases.assert_counts_as_memory(Spark(), sf.Table(cases.text_file(tmp_path / "x.csv", case)))
+
+
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n3\n", b"a,b\n1,2\n3,4,5\n", b'a,b\n1,2\n3,"4\n'])
+def test_a_text_file_that_memory_refuses_is_refused_in_the_same_words(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    said = []
+    for engine in (Spark(), Memory()):
+        with pytest.raises(sf.FileError) as refusal:
+            engine.joint_count(sf.Table(File(path)), ["a"])
+        said.append(str(refusal.value))
+    assert said[0] == said[1]
+
+
+def test_a_path_is_no_pattern(tmp_path: Path) -> None:
+    for other in ("1", "aXb", "whatX"):
+        sf.write(pl.DataFrame({"a": ["other"]}), tmp_path / f"{other}.parquet")
+    for name in cases.PATHS:
+        table = written(pl.DataFrame({"a": [3, 1, 3]}), tmp_path / f"{name}.parquet")
+        cases.assert_counts_as_memory(Spark(), table)
+    (tmp_path / "b=7").mkdir()  # to Spark a folder may be the value of a column
+    cases.assert_counts_as_memory(Spark(), written(pl.DataFrame({"a": [3]}), tmp_path / "b=7" / "x.parquet"))
+
+
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
+@given(cases.rows(max_size=30))
+def test_any_frame_is_counted_as_in_memory(frame: pl.DataFrame) -> None:
+    cases.assert_counts_as_memory(Spark(), sf.Table(frame))
+
+
+def test_progress_never_decreases_and_ends_with_everything(spark: Any) -> None:
+    def slowly(rows: Any) -> Any:
+        time.sleep(0.5)
+        return ((row % 3,) for row in rows)
+
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(range(60), 8).mapPartitions(slowly), "a int")
+    spark.sparkContext.setJobGroup("theirs", "what the user does")
+    told: list[float] = []
+    assert Spark().count(sf.Table(frame), "a", told.append).count.tolist() == [20, 20, 20]
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert any(0 < share < 1 for share in told)
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "theirs"
+
+    def stop(share: float) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        Spark().count(sf.Table(frame), "a", stop)
+
+
+def test_a_job_that_fails_is_one_sentence_without_a_record(spark: Any, tmp_path: Path) -> None:
+    frame = spark.sql("SELECT id AS a, IF(id = 2, raise_error('secret'), id) AS b FROM range(3)")
+    table = sf.Table(frame)
+    with pytest.raises(sf.InputError, match="Spark cannot finish the job") as failure:
+        Spark().count(table, "b")
+    assert "secret" not in str(failure.value)
+    to = tmp_path / "to.csv"
+    to.write_text("as it was")
+    with pytest.raises(sf.InputError, match="Spark cannot finish the job"):
+        Spark().recode(table, Recoding(Spark().count(table, "a"), []), to)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("to.csv", "as it was")]
+
+
+def test_rows_that_are_elsewhere_are_refused(spark: Any) -> None:
+    import duckdb
+
+    recoding = Recoding(Memory().count(sf.Table(pl.DataFrame({"id": [1]})), "id"), [])
+    for engine, table in (
+        (Spark(), sf.Table(duckdb.sql("SELECT 1 AS id"))),
+        (DuckDB(), sf.Table(spark.range(1))),
+    ):
+        with pytest.raises(sf.OptionError, match=f"the engine {engine.name} cannot count a .*rows are elsewhere"):
+            engine.count(table, "id")
+        with pytest.raises(sf.OptionError, match="rows are elsewhere"):
+            engine.recode(table, recoding)
+
+
+def numbered(engine: Any, table: sf.Table, names: list[str]) -> Recoding:
+    """Every tuple becomes its number, in the last of the columns, and a moment in the first."""
+    tuples = engine.joint_count(table, names)
+    numbers = range(len(tuples.count))
+    moments = [dt.datetime(2024, 1, 1) + dt.timedelta(minutes=number) for number in numbers]
+    return Recoding(tuples, [pl.Series(names[-1], [f"g{number}" for number in numbers]), pl.Series(names[0], moments)])
+
+
+def test_a_spark_frame_is_recoded_as_a_frame_is(spark: Any) -> None:
+    frame = SPARKS.with_row_index("row").with_columns(pl.col("row").cast(pl.Int32))
+    names = frame.columns[1:]
+    table = sf.Table(spark.createDataFrame(frame.to_arrow()))
+    recoded = pl.DataFrame(Spark().recode(table, numbered(Spark(), table, names)).frame.toArrow()).sort("row")
+    expected = Memory().recode(sf.Table(frame), numbered(Memory(), sf.Table(frame), names)).frame
+    assert recoded.columns == expected.columns
+    changed = [names[0], names[-1]]
+    assert recoded.select(changed).equals(expected.select(changed))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_recoding_is_written_as_one_file(ending: str, spark: Any, tmp_path: Path) -> None:
+    noon = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+    frame = pl.DataFrame({"a": ["x", None, "y"], "f": [0.5, float("nan"), None], "n": [1, 2, 3], "when": [noon] * 3})
+    to = tmp_path / f"to.{ending}"
+    for table in (
+        sf.Table(spark.createDataFrame(frame.to_arrow()).repartition(3)),
+        sf.Table(frame),
+        written(frame, tmp_path / "from.parquet"),
+    ):
+        tuples = Spark().joint_count(table, ["f", "a"])
+        new = pl.Series("a", [f"g{number}" for number in range(len(tuples.count))])
+        result = Spark().recode(table, Recoding(tuples, [new]), to)
+        assert result.source == File(to)
+        assert result.source.read().sort("n").select("a", "n").rows() == [("g0", 1), ("g2", 2), ("g1", 3)]
+        if ending == "parquet":
+            assert result.source.read()["when"].to_list() == [noon] * 3
+        assert [path.name for path in tmp_path.glob("*to.*")] == [to.name]
+
+
+def run(program: str, *arguments: str | Path, **environment: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in ran.stderr
+    return ran.stdout
+
+
+def test_a_worker_that_dies_costs_no_row(tmp_path: Path) -> None:
+    assert run(KILLED, "local-cluster[2,1,1024]", tmp_path) == "[8, 8, 8, 8, 8]\n"
+
+
+def test_a_session_that_dies_is_named(tmp_path: Path) -> None:
+    assert run(KILLED, "local[2]", tmp_path).startswith("the Spark session is gone: it was stopped, or its process")
+
+
+def test_a_session_of_our_own_is_stopped_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n1,3\n2,4\n")
+    counts, told, gone = run(ALONE, path).splitlines()
+    assert counts == "[2, 1]"
+    assert told == "True 1.0 None"
+    assert gone.startswith("the Spark session is gone")
+
+
+def test_java_is_needed(tmp_path: Path) -> None:
+    program = """
+import polars as pl, sfumato as sf
+from sfumato.engines.spark import Spark
+try:
+    Spark().count(sf.Table(pl.DataFrame({"a": [1]})), "a")
+except sf.MissingExtra as error:
+    print(error)
+"""
+    assert run(program, PATH=str(tmp_path), JAVA_HOME="") == (
+        "the engine spark needs Java, which is not installed (install Java 17 or later, or set JAVA_HOME)\n"
+    )
