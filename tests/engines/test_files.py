@@ -148,6 +148,17 @@ def test_names_with_dots_are_columns_not_paths(tmp_path: Path) -> None:
         assert_same(counted(File(tmp_path / "t.parquet"), [name]), counted(frame, [name]))
 
 
+def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a": ["p", "q"], "^.*$": ["x", "x"], "*": ["y", "z"]})
+    for ending in ("csv", "parquet", "arrow"):
+        path = tmp_path / f"t.{ending}"
+        sf.write(frame, path)
+        for names in (["^.*$"], ["*", "a"], ["^.*$", "*"]):
+            assert_same(counted(File(path), names), counted(frame, names))
+            assert_same(counted(File(path, na=("x",)), names), counted(File(path, na=("x",)).read(), names))
+            assert File(path).read(names).columns == names
+
+
 def test_columns_of_lists_are_refused_only_when_they_are_counted(tmp_path: Path) -> None:
     sf.write(pl.DataFrame({"a": [1, 1], "l": [[1], [2]]}), tmp_path / "t.parquet")
     assert counted(File(tmp_path / "t.parquet"), ["a"]).count.tolist() == [2]

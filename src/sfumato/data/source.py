@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 
 from sfumato._errors import FileError, OptionError, SfumatoError, require_extra
 from sfumato.data.files import format_of, why
 from sfumato.data.text import TextFile, check_names, is_utf8
 
-__all__ = ["File", "Source"]
+__all__ = ["File", "Source", "column"]
 
 _FAILURES = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, ValueError)
 
@@ -111,7 +112,7 @@ class File(Source):
             if self.is_text:
                 return self.text.read(names)
             scan = self.scan()
-            return (scan if names is None else scan.select(names)).collect()
+            return (scan if names is None else scan.select(map(column, names))).collect()
 
     def scan(self) -> pl.LazyFrame:
         """Return what reads the file batch by batch; that of a text file reads texts, see `TextFile.scan`."""
@@ -137,14 +138,9 @@ class File(Source):
             raise FileError(f"'{self.path}' cannot be read as {self.format}: {reason}") from error
 
     def _without_marks(self, lazy: pl.LazyFrame) -> list[pl.Expr]:
-        texts = [
-            name
-            for name, dtype in lazy.collect_schema().items()
-            if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
-        ]
-        return [
-            pl.when(~pl.col(name).cast(pl.String).is_in(list(self.na))).then(pl.col(name)).alias(name) for name in texts
-        ]
+        types = lazy.collect_schema().items()
+        texts = [column(name) for name, dtype in types if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)]
+        return [pl.when(~text.cast(pl.String).is_in(list(self.na))).then(text) for text in texts]
 
     def _excel(self) -> pl.DataFrame:
         """Read the first sheet; the whole column decides its type."""
@@ -156,3 +152,8 @@ class File(Source):
             raise FileError(f"'{self.path}' cannot be read as excel: it is damaged or of another format") from error
         check_names(self.path, ["" if name is None else str(name) for name in header.row(0)] if len(header) else [])
         return frame
+
+
+def column(name: str) -> pl.Expr:
+    """Return the column of exactly this name; `pl.col` would take a name such as ``^.*$`` for a pattern."""
+    return cs.by_name(name).as_expr()

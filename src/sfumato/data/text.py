@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from sfumato._errors import FileError, OptionError
 from sfumato.data.files import why
@@ -68,7 +69,7 @@ class TextFile:
         """Read the named columns, or all of them, with their types."""
         wanted = list(self.names if names is None else names)
         last = self.names[-1]
-        texts = self.scan().select(list(dict.fromkeys([*wanted, last])))
+        texts = self.scan().select(cs.by_name(*dict.fromkeys([*wanted, last])))
         try:
             frame = texts.collect(optimizations=EVERY_FIELD)
         except pl.exceptions.PolarsError as error:
@@ -96,6 +97,12 @@ class TextFile:
             raise FileError(f"'{self.path}' has {len(self.names)} names in its header, but {len(theirs)} columns")
         kinds = [(dtypes or {}).get(name, pl.String()) for name in self.names]
         return scan(schema=dict(zip(theirs, kinds, strict=True))).rename(dict(zip(theirs, self.names, strict=True)))
+
+    def expected_rows(self) -> float:
+        """Estimate from its beginning how many rows the file has."""
+        with self.path.open("rb") as file:
+            beginning = file.read(2**20)
+        return max(1.0, beginning.count(b"\n") * self.path.stat().st_size / max(1, len(beginning)))
 
     def trouble(self, error: pl.exceptions.PolarsError) -> FileError:
         """Say why the fields cannot be read; a line with too few or too many of them is named."""

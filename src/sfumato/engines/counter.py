@@ -64,6 +64,11 @@ class Counter:
         self._tally.add(numbers, count)
         self._refuse_more_than_fits(self._tally.merged)
 
+    def take_back(self, rows: int) -> None:
+        """Count so many rows less that miss everything, such as the blank lines of a text file."""
+        if rows:
+            self.add_numbers([np.zeros(1, dtype=np.uint32)] * len(self.columns), np.array([-rows]))
+
     def tuples(self, read: Callable[[pl.Series], pl.Series] = lambda values: values) -> Tuples:
         """Return the distinct tuples in order; ``read`` makes of a column's distinct values what they mean."""
         numbers, count = self._tally.distinct()

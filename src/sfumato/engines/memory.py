@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import narwhals as nw
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from sfumato._errors import InputError
 from sfumato.data.coding import Codes
-from sfumato.data.source import File, Source
+from sfumato.data.source import File, Source, column
 from sfumato.data.table import Table, collect, collecting
 from sfumato.data.table import write as write_table
 from sfumato.data.text import EVERY_FIELD, typed
@@ -67,7 +68,7 @@ class Memory(Engine):
         else:
             columns = source.read(names).get_columns() if isinstance(source, Source) else list(map(table.column, names))
             for start in range(0, max(1, len(columns[0])), BATCH):  # even without rows a column has a type
-                counter.add([column.slice(start, BATCH) for column in columns])
+                counter.add([one.slice(start, BATCH) for one in columns])
                 tell(min(1.0, (start + BATCH) / max(1, len(columns[0]))))
         return counter.tuples()
 
@@ -90,10 +91,10 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
     text = file.text
     last = text.names[-1]  # missing where a line is short or blank
     kinds = {name: numbering.categories for name, numbering in zip(names, counter.numberings, strict=True)}
-    rows, expected, incomplete = 0, _lines(file.path), False
+    rows, expected, incomplete = 0, text.expected_rows(), False
     with file.reading():
         try:
-            scan = text.scan(dict(kinds)).select(list(dict.fromkeys([*names, last])))
+            scan = text.scan(dict(kinds)).select(cs.by_name(*dict.fromkeys([*names, last])))
             for batch in scan.collect_batches(chunk_size=BATCH, maintain_order=False, optimizations=EVERY_FIELD):
                 counter.add([batch[name] for name in names])
                 incomplete |= batch[last].has_nulls()
@@ -103,17 +104,16 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
             raise text.trouble(error) from error
         tell(1.0)
         if incomplete and len(text.names) > 1:
-            blank = text.blank_lines()
-            if blank:  # each has been counted as a row that misses everything
-                counter.add([pl.Series([None], dtype=pl.String)] * len(names), np.array([-len(blank)]))
+            counter.take_back(len(text.blank_lines()))
     return counter.tuples(typed)
 
 
 def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, tell: Progress) -> None:
     expected = lazy.select(pl.len()).collect(engine="streaming").item()
     rows = 0
-    counter.add([pl.Series(dtype=dtype) for dtype in lazy.select(names).collect_schema().dtypes()])
-    for batch in lazy.select(names).collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
+    chosen = lazy.select(map(column, names))
+    counter.add([pl.Series(dtype=dtype) for dtype in chosen.collect_schema().dtypes()])
+    for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
         counter.add([batch[name] for name in names])
         rows += len(batch)
         tell(rows / max(1, expected))
@@ -126,13 +126,6 @@ def _count_elsewhere(table: Table, names: Sequence[str], counter: Counter) -> No
     lazy: nw.LazyFrame[Any] = nw.from_native(table.frame)
     tuples = collect(lazy, lambda all_: all_.group_by(*names).agg(nw.len().alias(counted))).to_polars()
     counter.add([tuples[name] for name in names], tuples[counted].cast(int).to_numpy().astype(np.int64))
-
-
-def _lines(path: Path) -> float:
-    """Estimate from its beginning how many lines a file has."""
-    with path.open("rb") as file:
-        beginning = file.read(2**20)
-    return max(1.0, beginning.count(b"\n") * path.stat().st_size / max(1, len(beginning)))
 
 
 def _gathered(rows: Codes, recoding: Recoding) -> Iterator[pl.Series]:
@@ -151,19 +144,19 @@ def _joined(lazy: pl.LazyFrame, recoding: Recoding) -> pl.LazyFrame:
     """Give each row the values of its tuple, when it is read."""
     types = lazy.collect_schema()
     look_up = recoding.look_up()
-    keys = [_comparable(pl.col(name), types[name]) for name in recoding.names]
-    new = {series.name: pl.col(f"after {series.name}") for series in recoding.values}
+    keys = [_comparable(column(name), types[name]) for name in recoding.names]
+    new = {series.name: column(f"after {series.name}") for series in recoding.values}
     return lazy.join(
         look_up.lazy(),
         left_on=keys,
-        right_on=[f"before {name}" for name in recoding.names],
+        right_on=[column(f"before {name}") for name in recoding.names],
         how="left",
         nulls_equal=True,
         maintain_order="left",
-    ).select(new.get(name, pl.col(name)).alias(name) for name in types)
+    ).select(new.get(name, column(name)).alias(name) for name in types)
 
 
-def _comparable(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _comparable(values: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if dtype.is_float():
-        return column.fill_nan(None)
-    return column.cast(pl.String) if isinstance(dtype, pl.Categorical | pl.Enum) else column
+        return values.fill_nan(None)
+    return values.cast(pl.String) if isinstance(dtype, pl.Categorical | pl.Enum) else values

@@ -17,7 +17,6 @@ from tempfile import mkdtemp
 from typing import Any
 
 import narwhals as nw
-import numpy as np
 import polars as pl
 import polars.selectors as cs
 
@@ -133,10 +132,7 @@ class Stream:
         source = self._table.source
         if isinstance(source, File) and source.is_text:
             if self._incomplete and len(source.text.names) > 1:
-                blank = source.text.blank_lines()
-                if blank:  # each has been counted as a row that misses everything
-                    missing = [pl.Series([None], dtype=pl.String)] * len(self._names)
-                    self._counter.add(missing, np.array([-len(blank)]))
+                self._counter.take_back(len(source.text.blank_lines()))
             return self._counter.tuples(typed)
         return self._counter.tuples()
 
@@ -171,9 +167,7 @@ class Stream:
         """Return how many rows there are, or an estimate from the beginning of a text file."""
         source = self._table.source
         if isinstance(source, File) and source.is_text:
-            with source.path.open("rb") as file:
-                beginning = file.read(2**20)
-            return max(1.0, beginning.count(b"\n") * source.path.stat().st_size / max(1, len(beginning)))
+            return source.text.expected_rows()
         if isinstance(source, pl.LazyFrame):
             return float(max(1, source.select(pl.len()).collect(engine="streaming").item()))
         return max(1.0, self._table.rows)
