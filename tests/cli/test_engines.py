@@ -66,6 +66,38 @@ def test_a_wrong_place_or_engine_is_one_sentence(sfumato: Run, arguments: list[s
     assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", [("assess", "--qi", "age", "--report"), ("schema", "-o")])
+def test_a_database_that_is_read_is_not_written_over(sfumato: Run, command: tuple[str, ...]) -> None:
+    Path("clinic.db").touch()
+    store("sqlite:///clinic.db", "people", PEOPLE)
+    before = Path("clinic.db").read_bytes()
+    ran = sfumato(command[0], "sqlite:///clinic.db", "--table", "people", *command[1:], "clinic.db")
+    assert (ran.code, Path("clinic.db").read_bytes()) == (2, before)
+    assert "'clinic.db' is read and cannot be written too" in ran.err
+    ran = sfumato("assess", "clinic.db", "--table", "people", "--qi", "age")
+    assert "a SQLite file is named sqlite:///clinic.db" in ran.err
+
+
+def test_the_population_may_be_in_a_database(sfumato: Run) -> None:
+    PEOPLE.write_csv("t.csv")
+    Path("clinic.db").touch()
+    store("sqlite:///clinic.db", "everyone", pl.concat([PEOPLE, PEOPLE]))
+    arguments = ("assess", "t.csv", "--qi", "age,sex", "--json", "--population", "sqlite:///clinic.db")
+    assert "give --population-table" in sfumato(*arguments).err
+    ran = sfumato(*arguments, "--population-table", "everyone")
+    assert ran.json["risk"]["journalist"]["k_map"] == 4
+
+
+def test_the_schema_of_a_large_text_file_has_its_kinds(sfumato: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sfumato.data import table
+
+    PEOPLE.write_csv("t.csv")
+    expected = sfumato("schema", "t.csv", "--json").json
+    monkeypatch.setattr(table, "_AT_ONCE", 0)
+    assert sfumato("schema", "t.csv", "--json").json == expected
+    assert sfumato("assess", "t.csv", *OPTIONS).json["k"] == 2
+
+
 def test_long_work_shows_a_bar_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     PEOPLE.write_csv(tmp_path / "t.csv")
     program = (

@@ -8,10 +8,14 @@ from decimal import Decimal
 from pathlib import Path
 
 import polars as pl
+import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.data.database import Database
+from sfumato.data.sql_values import Reader
 from tests.postgres import PASSWORD, PostgresServer, execute, running, store
 
 PATIENTS = pl.DataFrame(
@@ -184,7 +188,14 @@ def test_a_date_that_no_calendar_has_is_refused(postgres_server: PostgresServer)
         ("BOOLEAN", "(0), (1), (NULL)", [False, True, None]),
         ("DECIMAL(5, 2)", "(1), (2.25)", [1.0, 2.25]),
         ("DATE", "('2020-02-29')", [dt.date(2020, 2, 29)]),
-        ("DATETIME", "('2020-02-29 10:00:00'), ('2020-02-29T10:00')", [dt.datetime(2020, 2, 29, 10)] * 2),
+        ("DATETIME", "('2020-02-29 10:00:00'), (NULL)", [dt.datetime(2020, 2, 29, 10), None]),
+        ("DATETIME", "('2020-02-29')", [dt.datetime(2020, 2, 29)]),
+        ("DATETIME", "('2020-02-29T10:00:00.250')", [dt.datetime(2020, 2, 29, 10, 0, 0, 250000)]),
+        (  # as Python writes them
+            "TIMESTAMP",
+            "('2020-02-29 10:00:00'), ('2020-02-29 10:00:00.250000')",
+            [dt.datetime(2020, 2, 29, 10), dt.datetime(2020, 2, 29, 10, 0, 0, 250000)],
+        ),
         ("TIME", "('10:00')", [dt.time(10)]),
         ("VARCHAR(2)", "('äöü'), ('')", ["äöü", ""]),
     ],
@@ -206,6 +217,8 @@ def test_sqlite_values_are_what_their_column_declares(
         ("REAL", "(1.5), ('a')"),
         ("DATE", "('2020-01-01'), ('yesterday')"),
         ("DATE", "(18000)"),
+        ("DATE", "('2020-01-01'), ('2020-W01-3')"),
+        ("DATE", "('2020-01-01'), ('20200101')"),
         ("DATETIME", "('2020-01-01 10:00'), ('2020-01-01 10:00+01:00')"),
         ("BOOLEAN", "(1), (2)"),
     ],
@@ -213,6 +226,82 @@ def test_sqlite_values_are_what_their_column_declares(
 def test_sqlite_values_of_several_types_are_refused(tmp_path: Path, declared: str, values: str) -> None:
     with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed or unknown types"):
         _sqlite(tmp_path, declared, values).read()
+
+
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        ("TIMESTAMP", ["2020-01-01 10:00:00.1234567", "2020-01-01 10:00:00.1234568"]),
+        ("TIME", ["10:00:00.1234567", "10:00:00.1234568"]),
+        ("TIME", ["10:00:00", "10:00:00.000000"]),
+        ("TIME", ["10:00:00.5", "10:00:00.50"]),
+        ("DATETIME", ["2020-01-01", "2020-01-01 00:00:00"]),
+        ("DATETIME", ["2020-01-01 00:00", "2020-01-01T00:00"]),
+        ("DATETIME", ["2020-01-01 00:00:00", "2020-01-01 00:00:00,000000"]),
+    ],
+)
+def test_times_that_would_become_one_are_refused(tmp_path: Path, declared: str, values: list[str]) -> None:
+    database = _sqlite(tmp_path, declared, ", ".join(f"('{value}')" for value in values))
+    with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed") as error:
+        database.read()
+    assert (
+        error.value.hint == "write all of them like 2020-01-31 or 2020-01-31 10:30:00, or cast them to text in a view"
+    )
+    execute(database.url, "CREATE VIEW v AS SELECT CAST(x AS TEXT) AS x FROM t")
+    assert Database(database.url, "v").read()["x"].to_list() == values
+
+
+@given(st.data())
+def test_two_texts_are_never_read_as_one_time(data: st.DataObject) -> None:
+    moment = data.draw(st.datetimes())
+    texts = st.builds(
+        lambda sep, spec, more: moment.isoformat(sep, spec) + more,
+        st.sampled_from(" T"),
+        st.sampled_from(["hours", "minutes", "seconds", "milliseconds", "microseconds"]),
+        st.sampled_from(["", "0", "1"]),
+    ) | st.just(moment.date().isoformat())
+    written = data.draw(st.lists(texts, min_size=1, max_size=3))
+    reader = Reader("x", pl.Datetime("us"))
+    try:
+        read = pl.concat([reader.series([text]) for text in written])  # each in a batch of its own
+    except sf.ColumnError:
+        return
+    assert read.n_unique() == len(set(written))
+
+
+def test_a_form_is_remembered_from_one_batch_to_the_next(tmp_path: Path) -> None:
+    database = _sqlite(tmp_path, "DATETIME", "('2020-01-01 00:00:00')")
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)"
+    execute(
+        database.url,
+        f"INSERT INTO t {numbers} SELECT '2020-01-01 00:00:00' FROM n",
+        "INSERT INTO t VALUES ('2020-01-01T00:00:00')",
+    )
+    with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed or unknown types"):
+        database.read()
+
+
+def test_a_text_that_is_not_utf8_is_told_and_not_shown(tmp_path: Path) -> None:
+    database = _sqlite(tmp_path, "TEXT", "('a'), (CAST(x'4d616465ff' AS TEXT))")
+    with pytest.raises(sf.ColumnError) as error:
+        database.read()
+    place = database.place
+    assert message(error) == (
+        f"the database '{place}' holds a text that is not valid UTF-8 (leave its column out, or mend it in a view)"
+    )
+    assert "Made" not in "".join(traceback.format_exception(error.value))
+
+
+def test_a_database_without_an_encoding_is_read_as_utf8(postgres_server: PostgresServer) -> None:
+    postgres_server.execute("CREATE DATABASE unknowing ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    url = f"postgresql://postgres@/unknowing?host={postgres_server.folder}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(r"CREATE TABLE t AS SELECT E'\xc3\xa4' AS x")
+        connection.execute(r"CREATE TABLE u AS SELECT E'Made\xff' AS x")
+    assert Database(url, "t").read()["x"].to_list() == ["ä"]
+    with pytest.raises(sf.ColumnError, match="holds a text that is not valid UTF-8") as error:
+        Database(url, "u").read()
+    assert "Made" not in "".join(traceback.format_exception(error.value))
 
 
 def test_sqlite_bytes_are_refused(tmp_path: Path) -> None:
@@ -259,7 +348,9 @@ def test_a_file_that_another_program_writes_is_told(tmp_path: Path) -> None:
     [
         ("nonsense", "the address of the database cannot be understood"),
         (f"postgresql://me:{PASSWORD}@host:port/db", "the address of the database cannot be understood"),
-        (f"oracel://me:{PASSWORD}@host/db", "begins with 'oracel', which is no known kind"),
+        (f"oracel://me:{PASSWORD}@host/db", "begins with 'oracel', which is no known kind of database"),
+        ("https://host/d.csv", "begins with 'https', which is no known kind of database"),
+        ("file:///d.csv", "begins with 'file', which is no known kind of database"),
         (f"postgresql+nodriver://me:{PASSWORD}@host/db", "begins with 'postgresql+nodriver', which is no known kind"),
         (f"mysql://me:{PASSWORD}@host/db", "needs MySQLdb, which is not installed"),
         (f"postgresql://me:{PASSWORD}@127.0.0.1:1/db", "the database '127.0.0.1/db' cannot be opened"),
@@ -272,6 +363,12 @@ def test_an_address_that_leads_nowhere_is_told_in_one_sentence(url: str, told: s
     with pytest.raises(sf.SfumatoError) as error:
         Database(url, "patients").rows()
     assert told in message(error)
+
+
+@pytest.mark.parametrize("url", ["https://host/d.csv", "file:///d.csv", "oracel://host/db"])
+def test_the_kind_of_database_is_checked_before_a_table_is_named(url: str) -> None:
+    with pytest.raises(sf.InputError, match=r"no known kind of database .*a file is given by its path"):
+        Database(url, "")
 
 
 def test_a_wrong_password_is_told_and_never_shown(postgres_server: PostgresServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import sfumato as sf
 from sfumato.data import text
 from sfumato.data.source import File
 from sfumato.engines import memory
+from sfumato.engines.counter import Counter
 from sfumato.engines.memory import Memory
+from sfumato.engines.reduce import reduce
 from sfumato.engines.tuples import Tuples
 
 
@@ -222,3 +225,107 @@ def test_more_tuples_than_fit_into_memory_are_refused_before_it_is_full(monkeypa
     frame = pl.DataFrame({"age": range(20_000)})
     with pytest.raises(sf.InputError, match="more than 10,000 different combinations"):
         sf.assess(frame, qi=["age"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['a,b\n"1"0,5\n"1"5,5\n"2"0,5\n', 'a,b\n"ab,5\n"cd,5\n', 'a,b\n5" pipe,x\n', 'a,b\n"x"y"z",1\n', 'a,b\n"open,1\n'],
+)
+def test_wrong_quotes_are_refused_or_read_alike(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    answers = [_answer(lambda: counted(File(path).read())), _answer(lambda: counted(File(path)))]
+    assert answers[0] == answers[1]
+    assert "damaged" not in answers[0]
+
+
+def _answer(count: Callable[[], Tuples]) -> str:
+    try:
+        tuples = count()
+    except sf.FileError as error:
+        return str(error)
+    return f"{tuples.codes.tolist()} {tuples.count.tolist()} {[one.values.to_list() for one in tuples.domains]}"
+
+
+def test_lines_that_end_in_a_carriage_return_alone_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,b\r1,2\r3,4\r")
+    with pytest.raises(sf.FileError, match="end in a carriage return alone"):
+        sf.read(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("added", ["\n", "\n\n\n", "y,1\n"])
+def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path: Path, added: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\nx,1\nx,1\n,\n")
+
+    def write_more(share: float) -> None:
+        with path.open("a") as file:
+            file.write(added)
+
+    with pytest.raises(sf.FileError, match="changed while it was read"):
+        reduce(sf.Table(File(path)), ["a", "b"], progress=write_more)
+
+
+def test_more_cannot_be_taken_back_than_there_is() -> None:
+    counter = Counter([sf.Column(name="a")])
+    counter.add([pl.Series(["x", None])])
+    counter.take_back(2)
+    with pytest.raises(sf.InputError, match="more rows were taken back than there are"):
+        counter.tuples()
+
+
+def test_what_the_callers_progress_raises_is_the_callers(tmp_path: Path) -> None:
+    def stop(share: float) -> None:
+        raise ValueError("enough")
+
+    FRAME.select("sex").write_csv(tmp_path / "t.csv")
+    FRAME.write_parquet(tmp_path / "t.parquet")
+    for source in (FRAME, FRAME.lazy(), File(tmp_path / "t.csv"), File(tmp_path / "t.parquet")):
+        with pytest.raises(ValueError, match="enough"):
+            reduce(sf.Table(source), ["sex"], progress=stop)
+
+
+def test_a_flipped_byte_never_leaks_an_error_of_a_library(tmp_path: Path) -> None:
+    rows = 5_000
+    chance = random.Random(1)
+    frame = pl.DataFrame({"sex": [chance.choice("abcdefg") for _ in range(rows)], "age": range(rows)})
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(frame.to_arrow(), path, compression="none")
+    whole = path.read_bytes()
+    for _ in range(80):
+        where = chance.randrange(4, len(whole) - 1)
+        path.write_bytes(whole[:where] + bytes([whole[where] ^ (1 << chance.randrange(8))]) + whole[where + 1 :])
+        try:
+            counted(File(path), ["sex", "age"])
+        except sf.SfumatoError:
+            continue
+
+
+def test_a_type_that_nobody_asks_for_does_no_harm(tmp_path: Path) -> None:
+    import decimal
+
+    import pyarrow as pa
+
+    wide = pa.array([decimal.Decimal(1), decimal.Decimal(2)], type=pa.decimal256(60, 2))
+    pyarrow.parquet.write_table(pa.table({"a": ["x", "x"], "wide": wide}), tmp_path / "t.parquet")
+    table = sf.read(tmp_path / "t.parquet")
+    assert sf.assess(table, qi=["a"]).k == 2
+    with pytest.raises(sf.ColumnError, match="column 'wide' holds object values"):
+        sf.assess(table, qi=["wide"])
+
+
+def test_types_are_the_same_however_a_parquet_file_is_read(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    days = pa.array([0, 86_400_000, None], type=pa.date64())
+    codes = pa.array([7, 7, None]).dictionary_encode()
+    pyarrow.parquet.write_table(
+        pa.table({"day": days, "code": codes, "none": pa.nulls(3)}), tmp_path / "t.parquet", store_schema=True
+    )
+    file = File(tmp_path / "t.parquet")
+    assert_same(counted(file), counted(file.read()))
+
+
+def test_a_time_beyond_the_calendar_has_a_label() -> None:
+    beyond = pl.DataFrame({"when": pl.Series([2**62, 0]).cast(pl.Datetime("us"))})
+    assert sf.assess(beyond, qi=["when"]).witnesses["k"].labels["when"] in (str(2**62), "1970-01-01 00:00:00")

@@ -43,12 +43,15 @@ def test_keys_wider_than_an_integer_are_told_apart() -> None:
     assert first.tolist() == [0, 2, 1]
 
 
-def test_a_column_may_be_called_like_the_counter() -> None:
+def test_rows_that_are_elsewhere_are_fetched_and_counted_byte_by_byte() -> None:
     import duckdb
 
-    frame = pl.DataFrame({"rows": ["a", "a"], "rows_": ["b", "b"]})
-    tuples = reduce(sf.Table(duckdb.from_arrow(frame.to_arrow())), ["rows", "rows_"])
-    assert tuples.count.tolist() == [2]
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (s VARCHAR COLLATE NOCASE, rows INTEGER)")
+        connection.execute("INSERT INTO t VALUES ('a', 1), ('A', 1), ('a', 1)")
+        for engine in ("memory", "auto"):
+            tuples = reduce(sf.Table(connection.table("t")), ["s", "rows"], engine=engine)
+            assert tuples.count.tolist() == [1, 2]
 
 
 def test_a_table_in_a_database_can_be_counted_here(database_url: str) -> None:

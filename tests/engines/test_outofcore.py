@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,8 +146,57 @@ def test_a_full_disk_is_named_and_nothing_is_left_on_it(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", FULL, tmp_path, "small files"], capture_output=True, text=True)
     assert ran.stdout.strip() == (
         f"the disk of the folder '{tmp_path}' is too full for what exceeds DuckDB's memory "
-        "(give it a spill folder with more space, or a larger memory_limit) []"
+        "(raise memory_limit / --memory, or name a folder with more space by spill / TMPDIR) []"
     ), ran.stderr
+
+
+def test_a_disk_that_is_too_full_for_a_decoded_copy_is_no_fault_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n" + "é,1\n" * 500_000, encoding="latin-1")
+    program = """
+import resource, sys
+from pathlib import Path
+import sfumato as sf
+from sfumato.data.source import File
+from sfumato.engines.outofcore import DuckDB
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+try:
+    DuckDB(spill=Path(sys.argv[2])).count(sf.Table(File(Path(sys.argv[1]), encoding="latin-1")), "a")
+except sf.InputError as error:
+    print(error)
+"""
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    ran = subprocess.run([sys.executable, "-c", program, path, spill], capture_output=True, text=True)
+    assert ran.stdout.strip() == (
+        f"the disk of the folder '{spill}' is too full for a copy of the rows "
+        "(name a folder with more space by TMPDIR, or by spill of DuckDB)"
+    ), ran.stderr
+    assert list(spill.iterdir()) == []
+
+
+def test_a_disk_that_is_too_full_for_a_recoding_is_named(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+from pathlib import Path
+import duckdb
+import sfumato as sf
+from sfumato.engines.engine import Recoding
+from sfumato.engines.outofcore import DuckDB
+
+table = sf.Table(duckdb.sql("SELECT range % 3 AS a, hash(range) AS b FROM range(1_000_000)"))
+tuples = DuckDB().count(table, "a")
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+spill = Path(sys.argv[1])
+try:
+    DuckDB(spill=spill).recode(table, Recoding(tuples, []), spill / "to.csv")
+except sf.InputError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
+    assert ran.stdout.startswith(f"the disk of the folder '{tmp_path}' is too full for a copy of the rows"), ran.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_small_file_system_is_named_and_nothing_is_left_on_it(tmp_path: Path) -> None:
@@ -159,7 +211,7 @@ def test_a_small_file_system_is_named_and_nothing_is_left_on_it(tmp_path: Path) 
 
 def test_a_limit_that_is_too_small_is_named(tmp_path: Path) -> None:
     frame = pl.DataFrame({"a": pl.int_range(1_000_000, eager=True).cast(pl.String)})
-    with pytest.raises(sf.InputError, match=r"its memory_limit of 5MB in DuckDB.*a larger memory_limit"):
+    with pytest.raises(sf.InputError, match=r"its memory_limit of 5MB in DuckDB.*raise memory_limit / --memory"):
         DuckDB(memory_limit="5MB", spill=tmp_path).count(sf.Table(frame), "a")
     assert list(tmp_path.iterdir()) == []
 
@@ -167,6 +219,12 @@ def test_a_limit_that_is_too_small_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", ["", "much", "2", "-2GB", "2GB; DROP TABLE x", "GB", 2])
 def test_a_limit_needs_a_number_and_a_unit(limit: Any) -> None:
     with pytest.raises(sf.OptionError, match="memory_limit must be a number with a unit"):
+        DuckDB(memory_limit=limit)
+
+
+@pytest.mark.parametrize("limit", ["99999999999999999999TB", f"{'9' * 400}GB"])
+def test_a_limit_is_one_that_duckdb_understands(limit: str) -> None:
+    with pytest.raises(sf.OptionError, match=f"memory_limit is no size that DuckDB understands, got '{limit}'"):
         DuckDB(memory_limit=limit)
 
 
@@ -206,6 +264,76 @@ def test_a_relation_keeps_the_limits_of_its_connection() -> None:
 def test_a_span_in_duckdb_is_no_plain_type() -> None:
     with pytest.raises(sf.InputError, match="are its types plain"):
         SMALL.count(sf.Table(duckdb.sql("SELECT INTERVAL 1 MONTH AS a")), "a")
+
+
+# How the same texts can be in a table: DuckDB would count some of those that differ as one.
+COLLATED = {
+    "of a column": "CREATE TABLE t (row INT, s VARCHAR COLLATE NOCASE)",
+    "of accents": "CREATE TABLE t (row INT, s VARCHAR COLLATE NOCASE.NOACCENT)",
+    "of a connection": "PRAGMA default_collation = NOCASE; CREATE TABLE t (row INT, s VARCHAR)",
+    "of documents": "PRAGMA default_collation = NOCASE; CREATE TABLE t (row INT, s JSON)",
+}
+
+
+@pytest.mark.parametrize("collation", COLLATED)
+def test_a_collation_merges_no_texts(collation: str) -> None:
+    connection = duckdb.connect()
+    connection.execute(COLLATED[collation])
+    texts = ['"a"', '"A"', '"b"', '"b"', None, '"é"', '"É"', '"e"']
+    connection.executemany("INSERT INTO t VALUES (?, ?)", list(enumerate(texts)))
+    table = sf.Table(connection.table("t"))
+    frame = sf.Table(pl.DataFrame({"row": range(len(texts)), "s": texts}))
+    cases.assert_same(SMALL.count(table, "s"), Memory().count(frame, "s"))
+    recoded = SMALL.recode(table, numbered(table, ["s"])).frame
+    expected = Memory().recode(frame, numbered(frame, ["s"])).frame
+    assert recoded.order("row").pl()["s"].to_list() == expected["s"].to_list()
+
+
+def test_endless_moments_are_counted() -> None:
+    table = sf.Table(duckdb.sql("SELECT unnest(['infinity'::TIMESTAMP, '-infinity', '2024-01-01']) AS a"))
+    assert SMALL.count(table, "a").count.tolist() == [1, 1, 1]
+
+
+def test_a_panic_over_a_relation_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*values: Any) -> None:
+        raise pl.exceptions.PanicException("a value of a person")
+
+    monkeypatch.setattr(pl.Series, "cast", panic)
+    with pytest.raises(sf.InputError, match="the table holds values that cannot be counted") as refusal:
+        SMALL.count(sf.Table(duckdb.sql("SELECT 1 AS a")), "a")
+    assert "person" not in str(refusal.value)
+
+
+def test_half_precision_is_counted_as_in_memory(tmp_path: Path) -> None:
+    halves = pl.Series([0.1, None, float("nan"), -0.0, 0.0, 0.1, 65504.0, float("-inf")]).cast(pl.Float16)
+    table = written(pl.DataFrame({"a": halves}), tmp_path / "x.parquet")
+    cases.assert_counts_as_memory(SMALL, table)
+
+
+@pytest.mark.parametrize("moment", [0.05, 0.3, 0.6])
+def test_an_interrupted_count_is_an_interruption(moment: float, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a": pl.int_range(2_000_000, eager=True).cast(pl.String).str.zfill(40)})
+    sent = threading.Event()
+
+    def interrupt(share: float) -> None:
+        if share >= moment and not sent.is_set():
+            sent.set()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        DuckDB(memory_limit="60MB", spill=tmp_path).count(sf.Table(frame), "a", interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_relation_is_an_interruption() -> None:
+    connection = duckdb.connect()
+    table = sf.Table(connection.sql("SELECT hash(range) AS a FROM range(20_000_000)"))
+    for stop in (lambda: os.kill(os.getpid(), signal.SIGINT), connection.interrupt):
+        timer = threading.Timer(0.5, stop)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            SMALL.count(table, "a")
+        timer.join()
 
 
 def test_lists_are_refused() -> None:

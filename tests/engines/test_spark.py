@@ -70,6 +70,8 @@ except sf.InputError as error:
     print(error)
 """
 
+INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector"
+
 # Without a session, in one that is stopped, and in one that is stopped while there is a table of it.
 ALONE = """
 import sys
@@ -87,6 +89,24 @@ table = sf.Table(session.range(3))
 session.stop()
 try:
     Spark().count(table, "id")
+except sf.InputError as error:
+    print(error)
+"""
+
+
+# Without a session, then with a disk that is too full for the copy that Spark would read.
+FULL = """
+import resource, sys
+from pathlib import Path
+import sfumato as sf
+from sfumato.data.source import File
+from sfumato.engines.spark import Spark
+
+table = sf.Table(File(Path(sys.argv[1])))
+print(len(Spark().count(table, "a").count))
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+try:
+    Spark().count(table, "a")
 except sf.InputError as error:
     print(error)
 """
@@ -125,6 +145,30 @@ def test_a_spark_frame_is_counted_as_in_memory(spark: Any) -> None:
     cases.assert_counts_as_memory(Spark(), sf.Table(spark.createDataFrame(frame.to_arrow())))
     frame = SPARKS.select(quoted)
     cases.assert_counts_as_memory(Spark(), sf.Table(spark.createDataFrame(frame.to_arrow())), sf.Table(frame))
+
+
+@pytest.mark.parametrize("collation", ["UTF8_LCASE", "UTF8_BINARY_RTRIM", "UNICODE_CI_AI"])
+def test_a_collation_merges_no_texts(collation: str, spark: Any) -> None:
+    texts = ["a", "A", "a ", "b", "b", None, "é", "e"]
+    frame = sf.Table(pl.DataFrame({"row": range(len(texts)), "s": texts}))
+    rows = spark.createDataFrame(list(enumerate(texts)), "row long, s string")
+    table = sf.Table(rows.selectExpr("row", f"s COLLATE {collation} AS s"))
+    cases.assert_same(Spark().count(table, "s"), Memory().count(frame, "s"))
+    marks = [f"g{number}" for number in range(7)]
+    recoded = Spark().recode(table, Recoding(Spark().count(table, "s"), [pl.Series("s", marks)])).frame
+    expected = Memory().recode(frame, Recoding(Memory().count(frame, "s"), [pl.Series("s", marks)])).frame
+    assert [row.s for row in recoded.orderBy("row").collect()] == expected["s"].to_list()
+
+
+def test_a_panic_over_a_spark_frame_is_one_sentence(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*values: Any) -> None:
+        raise pl.exceptions.PanicException("a value of a person")
+
+    table = sf.Table(spark.range(2))
+    monkeypatch.setattr(pl.Series, "to_numpy", panic)
+    with pytest.raises(sf.InputError, match="the table holds values that cannot be counted") as refusal:
+        Spark().count(table, "id")
+    assert "person" not in str(refusal.value)
 
 
 def test_names_that_differ_in_their_case_are_told_apart(spark: Any, tmp_path: Path) -> None:
@@ -292,6 +336,26 @@ def test_a_session_of_our_own_is_stopped_again(tmp_path: Path) -> None:
     assert counts == "[2, 1]"
     assert told == "True 1.0 None"
     assert gone.startswith("the Spark session is gone")
+
+
+def test_a_session_of_our_own_is_quiet_and_a_full_disk_is_named(tmp_path: Path) -> None:
+    path, temporary = tmp_path / "x.csv", tmp_path / "folder for copies"
+    path.write_text("a,b\n" + "".join(f"{row:040},1\n" for row in range(300_000)))
+    temporary.mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL, path],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout.splitlines() == [
+        "300000",
+        f"the disk of the folder '{temporary}' is too full for a copy of the rows "
+        "(name a folder with more space by TMPDIR, or by spill of DuckDB)",
+    ]
+    assert list(temporary.glob("sfumato-*")) == []
+    # Java itself says so, and cannot be told not to.
+    assert [line for line in ran.stderr.splitlines() if line != INCUBATOR] == []
 
 
 def test_java_is_needed(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 import polars as pl
 import psycopg
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 import sfumato as sf
 from sfumato.data.database import Database
@@ -168,8 +170,16 @@ def test_sqlite_values_of_several_types_are_not_counted(tmp_path: Path) -> None:
     assert Sql().count(table, "y").count.tolist() == [1, 1]
 
 
-def test_equal_times_that_are_written_differently_are_one(tmp_path: Path) -> None:
+def test_equal_times_that_are_written_differently_are_not_counted_as_one(tmp_path: Path) -> None:
     values = "('2020-01-01 10:00'), ('2020-01-01T10:00:00'), ('2020-01-02')"
+    table = sf.Table(_sqlite(tmp_path, "CREATE TABLE t (x DATETIME)", values))
+    for engine in (Sql(), Memory()):
+        with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed or unknown types"):
+            engine.count(table, "x")
+
+
+def test_times_are_recoded_as_they_are_written(tmp_path: Path) -> None:
+    values = "('2020-01-01T10:00'), ('2020-01-01T10:00'), ('2020-01-02T00:00')"
     table = sf.Table(_sqlite(tmp_path, "CREATE TABLE t (x DATETIME)", values))
     tuples = Sql().count(table, "x")
     assert tuples.count.tolist() == [2, 1]
@@ -297,10 +307,35 @@ def test_values_that_no_database_holds_are_refused(database_url: str) -> None:
 def test_a_file_or_a_frame_is_not_counted_in_a_database(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": [1]})
     frame.write_parquet(tmp_path / "x.parquet")
-    with pytest.raises(sf.OptionError, match="counts inside a database, and this table is a frame"):
-        Sql().count(sf.Table(frame), "x")
-    with pytest.raises(sf.OptionError, match="counts inside a database, and this table is a file"):
-        Sql().count(sf.read(tmp_path / "x.parquet"), "x")
+    frame.write_csv(tmp_path / "x.csv")  # a small one is read at once
+    for table in (sf.Table(frame), sf.read(tmp_path / "x.parquet"), sf.read(tmp_path / "x.csv")):
+        with pytest.raises(sf.OptionError, match="counts inside a database, and this table is a file or a frame in m"):
+            Sql().count(table, "x")
+
+
+class Clinical(SQLiteDialect_pysqlite):
+    """A database of another kind, for which nothing is known of how it compares texts: SQLite under another name."""
+
+    name = "clinical"
+    supports_statement_cache = True
+
+
+def test_in_other_databases_texts_are_counted_in_memory(tmp_path: Path) -> None:
+    sa.dialects.registry.register("clinical", __name__, "Clinical")
+    _sqlite(tmp_path, "CREATE TABLE t (x TEXT, y INTEGER)", "('a', 1), ('A', 1), ('a', 2)")
+    table = sf.Table(Database(f"clinical:///{tmp_path / 'x.db'}", "t"))
+    with pytest.raises(sf.OptionError) as error:
+        reduce(table, ["x", "y"])
+    assert str(error.value) == (
+        "the sql engine compares texts byte by byte only in postgresql and sqlite, and 'x' holds texts in clinical "
+        "(give engine='memory' / --engine memory, which reads the columns)"
+    )
+    assert as_dict(reduce(table, ["y"])) == {(1,): 2, (2,): 1}
+    assert as_dict(reduce(table, ["x", "y"], engine="memory")) == {("a", 1): 1, ("A", 1): 1, ("a", 2): 1}
+    assert sf.assess(table, qi=["x"], engine="memory").to_dict() == sf.assess(table.frame, qi=["x"]).to_dict()
+    tuples = Memory().count(table, "x")
+    recoded = Memory().recode(table, Recoding(tuples, [pl.Series("x", ["upper", "lower"])]))
+    assert recoded.frame["x"].to_list() == ["lower", "upper", "lower"]
 
 
 def test_a_connection_lost_while_counting_is_told(postgres_server: PostgresServer) -> None:

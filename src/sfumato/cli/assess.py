@@ -21,6 +21,7 @@ from sfumato.cli.options import (
     table_options,
 )
 from sfumato.cli.progress import progress_bar
+from sfumato.data.table import Table
 from sfumato.engines.engine import Engine
 from sfumato.engines.reduce import EngineName
 from sfumato.measures.assess import SAFE_HARBOR, Classes
@@ -72,6 +73,7 @@ __all__ = ["assess", "print_assessment"]
     help="A row whose quasi-identifiers all hold this mark is suppressed; '' for none.",
 )
 @click.option("--population", metavar="FILE", help="A table of everyone, for the risk against the whole population.")
+@click.option("--population-table", metavar="NAME", help="Its table, if --population is the address of a database.")
 @click.option("--population-size", type=int, metavar="N", help="How many people there are: estimates who is unique.")
 @click.option("--threshold", type=float, help=f"The risk above which a row is at risk.  [default: {THRESHOLD}]")
 @click.option("--preset", type=click.Choice([*PRESETS, SAFE_HARBOR]), help="Rules that others have set.")
@@ -97,6 +99,7 @@ def assess(
     absent: str,
     suppressed: str,
     population: str | None,
+    population_table: str | None,
     population_size: int | None,
     threshold: float | None,
     preset: str | None,
@@ -130,7 +133,7 @@ def assess(
             absent=absent,
             suppressed=suppressed or None,
             threshold=threshold,
-            population=read_table(population, None, **reading(table_options)) if population else None,
+            population=_population(population, population_table, reading(table_options)),
             population_size=population_size,
             preset=preset,
             detail=detail or report is not None,
@@ -147,6 +150,16 @@ def assess(
     if report:
         click.echo(f"The report is in {report}", err=True)
     ctx.exit(1 if assessment.satisfied is False else 0)
+
+
+def _population(data: str | None, table: str | None, reading: dict[str, Any]) -> Table | None:
+    if data is None:
+        return None
+    if "://" in data:  # its texts need no separator, and its missing values no marks
+        reading = {"na": [], "separator": None, "encoding": "utf-8"}
+        if table is None:
+            raise OptionError("no table of the population's database is named", hint="give --population-table")
+    return read_table(data, None, table=table, **reading)
 
 
 def _engine(name: str, memory: str | None) -> Engine | str:

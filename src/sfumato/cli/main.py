@@ -1,16 +1,20 @@
 """The command ``sfumato``: finds the command asked for, and turns every error into one sentence.
 
-Exit codes: 0 done, 1 a check failed, 2 bad usage or input. Commands are imported when they
-are called, so that ``sfumato --help`` is quick.
+Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 128 + n stopped by signal n. Commands
+are imported when they are called, so that ``sfumato --help`` is quick.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -23,6 +27,7 @@ __all__ = ["main"]
 # name: (module in sfumato.cli, the line that --help shows)
 _COMMANDS = {
     "assess": ("assess", "Measure how anonymous a table is."),
+    "anonymize": ("anonymize", "Make a table anonymous, and lose as little as possible."),
     "schema": ("schema", "Propose what each column of a table is, with reasons."),
     "demo": ("demo", "See it work on a census table that is built in."),
 }
@@ -74,11 +79,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
+    got: list[int] = []
     try:
-        code = _sfumato.main(arguments, prog_name="sfumato", standalone_mode=False)
+        with _stopping(got):
+            code = _sfumato.main(arguments, prog_name="sfumato", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         click.echo("Stopped.", err=True)
-        sys.exit(130)
+        sys.exit(128 + (got[0] if got else signal.SIGINT))
     except SystemExit:  # click's answer to a reader that has had enough of our output
         sys.exit(141)
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a user unasked, not even a panic of Polars
@@ -87,6 +94,28 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         click.echo(f"Error: {' '.join(_message(error).split())}", err=True)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _stopping(got: list[int]) -> Iterator[None]:
+    """Let signals that would end the process at once stop it as Ctrl-C does: rows on the disk are removed first."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        got.append(number)
+        raise KeyboardInterrupt
+
+    known = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))  # Windows has no SIGHUP
+    mine = []
+    if threading.current_thread() is threading.main_thread():
+        # One that is ignored, as under nohup, or handled by whoever has called us stays so.
+        mine = [number for number in known if number and signal.getsignal(number) == signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _message(error: BaseException) -> str:

@@ -33,6 +33,9 @@ __all__ = [
 _EMBEDDED = {"adult": datasets.adult, "nursery": datasets.nursery}
 
 
+_SQLITE = re.compile(r"^sqlite(\+\w+)?:///")
+
+
 class Command(click.Command):
     """A command with the options that every command has."""
 
@@ -117,7 +120,7 @@ def read_table(
 
 def reading(options: dict[str, Any]) -> dict[str, Any]:
     """Return those options that say how to read another file like the table's."""
-    return {"table": None} | {name: options[name] for name in ("na", "separator", "encoding")}
+    return {name: options[name] for name in ("na", "separator", "encoding")}
 
 
 def load_table(
@@ -136,9 +139,9 @@ def load_table(
 
 
 def keep_input(output: str | None, *inputs: str | None) -> None:
-    """Refuse to write over a file that is read."""
+    """Refuse to write over a file, or a database in a file, that is read."""
     for one in inputs:
-        if output and one and Path(output).resolve() == Path(one).resolve():
+        if output and one and Path(output).resolve() == Path(_SQLITE.sub("", one).partition("?")[0]).resolve():
             raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
 
 

@@ -1,15 +1,16 @@
-"""A progress bar on the terminal for work that takes more than a moment."""
+"""Signs of life on the terminal for work that takes more than a moment."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 
-__all__ = ["progress_bar"]
+__all__ = ["patience", "progress_bar"]
 
 _STEPS = 1000
 _MOMENT = 1.0  # seconds before anything is shown
@@ -39,3 +40,16 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None] | None]:
     finally:
         if shown:
             bar.__exit__(None, None, None)
+
+
+@contextmanager
+def patience(message: str, seconds: float = 3.0) -> Iterator[None]:
+    """Print a line on stderr if the work takes longer, where someone is looking."""
+    timer = threading.Timer(seconds, lambda: click.echo(message, err=True))
+    timer.daemon = True
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

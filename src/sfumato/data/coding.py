@@ -22,6 +22,7 @@ from sfumato.data.schema import Column, Kind
 __all__ = ["Codes", "Domain", "coded", "encode", "refuse_nested", "with_kind"]
 
 _CALENDAR = (-719_162, 2_932_896)  # the days of the years 1 to 9999, counted from 1970
+_PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
 
 
@@ -61,8 +62,11 @@ class Domain:
     def label(self, code: int) -> str:
         """Return the value of a code as a text."""
         value = self.values.slice(int(code), 1)
-        if value.dtype == pl.Date and not value.to_physical().is_between(*_CALENDAR).fill_null(True)[0]:
-            value = value.to_physical()  # a day that Python's calendar does not have: its number, counted from 1970
+        if isinstance(value.dtype, pl.Date | pl.Datetime):
+            per_day = _PER_DAY[value.dtype.time_unit] if isinstance(value.dtype, pl.Datetime) else 1
+            days = value.to_physical().cast(pl.Int64) // per_day
+            if not days.is_between(*_CALENDAR).fill_null(True)[0]:
+                value = value.to_physical()  # a time that Python's calendar does not have: counted from 1970
         if value.dtype == pl.Float32:
             value = value.cast(pl.String).cast(pl.Float64)  # 0.7, not 0.699999988079071
         return text_of(value[0])

@@ -2,17 +2,15 @@
 
 Everything is said through SQLAlchemy, which quotes the names, and values are taken as the driver
 hands them over. The types of the columns are those that the database declares; SQLite may hold
-anything in any column, so that there every value is compared with what is declared.
+anything in any column, so that there every value is compared with what is declared (see `sql_values`).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +27,7 @@ from sfumato._errors import (
     require_extra,
 )
 from sfumato.data.source import Source
+from sfumato.data.sql_values import Reader, dtype_of, mixed, stored_as
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -44,23 +43,6 @@ _REASONS = {
     "SQLITE_BUSY": "is being written by another program",
     "SQLITE_NOTADB": "is no SQLite file",
     "SQLITE_READONLY": "does not permit to write",
-}
-_HELD: dict[type[pl.DataType], set[type]] = {
-    pl.Int64: {int},
-    pl.Float64: {int, float, Decimal},
-    pl.Decimal: {Decimal},
-    pl.String: {str},
-    pl.Boolean: {bool, int},
-    pl.Date: {date, str},
-    pl.Datetime: {datetime, str},
-    pl.Time: {time, str},
-}
-_SQLITE_TYPES: dict[frozenset[str], pl.DataType] = {
-    frozenset(): pl.String(),
-    frozenset({"text"}): pl.String(),
-    frozenset({"integer"}): pl.Int64(),
-    frozenset({"real"}): pl.Float64(),
-    frozenset({"integer", "real"}): pl.Float64(),
 }
 
 
@@ -137,7 +119,8 @@ class Database(Source):
     def connect(self, *, writing: bool = False) -> Iterator[sa.Connection]:
         """Open a transaction, read only unless it is for writing; what goes wrong becomes one sentence.
 
-        What was written is kept if all went well, and otherwise nothing of it.
+        What was written is kept if all went well, and otherwise nothing of it. PostgreSQL and SQLite
+        refuse to write what is only read; elsewhere it is taken back in the end.
         """
         sa = require_extra("sqlalchemy", "sql", "reading a database")
         engine = self._engine()
@@ -154,7 +137,8 @@ class Database(Source):
                 if writing:
                     connection.commit()
         except sa.exc.SQLAlchemyError as error:
-            raise self._trouble(error, opened, "written" if writing else "read") from error
+            trouble = self._trouble(error, opened, "written" if writing else "read")
+            raise trouble from (None if isinstance(trouble, ColumnError) else error)  # which may quote the value
         finally:
             engine.dispose()
 
@@ -171,7 +155,8 @@ class Database(Source):
             url.get_dialect()
         except sa.exc.NoSuchModuleError:
             raise InputError(
-                f"the address of the database begins with '{url.drivername}', which is no known kind", hint=_EXAMPLES
+                f"the address begins with '{url.drivername}', which is no known kind of database",
+                hint=f"{_EXAMPLES}; a file is given by its path",
             ) from None
         except (sa.exc.ArgumentError, ValueError):  # their texts may quote the password
             raise InputError("the address of the database cannot be understood", hint=_EXAMPLES) from None
@@ -186,14 +171,16 @@ class Database(Source):
         import sqlalchemy as sa
 
         url = self._address
+        encoding = {}
         if url.drivername == "postgresql+psycopg":
             require_extra("psycopg", "sql", "reading a PostgreSQL database")
+            encoding = {"client_encoding": "utf8"}  # a database that knows no encoding would hand over bytes
         if url.get_backend_name() == "sqlite" and url.database:
             file = Path(url.database).resolve().as_uri()  # mode=rw: if the file has gone meanwhile, none is made
             url = url.set(database=file).update_query_dict({"uri": "true", "mode": "rw"})
         try:
             # Without hide_parameters an error would quote the values of the table.
-            engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
+            engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, connect_args=encoding)
         except ImportError as error:
             raise MissingExtra(
                 f"reading a database of the kind '{url.drivername}' needs {error.name}, which is not installed",
@@ -222,6 +209,11 @@ class Database(Source):
             )
         if code in _REASONS:
             return InputError(f"the database '{self.place}' {_REASONS[code]}")
+        if code == "22021" or str(cause).startswith("Could not decode to UTF-8"):  # SQLite's driver has no code for it
+            return ColumnError(
+                f"the database '{self.place}' holds a text that is not valid UTF-8",
+                hint="leave its column out, or mend it in a view",
+            )
         if isinstance(error, sa.exc.DataError):
             return ColumnError(
                 f"the database '{self.place}' holds or gets a value that is out of range, such as an infinite date",
@@ -252,7 +244,7 @@ class Reflected:
                 "ignore", sa.exc.SAWarning
             )  # a type that is not known becomes NullType, which says it
             sql_types = {str(one["name"]): one["type"] for one in inspector.get_columns(name, schema=schema)}
-        types = {column: _dtype(kind, connection.dialect) for column, kind in sql_types.items()}
+        types = {column: dtype_of(kind, connection.dialect) for column, kind in sql_types.items()}
         return cls(sa.table(name, *map(sa.column, sql_types), schema=schema), sql_types, types, connection.dialect)
 
     def settled(self, name: str, connection: sa.Connection) -> tuple[str, pl.DataType]:
@@ -267,9 +259,9 @@ class Reflected:
             ) from None
         if isinstance(dtype, pl.Unknown):
             found = frozenset(connection.execute(sa.select(sa.func.typeof(self.table.c[name])).distinct()).scalars())
-            dtype = pl.Object() if "blob" in found else _SQLITE_TYPES.get(found - {"null"}, dtype)
+            dtype = stored_as(found)
         if isinstance(dtype, pl.Unknown):
-            raise _mixed(name)
+            raise mixed(name, dtype)
         if isinstance(dtype, pl.Object):
             kind = type(self.sql_types[name]).__name__
             raise ColumnError(
@@ -310,9 +302,10 @@ def fetch(
     connection: sa.Connection, query: sa.Select[Any], columns: Sequence[tuple[str, pl.DataType]]
 ) -> Generator[list[pl.Series]]:
     """Stream the answer to a query as batches of columns with these names and types; the last one may be empty."""
+    readers = [Reader(*column) for column in columns]
     with connection.execute(query, execution_options={"yield_per": _BATCH}) as result:
         for rows in result.partitions():
-            yield [_series(*column, values) for column, values in zip(columns, zip(*rows, strict=True), strict=True)]
+            yield [reader.series(values) for reader, values in zip(readers, zip(*rows, strict=True), strict=True)]
     yield [pl.Series(name, dtype=dtype) for name, dtype in columns]
 
 
@@ -332,95 +325,4 @@ def _find(inspector: sa.Inspector, database: Database) -> tuple[str | None, str]
     raise InputError(
         f"the database '{database.place}' has no table '{name}'",
         hint=did_you_mean(name, sorted(known)) if known else "if it is in another schema, give schema.table",
-    )
-
-
-def _dtype(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> pl.DataType:
-    """Return the type that holds the values of an SQL type; an object if none does."""
-    import sqlalchemy as sa
-    from sqlalchemy.dialects import postgresql
-
-    if isinstance(kind, postgresql.DOMAIN):
-        return _dtype(kind.data_type, dialect)
-    if isinstance(kind, sa.Float):
-        return pl.Float64()
-    if isinstance(kind, sa.Numeric):
-        precision, scale = kind.precision, kind.scale or 0
-        exact = dialect.name != "sqlite" and precision is not None and 0 <= scale <= precision <= 38
-        return pl.Decimal(precision, scale) if exact else pl.Float64()  # SQLite has only floats, PostgreSQL any digits
-    if isinstance(kind, sa.DateTime):
-        return pl.Datetime("us", "UTC" if kind.timezone else None)
-    if isinstance(kind, sa.Time):
-        return pl.String() if kind.timezone else pl.Time()
-    plain: dict[type[sa.types.TypeEngine[Any]], pl.DataType] = {
-        sa.Boolean: pl.Boolean(),
-        sa.Integer: pl.Int64(),
-        sa.Date: pl.Date(),
-        sa.String: pl.String(),
-        sa.Uuid: pl.String(),
-    }
-    for known, dtype in plain.items():
-        if isinstance(kind, known):
-            return dtype
-    untyped = dialect.name == "sqlite" and isinstance(kind, sa.types.NullType | sa.LargeBinary)
-    return pl.Unknown() if untyped else pl.Object()
-
-
-def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
-    """Make a column of what the driver has handed over; nothing is converted that would merge two values."""
-    kinds = set(map(type, values)) - {type(None)}
-    read = _reader(name, dtype, kinds)
-    try:
-        if not kinds <= _HELD[type(dtype)]:
-            raise TypeError
-        if read:
-            values = [None if value is None else read(value) for value in values]
-        return pl.Series(name, values, dtype=dtype, strict=True)
-    except (LookupError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        raise _mixed(name) from None
-
-
-def _reader(name: str, dtype: pl.DataType, kinds: set[type]) -> Callable[[Any], Any] | None:
-    """Return what makes a value of one that the driver has handed over, if that is not one already."""
-    if isinstance(dtype, pl.Float64) and kinds - {float}:
-        return lambda value: _float(value, name)
-    if isinstance(dtype, pl.Decimal):
-        return lambda value: None if value.is_nan() else value
-    if isinstance(dtype, pl.Boolean) and int in kinds:
-        return {0: False, 1: True}.__getitem__
-    if isinstance(dtype, pl.Date) and str in kinds:
-        return date.fromisoformat
-    if isinstance(dtype, pl.Datetime) and str in kinds:
-        return _local(datetime.fromisoformat)
-    if isinstance(dtype, pl.Time) and str in kinds:
-        return _local(time.fromisoformat)
-    return None
-
-
-def _local(read: Callable[[str], datetime | time]) -> Callable[[str], datetime | time]:
-    """Refuse a time zone, which Polars would drop: 10:00 here and 10:00 there are not the same."""
-
-    def read_local(text: str) -> datetime | time:
-        value = read(text)
-        if value.tzinfo is not None:
-            raise ValueError
-        return value
-
-    return read_local
-
-
-def _float(value: float | Decimal, name: str) -> float:
-    """Return a number as a float; refuse one that a float cannot tell from its neighbours."""
-    number = float(value)
-    if not isinstance(value, float) and number == number and Decimal(repr(number)) != value:
-        raise ColumnError(
-            f"column '{name}' holds numbers of more digits than can be told apart",
-            hint="give it a type such as numeric(20, 4), or round it in a view",
-        )
-    return number
-
-
-def _mixed(name: str) -> ColumnError:
-    return ColumnError(
-        f"column '{name}' holds values of mixed or unknown types", hint="turn them into one type, for example texts"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -97,7 +98,13 @@ class File(Source):
         if self.is_text:
             return dict.fromkeys(self.text.names, pl.Unknown())
         with self.reading():
-            return dict(self.scan().collect_schema())
+            try:
+                types = self.scan().collect_schema().items()
+                return {name: dtype if _is_known(dtype) else pl.Object() for name, dtype in types}
+            except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+                if self.format != "parquet" or importlib.util.find_spec("pyarrow") is None:
+                    raise
+                return _types_one_by_one(self.path)  # so that a column that nobody asks for does no harm
 
     def rows(self) -> int:
         """Count the rows."""
@@ -128,14 +135,21 @@ class File(Source):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn whatever goes wrong in reading into one sentence."""
+        """Turn whatever goes wrong in reading into one sentence; so is a file that is written meanwhile."""
         try:
+            before = self._state()
             yield
+            if self._state() != before:
+                raise FileError(f"'{self.path}' changed while it was read", hint="wait until it is complete")
         except SfumatoError:
             raise
         except _FAILURES as error:
             reason = why(error, "UTF-8" if is_utf8(self.encoding) else self.encoding)
             raise FileError(f"'{self.path}' cannot be read as {self.format}: {reason}") from error
+
+    def _state(self) -> tuple[int, int, int]:
+        state = self.path.stat()
+        return state.st_size, state.st_mtime_ns, state.st_ino
 
     def _without_marks(self, lazy: pl.LazyFrame) -> list[pl.Expr]:
         types = lazy.collect_schema().items()
@@ -152,6 +166,28 @@ class File(Source):
             raise FileError(f"'{self.path}' cannot be read as excel: it is damaged or of another format") from error
         check_names(self.path, ["" if name is None else str(name) for name in header.row(0)] if len(header) else [])
         return frame
+
+
+def _is_known(dtype: pl.DataType) -> bool:
+    """Say whether Polars can hold values of a type that it has read off a file, such as a number of 60 digits."""
+    try:
+        pl.Series(dtype=dtype)
+    except pl.exceptions.PolarsError:
+        return False
+    return True
+
+
+def _types_one_by_one(path: Path) -> dict[str, pl.DataType]:
+    """Return the type of each column of a Parquet file; an object where Polars has none."""
+    import pyarrow.parquet
+
+    types: dict[str, pl.DataType] = {}
+    for field in pyarrow.parquet.read_schema(path):
+        try:
+            types[field.name] = pl.Series(pyarrow.array([], type=field.type)).dtype
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pyarrow.ArrowException):
+            types[field.name] = pl.Object()
+    return types
 
 
 def column(name: str) -> pl.Expr:

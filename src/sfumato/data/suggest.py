@@ -45,6 +45,8 @@ def suggest(table: Table | Any) -> Schema:
     sensitive number - its name suggests something that a person may want to keep private
     """
     table = Table.of(table)
+    if any(column.kind is Kind.AUTO for column in table.schema.columns):  # only the rows of a text file can tell
+        table = Table(table.frame, table.schema)
     return Schema(_proposal(table, column) for column in table.schema.columns)
 
 

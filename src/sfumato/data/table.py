@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -239,6 +239,17 @@ class Table:
             rows[domain.name] = first[codes.values[:, position]]
         return _taken(self.frame, self._collected, rows)
 
+    def drop(self, names: Sequence[str]) -> Any:
+        """Return a frame like this table's without the named columns.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Table(pl.DataFrame({"name": ["Ada"], "age": [36]})).drop(["name"]).columns
+        ['age']
+        """
+        return nw.to_native(self._narwhal.drop(*names))
+
     def with_columns(self, columns: Iterable[pl.Series]) -> Any:
         """Return a frame like this table's, in memory, with the columns of these names replaced.
 
@@ -298,18 +309,26 @@ def read(
     if isinstance(path, str) and "://" in path:
         return Table(_database(path, table, separator is not None or encoding != "utf-8" or bool(na)), schema)
     if table is not None:
-        raise OptionError(f"a table is named in a database, and '{path}' is a file", hint="leave table / --table out")
+        hint = f"a SQLite file is named sqlite:///{path}" if _is_sqlite(Path(path)) else "leave table / --table out"
+        raise OptionError(f"a table is named in a database, and '{path}' is a file", hint=hint)
     file = File(Path(path), separator=separator, encoding=encoding, na=tuple(na))
     at_once = file.format == "excel" or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
     return Table(file.read() if at_once else file, schema)
 
 
 def _database(url: str, table: str | None, for_files: bool) -> Database:
+    database = Database(url, table or "")  # says first whether it is the address of a database
     if for_files:
         raise OptionError("a separator, an encoding and marks of missing values are for files, not for databases")
     if table is None:
         raise OptionError("no table of the database is named", hint="give its name with table / --table")
-    return Database(url, table)
+    return database
+
+
+def _is_sqlite(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(6) == b"SQLite"
+    return False
 
 
 def write(table: Table | Any, path: str | Path) -> None:

@@ -2,8 +2,8 @@
 
 The types are found by rules that merge no two values: a column is a number only if every value
 in it is one, none is written like a code (``01234`` and ``12E3`` stay texts) and no two of its
-texts are the same number (``250.0`` and ``250.00`` are different diagnoses). The whole file
-decides, not its first rows.
+texts are the same number (``250.0`` and ``250.00`` are different diagnoses); only blanks around a
+number or a date do not count. The whole file decides, not its first rows.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ class TextFile:
                 raise FileError(f"'{path}' has no header line" if first else f"'{path}' is empty")
             if separator is None:
                 separator = max(_SEPARATORS, key=first.count)
+            if first.endswith("\r"):
+                raise FileError(
+                    f"the lines of '{path}' end in a carriage return alone", hint="save it with the usual line ends"
+                )
             lines.seek(0)
             names = next(csv.reader(lines, delimiter=separator))
         check_names(path, names)
@@ -98,6 +102,18 @@ class TextFile:
         kinds = [(dtypes or {}).get(name, pl.String()) for name in self.names]
         return scan(schema=dict(zip(theirs, kinds, strict=True))).rename(dict(zip(theirs, self.names, strict=True)))
 
+    def without_blank_lines(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Leave out the blank lines, which read as rows that miss everything."""
+        blank = self.blank_lines()
+        return rows.with_row_index("").filter(~pl.col("").is_in(blank)).drop("") if blank else rows
+
+    def has_quotes(self) -> bool:
+        """Say whether there is a quote anywhere in the file."""
+        if not is_utf8(self.encoding):
+            return True  # it would have to be decoded first
+        with self.path.open("rb") as file:
+            return any(b'"' in part for part in iter(lambda: file.read(_PART), b""))
+
     def expected_rows(self) -> float:
         """Estimate from its beginning how many rows the file has."""
         with self.path.open("rb") as file:
@@ -107,12 +123,21 @@ class TextFile:
     def trouble(self, error: pl.exceptions.PolarsError) -> FileError:
         """Say why the fields cannot be read; a line with too few or too many of them is named."""
         self.blank_lines()
+        if "utf-8" not in str(error).lower() and self.has_quotes():
+            return FileError(
+                f"'{self.path}' has a quote within a field that is not quoted",
+                hint='put the field in quotes, and write its own quotes twice: "5"" pipe"',
+            )
         return FileError(f"'{self.path}' cannot be read as text with fields: {why(error)}")
 
     def blank_lines(self) -> list[int]:
-        """Return the rows that are blank lines; refuse a line with too few or too many fields."""
+        """Return the rows that are blank lines; refuse a line with too few or too many fields.
+
+        The blank lines of a file with one column are rows in which it is missing.
+        """
         blank = self._blank_lines_without_quotes() if is_utf8(self.encoding) else None
-        return self._blank_lines_with_quotes() if blank is None else blank
+        blank = self._blank_lines_with_quotes() if blank is None else blank
+        return blank if len(self.names) > 1 else []
 
     def _blank_lines_without_quotes(self) -> list[int] | None:
         """Count the separators of each line, many lines at a time; None if there are quotes, which may hide some."""

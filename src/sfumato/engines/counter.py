@@ -73,7 +73,9 @@ class Counter:
         """Return the distinct tuples in order; ``read`` makes of a column's distinct values what they mean."""
         numbers, count = self._tally.distinct()
         self._refuse_more_than_fits(len(count))
-        kept = slice(None) if count.all() else count > 0  # without what was taken back
+        if len(count) and count.min() < 0:
+            raise InputError("more rows were taken back than there are", hint="did the file change while it was read?")
+        kept = slice(None) if count.all() else count != 0  # without what was taken back
         codes, domains = [], []
         for column, numbering, of_tuple in zip(self.columns, self.numberings, numbers, strict=True):
             of_column = of_tuple[kept]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import narwhals as nw
 import numpy as np
@@ -62,11 +62,8 @@ class Memory(Engine):
         elif isinstance(source, pl.LazyFrame):
             with collecting():
                 _count_lazy(source, names, counter, tell)
-        elif table.is_lazy and not isinstance(source, Source):
-            _count_elsewhere(table, names, counter)
-            tell(1.0)
         else:
-            columns = source.read(names).get_columns() if isinstance(source, Source) else list(map(table.column, names))
+            columns = _columns(table, names)
             for start in range(0, max(1, len(columns[0])), BATCH):  # even without rows a column has a type
                 counter.add([one.slice(start, BATCH) for one in columns])
                 tell(min(1.0, (start + BATCH) / max(1, len(columns[0]))))
@@ -90,11 +87,13 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
     """Count the texts of a text file, then find out what they mean."""
     text = file.text
     last = text.names[-1]  # missing where a line is short or blank
-    kinds = {name: numbering.categories for name, numbering in zip(names, counter.numberings, strict=True)}
     rows, expected, incomplete = 0, text.expected_rows(), False
     with file.reading():
         try:
-            scan = text.scan(dict(kinds)).select(cs.by_name(*dict.fromkeys([*names, last])))
+            # Numbering texts while they are read is quicker, but then Polars overlooks wrong quotes.
+            numbered = [] if text.has_quotes() else zip(names, counter.numberings, strict=True)
+            kinds: dict[str, pl.DataType] = {name: numbering.categories for name, numbering in numbered}
+            scan = text.scan(kinds).select(cs.by_name(*dict.fromkeys([*names, last])))
             for batch in scan.collect_batches(chunk_size=BATCH, maintain_order=False, optimizations=EVERY_FIELD):
                 counter.add([batch[name] for name in names])
                 incomplete |= batch[last].has_nulls()
@@ -103,7 +102,7 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
         except pl.exceptions.PolarsError as error:
             raise text.trouble(error) from error
         tell(1.0)
-        if incomplete and len(text.names) > 1:
+        if incomplete:
             counter.take_back(len(text.blank_lines()))
     return counter.tuples(typed)
 
@@ -119,13 +118,14 @@ def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, tell
         tell(rows / max(1, expected))
 
 
-def _count_elsewhere(table: Table, names: Sequence[str], counter: Counter) -> None:
-    counted = "rows"
-    while counted in map(str.lower, names):  # databases do not tell Rows from rows
-        counted += "_"
-    lazy: nw.LazyFrame[Any] = nw.from_native(table.frame)
-    tuples = collect(lazy, lambda all_: all_.group_by(*names).agg(nw.len().alias(counted))).to_polars()
-    counter.add([tuples[name] for name in names], tuples[counted].cast(int).to_numpy().astype(np.int64))
+def _columns(table: Table, names: Sequence[str]) -> list[pl.Series]:
+    """Return the columns of a frame, fetched at once if they are elsewhere."""
+    source = table.source
+    if isinstance(source, Source):
+        return source.read(names).get_columns()
+    if not table.is_lazy:
+        return [table.column(name) for name in names]
+    return collect(nw.from_native(source), lambda rows: rows.select(*names)).to_polars().get_columns()
 
 
 def _gathered(rows: Codes, recoding: Recoding) -> Iterator[pl.Series]:

@@ -22,14 +22,24 @@ from sfumato.data.table import Table, collecting
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.memory import Memory
-from sfumato.engines.stream import Stream, native, private_folder, refuse_elsewhere, typed_rows
+from sfumato.engines.stream import (
+    Stream,
+    copying,
+    is_full,
+    native,
+    panics,
+    private_folder,
+    refuse_elsewhere,
+    typed_rows,
+)
 from sfumato.engines.tuples import Tuples
 
 __all__ = ["DuckDB"]
 
 _SIZE = re.compile(r"\d+(\.\d+)? ?([KMGT]i?B)", re.IGNORECASE)
 _BATCH = 2**17
-_FULL = ("no space left", "file too large", "disk quota", "max_temp_directory_size")
+_INTERRUPTED = ("query interrupted", "interrupt error")
+_MORE_SPACE = "raise memory_limit / --memory, or name a folder with more space by spill / TMPDIR"
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,8 @@ class DuckDB(Engine):
         What DuckDB may take of the memory, such as ``2GB``; most of it by default. The connection
         of a relation keeps its own limit.
     spill : Path, optional
-        The folder for what exceeds it; that of the system for temporary files by default.
+        The folder for what exceeds it; that of the system for temporary files by default, which
+        the environment variable ``TMPDIR`` names.
 
     Examples
     --------
@@ -64,9 +75,19 @@ class DuckDB(Engine):
             raise OptionError(
                 f"memory_limit must be a number with a unit, got {self.memory_limit!r}", hint="for example 500MB or 2GB"
             )
+        if self.memory_limit is not None:
+            duckdb = _duckdb()
+            try:
+                duckdb.connect(config={"memory_limit": str(self.memory_limit)}).close()
+            except duckdb.Error as error:
+                raise OptionError(
+                    f"memory_limit is no size that DuckDB understands, got {self.memory_limit!r}",
+                    hint="for example 500MB or 2GB",
+                ) from error
         if self.spill is not None and not Path(self.spill).is_dir():
             raise OptionError(f"spill must be a folder that exists, got '{self.spill}'")
 
+    @panics()
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
         """Count how often each distinct tuple of the named columns occurs."""
         duckdb = _duckdb()
@@ -74,12 +95,14 @@ class DuckDB(Engine):
         relation = native(table)
         if isinstance(relation, duckdb.DuckDBPyRelation):
             counter = Counter([table.schema[name] for name in names])
-            columns = ", ".join(map(_quoted, names))
-            with _asking_a_relation(), collecting():
-                reader = relation.aggregate(f"{columns}, count(*)", columns).to_arrow_reader(_BATCH)
-                _add(counter, reader.schema.empty_table())  # even without rows a column has a type
-                for batch in reader:
-                    _add(counter, batch)
+            with collecting(), _asking_a_relation():
+                types = dict(zip(relation.columns, relation.types, strict=True))
+                columns = ", ".join(_told_apart(_quoted(name), types[name]) for name in names)
+                counted = relation.aggregate(f"{columns}, count(*)", columns)
+                with counted.to_arrow_reader(_BATCH) as reader:  # an open one would keep the connection busy
+                    _add(counter, reader.schema.empty_table())  # even without rows a column has a type
+                    for batch in reader:
+                        _add(counter, batch)
             tell(1.0)
             return counter.tuples()
         with private_folder(self.spill) as folder:
@@ -93,6 +116,7 @@ class DuckDB(Engine):
             tell(1.0)
             return stream.tuples()
 
+    @panics()
     def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
         """Replace every tuple by what it becomes: of a relation when it is asked, of a file batch by batch."""
         duckdb = _duckdb()
@@ -100,12 +124,13 @@ class DuckDB(Engine):
         if not isinstance(relation, duckdb.DuckDBPyRelation):
             refuse_elsewhere(table, self.name)
             return Memory().recode(typed_rows(table), recoding, to)
-        with _asking_a_relation(), collecting():
+        with collecting(), _asking_a_relation():
             recoded = _joined(relation, recoding)
             if to is None:
                 return Table(recoded)
             with private_folder(self.spill) as folder:
-                recoded.write_parquet(str(folder / "recoded"))
+                with copying(folder):
+                    recoded.write_parquet(str(folder / "recoded"))
                 write_frame(pl.scan_parquet(folder / "recoded", glob=False), to)
         return Table(File(Path(to)))
 
@@ -125,22 +150,24 @@ class DuckDB(Engine):
         try:
             with duckdb.connect(config=settings) as connection:
                 yield connection
-        except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the latter two
+        except (duckdb.Error, OSError, ValueError, RuntimeError) as error:  # pyarrow's errors are of the latter three
             if stream.trouble is not None:
                 raise stream.trouble from None
+            if _is_interrupted(error):
+                raise KeyboardInterrupt from None
             raise self._sentence(error, duckdb, folder.parent) from error
 
     def _sentence(self, error: Exception, duckdb: Any, spill: Path) -> SfumatoError:
-        if _is_full(error):
+        if is_full(error):
             return InputError(
                 f"the disk of the folder '{spill}' is too full for what exceeds DuckDB's memory",
-                hint="give it a spill folder with more space, or a larger memory_limit",
+                hint=_MORE_SPACE,
             )
         if isinstance(error, duckdb.OutOfMemoryException):
             limit = f"its memory_limit of {self.memory_limit}" if self.memory_limit else "the memory"
             return InputError(
                 f"counting needs more than {limit} in DuckDB, even with the spill folder '{spill}'",
-                hint="give it a larger memory_limit, or a spill folder with more space",
+                hint=_MORE_SPACE,
             )
         return InputError(f"DuckDB cannot count these columns ({type(error).__name__})", hint="are their types plain?")
 
@@ -150,17 +177,21 @@ def _asking_a_relation() -> Iterator[None]:
     """Say in one sentence what a user can mend about a relation; see `collecting` for the rest."""
     try:
         yield
-    except InputError as error:
-        duckdb, cause = _duckdb(), error.__cause__
-        if isinstance(cause, duckdb.ConnectionException):
+    except SfumatoError:
+        raise
+    except Exception as error:
+        duckdb = _duckdb()
+        if _is_interrupted(error):
+            raise KeyboardInterrupt from None
+        if isinstance(error, duckdb.ConnectionException):
             raise InputError(
                 "the connection of the DuckDB relation is closed", hint="open it again and make the relation anew"
-            ) from cause
-        if isinstance(cause, duckdb.OutOfMemoryException) or _is_full(cause):
+            ) from error
+        if isinstance(error, duckdb.OutOfMemoryException) or is_full(error):
             raise InputError(
                 "the DuckDB relation needs more memory, or space on its disk, than its connection has",
                 hint="raise its memory_limit, or set its temp_directory",
-            ) from cause
+            ) from error
         raise
 
 
@@ -169,8 +200,9 @@ def _duckdb() -> Any:
     return require_extra("duckdb", "duckdb", "the engine duckdb")
 
 
-def _is_full(error: BaseException | None) -> bool:
-    return any(sign in str(error).lower() for sign in _FULL)
+def _is_interrupted(error: Exception) -> bool:
+    """Say whether Ctrl-C was pressed, of which DuckDB makes an error of its own."""
+    return any(sign in str(error).lower() for sign in _INTERRUPTED)
 
 
 def _add(counter: Counter, counted: Any) -> None:
@@ -183,19 +215,24 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _told_apart(column: str, kind: Any) -> str:
+    """Compare texts letter by letter: the collation of a column, or of its connection, may take a and A for one."""
+    return f'CAST({column} AS VARCHAR) COLLATE "binary"' if kind.id == "varchar" else column
+
+
 def _joined(relation: Any, recoding: Recoding) -> Any:
     """Give each row the values of its tuple, when the relation is asked for them."""
     sfumato_look_up = recoding.look_up().to_arrow()  # noqa: F841  DuckDB finds it by its name
-    types = dict(zip(relation.columns, relation.types, strict=True))
+    duckdb, types = _duckdb(), dict(zip(relation.columns, relation.types, strict=True))
     equal = []
     for name in recoding.names:
-        column, kind = f"sfumato_rows.{_quoted(name)}", str(types[name])
-        if kind in ("FLOAT", "DOUBLE"):
+        column, kind = f"sfumato_rows.{_quoted(name)}", types[name]
+        if kind.id in ("float", "double"):
             column = f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END"
-        elif kind.startswith("ENUM"):
-            column, kind = f"CAST({column} AS VARCHAR)", "VARCHAR"
-        before = _quoted(f"before {name}")
-        equal.append(f"{column} IS NOT DISTINCT FROM CAST(sfumato_look_up.{before} AS {kind})")
+        elif kind.id == "enum":  # the categories are looked up by their texts
+            kind = duckdb.type("VARCHAR")
+        before = f"CAST(sfumato_look_up.{_quoted(f'before {name}')} AS {kind})"
+        equal.append(f"{_told_apart(column, kind)} IS NOT DISTINCT FROM {_told_apart(before, kind)}")
     new = {series.name: f"sfumato_look_up.{_quoted(f'after {series.name}')}" for series in recoding.values}
     chosen = (f"{new.get(name, f'sfumato_rows.{_quoted(name)}')} AS {_quoted(name)}" for name in relation.columns)
     # A join forgets the order of the rows, so that they are numbered before and sorted after it.

@@ -35,23 +35,25 @@ def count(file: File, names: Sequence[str], counter: Counter, tell: Progress) ->
     import pyarrow
     import pyarrow.parquet
 
+    types = [file.types()[name] for name in names]
+    counter.add([pl.Series(dtype=dtype) for dtype in types])  # even without rows a column has a type
     with file.reading():
-        schema = pyarrow.parquet.read_schema(file.path)
-        types = file.types()
-        counter.add([pl.Series(dtype=types[name]) for name in names])  # even without rows a column has a type
-        texts = [name for name in names if _is_text(schema.field(name).type)]
-        with pyarrow.parquet.ParquetFile(file.path, read_dictionary=texts, page_checksum_verification=True) as parquet:
-            rows = 0
-            for batch in parquet.iter_batches(_BATCH, columns=list(names)):
-                columns = (batch.column(name) for name in names)
-                counter.add_numbers(
-                    [
-                        _numbers(numbering, column, file.na)
-                        for numbering, column in zip(counter.numberings, columns, strict=True)
-                    ]
-                )
-                rows += len(batch)
-                tell(rows / parquet.metadata.num_rows)
+        try:
+            schema = pyarrow.parquet.read_schema(file.path)
+            texts = [name for name in names if _is_text(schema.field(name).type)]
+            with pyarrow.parquet.ParquetFile(
+                file.path, read_dictionary=texts, page_checksum_verification=True
+            ) as parquet:
+                rows = 0
+                for batch in parquet.iter_batches(_BATCH, columns=list(names)):
+                    columns = zip(counter.numberings, names, types, strict=True)
+                    counter.add_numbers(
+                        [_numbers(numbering, batch.column(name), dtype, file.na) for numbering, name, dtype in columns]
+                    )
+                    rows += len(batch)
+                    tell(rows / parquet.metadata.num_rows)
+        except pyarrow.ArrowException as error:  # not all of them are of a kind that `reading` knows
+            raise ValueError from error
 
 
 def _is_text(kind: Any) -> bool:
@@ -60,17 +62,19 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind))
 
 
-def _numbers(numbering: Numbering, column: Any, na: Sequence[str]) -> NDArray[np.uint32]:
+def _numbers(numbering: Numbering, column: Any, dtype: pl.DataType, na: Sequence[str]) -> NDArray[np.uint32]:
     """Return the number of each value of an Arrow column."""
     import pyarrow.compute
     import pyarrow.types as types
 
-    if not types.is_dictionary(column.type):
-        return numbering.numbers(_without_marks(pl.Series(column), na))
-    entries = numbering.numbers(_without_marks(pl.Series(column.dictionary), na))
-    numbers = pyarrow.compute.take(pyarrow.array(entries), column.indices)
-    return np.asarray(numbers.fill_null(0) if numbers.null_count else numbers)
-
-
-def _without_marks(values: pl.Series, na: Sequence[str]) -> pl.Series:
-    return values.set(values.is_in(list(na)), None) if na and values.dtype == pl.String else values
+    is_encoded = types.is_dictionary(column.type)
+    values = pl.Series(column.dictionary if is_encoded else column)
+    if values.dtype == pl.String:
+        values = values.set(values.is_in(list(na)), None) if na else values
+    elif values.dtype != dtype:  # Arrow and Polars read some types differently, such as date64
+        values = values.cast(dtype)
+    numbers = numbering.numbers(values)
+    if not is_encoded:
+        return numbers
+    taken = pyarrow.compute.take(pyarrow.array(numbers), column.indices)
+    return np.asarray(taken.fill_null(0) if taken.null_count else taken)

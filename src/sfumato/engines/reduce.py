@@ -52,7 +52,27 @@ def reduce(
     >>> tuples.codes.tolist(), tuples.count.tolist()
     ([[0, 0], [1, 0]], [2, 1])
     """
-    return choose(table, engine).joint_count(table, names, progress)
+    try:
+        return choose(table, engine).joint_count(table, names, progress and _apart(progress))
+    except _ProgressFailed as failed:
+        raise failed.error from None
+
+
+class _ProgressFailed(BaseException):
+    """What the caller's own progress raised: no trouble of the file or the database that is being read."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _apart(progress: Progress) -> Progress:
+    def tell(share: float) -> None:
+        try:
+            progress(share)
+        except Exception as error:
+            raise _ProgressFailed(error) from error
+
+    return tell
 
 
 def recode(

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,7 +28,16 @@ from sfumato.data.table import Table
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.memory import Memory
-from sfumato.engines.stream import Stream, native, private_folder, refuse_elsewhere, typed_rows
+from sfumato.engines.stream import (
+    Stream,
+    copying,
+    is_full,
+    native,
+    panics,
+    private_folder,
+    refuse_elsewhere,
+    typed_rows,
+)
 from sfumato.engines.tuples import Tuples
 
 __all__ = ["Spark"]
@@ -37,6 +47,19 @@ _OWN_TYPES = (
     *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32),
 )
 _PATTERN = frozenset("*?[]{}\\%:,")
+_ONLY_ERRORS = """
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.python.name = org.apache.spark.api.python.PythonGatewayServer
+logger.python.level = error
+"""
+"""How Log4j is told to log errors only, already while Spark starts; the last logger is that of whoever starts it."""
+
 _SENT_TO_ALL = 100_000
 """A look-up of up to so many tuples is sent to every worker, so that the rows stay where they are."""
 
@@ -61,6 +84,7 @@ class Spark(Engine):
     session: Any = None
     name: ClassVar[str] = "spark"
 
+    @panics()
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
         """Count how often each distinct tuple of the named columns occurs."""
         _pyspark()
@@ -87,6 +111,7 @@ class Spark(Engine):
             tell(1.0)
             return stream.tuples()
 
+    @panics()
     def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
         """Replace every tuple by what it becomes: of a Spark frame when it is asked, of a file batch by batch."""
         _pyspark()
@@ -133,7 +158,7 @@ def _is_spark(table: Table) -> bool:
 
 
 def _started() -> Any:
-    """Start a local session that listens to nobody else."""
+    """Start a local session that listens to nobody else, and only tells of errors."""
     from pyspark.sql import SparkSession
 
     home = os.environ.get("JAVA_HOME")
@@ -142,21 +167,27 @@ def _started() -> Any:
             "the engine spark needs Java, which is not installed", hint="install Java 17 or later, or set JAVA_HOME"
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    try:
-        return (
-            SparkSession.builder.master("local[*]")
-            .appName("sfumato")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.log.level", "ERROR")
-            .getOrCreate()
-        )
-    except Exception as error:
-        raise InputError(
-            f"Spark cannot be started here ({type(error).__name__})", hint="does it start by itself, with pyspark?"
-        ) from error
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore", FutureWarning)  # about pandas, of which we need nothing new
+        import pyspark.testing.utils  # noqa: F401  Spark itself does so, later
+    with private_folder() as folder:
+        log4j = folder / "log4j2.properties"
+        try:
+            log4j.write_text(_ONLY_ERRORS)
+            return (
+                SparkSession.builder.master("local[*]")
+                .appName("sfumato")
+                .config("spark.driver.bindAddress", "127.0.0.1")
+                .config("spark.driver.host", "127.0.0.1")
+                .config("spark.ui.enabled", "false")
+                .config("spark.ui.showConsoleProgress", "false")
+                .config("spark.driver.defaultJavaOptions", f'-Dlog4j2.configurationFile="{log4j}"')
+                .getOrCreate()
+            )
+        except Exception as error:
+            raise InputError(
+                f"Spark cannot be started here ({type(error).__name__})", hint="does it start by itself, with pyspark?"
+            ) from error
 
 
 def _handed_over(session: Any, table: Table, stream: Stream, folder: Path) -> Any:
@@ -167,7 +198,7 @@ def _handed_over(session: Any, table: Table, stream: Stream, folder: Path) -> An
         import pyarrow.parquet
 
         copy = folder / "plain.parquet"
-        with stream.arrow() as reader, pyarrow.parquet.ParquetWriter(copy, reader.schema) as writer:
+        with copying(folder), stream.arrow() as reader, pyarrow.parquet.ParquetWriter(copy, reader.schema) as writer:
             for batch in reader:
                 writer.write_batch(batch)
         return session.read.parquet(f"file://{copy}")
@@ -197,8 +228,18 @@ def _counted(frame: Any, positions: Sequence[int], tell: Progress) -> list[Any]:
     with _telling(session, tell), _asking(session):
         # By their positions, as Spark does not tell Rows from rows.
         plain = frame.toDF(*(f"c{position}" for position in range(len(frame.columns))))
-        groups = plain.groupBy(*(f"c{position}" for position in positions))
+        groups = plain.groupBy(*(_told_apart(plain, position).alias(f"c{position}") for position in positions))
         return list(groups.agg(functions.count("*").alias("count")).toArrow().columns)
+
+
+def _told_apart(frame: Any, position: int) -> Any:
+    """Return a column whose texts are compared byte by byte: its collation may take a and A for one."""
+    from pyspark.sql import functions, types
+
+    column = functions.col(f"c{position}")
+    if isinstance(frame.schema[position].dataType, types.StringType):
+        return functions.collate(column, "UTF8_BINARY")
+    return column
 
 
 @contextmanager
@@ -214,6 +255,11 @@ def _asking(session: Any) -> Iterator[None]:
             raise InputError(
                 "the Spark session is gone: it was stopped, or its process or its cluster has died",
                 hint="start it again, and read the frame anew",
+            ) from error
+        if is_full(error):
+            raise InputError(
+                "a disk is too full for what Spark has to write",
+                hint="name a folder with more space by spark.local.dir, or by SPARK_LOCAL_DIRS",
             ) from error
         if "spark.driver.maxResultSize" in str(error):
             raise InputError(
@@ -303,7 +349,7 @@ def _joined(frame: Any, recoding: Recoding) -> Any:
     look_up = _look_up(frame, keys, recoding)
     equal = []
     for position, key in enumerate(keys):
-        column = functions.col(f"c{key}")
+        column = _told_apart(rows, key)
         if isinstance(frame.schema[key].dataType, types.FloatType | types.DoubleType):
             column = functions.when(~functions.isnan(column), column)
         equal.append(column.eqNullSafe(functions.col(f"before{position}")))
@@ -326,7 +372,8 @@ def _look_up(frame: Any, keys: Sequence[int], recoding: Recoding) -> Any:
     look_up = look_up.with_columns(pl.selectors.by_dtype(pl.Categorical, pl.Enum).cast(pl.String))
     fields = frame.sparkSession.createDataFrame(look_up.head(0).to_arrow()).schema.fields
     for position, key in enumerate(keys):
-        fields[position].dataType = frame.schema[key].dataType
+        if not isinstance(frame.schema[key].dataType, types.StringType):  # texts have no collation, see _told_apart
+            fields[position].dataType = frame.schema[key].dataType
     for field in fields[len(keys) :]:
         if look_up[field.name].dtype in (pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns")):
             field.dataType = types.TimestampNTZType()  # without a zone it is the same everywhere

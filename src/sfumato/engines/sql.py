@@ -20,7 +20,6 @@ import polars as pl
 
 from sfumato._errors import ColumnError, OptionError
 from sfumato.data.database import Database, Reflected, fetch, place_of
-from sfumato.data.source import File
 from sfumato.data.table import Table
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
@@ -121,8 +120,10 @@ class Sql(Engine):
 def _database(table: Table) -> Database:
     if isinstance(table.source, Database):
         return table.source
-    kind = "a file" if isinstance(table.source, File) else "a frame"
-    raise OptionError(f"the sql engine counts inside a database, and this table is {kind}", hint="leave the engine out")
+    raise OptionError(
+        "the sql engine counts inside a database, and this table is a file or a frame in memory",
+        hint="leave the engine out",
+    )
 
 
 def _free(connection: sa.Connection, database: Database, name: str) -> tuple[str | None, str]:
@@ -150,8 +151,9 @@ def _key(rows: Reflected, name: str, dtype: pl.DataType) -> sa.ColumnElement[Any
         return value
     if dialect not in _BYTE_BY_BYTE:
         raise OptionError(
-            f"the sql engine cannot tell whether {dialect} compares the texts of '{name}' byte by byte",
-            hint="take the engine 'memory'",
+            f"the sql engine compares texts byte by byte only in {' and '.join(_BYTE_BY_BYTE)}, "
+            f"and '{name}' holds texts in {dialect}",
+            hint="give engine='memory' / --engine memory, which reads the columns",
         )
     return sa.collate(value, _BYTE_BY_BYTE[dialect])
 
@@ -196,9 +198,22 @@ def _becomes(
     )
     table.create(connection)
     for start in range(0, len(numbers), _INSERTED):
-        part = zip(*(series.slice(start, _INSERTED).to_list() for series in (numbers, *new)), strict=True)
-        connection.execute(table.insert(), [dict(zip(table.c.keys(), row, strict=True)) for row in part])
+        _insert(connection, table, [series.slice(start, _INSERTED).to_list() for series in (numbers, *new)])
     return table
+
+
+def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[list[Any]]) -> None:
+    """Put values, column by column, into a table."""
+    import sqlalchemy as sa
+
+    if connection.dialect.name == "postgresql":  # row by row took three times as long
+        arrays = [
+            sa.bindparam(None, values, sa.ARRAY(column.type)) for values, column in zip(columns, table.c, strict=True)
+        ]
+        connection.execute(table.insert().from_select(table.c.keys(), sa.select(*map(sa.func.unnest, arrays))))
+    else:
+        rows = zip(*columns, strict=True)
+        connection.execute(table.insert(), [dict(zip(table.c.keys(), row, strict=True)) for row in rows])
 
 
 def _create(

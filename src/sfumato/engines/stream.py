@@ -20,7 +20,7 @@ import narwhals as nw
 import polars as pl
 import polars.selectors as cs
 
-from sfumato._errors import FileError, OptionError
+from sfumato._errors import FileError, InputError, OptionError
 from sfumato.data.coding import refuse_nested
 from sfumato.data.files import why
 from sfumato.data.source import File, Source
@@ -31,11 +31,12 @@ from sfumato.engines.engine import Progress
 from sfumato.engines.numbering import Numbering
 from sfumato.engines.tuples import Tuples
 
-__all__ = ["Stream", "native", "private_folder", "refuse_elsewhere", "typed_rows"]
+__all__ = ["Stream", "copying", "is_full", "native", "panics", "private_folder", "refuse_elsewhere", "typed_rows"]
 
 _BATCH = 2**17
 _UNSIGNED = (pl.UInt8, pl.UInt16, pl.UInt32)
 _AS_TEXT = (pl.Categorical, pl.Enum, pl.Int128, pl.UInt128)
+_FULL = ("no space left", "file too large", "disk quota", "max_temp_directory_size")
 
 
 class Stream:
@@ -194,11 +195,42 @@ def private_folder(parent: Path | None = None) -> Iterator[Path]:
     try:
         folder = Path(mkdtemp(prefix="sfumato-", dir=parent))
     except OSError as error:
-        raise FileError(f"no temporary folder can be made in '{parent}': {why(error)}") from error
+        where = f"'{parent}'" if parent else "the system's folder for temporary files"
+        raise FileError(f"no temporary folder can be made in {where}: {why(error)}") from error
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def copying(folder: Path) -> Iterator[None]:
+    """Say that the disk is too full for what is written to a private folder: that is no fault of the rows."""
+    try:
+        yield
+    except Exception as error:
+        if not is_full(error) or not (isinstance(error, OSError) or folder.name in str(error)):
+            raise
+        raise InputError(
+            f"the disk of the folder '{folder.parent}' is too full for a copy of the rows",
+            hint="name a folder with more space by TMPDIR, or by spill of DuckDB",
+        ) from error
+
+
+def is_full(error: Exception) -> bool:
+    """Say whether an error of the system, or what a database makes of it, means that a disk is full."""
+    return any(sign in str(error).lower() for sign in _FULL)
+
+
+@contextmanager
+def panics() -> Iterator[None]:
+    """Say in one sentence that Polars has panicked over a value, which no ``except Exception`` catches."""
+    try:
+        yield
+    except pl.exceptions.PanicException as error:
+        raise InputError(
+            "the table holds values that cannot be counted", hint="are its types plain, and its moments finite?"
+        ) from error
 
 
 def typed_rows(table: Table) -> Table:
@@ -212,10 +244,9 @@ def typed_rows(table: Table) -> Table:
         incomplete = False
         for batch in _fields(text, text, text.names, {name: found[name].categories for name in text.names}):
             incomplete |= batch[text.names[-1]].has_nulls()
-        blank = text.blank_lines() if incomplete and len(text.names) > 1 else []
         rows = text.scan()
-    if blank:
-        rows = rows.with_row_index("").filter(~pl.col("").is_in(blank)).drop("")
+        if incomplete and len(text.names) > 1:
+            rows = text.without_blank_lines(rows)
     dtypes = {name: typed(found[name].values()).dtype for name in text.names}
     columns = [
         cs.by_name(name).as_expr().map_batches(partial(_read_as, dtype), return_dtype=dtype, is_elementwise=True)
@@ -249,7 +280,11 @@ def _decoded(text: TextFile, folder: Path) -> TextFile:
     if is_utf8(text.encoding):
         return text
     copy = folder / "decoded"
-    with text.path.open(encoding=text.encoding, newline="") as old, copy.open("w", encoding="utf-8", newline="") as new:
+    with (
+        copying(folder),
+        text.path.open(encoding=text.encoding, newline="") as old,
+        copy.open("w", encoding="utf-8", newline="") as new,
+    ):
         shutil.copyfileobj(old, new, 2**20)
     return replace(text, path=copy, encoding="utf-8")
 
@@ -269,6 +304,8 @@ def _plain(values: pl.Series) -> pl.Series:
         return values.reinterpret(signed=True)
     if dtype in _UNSIGNED:
         return values.cast(pl.Int64)
+    if dtype == pl.Float16:
+        return values.cast(pl.Float32)
     return values.cast(pl.Boolean) if dtype == pl.Null else values
 
 

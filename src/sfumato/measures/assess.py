@@ -141,6 +141,8 @@ def assess(
     by_sensitive = {one.attribute.name: _measures(models, [one]) for one in counts if one.attribute}
     worst = by_sensitive[attributes[0]] if len(attributes) == 1 else _measures(models, counts)
     required = _required(require, distance, absent)
+    for guarantee in required:  # a value may be left in suppressed rows only
+        guarantee.refuse_unknown([tuples.domains[tuples.position[name]] for name in attributes])
     checks = tuple(guarantee.check(counts) for guarantee in (*required, *(limit.guarantees if limit else ())))
     size, of_class = np.unique(people.size, return_inverse=True)
     rows_of_size = np.bincount(of_class, weights=people.records).astype(int)

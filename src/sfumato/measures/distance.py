@@ -17,7 +17,7 @@ from sfumato.data.coding import Domain
 from sfumato.data.schema import Kind
 from sfumato.measures.counts import ClassCounts, Floats, Ints
 
-__all__ = ["Distance", "earth_movers_distance"]
+__all__ = ["Distance", "earth_movers_distance", "levels_of", "places_of"]
 
 
 class Distance(StrEnum):
@@ -77,9 +77,9 @@ def earth_movers_distance(counts: ClassCounts, attribute: Domain, distance: Dist
     elif distance is Distance.HIERARCHICAL:
         # Two values are (height of their lowest common ancestor) / H apart, so each of the H levels
         # below the root contributes what must cross between its groups.
-        emd = np.mean([_total_variation(counts, level) for level in _levels(attribute)], axis=0)
+        emd = np.mean([_total_variation(counts, level) for level in levels_of(attribute)], axis=0)
     else:
-        emd = _along_a_line(counts, _places(attribute, distance))
+        emd = _along_a_line(counts, places_of(attribute, distance))
     return np.abs(np.round(emd, 15))  # rounding can leave a zero a hair below
 
 
@@ -93,7 +93,7 @@ def _total_variation(counts: ClassCounts, group: Ints) -> Floats:
     return np.bincount(owner, weights=np.maximum(q - p[cell % groups], 0)).astype(np.float64)
 
 
-def _levels(attribute: Domain) -> Ints:
+def levels_of(attribute: Domain) -> Ints:
     """Return the group of every value on each level of the hierarchy; a missing value is a group of its own."""
     hierarchy = attribute.column.hierarchy
     assert hierarchy is not None
@@ -101,7 +101,7 @@ def _levels(attribute: Domain) -> Ints:
     return hierarchy.levels(attribute.values)
 
 
-def _places(attribute: Domain, distance: Distance) -> Floats:
+def places_of(attribute: Domain, distance: Distance) -> Floats:
     """Return where each value lies on a line from 0 to 1."""
     last = len(attribute) - 1
     if distance is Distance.ORDERED:

@@ -13,7 +13,8 @@ a value             itself; of a number or date column also a value that nobody 
                     is a number (``-inf``, ``inf``), ``2024-05-31``, ``2024-05-31 12:00``
                     or a value of an ordinal column
 a label             the values under that node of the column's hierarchy
-``{a, "b, c"}``     the union of its members: values or labels; quoted as in CSV if they hold commas
+``{a, "b, c"}``     the union of its members: values, intervals, labels or ``(missing)``; quoted as in
+                    CSV if they hold commas
 ==================  ==========================================================================
 
 All values that a column may take are its *universe*: those of the original table and those of
@@ -37,12 +38,12 @@ from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.data.coding import Domain, encode
-from sfumato.data.paths import text_of
+from sfumato.data.paths import MISSING, text_of
 from sfumato.data.schema import Column, Kind
 from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import Floats, Ints
-from sfumato.measures.universe import Universe, number_of, universe
+from sfumato.measures.universe import Universe, as_floats, number_of, universe
 
 __all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair"]
 
@@ -325,9 +326,9 @@ def _points(of: Universe, released: pl.Series) -> Floats:
     if of.is_line and theirs == pl.String:
         numbers = released.str.strip_chars().cast(pl.Float64, strict=False)
     elif of.is_line and (ours == theirs or (isinstance(ours, calendar) and isinstance(theirs, calendar))):
-        numbers = released.cast(ours).to_physical().cast(pl.Float64)
+        numbers = as_floats(released.cast(ours).to_physical())
     elif of.is_line and not ours.is_temporal() and not theirs.is_temporal():
-        numbers = released.cast(pl.Float64, strict=False)
+        numbers = as_floats(released)
     else:
         return np.full(len(released), np.nan)
     plain = numbers.fill_null(np.nan).to_numpy()
@@ -392,10 +393,13 @@ def _ends(numbers: Iterable[float]) -> tuple[float, float]:
 def _union(of: Universe, texts: Iterable[str]) -> tuple[Ints, float, float] | None:
     parts: list[Ints] = []
     ends: list[float] = []
-    for text in map(str.strip, texts):
+    for raw in texts:
+        text = raw if raw in of.position else raw.strip()
         number = number_of(text, of.values.values.dtype) if of.is_line else np.nan
         if text in of.position:
             members, low, high = _hull(of, np.array([of.position[text]]))
+        elif text == MISSING and of.missing is not None:  # it may be anything, and costs as much
+            members, low, high = np.array([of.missing]), of.low, of.high
         elif np.isfinite(number):
             members, low, high = of.locate(np.array([number])), number, number
         else:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sfumato._errors import OptionError
+from sfumato.data.coding import Domain
 from sfumato.measures.counts import ClassCounts, Floats, Numbers
 
 __all__ = ["Bound", "Check", "Guarantee", "Measured", "PerEntry", "Witness", "as_json_number"]
@@ -126,6 +127,9 @@ class Guarantee(ABC):
             return value < asked or asked == math.inf
         equal = not bound.whole and math.isclose(value, asked, rel_tol=1e-9, abs_tol=1e-12)
         return equal or (value >= asked if self.larger_is_safer else value <= asked)
+
+    def refuse_unknown(self, attributes: Sequence[Domain]) -> None:  # noqa: B027 - most guarantees name no values
+        """Refuse to be asked for values that no sensitive attribute of the table holds, suppressed rows included."""
 
     def measure(self, counts: Sequence[ClassCounts]) -> Measured:
         """Return the worst number over all classes and sensitive attributes, with its witness."""

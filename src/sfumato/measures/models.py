@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from sfumato._errors import OptionError, did_you_mean, one_of
+from sfumato.data.coding import Domain
 from sfumato.measures.counts import ClassCounts, Floats, Numbers
 from sfumato.measures.distance import Distance, earth_movers_distance
 from sfumato.measures.guarantee import Bound, Check, Guarantee, Measured, PerEntry
@@ -92,14 +93,14 @@ class AlphaK(PerEntry):
         labels = [counts.attribute.label(code) for code in range(len(counts.attribute))]
         return np.where(np.isin(labels, self.values)[counts.value], share, 0.0)
 
-    def measure(self, counts: Sequence[ClassCounts]) -> Measured:
-        """Return the largest share; every chosen value must occur in some sensitive attribute."""
-        domains = [one.attribute for one in counts if one.attribute is not None]
-        held = {domain.label(code) for domain in domains for code in range(len(domain))} if self.values else set()
-        for value in self.values or ():
+    def refuse_unknown(self, attributes: Sequence[Domain]) -> None:
+        """Refuse a chosen value that no sensitive attribute holds: it is misspelt."""
+        if self.values is None or not attributes:
+            return
+        held = {domain.label(code) for domain in attributes for code in range(len(domain))}
+        for value in self.values:
             if value not in held:
                 raise OptionError(f"alpha is asked for the value '{value}', which no sensitive attribute holds")
-        return super().measure(counts)
 
     def check(self, counts: Sequence[ClassCounts]) -> Check:
         """Check the share, and the size of the classes."""

@@ -20,7 +20,7 @@ from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Kind
 from sfumato.measures.counts import Floats, Ints
 
-__all__ = ["Universe", "number_of", "universe"]
+__all__ = ["Universe", "as_floats", "number_of", "universe"]
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,7 +75,8 @@ class Universe:
         found: dict[str, tuple[int, Ints]] = {}
         if hierarchy is None:
             return found
-        values = self.values.values.to_list()
+        held = self.values.values
+        values = (as_floats(held) if held.dtype == pl.Float32 else held).to_list()
         for level in range(hierarchy.height + 1):
             members: dict[str, list[int]] = {}
             for position, label in enumerate(hierarchy.labels(values, level)):
@@ -166,6 +167,17 @@ def number_of(text: str, dtype: pl.DataType) -> float:
     return tick / {"d": 86_400_000_000, "ms": 1000, "us": 1, "ns": 0.001}[unit]
 
 
+def as_floats(values: pl.Series) -> pl.Series:
+    """Return numbers as floats of 64 bits; those of 32 bits are what they are written as: 0.7, not 0.699999988079071.
+
+    Examples
+    --------
+    >>> as_floats(pl.Series([0.7], dtype=pl.Float32)).to_list()
+    [0.7]
+    """
+    return (values.cast(pl.String) if values.dtype == pl.Float32 else values).cast(pl.Float64, strict=False)
+
+
 def _all_numbers(values: pl.Series, dtype: pl.DataType, column: Column) -> Floats:
     """Return the values of a number or date column as numbers."""
     if dtype == pl.String:
@@ -174,7 +186,7 @@ def _all_numbers(values: pl.Series, dtype: pl.DataType, column: Column) -> Float
         typed = values.cast(dtype)
     except pl.exceptions.PolarsError:
         raise SchemaError(f"the domain of column '{column.name}' lists what is not a {column.kind.value}") from None
-    numbers = (typed.to_physical() if dtype.is_temporal() else typed).cast(pl.Float64).to_numpy()
+    numbers = as_floats(typed.to_physical() if dtype.is_temporal() else typed).to_numpy()
     if not np.isfinite(numbers).all():
         raise ColumnError(f"column '{column.name}' holds an infinite number, which has no place in a range")
     return np.asarray(numbers, dtype=np.float64)

@@ -1,0 +1,207 @@
+"""What Mondrian, Hilbert and R+ lose, and what they cost, on three real tables as k grows.
+
+The methods are deterministic: every point is one run. The figures go to loss_study.json, and the
+charts are drawn from it into docs/assets. CUP and Census-Income are in the folder that SFUMATO_DATA names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from markupsafe import escape
+
+import sfumato as sf
+from clock import cpu_seconds
+from growth import ASSETS, _around, _mark, _scale, _seconds
+from partition import QI
+from sfumato.anonymizers.anonymizer import Partitioner
+from sfumato.anonymizers.hilbert import _order, _sparse
+from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.partition import space_of
+from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.publish import Members
+
+FIGURES = Path(__file__).with_name("loss_study.json")
+K = (2, 5, 10, 25, 50, 100, 250, 500, 1000)
+CENSUS = [
+    "age",
+    "class of worker",
+    "education",
+    "marital stat",
+    "major occupation code",
+    "race",
+    "sex",
+    "country of birth self",
+]
+TABLES = {"adult": "Adult", "cup": "CUP", "census": "Census-Income"}
+
+Point = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Greedy(Partitioner):
+    """Only the first half of Hilbert: a group is closed as soon as it keeps every guarantee."""
+
+    name = "greedy"
+
+    def _members(self, problem: Problem) -> Members:
+        from sfumato.anonymizers.hilbert_kernels import cut_greedily
+
+        order, asked = _order(problem, space_of(problem)), limits(problem.counts, problem.guarantees)
+        place, begins = np.empty_like(order), np.zeros(len(order), dtype=np.bool_)
+        place[order] = np.arange(len(order))
+        cut_greedily(*_sparse(problem.merged(place), asked), asked, begins)
+        return Members.of(problem, (np.cumsum(begins) - 1)[place])
+
+
+METHODS: dict[str, type[Partitioner]] = {
+    "mondrian": sf.Mondrian,
+    "rplus": sf.RPlus,
+    "hilbert": sf.Hilbert,
+    "greedy": Greedy,
+}
+LINES = {
+    "mondrian": ("Mondrian", "circle"),
+    "rplus": ("R+", "triangle"),
+    "hilbert": ("Hilbert", "square"),
+    "greedy": ("Hilbert, cut greedily", "square"),
+}
+# The palette of growth.py; the greedy variant is dashed.
+STYLE = """
+svg{--paper:#fff;--ink:#1f2328;--soft:#59636e;--grid:#d9dee3;--mondrian:#0072b2;--hilbert:#d55e00;--rplus:#00805e}
+@media(prefers-color-scheme:dark){
+svg{--paper:#1e2129;--ink:#e8eaed;--soft:#a9b1ba;--grid:#3b414b;--mondrian:#56b4e9;--hilbert:#f0954a;--rplus:#3fc99d}}
+text{font:12px system-ui,sans-serif;fill:var(--ink)}
+.soft{fill:var(--soft)}.end{text-anchor:end}.middle{text-anchor:middle}.paper{fill:var(--paper)}
+.grid{stroke:var(--grid);stroke-width:1}.line{fill:none;stroke-width:2}
+.mondrian{stroke:var(--mondrian)}.hilbert,.greedy{stroke:var(--hilbert)}.rplus{stroke:var(--rplus)}
+.line.greedy{stroke-dasharray:4 4}.mark{stroke-width:2;fill:var(--paper)}
+"""
+
+
+def table_of(name: str) -> sf.Table:
+    """Return a table with its quasi-identifiers, and nothing else."""
+    if name == "adult":
+        whole, qi = sf.datasets.adult("train"), QI
+    elif name == "census":
+        whole, qi = sf.datasets.census(), CENSUS
+    else:
+        whole = sf.read(Path(os.environ["SFUMATO_DATA"]) / "cup" / "cup.parquet")
+        qi = list(whole.schema.names)
+    kinds = [sf.Column(name=one, role=sf.Role.QUASI, kind=whole.schema[one].kind) for one in qi]
+    texts = whole.frame.select(qi).cast({pl.Categorical: pl.String})
+    return sf.Table(texts.with_columns(pl.col(pl.String).str.strip_chars()), sf.Schema(kinds))
+
+
+def measure(names: Sequence[str], ks: Sequence[int]) -> Iterator[Point]:
+    """Yield every point of the study."""
+    for name in names:
+        table = table_of(name)
+        for who, method in METHODS.items():
+            method("k=1000").fit_transform(table)  # compiled, or read from the cache
+            for k in ks:
+                anonymizer = method(f"k={k}")
+                seconds = cpu_seconds(partial(anonymizer.fit_transform, table))
+                lost = sf.loss(table, anonymizer.transform(table))
+                point = {
+                    "table": name,
+                    "rows": table.rows,
+                    "tuples": len(anonymizer.problem_),
+                    "who": who,
+                    "k": k,
+                    "gcp": round(lost.gcp, 4),
+                    "average_class": round(lost.average_class, 1),
+                    "discernibility": lost.discernibility,
+                    "cpu_seconds": round(seconds, 3),
+                }
+                print(json.dumps(point), flush=True)
+                yield point
+
+
+def draw(points: Sequence[Point], title: str) -> str:
+    """Draw the loss and the CPU seconds against k, side by side, all axes logarithmic."""
+    width, height = 720, 330
+    panels = [
+        _panel(points, "gcp", "information lost (GCP)", lambda value: f"{value:g}", left=58),
+        _panel(points, "cpu_seconds", "CPU time", _seconds, left=418),
+    ]
+    legend, x = [], 12
+    for who, (name, mark) in LINES.items():
+        legend.append(
+            f'<path class="line {who}" d="M{x} 20h28"/>{_mark(who, mark, x + 14, 20)}'
+            f'<text x="{x + 35}" y="24">{escape(name)}</text>'
+        )
+        x += 60 + round(6.2 * len(name))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img"><title>Loss and CPU time against k: {escape(title)}</title><style>{STYLE}</style>'
+        f'<rect class="paper" width="{width}" height="{height}" rx="6"/>{"".join(legend)}{"".join(panels)}</svg>\n'
+    )
+
+
+def _panel(points: Sequence[Point], key: str, y_label: str, written: Callable[[float], str], left: int) -> str:
+    wide, top, bottom = 268, 66, 282
+    ks = sorted({point["k"] for point in points})
+    y_ticks = _around(min(point[key] for point in points), max(point[key] for point in points))
+    across, up = _scale(ks[0], ks[-1], left + 8, left + wide - 8), _scale(y_ticks[0], y_ticks[-1], bottom, top)
+    parts = [f'<text class="soft" x="{left - 46}" y="{top - 14}">{y_label}</text>']
+    for tick in y_ticks:
+        parts.append(
+            f'<path class="grid" d="M{left} {up(tick):.1f}h{wide}"/>'
+            f'<text class="soft end" x="{left - 6}" y="{up(tick) + 4:.1f}">{written(tick)}</text>'
+        )
+    for k in ks:
+        parts.append(f'<text class="soft middle" x="{across(k):.1f}" y="{bottom + 18}">{k}</text>')
+    parts.append(f'<text class="soft middle" x="{left + wide / 2}" y="{bottom + 38}">k</text>')
+    for who, (_, mark) in reversed(LINES.items()):
+        places = [(across(point["k"]), up(point[key])) for point in points if point["who"] == who]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        parts.append(f'<path class="line {who}" d="M{path}"/>{"".join(_mark(who, mark, x, y) for x, y in places)}')
+    return "".join(parts)
+
+
+def table_in_markdown(points: Sequence[Point]) -> str:
+    """Return a row per table and k: the loss of each method, then the average classes and the CPU seconds."""
+    lines = [
+        "| table | k | " + " | ".join(f"GCP {name}" for name, _ in LINES.values()) + " |",
+        "|---|---|" + "---|" * len(LINES),
+    ]
+    for name in TABLES:
+        for k in sorted({point["k"] for point in points}):
+            of = {point["who"]: point for point in points if (point["table"], point["k"]) == (name, k)}
+            if of:
+                lines.append(f"| {TABLES[name]} | {k} | " + " | ".join(f"{of[who]['gcp']:.3f}" for who in LINES) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", default=",".join(TABLES), help="which tables to measure (all)")
+    parser.add_argument("--k", default=",".join(map(str, K)), help="which k to measure")
+    parser.add_argument("--draw", action="store_true", help="only draw what has been measured, and print the table")
+    parser.add_argument("--figures", type=Path, default=FIGURES)
+    parser.add_argument("--assets", type=Path, default=ASSETS)
+    options = parser.parse_args()
+    if not options.draw:
+        points = list(measure(options.tables.split(","), [int(k) for k in options.k.split(",")]))
+        options.figures.write_text("[\n" + ",\n".join(json.dumps(point) for point in points) + "\n]\n")
+    points = json.loads(options.figures.read_text())
+    options.assets.mkdir(exist_ok=True)
+    for name, title in TABLES.items():
+        chosen = [point for point in points if point["table"] == name]
+        if chosen:
+            options.assets.joinpath(f"loss-{name}.svg").write_text(draw(chosen, title))
+    print(table_in_markdown(points))
+
+
+if __name__ == "__main__":
+    main()

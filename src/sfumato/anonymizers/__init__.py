@@ -1,0 +1,1 @@
+"""Methods that put records into groups which keep the guarantees asked for."""

@@ -1,0 +1,190 @@
+"""What every anonymizer is: an estimator that learns which tuples are published together, and as what.
+
+Reduce: the engine counts the distinct tuples. Decide: the method puts them into groups that keep
+every guarantee. Apply: the engine gives each row what is published of its group. Nothing here
+looks at a single row.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.publish import Members, Output, publish
+from sfumato.anonymizers.route import nearest_groups
+from sfumato.data.schema import Column
+from sfumato.data.table import Table
+from sfumato.engines.engine import Recoding
+from sfumato.engines.reduce import recode, reduce
+from sfumato.engines.tuples import Tuples
+from sfumato.measures.generalised import MARK
+from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.models import parse
+
+__all__ = ["Anonymizer", "Partitioner"]
+
+
+@dataclass(eq=False)
+class Anonymizer(ABC):
+    """A way to make a table anonymous, with scikit-learn's conventions.
+
+    ``fit`` learns which tuples of quasi-identifiers are published together, ``transform`` gives rows
+    what is published of their group. It can be cloned, stands in pipelines, and knows its parameters.
+
+    Parameters
+    ----------
+    guarantees : str, Guarantee or sequence of them
+        What must hold in the release, such as ``"k=10,l=3"`` or ``[KAnonymity(10)]``.
+    qi, sensitive : sequence of str
+        The quasi-identifiers and sensitive columns; those of the table's schema by default.
+    """
+
+    guarantees: str | Guarantee | Sequence[str | Guarantee] = "k=2"
+    qi: Sequence[str] = ()
+    sensitive: Sequence[str] = ()
+
+    name: ClassVar[str]
+    """What the command line calls it."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Learn from a table, a frame or a file what is published together."""
+        table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
+        quasi, sensitive = table.schema.quasi, table.schema.sensitive
+        if not quasi:
+            raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
+        problem = Problem.of(reduce(table, [*quasi, *sensitive]), quasi, sensitive, self.asked)
+        for domain in problem.domains:
+            if domain.code_of(MARK) is not None:
+                raise ColumnError(
+                    f"column '{domain.name}' holds the value '{MARK}', which stands for everything in a release",
+                    hint="give it another name, such as 'unknown'",
+                )
+        self._decide(problem)
+        self.problem_ = problem
+        self.feature_names_in_ = np.asarray(table.schema.names, dtype=object)
+        return self
+
+    def transform(self, X: Any) -> Any:  # noqa: N803
+        """Give each row what is published of its group: a frame of the same kind, or a table of a table."""
+        self._require_fitted()
+        table = Table.of(X)
+        names = [domain.name for domain in self.problem_.domains]
+        for name in names:
+            if name not in table.schema.names:
+                raise ColumnError(
+                    f"the table lacks the quasi-identifier '{name}'", hint=did_you_mean(name, table.schema.names)
+                )
+        tuples = reduce(table, names)
+        recoded = recode(table, Recoding(tuples, self._publish(tuples)))
+        return recoded if isinstance(X, Table) else recoded.frame
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
+        """Learn a table, and publish it."""
+        return self.fit(X, y).transform(X)
+
+    @abstractmethod
+    def _decide(self, problem: Problem) -> None:
+        """Learn what is published together."""
+
+    @abstractmethod
+    def _publish(self, tuples: Tuples) -> list[pl.Series]:
+        """Return what is published of each tuple: a series per quasi-identifier."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters by name."""
+        known = self.get_params()
+        for name, value in parameters.items():
+            if name not in known:
+                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
+            setattr(self, name, value)
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the columns that come out, which are those that go in."""
+        self._require_fitted()
+        return self.feature_names_in_ if input_features is None else np.asarray(input_features, dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Change nothing: what comes out is a frame of the kind that goes in, whatever a pipeline asks for."""
+        return self
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "problem_"):
+            raise InputError(f"this {type(self).__name__} has learnt no table yet", hint="call fit first")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "problem_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(),
+            input_tags=InputTags(categorical=True, string=True, allow_nan=True),
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Return what only this method can tell of what it has learnt, as plain values."""
+        return {}
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The quasi-identifiers with the hierarchies that were used: by these a release can be read."""
+        return tuple(domain.column for domain in self.problem_.domains)
+
+    @property
+    def asked(self) -> tuple[Guarantee, ...]:
+        """The guarantees as objects."""
+        given = [self.guarantees] if isinstance(self.guarantees, str | Guarantee) else list(self.guarantees)
+        asked = [guarantee for one in given for guarantee in (parse(one) if isinstance(one, str) else [one])]
+        for one in asked:
+            if not isinstance(one, Guarantee):
+                raise OptionError(f"a guarantee is needed, such as 'k=10' or KAnonymity(10), got {type(one).__name__}")
+        if not asked:
+            raise OptionError("no guarantee is asked for", hint="for example 'k=10'")
+        return tuple(asked)
+
+
+@dataclass(eq=False)
+class Partitioner(Anonymizer):
+    """An anonymizer that puts tuples into groups, whatever values they have.
+
+    A row that was not there when the groups were made goes to the group whose values are nearest
+    to its own, and is published as that group.
+
+    Parameters
+    ----------
+    guarantees, qi, sensitive
+        See `Anonymizer`.
+    output : {"interval", "level", "median", "medoid"}
+        What is published of a group; see `Output`.
+    """
+
+    output: Output | str = Output.INTERVAL
+
+    @abstractmethod
+    def _members(self, problem: Problem) -> Members:
+        """Put the records into groups."""
+
+    def _decide(self, problem: Problem) -> None:
+        output = one_of(Output, self.output, "output")
+        self.members_ = self._members(problem)
+        self.published_ = publish(problem, self.members_, output)
+
+    def _publish(self, tuples: Tuples) -> list[pl.Series]:
+        groups = nearest_groups(self.problem_, self.members_.of_tuple, tuples)
+        return [series.gather(groups) for series in self.published_]

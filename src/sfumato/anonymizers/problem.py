@@ -1,0 +1,290 @@
+"""What an anonymizer decides on: the distinct tuples of a table, where their values lie, and what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato._errors import InputError
+from sfumato.data.coding import Domain
+from sfumato.engines.tuples import Tuples, group
+from sfumato.measures.counts import ClassCounts, Floats, Ints, class_counts
+from sfumato.measures.guarantee import Check, Guarantee
+from sfumato.measures.universe import as_floats, universe
+
+__all__ = ["APART", "Line", "Pieces", "Problem", "written"]
+
+APART = 2.0
+"""The place of a missing number, date or ordinal: away from all others, which lie between 0 and 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """How the values of one quasi-identifier lie on a line, on which a group is a range or a part of one.
+
+    Attributes
+    ----------
+    position : the rank of each code on the line
+    place : where each code lies, from 0 to 1; a missing number, date or ordinal lies apart, at 2
+    ordered : whether distances on the line mean something: numbers, dates, ordinals
+    size : the number of values that the column may take
+    nodes : the nodes of the hierarchy in depth-first order: a row per level below the root, from the
+        values up, a column per position; without rows if the column has no hierarchy to respect
+    """
+
+    position: NDArray[np.int32]
+    place: Floats
+    ordered: bool
+    size: int
+    nodes: NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """The records that share a tuple and a value of every sensitive attribute.
+
+    Attributes
+    ----------
+    tuple : the tuple that each piece belongs to, ascending
+    values : a row per piece: its value of each sensitive attribute, in the codes of the counts
+    records : how many records it holds
+    joint : whether the values go together in the table so, not just attribute by attribute
+    """
+
+    tuple: Ints
+    values: NDArray[np.int64]
+    records: Ints
+    joint: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The distinct tuples of the quasi-identifiers with their counts, and the guarantees asked for.
+
+    Parameters
+    ----------
+    counts : tuple of ClassCounts
+        One per sensitive attribute, or a single one without; every class is one distinct tuple.
+    guarantees : tuple of Guarantee
+    together : Pieces, optional
+        How the values of several sensitive attributes go together; `of` knows it.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.engines.reduce import reduce
+    >>> table = sf.Table(pl.DataFrame({"age": [20, 20, 40], "disease": ["flu", "ulcer", "flu"]}))
+    >>> problem = Problem.of(reduce(table, ["age", "disease"]), ["age"], ["disease"], [sf.KAnonymity(2)])
+    >>> problem.records.tolist(), problem.lines[0].place.tolist()
+    ([2, 1], [0.0, 1.0])
+    >>> [[check.held for check in problem.check(np.array(groups))] for groups in ([0, 1], [0, 0])]
+    [[False], [True]]
+    """
+
+    counts: tuple[ClassCounts, ...]
+    guarantees: tuple[Guarantee, ...]
+    together: Pieces | None = None
+
+    def __post_init__(self) -> None:
+        first = self.counts[0] if self.counts else None
+        if first is None or not len(first):
+            raise InputError("the table has no rows to anonymize")
+        for one in self.counts:
+            if len(one) != len(first) or not np.array_equal(one.labels, first.labels):
+                raise InputError("the sensitive attributes are not counted in the same classes")
+            if not np.array_equal(one.size, one.records):
+                raise InputError(
+                    "classes that overlap cannot be anonymized",
+                    hint="count missing values as values of their own, or drop them",
+                )
+
+    @classmethod
+    def of(
+        cls, tuples: Tuples, quasi: Sequence[str], sensitive: Sequence[str], guarantees: Sequence[Guarantee]
+    ) -> Problem:
+        """Pose the problem for the tuples that an engine has counted, of quasi-identifiers and sensitive attributes."""
+        counts = tuple(class_counts(tuples, quasi, name) for name in sensitive or (None,))
+        together = None
+        if len(sensitive) > 1:
+            quasi_codes = tuples.codes[:, [tuples.position[name] for name in quasi]]
+            _, of_row = group(quasi_codes, [len(domain) for domain in counts[0].quasi])
+            values = np.empty((len(of_row), len(sensitive)), dtype=np.int64)
+            for column, name in enumerate(sensitive):
+                values[:, column] = np.unique(tuples.codes[:, tuples.position[name]], return_inverse=True)[1]
+            order = np.lexsort((*values.T[::-1], of_row))
+            together = Pieces(of_row[order], values[order], tuples.count[order], joint=True)
+        return cls(counts, tuple(guarantees), together)
+
+    def __len__(self) -> int:
+        return len(self.counts[0])
+
+    @property
+    def codes(self) -> NDArray[np.int32]:
+        """The tuples: a row per tuple, a column per quasi-identifier."""
+        return self.counts[0].labels
+
+    @property
+    def records(self) -> Ints:
+        """How many records each tuple has."""
+        return self.counts[0].records
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """What the codes of each quasi-identifier are."""
+        return self.counts[0].quasi
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """How the values of each quasi-identifier lie on a line."""
+        return tuple(map(_line, self.domains))
+
+    @property
+    def places(self) -> tuple[Floats, ...]:
+        """Where each code of each quasi-identifier lies, from 0 to 1; see `Line`."""
+        return tuple(line.place for line in self.lines)
+
+    @cached_property
+    def positions(self) -> NDArray[np.int32]:
+        """The tuples as ranks on the lines instead of codes."""
+        positions = np.empty_like(self.codes)
+        for column, line in enumerate(self.lines):
+            positions[:, column] = line.position[self.codes[:, column]]
+        return positions
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The records of each tuple by their sensitive values.
+
+        Of several attributes that were counted one by one, it is not known which values go
+        together: they are put together in their order (the north-west corner rule). That is as
+        good as the truth as long as a tuple is not divided, for every attribute is judged alone.
+        """
+        if self.together is not None:
+            return self.together
+        if self.counts[0].attribute is None:
+            tuples = np.arange(len(self))
+            return Pieces(tuples, np.zeros((len(self), 0), dtype=np.int64), self.records, joint=True)
+        before = np.cumsum(self.records) - self.records
+        ends = [_running(one) for one in self.counts]
+        end = np.unique(np.concatenate(ends))  # a piece ends wherever one of its values does
+        values = np.column_stack(
+            [one.value[np.searchsorted(at, end)] for one, at in zip(self.counts, ends, strict=True)]
+        )
+        tuples = np.searchsorted(before, end, side="left") - 1
+        return Pieces(tuples, values, np.diff(end, prepend=0), joint=len(self.counts) == 1)
+
+    def merged(self, groups: NDArray[Any]) -> list[ClassCounts]:
+        """Return the counts after tuples of one group became one class; it is labelled by its first tuple.
+
+        Parameters
+        ----------
+        groups : the group of each tuple, numbered from 0
+        """
+        labels = self.codes[np.unique(groups, return_index=True)[1]]
+        size = np.bincount(groups, weights=self.records).astype(np.int64)
+        return [_merged(one, groups[one.owner], one.value, one.count, size, labels) for one in self.counts]
+
+    def merged_pieces(self, pieces: Pieces, groups: NDArray[Any]) -> list[ClassCounts]:
+        """Return the counts after pieces of one group, rather than whole tuples, became one class."""
+        labels = self.codes[pieces.tuple[np.unique(groups, return_index=True)[1]]]
+        size = np.bincount(groups, weights=pieces.records).astype(np.int64)
+        values = pieces.values.T if pieces.values.shape[1] else [np.zeros(0, dtype=np.int64)]
+        owner, count = (groups, pieces.records) if pieces.values.shape[1] else (groups[:0], pieces.records[:0])
+        return [_merged(one, owner, value, count, size, labels) for one, value in zip(self.counts, values, strict=True)]
+
+    def check(self, groups: NDArray[Any]) -> tuple[Check, ...]:
+        """Check every guarantee on the classes that the groups of tuples make."""
+        return self._checks(self.merged(groups))
+
+    def require_reachable(self) -> None:
+        """Refuse guarantees that even the whole table as one class does not keep."""
+        for guarantee in self.guarantees:
+            guarantee.refuse_unknown([one.attribute for one in self.counts if one.attribute is not None])
+        for check in self._checks(self.merged(np.zeros(len(self), dtype=np.int64))):
+            if not check.held:
+                raise InputError(
+                    f"no grouping keeps {check.guarantee}: the whole table as one class has "
+                    f"{check.guarantee.key} = {check.measured.value:.6g}"
+                    + (f", and {check.reason}" if check.reason else ""),
+                    hint="ask for less",
+                )
+
+    def require_kept(self, counts: Sequence[ClassCounts]) -> None:
+        """Refuse a result that does not keep every guarantee; a method that made it is wrong."""
+        for check in self._checks(counts):
+            if not check.held:
+                raise InputError(
+                    f"the groups do not keep {check.guarantee}: measured {check.measured.value:.6g}",
+                    hint="this should never happen; please report it",
+                )
+
+    def _checks(self, counts: Sequence[ClassCounts]) -> tuple[Check, ...]:
+        return tuple(guarantee.check(counts) for guarantee in self.guarantees)
+
+
+def written(domain: Domain) -> Domain:
+    """Return the values as a hierarchy and a reader know them: a float of 32 bits is what it is written as."""
+    return replace(domain, values=as_floats(domain.values)) if domain.values.dtype == pl.Float32 else domain
+
+
+def _line(domain: Domain) -> Line:
+    of = universe(domain)
+    rank = np.arange(len(domain), dtype=np.int32)
+    hierarchy, values = domain.column.hierarchy, written(domain).values.to_list()
+    none = np.zeros((0, len(domain)), dtype=np.int32)
+    if of.column.kind.is_ordered:
+        place = of.place / max(len(of) - (of.missing is not None) - 1, 1)
+        if of.is_line:
+            place = (of.numbers[of.place] - of.low) / ((of.high - of.low) or 1.0)
+        if domain.missing is not None:
+            place[domain.missing] = APART
+        return Line(rank, place, True, len(of), none)
+    if hierarchy is None:
+        return Line(rank, rank / max(len(rank) - 1, 1), False, len(of), none)
+    hierarchy.check(values, domain.name)
+    levels = hierarchy.levels(values)
+    order = np.lexsort((rank, *levels))  # the highest level first, values of one node by their rank
+    position = np.empty_like(rank)
+    position[order] = rank
+    nodes = np.zeros(levels.shape, dtype=np.int32)
+    differ = np.zeros(len(order) - 1, dtype=bool)
+    for level in reversed(range(len(levels))):  # a node ends where its parent does
+        differ |= np.diff(levels[level][order]) != 0
+        nodes[level, 1:] = np.cumsum(differ)
+    return Line(position, position / max(len(rank) - 1, 1), False, len(of), nodes)
+
+
+def _running(counts: ClassCounts) -> Ints:
+    """Return where each entry ends if the records of all classes stand in a row."""
+    return np.cumsum(counts.count)
+
+
+def _merged(
+    counts: ClassCounts, owner: NDArray[Any], value: Ints, count: Ints, size: Ints, labels: NDArray[np.int32]
+) -> ClassCounts:
+    span, classes = len(counts.total), len(size)
+    cell = owner.astype(np.int64) * span + value
+    if classes * span <= 4 * len(cell) + 1_000_000:
+        sums = np.bincount(cell, weights=count, minlength=classes * span)
+        cell = np.flatnonzero(sums)
+        sums = sums[cell]
+    else:
+        cell, of_entry = np.unique(cell, return_inverse=True)
+        sums = np.bincount(of_entry, weights=count, minlength=len(cell))
+    start = np.searchsorted(cell, np.arange(classes + 1) * span)
+    return replace(
+        counts,
+        size=size,
+        records=size,
+        start=start,
+        value=cell % span,
+        count=sums.astype(np.int64),
+        labels=labels,
+    )

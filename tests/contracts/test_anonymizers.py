@@ -1,0 +1,396 @@
+"""What every anonymizer must do, whatever it publishes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sfumato as sf
+from sfumato.anonymizers.anonymize import METHODS
+from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
+from sfumato.anonymizers.publish import Output
+from sfumato.measures.generalised import pair
+from tests import bruteforce as brute
+from tests.anonymizers.problems import GUARANTEES, TREE
+
+SCHEMA = sf.Schema(
+    [
+        sf.Column(name="name", role="identifier"),
+        sf.Column(name="number", role="quasi", kind="number"),
+        sf.Column(name="note", kind="text"),
+        sf.Column(name="born", role="quasi", kind="date"),
+        sf.Column(name="ordinal", role="quasi", kind="ordinal", domain=("low", "mid", "high", "top")),
+        sf.Column(name="tree", role="quasi", kind="category", hierarchy=TREE),
+        sf.Column(name="plain", role="quasi", kind="category"),
+        sf.Column(name="disease", role="sensitive", kind="category"),
+        sf.Column(name="salary", role="sensitive", kind="number"),
+    ]
+)
+TYPES = {
+    "name": pl.String,
+    "number": pl.Float64,
+    "note": pl.String,
+    "born": pl.Date,
+    "ordinal": pl.String,
+    "tree": pl.String,
+    "plain": pl.String,
+    "disease": pl.String,
+    "salary": pl.Int64,
+}
+CELLS = st.tuples(
+    st.none() | st.sampled_from([0.0, 1.0, 2.5, 3.0, 7.0, 40.0]),
+    st.none() | st.integers(0, 900).map(lambda days: date(1999, 12, 31) + timedelta(days=days)),
+    st.none() | st.sampled_from(["low", "mid", "high", "top"]),
+    st.none() | st.sampled_from("abcdef"),
+    # Texts that look like what a release is written in.
+    st.none() | st.sampled_from(["p", "q", "a, b", "{p, q}", "[1, 2]", 'say "r"', " p", "", "(1"]),
+    st.none() | st.sampled_from(["flu", "ulcer", "cancer"]),
+    st.sampled_from([10, 20, 50]),
+)
+HOW: dict[str, Callable[[], Anonymizer]] = {
+    "lattice": lambda: sf.Lattice(),
+    "lattice that suppresses": lambda: sf.Lattice(suppress=0.3),
+}
+for _output in Output:
+    HOW |= {
+        f"mondrian {_output}": lambda output=_output: sf.Mondrian(output=output),
+        f"relaxed mondrian {_output}": lambda output=_output: sf.Mondrian(output=output, strict=False),
+        f"hilbert {_output}": lambda output=_output: sf.Hilbert(output=output),
+        f"rplus {_output}": lambda output=_output: sf.RPlus(output=output),
+    }
+
+
+@pytest.fixture(params=HOW, scope="module")
+def method(request: pytest.FixtureRequest) -> Anonymizer:
+    return HOW[request.param]()
+
+
+def test_every_method_is_in_the_battery() -> None:
+    assert {make().name for make in HOW.values()} == set(METHODS)
+
+
+def frame_of(rows: list[tuple[Any, ...]]) -> pl.DataFrame:
+    records = [(f"person {i}", row[0], f"note {i}", *row[1:]) for i, row in enumerate(rows)]
+    return pl.DataFrame(records, schema=TYPES, orient="row")
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> sf.Table:
+    """A table with some of the quasi-identifiers and one or two sensitive attributes."""
+    frame = frame_of(draw(st.lists(CELLS, min_size=1, max_size=40)))
+    quasi = draw(st.lists(st.sampled_from(SCHEMA.quasi), min_size=1, max_size=4, unique=True))
+    sensitive = draw(st.lists(st.sampled_from(SCHEMA.sensitive), min_size=1, max_size=2, unique=True))
+    kept = [name for name in SCHEMA.names if name in ("name", "note", *quasi, *sensitive)]
+    return sf.Table(frame.select(kept), sf.Schema(map(SCHEMA.__getitem__, kept)))
+
+
+def holds(guarantee: sf.Guarantee, released: pl.DataFrame, quasi: tuple[str, ...], sensitive: tuple[str, ...]) -> bool:
+    """Whether a guarantee holds by its definition; suppressed rows are in no class."""
+    keys = list(released.select(quasi).cast(pl.String).iter_rows())
+    kept = [set(key) != {"*"} for key in keys]
+    if not any(kept):
+        kept = [True] * len(keys)
+    tables = [
+        [(key, value) for key, value, keep in zip(keys, released[name], kept, strict=True) if keep]
+        for name in sensitive
+    ]
+    if isinstance(guarantee, sf.KAnonymity):
+        return brute.k(tables[0]) >= guarantee.k
+    if isinstance(guarantee, sf.RecursiveCL):
+        l = guarantee.l or min(map(brute.distinct_l, tables))
+        return all(brute.recursive_c(rows, l) < guarantee.c for rows in tables)
+    return all(_holds(guarantee, rows) for rows in tables)
+
+
+def _holds(guarantee: sf.Guarantee, rows: list[brute.Row]) -> bool:
+    slack = 1e-9
+    if isinstance(guarantee, sf.AlphaK):
+        chosen = list(guarantee.values or ())
+        groups = brute.classes(rows)
+        share = max(
+            (float(share) for group in groups for v, share in brute.shares(group).items() if not chosen or v in chosen),
+            default=0.0,
+        )
+        return share <= guarantee.alpha + slack and brute.k(rows) >= guarantee.k
+    if isinstance(guarantee, sf.LDiversity):
+        return brute.distinct_l(rows) >= guarantee.l
+    if isinstance(guarantee, sf.EntropyL):
+        return brute.entropy_l(rows) >= guarantee.l - slack
+    if isinstance(guarantee, sf.TCloseness):
+        values = sorted({value for _, value in rows if value is not None})
+        values += [None] * any(value is None for _, value in rows)
+        ranks = {value: rank / max(len(values) - 1, 1) for rank, value in enumerate(values)}
+        emd = brute.line_emd(ranks) if isinstance(values[0], int) else brute.equal_emd
+        return brute.t(rows, emd) <= guarantee.t + slack
+    if isinstance(guarantee, sf.EnhancedBeta):
+        return brute.enhanced_beta(rows) <= guarantee.beta + slack
+    if isinstance(guarantee, sf.BetaLikeness):
+        return float(brute.basic_beta(rows)) <= guarantee.beta + slack
+    assert isinstance(guarantee, sf.DeltaDisclosure)
+    return brute.delta(rows, guarantee.absent.value) < guarantee.delta
+
+
+def may_fail_where_groups_look_alike(guarantee: sf.Guarantee) -> bool:
+    """Whether one class of two that keep the guarantee may break it."""
+    if isinstance(guarantee, sf.DeltaDisclosure):
+        return guarantee.absent == "ignore"
+    return isinstance(guarantee, sf.RecursiveCL) and guarantee.l is None
+
+
+def released(table: sf.Table, guarantees: list[sf.Guarantee], method: Anonymizer) -> sf.Release | None:
+    """Anonymize, or find that it cannot be done."""
+    try:
+        return sf.anonymize(table, guarantees, method=method)
+    except sf.InputError as error:
+        alike = "when it is measured again" in error.message and any(map(may_fail_where_groups_look_alike, guarantees))
+        if not alike and not error.message.startswith(("no grouping keeps", "no level of the hierarchies keeps")):
+            raise
+        return None
+
+
+@settings(max_examples=12)
+@given(table=tables(), guarantees=GUARANTEES)
+def test_what_it_promises_holds_by_definition(
+    method: Anonymizer, table: sf.Table, guarantees: list[sf.Guarantee]
+) -> None:
+    before = table.frame.clone()
+    release = released(table, guarantees, method)
+    assert table.frame.equals(before), "the input is never modified"
+    if release is None:
+        return
+    frame, quasi, sensitive = release.table.frame, table.schema.quasi, table.schema.sensitive
+    for guarantee in guarantees:
+        assert holds(guarantee, frame, quasi, sensitive), guarantee
+    # No row is lost or moved, nothing but quasi-identifiers changes, and no identifier is left.
+    kept = [name for name in table.schema.names if name != "name"]
+    assert frame.columns == kept
+    assert frame.drop(quasi).equals(before.drop("name", *quasi))
+    # What is published covers what it stands for, and can be read back.
+    lost = release.loss
+    assert 0 <= lost.gcp <= 1
+    assert lost.suppressed <= (method.suppress if isinstance(method, sf.Lattice) else 0)
+    assert lost.suppressed == release.assessment.suppressed / len(frame)
+    if not (isinstance(method, Partitioner) and method.output in ("median", "medoid")):
+        both = pair(table, frame, quasi) if isinstance(method, Partitioner) else None
+        for position, read in enumerate(both.coverages if both else ()):
+            assert read.covers(both.released[:, position], both.original[:, position]).all()  # type: ignore[union-attr]
+    # It does the same every time.
+    again = sf.anonymize(table, guarantees, method=method)
+    assert again.table.frame.equals(frame)
+    assert again.to_dict() | {"seconds": 0} == release.to_dict() | {"seconds": 0}
+
+
+PEOPLE = frame_of(
+    [
+        (30.0, date(2000, 1, 1), "low", "a", "p", "flu", 10),
+        (31.0, date(2000, 1, 3), "mid", "a", "q", "ulcer", 20),
+        (40.0, date(2001, 1, 1), "high", "d", "p", "flu", 50),
+        (None, date(2001, 5, 1), "high", "b", None, "cancer", 10),
+        (77.0, date(1999, 5, 1), "top", "c", "p", "flu", 10),
+        (30.0, date(2000, 1, 1), "low", "a", "p", "cancer", 20),
+    ]
+)
+
+
+def test_pandas_stays_pandas_with_its_index(method: Anonymizer) -> None:
+    people = PEOPLE.to_pandas().set_index(pd.Index([7, 1, 1, 4, 0, -2], name="row"))
+    before = people.copy(deep=True)
+    release = sf.anonymize(people, "k=2", method=method, schema=SCHEMA).table.frame
+    assert isinstance(release, pd.DataFrame)
+    assert release.index.equals(people.index)
+    assert list(release.columns) == list(SCHEMA.names)[1:]
+    for name in ("note", "disease", "salary"):
+        pd.testing.assert_series_equal(release[name], people[name])
+    pd.testing.assert_frame_equal(people, before)
+
+
+def test_every_kind_of_frame_gives_the_same_release(method: Anonymizer, tmp_path: Path) -> None:
+    import duckdb
+
+    expected = sf.anonymize(PEOPLE, "k=2,l=2", method=method, schema=SCHEMA).table.frame
+    arrow = sf.anonymize(PEOPLE.to_arrow(), "k=2,l=2", method=method, schema=SCHEMA).table.frame
+    assert isinstance(arrow, pa.Table)
+    lazy = sf.anonymize(PEOPLE.lazy(), "k=2,l=2", method=method, schema=SCHEMA).table
+    relation = sf.anonymize(duckdb.from_arrow(PEOPLE.to_arrow()), "k=2,l=2", method=method, schema=SCHEMA).table
+    parquet = tmp_path / "people.parquet"
+    sf.write(PEOPLE, parquet)
+    file = sf.anonymize(parquet, "k=2,l=2", method=method, schema=SCHEMA).table
+    for other in (sf.Table(arrow), lazy, relation, file):
+        assert list(other.schema.names) == expected.columns
+        for name in expected.columns:
+            assert other.column(name).to_list() == expected[name].to_list(), name
+
+
+def test_polars_keeps_the_types_of_other_columns(method: Anonymizer) -> None:
+    release = sf.anonymize(PEOPLE, "k=2", method=method, schema=SCHEMA).table.frame
+    assert isinstance(release, pl.DataFrame)
+    assert {name: release.schema[name] for name in ("note", "disease", "salary")} == {
+        "note": pl.String,
+        "disease": pl.String,
+        "salary": pl.Int64,
+    }
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "arrow"])
+def test_a_written_release_is_measured_alike(method: Anonymizer, tmp_path: Path, suffix: str) -> None:
+    release = sf.anonymize(PEOPLE, "k=2,l=2", method=method, schema=SCHEMA)
+    path = tmp_path / f"release.{suffix}"
+    release.write(path)
+    roles = {"qi": SCHEMA.quasi, "sensitive": SCHEMA.sensitive}
+    again = sf.assess(path, **roles).to_dict()
+    told = release.assessment.to_dict()
+    measured = ("rows", "classes", "suppressed", "k", "l", "alpha", "entropy_l", "t", "basic_beta", "risk")
+    assert {key: again[key] for key in measured} == {key: told[key] for key in measured}
+
+
+def test_a_table_of_equal_rows_is_published_as_it_is(method: Anonymizer) -> None:
+    people = pl.DataFrame({"city": ["Bonn"] * 3, "age": [30] * 3})
+    release = sf.anonymize(people, "k=3", method=method, qi=["city", "age"])
+    assert release.table.frame.equals(people)
+    assert release.loss.gcp == 0
+
+
+def test_a_table_of_one_row_keeps_k_1(method: Anonymizer) -> None:
+    people = pl.DataFrame({"city": ["Bonn"], "age": [30]})
+    assert sf.anonymize(people, "k=1", method=method, qi=["city", "age"]).table.frame.equals(people)
+
+
+def test_columns_without_a_value_stay_without(method: Anonymizer) -> None:
+    people = pl.DataFrame({"city": [None] * 3, "age": [None] * 3}, schema={"city": pl.String, "age": pl.Int64})
+    release = sf.anonymize(people, "k=2", method=method, qi=["city", "age"])
+    assert release.table.frame.rows() == [(None, None)] * 3
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pl.Series([True, False, None, True, True, False]),
+        pl.Series(["1.10", "2.20", None, "3", "1.10", "7"]).cast(pl.Decimal(10, 2)),
+        pl.Series([date(2020, 1, day) for day in (1, 2, 3, 4, 5)] + [None]).cast(pl.Datetime("ms")),
+        pl.Series([date(2020, 1, day) for day in (1, 2, 3, 4, 5)] + [None])
+        .cast(pl.Datetime("us"))
+        .dt.replace_time_zone("Europe/Rome"),
+        pl.Series([1, 2, 3, 4, None, 7], dtype=pl.Int8),
+        pl.Series([0.1, 0.2, math.nan, 0.3, 0.7, None], dtype=pl.Float32),
+        pl.Series([1, 2, 3, 4, None, 7], dtype=pl.Duration("us")),
+        pl.Series(["low", "top", None, "low", "top", "mid"], dtype=pl.Enum(["low", "mid", "top"])),
+        pl.Series(["x", "y", None, "x", "z", "y"], dtype=pl.Categorical),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_values_of_every_type_can_be_published(method: Anonymizer, values: pl.Series) -> None:
+    people = pl.DataFrame({"x": values, "note": range(6)})
+    release = sf.anonymize(people, "k=2", method=method, qi=["x"])
+    assert release.assessment.k >= 2
+    assert 0 <= release.loss.gcp <= 1
+    assert release.table.frame["note"].to_list() == list(range(6))
+
+
+def test_a_chosen_value_that_only_suppressed_rows_hold_has_no_share() -> None:
+    people = pl.DataFrame({"city": list("aaabbbc"), "disease": ["x", "y", "z", "x", "y", "z", "rare"]})
+    asked = [sf.AlphaK(0.5, k=2, values=["rare"])]
+    release = sf.anonymize(people, asked, method=sf.Lattice(suppress=0.3), qi=["city"], sensitive=["disease"])
+    assert release.assessment.suppressed == 1
+    assert release.assessment.verdict
+
+
+def test_groups_with_missing_values_do_not_look_suppressed() -> None:
+    people = pl.DataFrame({"age": [1, 2, 3, None], "city": ["a", "a", "b", None]})
+    release = sf.anonymize(people, "k=2", qi=["age", "city"])
+    assert release.table.frame.rows() == [("[1, 2]", "a")] * 2 + [("{3, (missing)}", "*")] * 2
+    assert release.assessment.suppressed == 0
+    assert release.assessment.rows == 4
+    assert release.loss.by_column["age"].ncp == pytest.approx((2 * 0.5 + 2 * 1) / 4)
+
+
+BAD = {
+    "k larger than the table": ({"guarantees": "k=7"}, "keeps k=7", "6"),
+    "too diverse": ({"guarantees": "k=2,l=4", "sensitive": ["disease"]}, "keeps l=4", "l (is|=) 3"),
+    "no sensitive attribute": ({"guarantees": "l=2"}, "l needs a sensitive attribute", ""),
+    "a column of two roles": ({"sensitive": ["plain"]}, "column 'plain' cannot be both quasi and sensitive", ""),
+    "an unknown column": ({"qi": ["plian"]}, "there is no column 'plian'", "did you mean 'plain'"),
+    "no quasi-identifier": ({"qi": []}, "no quasi-identifier is named", ""),
+    "no guarantee": ({"guarantees": []}, "no guarantee is asked for", ""),
+    "not a guarantee": ({"guarantees": [3]}, "a guarantee is needed", "got int"),
+    "a value that nobody has": (
+        {"guarantees": [sf.AlphaK(0.9, values=["gout"])], "sensitive": ["disease"]},
+        "alpha is asked for the value 'gout'",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_sentence(method: Anonymizer, case: str) -> None:
+    options, message, more = BAD[case]
+    options = {"guarantees": "k=2", "qi": ["number", "plain"]} | options
+    with pytest.raises(sf.InputError, match=message) as caught:
+        sf.anonymize(PEOPLE, options.pop("guarantees"), method=method, **options)
+    assert re.search(more, str(caught.value))
+
+
+def test_no_rows_are_refused(method: Anonymizer) -> None:
+    with pytest.raises(sf.InputError, match="the table has no rows"):
+        sf.anonymize(PEOPLE.clear(), "k=1", method=method, schema=SCHEMA)
+
+
+def test_a_hierarchy_that_misses_a_value_is_refused(method: Anonymizer) -> None:
+    column = sf.Column(name="plain", role="quasi", hierarchy=sf.Hierarchy.tree([("p", "x"), ("r", "y")]))
+    with pytest.raises(sf.SchemaError, match="column 'plain': the hierarchy does not cover the value 'q'"):
+        sf.anonymize(sf.Table(PEOPLE, sf.Schema([column])), "k=2", method=method)
+
+
+def test_the_mark_of_suppression_is_no_value(method: Anonymizer) -> None:
+    with pytest.raises(sf.ColumnError, match="column 'x' holds the value '\\*'"):
+        sf.anonymize(pl.DataFrame({"x": ["*", "a", "*"]}), "k=1", method=method, qi=["x"])
+
+
+def test_an_infinite_number_is_refused(method: Anonymizer) -> None:
+    with pytest.raises(sf.ColumnError, match="column 'x' holds an infinite number"):
+        sf.anonymize(pl.DataFrame({"x": [1.0, math.inf]}), "k=2", method=method, qi=["x"])
+
+
+def test_an_unknown_method_is_refused() -> None:
+    with pytest.raises(sf.OptionError, match=r"the method 'mondrain' is unknown.*did you mean 'mondrian'"):
+        sf.anonymize(PEOPLE, "k=2", method="mondrain", schema=SCHEMA)
+
+
+def test_nothing_is_left_if_all_rows_had_to_be_suppressed() -> None:
+    with pytest.raises(sf.InputError, match=r"no level of the hierarchies keeps k=7 \(k is 6\)"):
+        sf.anonymize(PEOPLE, "k=7", method=sf.Lattice(suppress=1), schema=SCHEMA)
+
+
+def test_a_method_keeps_its_own_parameters() -> None:
+    method = sf.Mondrian("k=3", qi=["plain"], output="medoid")
+    sf.anonymize(PEOPLE, "k=2", method=method, schema=SCHEMA)
+    assert method.get_params() == {
+        "guarantees": "k=3", "qi": ["plain"], "sensitive": (), "output": "medoid", "strict": True
+    }  # fmt: skip
+    assert not hasattr(method, "problem_")
+
+
+def test_groups_that_look_alike_get_a_helpful_sentence() -> None:
+    # Both groups have the mode c; x is more frequent in both together than in the table, and rare in neither alone.
+    people = pl.DataFrame({"q": list("ccacccbc"), "n": range(8), "s": list("aabbabbb")})
+    asked = [sf.DeltaDisclosure(10)]
+    method = sf.Mondrian(output="median")
+    assert sf.anonymize(people, asked, method=method, qi=["q"], sensitive=["s"]).assessment.verdict
+
+
+def test_spark_frames_are_anonymized_too(spark: Any) -> None:
+    people = spark.createDataFrame(PEOPLE.to_arrow())
+    expected = sf.anonymize(PEOPLE, "k=2", schema=SCHEMA).table.frame
+    release = sf.anonymize(people, "k=2", schema=SCHEMA).table
+    for name in expected.columns:
+        assert release.column(name).to_list() == expected[name].to_list()
