@@ -17,6 +17,7 @@ from typing import Any
 
 from markupsafe import escape
 
+from chart import as_seconds, draw_mark, log_scale, ticks_around
 from tables import ALL, NAMES, SENSITIVE, large_table, rows_of
 from work import apart
 
@@ -84,13 +85,13 @@ def draw(points: Sequence[Point], x_label: str) -> str:
     """Draw the CPU seconds and the peak memory of a study, side by side, both axes logarithmic."""
     width, height = 720, 330
     panels = [
-        _panel(points, "cpu_seconds", "CPU time", _seconds, x_label, left=58),
+        _panel(points, "cpu_seconds", "CPU time", as_seconds, x_label, left=58),
         _panel(points, "peak_bytes", "peak memory", _bytes, x_label, left=418),
     ]
     legend, x = [], 12
     for who, (name, mark) in LINES.items():
         legend.append(
-            f'<path class="line {who}" d="M{x} 20h28"/>{_mark(who, mark, x + 14, 20)}'
+            f'<path class="line {who}" d="M{x} 20h28"/>{draw_mark(who, mark, x + 14, 20)}'
             f'<text x="{x + 35}" y="24">{escape(name)}</text>'
         )
         x += 60 + round(6.2 * len(name))
@@ -107,9 +108,9 @@ def _panel(
     wide, top, bottom = 268, 66, 282
     xs, ys = [point["x"] for point in points], [point[key] for point in points]
     x_ticks = sorted(set(xs)) if max(xs) < 100 else _ticks(min(xs), max(xs))  # every number of columns, but not of rows
-    y_ticks = _around(min(ys), max(ys))
-    across = _scale(min(xs), max(xs), left + 8, left + wide - 8)
-    up = _scale(y_ticks[0], y_ticks[-1], bottom, top)
+    y_ticks = ticks_around(min(ys), max(ys))
+    across = log_scale(min(xs), max(xs), left + 8, left + wide - 8)
+    up = log_scale(y_ticks[0], y_ticks[-1], bottom, top)
     parts = [f'<text class="soft" x="{left - 46}" y="{top - 14}">{y_label}</text>']
     for tick in y_ticks:
         y = f"{up(tick):.1f}"
@@ -123,15 +124,8 @@ def _panel(
     for who, (_, mark) in reversed(LINES.items()):  # ours is drawn last, on top
         places = sorted((across(point["x"]), up(point[key])) for point in points if point["who"] == who)
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-        parts.append(f'<path class="line {who}" d="M{path}"/>{"".join(_mark(who, mark, x, y) for x, y in places)}')
+        parts.append(f'<path class="line {who}" d="M{path}"/>{"".join(draw_mark(who, mark, x, y) for x, y in places)}')
     return "".join(parts)
-
-
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """Return where a value lies on a logarithmic axis."""
-    if high == low:
-        return lambda value: (start + end) / 2
-    return lambda value: start + (end - start) * math.log(value / low) / math.log(high / low)
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -142,31 +136,6 @@ def _ticks(low: float, high: float) -> list[float]:
         if len(ticks) <= 5:
             break
     return ticks
-
-
-def _around(low: float, high: float) -> list[float]:
-    """Return a few round values, the first and last of which enclose an axis."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1, 2, 5), (1, 3), (1,)):
-        ticks = [step * 10.0**power for power in powers for step in steps]
-        first = max(tick for tick in ticks if tick <= low)
-        last = min(tick for tick in ticks if tick >= high)
-        ticks = [tick for tick in ticks if first <= tick <= last]
-        if len(ticks) <= 6:
-            break
-    return ticks
-
-
-def _mark(who: str, mark: str, x: float, y: float) -> str:
-    if mark == "circle":
-        return f'<circle class="mark {who}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
-    if mark == "square":
-        return f'<rect class="mark {who}" x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6"/>'
-    return f'<path class="mark {who}" d="M{x:.1f} {y - 4.5:.1f}l4.2 7.5h-8.4z"/>'
-
-
-def _seconds(value: float) -> str:
-    return f"{value:g} s"
 
 
 def _bytes(value: float) -> str:

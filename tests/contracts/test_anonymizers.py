@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -19,7 +21,8 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.anonymizers.anonymize import METHODS
 from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
-from sfumato.anonymizers.publish import Output
+from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.publish import Members, Output
 from sfumato.measures.generalised import pair
 from tests import bruteforce as brute
 from tests.anonymizers.problems import GUARANTEES, TREE
@@ -380,12 +383,39 @@ def test_a_method_keeps_its_own_parameters() -> None:
     assert not hasattr(method, "problem_")
 
 
+@dataclass(eq=False)
+class Fixed(Partitioner):
+    """A method that makes the groups it is told: by the first column."""
+
+    name = "fixed"
+
+    def _members(self, problem: Problem) -> Members:
+        return Members.of(problem, problem.codes[:, 0].astype(np.int64))
+
+
 def test_groups_that_look_alike_get_a_helpful_sentence() -> None:
-    # Both groups have the mode c; x is more frequent in both together than in the table, and rare in neither alone.
-    people = pl.DataFrame({"q": list("ccacccbc"), "n": range(8), "s": list("aabbabbb")})
-    asked = [sf.DeltaDisclosure(10)]
-    method = sf.Mondrian(output="median")
-    assert sf.anonymize(people, asked, method=method, qi=["q"], sensitive=["s"]).assessment.verdict
+    # Group 0 holds no a, which is passed over, until it shares its medians with group 1: then a is rare.
+    groups = pl.Series([0] * 21 + [1] * 3 + [2] * 20)
+    x = pl.Series([2, 2, 2] * 7 + [1, 2, 3] + [50] * 20)
+    y = pl.Series([1, 2, 3] * 7 + [2, 9, 2] + [50] * 20)
+    sick = pl.Series(["b"] * 21 + ["a", "a", "b"] + ["a", "b"] * 10)
+    people = pl.DataFrame({"group": groups, "x": x, "y": y, "sick": sick})
+    problem = {"qi": ["group", "x", "y"], "sensitive": ["sick"]}
+    release = sf.anonymize(people, [sf.DeltaDisclosure(1)], method=Fixed(output="median"), **problem)
+    assert release.assessment.classes == 3
+    with pytest.raises(sf.InputError, match=r"does not keep delta_disclosure=1 when it is measured again.*intervals"):
+        sf.anonymize(people, [sf.DeltaDisclosure(1)], method=Constant(output="median"), **problem)
+
+
+@dataclass(eq=False)
+class Constant(Fixed):
+    """The same, but the first column does not tell the groups 0 and 1 apart."""
+
+    name = "constant"
+
+    def _decide(self, problem: Problem) -> None:
+        super()._decide(problem)
+        self.published_[0] = self.published_[0].replace({1: 0})
 
 
 def test_spark_frames_are_anonymized_too(spark: Any) -> None:

@@ -15,7 +15,7 @@ from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members
 from sfumato.measures.counts import ClassCounts, Ints
 
-__all__ = ["Hilbert", "hilbert"]
+__all__ = ["Hilbert", "hilbert", "order_of", "sparse"]
 
 _STEPS = 32  # at how many places a group of the usual size may be cut
 _WINDOW = 8 * _STEPS
@@ -80,11 +80,11 @@ def hilbert(problem: Problem) -> Ints:
 
     problem.require_reachable()
     asked, space = limits(problem.counts, problem.guarantees), space_of(problem)
-    order = _order(problem, space)
+    order = order_of(problem, space)
     begins = np.zeros(len(order), dtype=np.bool_)
     alone = np.empty_like(order)
     alone[order] = np.arange(len(order))
-    cut_greedily(*_sparse(problem.merged(alone), asked), asked, begins)
+    cut_greedily(*sparse(problem.merged(alone), asked), asked, begins)
     greedy = np.cumsum(begins) - 1
     # Cuts are tried between blocks: runs of tuples that lie in one small part of a usual group.
     records = problem.records[order]
@@ -97,7 +97,7 @@ def hilbert(problem: Problem) -> Ints:
     return groups
 
 
-def _order(problem: Problem, space: Space) -> Ints:
+def order_of(problem: Problem, space: Space) -> Ints:
     """Return the tuples in the order of the curve."""
     from sfumato.anonymizers.hilbert_kernels import along_the_curve
 
@@ -107,7 +107,7 @@ def _order(problem: Problem, space: Space) -> Ints:
     return np.lexsort(index.T[::-1])
 
 
-def _sparse(counts: Sequence[ClassCounts], asked: Limits) -> tuple[Ints, Ints, Ints, Ints]:
+def sparse(counts: Sequence[ClassCounts], asked: Limits) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the records of each class, and its sensitive values: of class i the entries start[i] to start[i + 1]."""
     classes = len(counts[0])
     if not len(asked.model):
@@ -129,7 +129,7 @@ def _best(problem: Problem, order: Ints, block: Ints, asked: Limits, space: Spac
     of_tuple[order] = block
     counts = problem.merged(of_tuple)
     begins = np.zeros(len(counts[0]), dtype=np.bool_)
-    cut_at_best(*_sparse(counts, asked), *_boxes(problem, order, block), space, asked, _WINDOW, begins)
+    cut_at_best(*sparse(counts, asked), *_boxes(problem, order, block), space, asked, _WINDOW, begins)
     return (np.cumsum(begins) - 1)[block]
 
 

@@ -176,7 +176,7 @@ def _check_input(
     if not isinstance(suppress, numbers.Real) or not 0 <= suppress <= 1:
         raise OptionError(f"the share of rows to suppress must be from 0 to 1, got {suppress!r}")
     if not isinstance(most_nodes, numbers.Integral) or most_nodes < 1:
-        raise OptionError(f"the most nodes to visit must be a whole number of at least 1, got {most_nodes!r}")
+        raise OptionError(f"the most nodes to visit must be at least 1, got {most_nodes!r}")
     if not counts or not counts[0].rows:
         raise InputError("the table has no rows")
     if not guarantees:

@@ -32,7 +32,8 @@ class Mondrian(Partitioner):
         See `Partitioner`.
     strict : bool
         Whether equal rows stay together. Otherwise rows with the median value may go to either
-        side, which loses less where few values are frequent; the table then has to fit into memory.
+        side, which loses less where few values are frequent; the table then has to fit into memory, and only
+        `fit_transform` keeps the guarantees: `transform` publishes equal rows alike.
 
     Examples
     --------

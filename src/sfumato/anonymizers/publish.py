@@ -2,13 +2,12 @@
 
 A published text can be read back by a program (the grammar is in `measures.generalised`):
 ``[20, 30]`` is a range of numbers, dates or ordinals, ``{a, "b, c"}`` a set of categories, a label
-a node of the column's hierarchy, and ``*`` stands for everything.
+a node of the column's hierarchy, and ``*`` stands for everything. Rows that are ``*`` in every column
+read as suppressed: a group that is not writes its first column as a set.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -196,11 +195,9 @@ def _set(members: Sequence[str], known: Container[str]) -> str:
 
 
 def _quoted(member: str, *, always: bool = False) -> str:
-    if always or member != member.strip():
+    if always or member != member.strip() or any(mark in member for mark in ',"\r\n'):
         return '"' + member.replace('"', '""') + '"'
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow([member])
-    return line.getvalue()
+    return member
 
 
 def _nodes(held: _Held) -> list[str | None]:

@@ -57,8 +57,8 @@ def nearest_groups(problem: Problem, groups: Ints, tuples: Tuples) -> Ints:
 def _old_codes(known: Domain, new: Domain) -> Ints:
     """Return the old code of each new value; a number or date that was not there has none."""
     try:
-        look_up = known.values.rename("value").to_frame().with_row_index("code")
-        values = new.values.cast(known.values.dtype).rename("value").to_frame()
+        values = _comparable(known, new).rename("value").to_frame()
+        look_up = known.values.cast(values["value"].dtype).rename("value").to_frame().with_row_index("code")
         joined = values.join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
     except pl.exceptions.PolarsError:
         raise ColumnError(
@@ -115,13 +115,19 @@ def _widening(
 def _places(known: Domain, line: Line, new: Domain) -> Floats:
     """Return where new values lie on the line of the known ones; those beyond it lie at its ends."""
     numbers = _numbers(known.values)
-    at = _numbers(new.values.cast(known.values.dtype))
+    at = _numbers(_comparable(known, new))
     there = np.isfinite(numbers)
     if not there.any():
         return np.full(len(at), APART)
     order = np.argsort(numbers[there], kind="stable")
     place = np.interp(at, numbers[there][order], line.place[there][order])
     return np.where(np.isfinite(at), place, APART)
+
+
+def _comparable(known: Domain, new: Domain) -> pl.Series:
+    """Return the new values in the type of the known ones; 1.5 among whole numbers stays what it is."""
+    fractions = known.values.dtype.is_integer() and new.values.dtype.is_float()
+    return new.values.cast(pl.Float64 if fractions else known.values.dtype)
 
 
 def _numbers(values: pl.Series) -> Floats:

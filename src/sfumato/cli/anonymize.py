@@ -16,6 +16,7 @@ from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.publish import Output
 from sfumato.cli.assess import print_assessment
 from sfumato.cli.options import Command, choice, keep_input, load_table, print_json, table_options
+from sfumato.cli.progress import patience
 from sfumato.data.files import format_of
 from sfumato.measures.models import parse
 
@@ -80,7 +81,8 @@ def anonymize(
     if format_of(Path(output)) == "excel":
         raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
     chosen = _method(method, suppress, representative, relaxed)
-    release = anonymize_table(load_table(**options), required, method=chosen)
+    with patience("Working; the very first run of a method also compiles it, which takes some seconds ..."):
+        release = anonymize_table(load_table(**options), required, method=chosen)
     release.write(output)
     if as_json:
         print_json(release.to_dict())

@@ -1,0 +1,198 @@
+"""``sfumato anonymize``: the release, what is printed, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sfumato as sf
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+TABLE = """name,age,zip,sex,disease
+Ada,30,1,f,flu
+Bea,31,1,f,ulcer
+Cem,41,2,m,flu
+Dag,45,2,m,cancer
+Eva,,3,f,flu
+Fee,52,3,f,ulcer
+"""
+ROLES = ["--qi", "age,zip,sex", "--sensitive", "disease", "--identifiers", "name"]
+
+
+def refused(ran: Ran, *parts: str) -> None:
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("Error: ")
+    assert ran.err.count("\n") == 1, "one sentence"
+    for part in parts:
+        assert part in ran.err
+
+
+@pytest.fixture
+def anonymize(sfumato: Run) -> Run:
+    Path("t.csv").write_text(TABLE)
+    return lambda *arguments: sfumato("anonymize", "t.csv", *arguments)
+
+
+@pytest.mark.parametrize("method", ["mondrian", "hilbert", "rplus", "lattice"])
+def test_the_json_has_what_other_tools_rely_on(anonymize: Run, method: str) -> None:
+    ran = anonymize(*ROLES, "--k", "2", "--l", "2", "--method", method, "-o", "out.csv", "--json")
+    assert ran.code == 0, ran.err
+    told = ran.json
+    assert {"assessment", "loss", "method", "seconds"} <= set(told)
+    assert told["method"] == method
+    assert told["seconds"] > 0
+    keys = {
+        "rows", "classes", "k", "alpha", "l", "entropy_l", "recursive_c", "recursive_l", "t", "basic_beta",
+        "enhanced_beta", "delta_disclosure", "risk", "by_sensitive", "witnesses", "satisfied",
+    }  # fmt: skip
+    assert keys <= set(told["assessment"])
+    assert told["assessment"]["satisfied"] is True
+    assert told["assessment"]["k"] >= 2
+    assert told["assessment"]["l"] >= 2
+    assert {"gcp", "discernibility", "average_class", "suppressed"} <= set(told["loss"])
+    assert 0 <= told["loss"]["gcp"] <= 1
+    assert "name" not in pl.read_csv("out.csv").columns
+    assert "out.csv" in ran.err
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "arrow"])
+@pytest.mark.parametrize("how", ["interval", "level", "median", "medoid", "lattice"])
+def test_what_is_written_is_assessed_to_the_same_numbers(anonymize: Run, sfumato: Run, suffix: str, how: str) -> None:
+    out = f"out.{suffix}"
+    options = ["--method", "lattice", "--suppress", "0.4"] if how == "lattice" else ["--representative", how]
+    told = anonymize(*ROLES, "--k", "2", *options, "-o", out, "--json").json["assessment"]
+    assert sf.read(out).rows == 6
+    again = sfumato("assess", out, "--qi", "age,zip,sex", "--sensitive", "disease", "--require", "k=2", "--json")
+    assert again.code == 0
+    for key in ("rows", "suppressed", "classes", "k", "l", "alpha", "entropy_l", "t", "basic_beta", "risk"):
+        assert again.json[key] == told[key], key
+
+
+def test_without_json_a_person_can_read_it(anonymize: Run) -> None:
+    ran = anonymize(*ROLES, "--k", "2", "--method", "lattice", "--suppress", "0.4", "-o", "out.csv")
+    assert ran.code == 0
+    for part in ("information lost", "levels", "lattice"):
+        assert part in ran.out
+
+
+def test_every_guarantee_can_be_asked_for(anonymize: Run) -> None:
+    asked = {
+        "--alpha": "1", "--l": "1", "--entropy-l": "1", "--t": "1", "--beta": "9", "--enhanced-beta": "inf",
+        "--delta-disclosure": "9", "--recursive": "9,1",
+    }  # fmt: skip
+    options = [part for pair in asked.items() for part in pair]
+    ran = anonymize(*ROLES, "--k", "6", *options, "-o", "out.csv", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["assessment"]["satisfied"] is True
+
+
+def test_a_schema_says_the_roles(anonymize: Run, sfumato: Run) -> None:
+    column = sf.Column(name="age", role="quasi", hierarchy=sf.Hierarchy.intervals(widths=[20], bounds=(20, 60)))
+    schema = sf.Schema([column, sf.Column(name="name", role="identifier")])
+    sf.Table(sf.read("t.csv").frame, schema).schema.save("schema.toml")
+    ran = anonymize("--schema", "schema.toml", "--k", "1", "--representative", "level", "-o", "out.csv")
+    assert ran.code == 0, ran.err
+    ran = anonymize("--schema", "schema.toml", "--k", "2", "--method", "lattice", "--suppress", "0.5", "-o", "out.csv")
+    assert ran.code == 0, ran.err
+    assert set(pl.read_csv("out.csv")["age"]) <= {"[20, 40)", "[40, 60]", "(missing)", "*"}
+
+
+def test_relaxed_is_for_mondrian(anonymize: Run) -> None:
+    assert anonymize(*ROLES, "--k", "2", "--relaxed", "-o", "out.csv").code == 0
+    refused(anonymize(*ROLES, "--k", "2", "--relaxed", "--method", "rplus", "-o", "out.csv"), "--relaxed is for Mond")
+
+
+def test_an_existing_release_is_replaced_only_when_all_went_well(anonymize: Run) -> None:
+    Path("out.csv").write_text("the old one")
+    refused(anonymize(*ROLES, "--k", "7", "-o", "out.csv"), "no grouping keeps k=7", "k = 6")
+    assert Path("out.csv").read_text() == "the old one"
+    assert anonymize(*ROLES, "--k", "2", "-o", "out.csv").code == 0
+    assert sf.read("out.csv").rows == 6
+    assert sorted(path.name for path in Path().iterdir()) == ["out.csv", "t.csv"]
+
+
+def test_the_input_is_never_written_over(anonymize: Run) -> None:
+    for name in ("t.csv", "./t.csv"):
+        refused(anonymize(*ROLES, "--k", "2", "-o", name), "is read and cannot be written too")
+    assert Path("t.csv").read_text() == TABLE
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--k", "7"], ["no grouping keeps k=7", "k = 6", "ask for less"]),
+        (["--k", "7", "--method", "lattice"], ["keeps k=7 (k is 6)"]),
+        (["--k", "7", "--method", "lattice", "--suppress", "1"], ["keeps k=7 (k is 6)"]),
+        (["--k", "2", "--l", "4"], ["no grouping keeps l=4", "l = 3"]),
+        (["--k", "2", "--l", "4", "--method", "hilbert"], ["no grouping keeps l=4", "l = 3"]),
+        (["--k", "2", "--sensitive", "sex"], ["column 'sex' cannot be both quasi and sensitive"]),
+        (["--k", "2", "--qi", "aeg"], ["there is no column 'aeg'", "did you mean 'age'"]),
+        ([], ["--k is not given"]),
+        (["--k", "0"], ["k must be a whole number of at least 1, got 0"]),
+        (["--k", "two"], ["the guarantee 'k' needs a number, got 'two'"]),
+        (["--k", "2", "--t", "3"], ["t must be a number from 0 to 1, got 3"]),
+        (["--k", "2", "--recursive", "3"], ["--recursive needs two numbers, got '3'"]),
+        (["--k", "2", "--recursive", "3,x"], ["recursive_l' needs a number, got 'x'"]),
+        (["--k", "2", "--suppress", "0.1"], ["--suppress is for the lattice"]),
+        (["--k", "2", "--suppress", "1.1", "--method", "lattice"], ["to suppress must be from 0 to 1, got 1.1"]),
+        (["--k", "2", "--suppress", "x", "--method", "lattice"], ["'--suppress'", "'x'"]),
+        (
+            ["--k", "2", "--representative", "median", "--method", "lattice"],
+            ["--representative is not for the lattice"],
+        ),
+        (["--k", "2", "--representative", "mean"], ["'--representative'", "'mean'"]),
+        (["--k", "2", "--method", "magic"], ["'--method'", "'magic'"]),
+        (["--k", "2", "-o", "out.xlsx"], ["'out.xlsx' would be an Excel file"]),
+        (["--k", "2", "-o", "out.sas"], ["the format of 'out.sas' is unknown"]),
+        (["--k", "2", "-o", "no/such/folder/out.csv"], ["no/such/folder"]),
+        (["--k", "2", "--schema", "nowhere.toml"], ["the schema 'nowhere.toml' cannot be read"]),
+    ],
+)
+def test_bad_input_gets_one_sentence(anonymize: Run, options: list[str], parts: list[str]) -> None:
+    out = [] if "-o" in options else ["-o", "out.csv"]
+    refused(anonymize(*ROLES, *options, *out), *parts)
+    assert [path.name for path in Path().iterdir()] == ["t.csv"]
+
+
+def test_no_quasi_identifier(anonymize: Run) -> None:
+    refused(anonymize("--k", "2", "-o", "out.csv"), "no quasi-identifier is named", "--qi")
+
+
+def test_no_sensitive_attribute(anonymize: Run) -> None:
+    refused(anonymize("--qi", "age", "--k", "2", "--l", "2", "-o", "out.csv"), "l needs a sensitive attribute")
+
+
+def test_no_output(anonymize: Run) -> None:
+    refused(anonymize(*ROLES, "--k", "2"), "'-o'")
+
+
+def test_a_missing_file(sfumato: Run) -> None:
+    refused(sfumato("anonymize", "nowhere.csv", *ROLES, "--k", "2", "-o", "out.csv"), "there is no file 'nowhere.csv'")
+
+
+def test_an_empty_table(sfumato: Run) -> None:
+    Path("empty.csv").write_text("age,zip\n")
+    refused(sfumato("anonymize", "empty.csv", "--qi", "age", "--k", "1", "-o", "out.csv"), "the table has no rows")
+
+
+def test_a_hierarchy_that_misses_a_value(anonymize: Run) -> None:
+    tree = sf.Hierarchy.tree([("f", "*"), ("x", "*")])
+    sf.Table(sf.read("t.csv").frame, sf.Schema([sf.Column(name="sex", role="quasi", hierarchy=tree)])).schema.save(
+        "s.toml"
+    )
+    for method in ("mondrian", "lattice"):
+        refused(
+            anonymize("--schema", "s.toml", "--k", "2", "--method", method, "-o", "out.csv"),
+            "column 'sex': the hierarchy does not cover the value 'm'",
+        )
+
+
+def test_a_built_in_table(sfumato: Run) -> None:
+    ran = sfumato("anonymize", "nursery", "--qi", "parents,children", "--k", "50", "-o", "out.parquet", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["assessment"]["k"] >= 50
