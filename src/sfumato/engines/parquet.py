@@ -42,10 +42,10 @@ def count(file: File, names: Sequence[str], counter: Counter, tell: Progress) ->
             schema = pyarrow.parquet.read_schema(file.path)
             texts = [name for name in names if _is_text(schema.field(name).type)]
             with pyarrow.parquet.ParquetFile(
-                file.path, read_dictionary=texts, page_checksum_verification=True
+                file.path, read_dictionary=texts, page_checksum_verification=True, pre_buffer=False
             ) as parquet:
                 rows = 0
-                for batch in parquet.iter_batches(_BATCH, columns=list(names)):
+                for batch in parquet.iter_batches(_BATCH, columns=list(names), use_threads=False):
                     columns = zip(counter.numberings, names, types, strict=True)
                     counter.add_numbers(
                         [_numbers(numbering, batch.column(name), dtype, file.na) for numbering, name, dtype in columns]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.coding import Domain
 
-__all__ = ["Tuples", "group"]
+__all__ = ["Tuples", "group", "group_keys"]
 
 _LARGEST_KEY = 2**62
 
@@ -46,15 +46,16 @@ def group(codes: NDArray[Any], sizes: Sequence[int]) -> tuple[NDArray[np.intp], 
     span = 1
     for position, size in enumerate(sizes):
         if span * max(size, 1) > _LARGEST_KEY:
-            first, key = _group(key)
+            first, key = group_keys(key)
             span = len(first)
         key *= max(size, 1)
         key += codes[:, position]
         span *= max(size, 1)
-    return _group(key)
+    return group_keys(key)
 
 
-def _group(key: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def group_keys(key: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Give numbers to the distinct keys, in their order; see `group`."""
     if (key[1:] >= key[:-1]).all():  # as the leading columns of sorted tuples are
         begins = np.ones(len(key), dtype=bool)
         np.not_equal(key[1:], key[:-1], out=begins[1:])

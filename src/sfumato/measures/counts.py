@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.coding import Domain
-from sfumato.engines.tuples import Tuples, group
+from sfumato.engines.tuples import Tuples, group, group_keys
 
 __all__ = ["ClassCounts", "Missing", "class_counts", "ranges", "without_missing", "without_suppressed"]
 
@@ -154,8 +154,11 @@ def class_counts(
         owner = value = count = np.zeros(0, dtype=np.int64)
     else:
         position = tuples.position[sensitive]
-        present, value = np.unique(tuples.codes[:, position], return_inverse=True)
-        domain = tuples.domains[position]
+        domain, code = tuples.domains[position], tuples.codes[:, position]
+        present = np.flatnonzero(np.bincount(code, minlength=len(domain)))
+        rank = np.zeros(len(domain), dtype=np.int64)
+        rank[present] = np.arange(len(present))
+        value = rank[code]
         attribute = replace(domain, values=domain.values.gather(present))
         total = _sum(value, tuples.count, len(present))
         owner, value, count = _entries(of_tuple, value, tuples.count, len(present))
@@ -172,6 +175,8 @@ def class_counts(
 
 
 def _keep(tuples: Tuples, mask: NDArray[np.bool_]) -> tuple[Tuples, int]:
+    if mask.all():
+        return tuples, 0
     kept = replace(tuples, codes=tuples.codes[mask], count=tuples.count[mask])
     return kept, int(tuples.count.sum() - kept.count.sum())
 
@@ -183,7 +188,9 @@ def _sum(index: NDArray[np.intp], weight: Ints, length: int) -> Ints:
 
 def _entries(owner: NDArray[np.intp], value: NDArray[np.intp], count: Ints, values: int) -> tuple[Ints, Ints, Ints]:
     """Add up the counts of equal (class, value) pairs; return them in order."""
-    distinct, of_pair = np.unique(owner * values + value, return_inverse=True)
+    pair = owner * values + value
+    first, of_pair = group_keys(pair)
+    distinct = pair[first]
     return distinct // values, distinct % values, _sum(of_pair, count, len(distinct))
 
 
