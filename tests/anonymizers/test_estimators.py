@@ -225,3 +225,10 @@ def test_wrong_parameters_get_one_sentence(one: Anonymizer, message: str) -> Non
 def test_what_is_no_method_is_refused(method: Any) -> None:
     with pytest.raises(sf.OptionError, match=r"the method must be one such as Mondrian\(\)"):
         sf.anonymize(PEOPLE, "k=2", qi=QI, method=method)
+
+
+def test_anonymize_takes_the_roles_that_its_method_has() -> None:
+    people = pd.DataFrame({"age": [20, 22, 40, 60], "disease": ["flu", "ulcer", "flu", "ulcer"]})
+    release = sf.anonymize(people, "k=2,l=2", method=sf.Mondrian(qi=["age"], sensitive=["disease"]))
+    assert (release.assessment.k, release.assessment.l) == (2, 2)
+    assert release.assessment.quasi == ("age",)

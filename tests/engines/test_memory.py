@@ -93,3 +93,14 @@ def test_a_recoding_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -
     assert old.read_bytes() == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.parquet", "t.parquet"]
     assert Memory().recode(sf.read(old), recoding, tmp_path / "new.csv").column("age").to_list() == ["young"] * 3
+
+
+def test_columns_that_are_called_like_those_of_a_recoding_stay_apart(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"sex": ["f", "m"], "after sex": ["secret", "secret"], "before sex": ["m", "f"]})
+    tuples = reduce(sf.Table(rows), ["sex"])
+    recoding = Recoding(tuples, [pl.Series("sex", ["woman", "man"])])
+    sf.write(rows, tmp_path / "t.parquet")
+    for source in (rows, rows.lazy(), tmp_path / "t.parquet"):
+        recoded = Memory().recode(sf.Table.of(source), recoding)
+        assert recoded.column("sex").to_list() == ["woman", "man"]
+        assert recoded.column("before sex").to_list() == ["m", "f"]

@@ -89,7 +89,8 @@ def anonymize(
         How: ``Mondrian()``, ``Hilbert()``, ``RPlus()``, ``Lattice()`` with their parameters, or the
         name of one (mondrian, hilbert, rplus, lattice).
     qi, sensitive, identifiers : sequence of str
-        The roles of the columns; those of the schema by default. Identifiers are left out of the release.
+        The roles of the columns; those of the method or of the schema by default. Identifiers are
+        left out of the release.
     schema : Schema or path, optional
 
     Examples
@@ -100,9 +101,6 @@ def anonymize(
     (True, True)
     """
     started = time.perf_counter()
-    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers)
-    if isinstance(table.source, Source):
-        table = Table(table.frame, table.schema)
     if isinstance(method, str):
         if method not in METHODS:
             raise OptionError(f"the method '{method}' is unknown", hint=did_you_mean(method, METHODS))
@@ -112,6 +110,10 @@ def anonymize(
             f"the method must be one such as Mondrian(), or its name, got {getattr(method, '__name__', method)!r}",
             hint="known: " + ", ".join(METHODS),
         )
+    qi, sensitive = qi or method.qi, sensitive or method.sensitive
+    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers)
+    if isinstance(table.source, Source):
+        table = Table(table.frame, table.schema)
     parameters = method.get_params() | {"guarantees": guarantees, "qi": (), "sensitive": ()}
     anonymizer = type(method)(**parameters)
     published = anonymizer.fit_transform(table)

@@ -26,7 +26,10 @@ from sfumato.engines.numbering import Numbering
 from sfumato.engines.tally import Tally
 from sfumato.engines.tuples import Tuples
 
-__all__ = ["BYTES_PER_TUPLE", "Counter"]
+__all__ = ["BATCH", "BYTES_PER_TUPLE", "Counter"]
+
+BATCH = 2**20
+"""How many rows of a file or a frame are counted at a time."""
 
 BYTES_PER_TUPLE = 300
 """What a distinct tuple takes in memory while it is counted and measured, for some ten columns."""

@@ -23,14 +23,11 @@ from sfumato.data.table import Table, collect, collecting
 from sfumato.data.table import write as write_table
 from sfumato.data.text import EVERY_FIELD, typed
 from sfumato.engines import parquet
-from sfumato.engines.counter import Counter
+from sfumato.engines.counter import BATCH, Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.tuples import Tuples, group
 
-__all__ = ["BATCH", "Memory"]
-
-BATCH = 2**20
-"""How many rows are counted at a time."""
+__all__ = ["Memory"]
 
 
 @dataclass(frozen=True)
@@ -143,13 +140,16 @@ def _gathered(rows: Codes, recoding: Recoding) -> Iterator[pl.Series]:
 def _joined(lazy: pl.LazyFrame, recoding: Recoding) -> pl.LazyFrame:
     """Give each row the values of its tuple, when it is read."""
     types = lazy.collect_schema()
-    look_up = recoding.look_up()
+    before, after = "before ", "after "
+    while any(name.startswith((before, after)) for name in types):  # the rows may have columns of such names
+        before, after = f"_{before}", f"_{after}"
+    look_up = recoding.look_up(before, after)
     keys = [_comparable(column(name), types[name]) for name in recoding.names]
-    new = {series.name: column(f"after {series.name}") for series in recoding.values}
+    new = {series.name: column(f"{after}{series.name}") for series in recoding.values}
     return lazy.join(
         look_up.lazy(),
         left_on=keys,
-        right_on=[column(f"before {name}") for name in recoding.names],
+        right_on=[column(f"{before}{name}") for name in recoding.names],
         how="left",
         nulls_equal=True,
         maintain_order="left",

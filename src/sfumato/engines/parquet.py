@@ -16,13 +16,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.data.source import File
-from sfumato.engines.counter import Counter
+from sfumato.engines.counter import BATCH, Counter
 from sfumato.engines.engine import Progress
 from sfumato.engines.numbering import Numbering
 
 __all__ = ["can_read", "count"]
-
-_BATCH = 2**20
 
 
 def can_read(file: File) -> bool:
@@ -45,7 +43,7 @@ def count(file: File, names: Sequence[str], counter: Counter, tell: Progress) ->
                 file.path, read_dictionary=texts, page_checksum_verification=True, pre_buffer=False
             ) as parquet:
                 rows = 0
-                for batch in parquet.iter_batches(_BATCH, columns=list(names), use_threads=False):
+                for batch in parquet.iter_batches(BATCH, columns=list(names), use_threads=False):
                     columns = zip(counter.numberings, names, types, strict=True)
                     counter.add_numbers(
                         [_numbers(numbering, batch.column(name), dtype, file.na) for numbering, name, dtype in columns]
