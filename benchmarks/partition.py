@@ -128,13 +128,13 @@ def kernel(codes: NDArray[np.int32], sensitive: bool) -> tuple[Callable[[], obje
             numbers=total / rows,
             node=none,
         )
-    words, _ = rows_of(codes, max(VALUES), np.ones(rows, dtype=np.int64), values)
+    words, lanes = rows_of(codes, length, np.ones(rows, dtype=np.int64), values, np.diff(asked.offset))
     key = words[0].copy()
     work = np.empty_like(words)
 
     def split() -> object:
         work[:] = words
-        return cut_rows(work, work[:1].view(np.uint8).reshape(1, rows, 8), space, asked, False, False)
+        return cut_rows(work, lanes, space, asked, False, False)
 
     return split, lambda: np.sort(key)
 

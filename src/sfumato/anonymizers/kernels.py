@@ -36,18 +36,19 @@ def keeps(histogram: Ints, size: Any, limits: Limits, scratch: Ints) -> bool:
     limits : Limits
     scratch : room for as many numbers as the histogram has
     """
-    # One function without slices: to count the references to an array takes longer than most rules.
+    # One function without slices, which unpacks once: to count references to arrays takes longer than most rules.
     if size < limits.k:
         return False
+    _, rows, offset, total, models, attributes, bounds, wholes, begins, numbers, nodes = limits
     kept = True
-    for rule in range(len(limits.model)):
-        model, asked, whole, at = limits.model[rule], limits.asked[rule], limits.whole[rule], limits.at[rule]
-        if limits.attribute[rule] < 0:
-            kept = _recursive_alone(histogram, asked, limits.offset, scratch)
+    for rule in range(len(models)):
+        model, asked, whole, at = models[rule], bounds[rule], wholes[rule], begins[rule]
+        if attributes[rule] < 0:
+            kept = _recursive_alone(histogram, asked, offset, scratch)
             if not kept:
                 break
             continue
-        first, last = limits.offset[limits.attribute[rule]], limits.offset[limits.attribute[rule] + 1]
+        first, last = offset[attributes[rule]], offset[attributes[rule] + 1]
         if model == L:
             distinct = 0
             for value in range(first, last):
@@ -56,37 +57,37 @@ def keeps(histogram: Ints, size: Any, limits: Limits, scratch: Ints) -> bool:
         elif model == ALPHA:
             most = 0
             for value in range(first, last):
-                if limits.numbers[at + value - first] != 0.0:
+                if numbers[at + value - first] != 0.0:
                     most = max(most, histogram[value])
             kept = at_most(most / size, asked)
         elif model == BETA:
             for value in range(first, last):
                 if histogram[value] > 0:
-                    gain = _ratio(histogram[value], size, limits.total[value], limits.rows) - 1.0
-                    if gain > 0.0 and not (gain <= limits.numbers[at + value - first] and at_most(gain, asked)):
+                    gain = _ratio(histogram[value], size, total[value], rows) - 1.0
+                    if gain > 0.0 and not (gain <= numbers[at + value - first] and at_most(gain, asked)):
                         kept = False
         elif model == DELTA:
             for value in range(first, last):
                 if histogram[value] > 0:
-                    ratio = _ratio(histogram[value], size, limits.total[value], limits.rows)
-                    if ratio < limits.numbers[at] or ratio > limits.numbers[at + 1]:
+                    ratio = _ratio(histogram[value], size, total[value], rows)
+                    if ratio < numbers[at] or ratio > numbers[at + 1]:
                         kept = False
                 elif whole:
                     kept = False
         elif model == T_EQUAL:
             moved = 0.0
             for value in range(first, last):
-                moved += max(histogram[value] / size - limits.numbers[at + value - first], 0.0)
+                moved += max(histogram[value] / size - numbers[at + value - first], 0.0)
             kept = at_most(moved, asked)
         elif model == T_LINE:
             moved, below = 0.0, 0
             for value in range(first, last):
                 below += histogram[value]
-                apart = abs(below / size - limits.numbers[at + value - first])
-                moved += apart * limits.numbers[at + value - first + last - first]
+                apart = abs(below / size - numbers[at + value - first])
+                moved += apart * numbers[at + value - first + last - first]
             kept = at_most(moved, asked)
         elif model == T_TREE:
-            share, node = limits.numbers[at:], limits.node[at:]
+            share, node = numbers[at:], nodes[at:]
             kept = at_most(_emd_tree(histogram[first:last], size, whole, node, share, scratch), asked)
         elif model == RECURSIVE:
             kept = _recursive(histogram[first:last], whole, asked, scratch)

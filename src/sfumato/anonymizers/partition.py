@@ -1,25 +1,30 @@
 """Top-down partitions, as Mondrian and the R+-tree make them: the way to the kernel and back.
 
-The kernel sees the pieces of the problem as rows of 64-bit words that it moves: the positions of
-the quasi-identifiers packed together, the number of the piece, its records, its sensitive values.
+The kernel sees the pieces of the problem as rows of 64-bit words that it moves: the positions of the
+quasi-identifiers and the sensitive values, packed together, then the number of the piece and its records.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._errors import InputError
 from sfumato.anonymizers.limits import Limits, limits
 from sfumato.anonymizers.problem import Pieces, Problem
 from sfumato.measures.counts import Floats, Ints
 
-__all__ = ["Space", "cut_rows", "partition", "rows_of", "space_of"]
+__all__ = ["RECORDS", "Space", "cut_rows", "partition", "rows_of", "space_of"]
 
 _ROWS_PER_THREAD = 50_000
+_NUMBER = 32
+RECORDS = (1 << 31) - 1
+"""The bits of a row's last word that are its records; its number lies above them, from bit 32 on."""
 
 
 class Space(NamedTuple):
@@ -65,21 +70,41 @@ def space_of(problem: Problem) -> Space:
 
 
 def rows_of(
-    positions: NDArray[np.int32], longest: int, records: Ints, values: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the words that the kernel moves, a column per row, and the positions in them, which share their memory."""
-    rows, dimensions = positions.shape
-    kind = np.uint8 if longest <= 2**8 else np.uint32  # each kind takes the compiler seconds
-    lanes = 8 // np.dtype(kind).itemsize
-    packed = -(-dimensions // lanes)
-    words = np.zeros((packed + 2 + values.shape[1], rows), dtype=np.int64)
-    codes = words[:packed].view(kind).reshape(packed, rows, lanes)
-    for by in range(dimensions):
-        codes[by // lanes, :, by % lanes] = positions[:, by]
-    words[packed] = np.arange(rows)
-    words[packed + 1] = records
-    words[packed + 2 :] = values.T
-    return words, codes
+    positions: NDArray[np.int32], lengths: Ints, records: Ints, values: NDArray[np.int64], kinds: Ints
+) -> tuple[NDArray[np.int64], Ints]:
+    """Return the words that the kernel moves, a column per row, and where in them everything is.
+
+    Parameters
+    ----------
+    positions, lengths : the position of each row on each line, and the lengths of the lines
+    records : the records of each row
+    values, kinds : each row's value of each sensitive attribute, and how many values each has
+    """
+    rows = len(positions)
+    lanes = _lanes([max(int(length - 1).bit_length(), 1) for length in (*lengths, *kinds)])
+    words = np.zeros((int(lanes[-1, 0]) + 2, rows), dtype=np.int64)
+    for column, (word, shift, _) in zip((*positions.T, *values.T), lanes, strict=True):
+        words[word] |= column.astype(np.int64) << shift
+    if rows > RECORDS or (rows and int(records.max()) > RECORDS):
+        raise InputError(f"more than {RECORDS:,} equal rows, or tuples, are too many to be cut")
+    words[-1] = (np.arange(rows) << _NUMBER) | records
+    return words, lanes
+
+
+def _lanes(bits: Sequence[int]) -> Ints:
+    """Lay lanes of so many bits one after the other into words; the sign of a word is not used.
+
+    Returns
+    -------
+    The word of each lane, how far it is shifted there, and the mask of its bits.
+    """
+    lanes, word, used = [], 0, 0
+    for width in bits:
+        if used + width > 63:
+            word, used = word + 1, 0
+        lanes.append((word, used, (1 << width) - 1))
+        used += width
+    return np.array(lanes, dtype=np.int64)
 
 
 def partition(problem: Problem, pieces: Pieces, *, relaxed: bool = False, look_ahead: bool = False) -> Ints:
@@ -94,15 +119,16 @@ def partition(problem: Problem, pieces: Pieces, *, relaxed: bool = False, look_a
     """
     asked, space = limits(problem.counts, problem.guarantees), space_of(problem)
     values = pieces.values if len(asked.model) else pieces.values[:, :0]
-    words, codes = rows_of(problem.positions[pieces.tuple], int(space.length.max()), pieces.records, values)
-    begins = cut_rows(words, codes, space, asked, relaxed, look_ahead)
+    kinds = np.diff(asked.offset) if len(asked.model) else asked.offset[:0]
+    words, lanes = rows_of(problem.positions[pieces.tuple], space.length, pieces.records, values, kinds)
+    begins = cut_rows(words, lanes, space, asked, relaxed, look_ahead)
     groups = np.empty(len(begins), dtype=np.int64)
-    groups[words[len(codes)]] = np.cumsum(begins) - 1
+    groups[words[-1] >> _NUMBER] = np.cumsum(begins) - 1
     return groups
 
 
 def cut_rows(
-    words: NDArray[np.int64], codes: NDArray[Any], space: Space, asked: Limits, relaxed: bool, look_ahead: bool
+    words: NDArray[np.int64], lanes: Ints, space: Space, asked: Limits, relaxed: bool, look_ahead: bool
 ) -> NDArray[np.bool_]:
     """Move the rows so that every group is a range of them, and return where each begins.
 
@@ -110,20 +136,30 @@ def cut_rows(
     """
     from sfumato.anonymizers.partition_kernels import split
 
-    rows = words.shape[1]
+    number, rows = len(space.length), words.shape[1]
+    line = (space.length, space.size, space.ordered, space.at, space.height, space.node_at)
+    what = (
+        np.column_stack([lanes[:number], *line]),
+        space.place,
+        space.node,
+        lanes[number:],
+        asked,
+        relaxed,
+        look_ahead,
+    )
     begins = np.zeros(rows, dtype=np.bool_)
-    parts = np.array([[0, rows, int(words[len(codes) + 1].sum())]])
-    bounds = np.ones((1, len(space.length)))
+    parts = np.array([[0, rows, int((words[-1] & RECORDS).sum())]])
+    bounds = np.ones((1, number))
     threads = min(os.cpu_count() or 1, rows // _ROWS_PER_THREAD)
     if threads < 2:
-        split(words, codes, space, asked, relaxed, look_ahead, parts, bounds, 0, begins)
+        split(words, *what, parts, bounds, 0, begins)
         return begins
-    parts, bounds = split(words, codes, space, asked, relaxed, look_ahead, parts, bounds, rows // (4 * threads), begins)
+    parts, bounds = split(words, *what, parts, bounds, rows // (4 * threads), begins)
     largest_first = np.argsort(parts[:, 0] - parts[:, 1], kind="stable")
 
     def finish(index: int) -> None:
         one = slice(index, index + 1)
-        split(words, codes, space, asked, relaxed, look_ahead, parts[one], bounds[one], 0, begins)
+        split(words, *what, parts[one], bounds[one], 0, begins)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(finish, largest_first.tolist()))

@@ -1,11 +1,13 @@
 """Compiled code of the top-down partitions: Mondrian and the R+-tree.
 
 Numba compiles this on first use and keeps the result on disk; import it inside the functions that run it.
+Rows are reached by numbers without a sign, and never by slices: else numba asks at every row whether its number
+counts from the end, and counts references.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -13,17 +15,41 @@ from numpy.typing import NDArray
 
 from sfumato.anonymizers.kernels import keeps, ones
 from sfumato.anonymizers.limits import Limits
-from sfumato.anonymizers.partition import Space
+from sfumato.anonymizers.partition import RECORDS
 from sfumato.measures.counts import Floats, Ints
 
 __all__ = ["split"]
 
 
+class _Dimension(NamedTuple):
+    """Where a quasi-identifier is in the words of a row, and its line: see `partition.Space`."""
+
+    word: int
+    shift: int
+    mask: int
+    length: int
+    size: int
+    ordered: int
+    at: int
+    height: int
+    node_at: int
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _dimension(dimensions: Ints, by: int) -> _Dimension:
+    one = dimensions
+    return _Dimension(
+        one[by, 0], one[by, 1], one[by, 2], one[by, 3], one[by, 4], one[by, 5], one[by, 6], one[by, 7], one[by, 8]
+    )
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def split(
     words: Ints,
-    codes: NDArray[Any],
-    space: Space,
+    dimensions: Ints,
+    place: Floats,
+    node: NDArray[np.int32],
+    lanes: Ints,
     limits: Limits,
     relaxed: bool,
     look_ahead: bool,
@@ -39,8 +65,9 @@ def split(
 
     Parameters
     ----------
-    words : of each row, in columns: the packed positions, its number, its records, its sensitive values
-    codes : the positions, in the same memory: of each packed word, row by row, those that it holds
+    words : of each row, in columns: the packed positions and sensitive values, then its number and records
+    dimensions, place, node : the quasi-identifiers, each as in `_Dimension`; see `partition.Space`
+    lanes : the word, the shift and the mask of each sensitive attribute
     waiting, bounds : the first row, the end and the records of each part to be cut, and the most that each
         dimension can lose in it
     smallest : parts of fewer rows are left as they are, as long as there is room to list them
@@ -50,169 +77,185 @@ def split(
     -------
     The parts that were left, with their bounds.
     """
-    dimensions, sensitive, packed = len(space.length), len(limits.model) > 0, len(codes)
-    lanes, rows = codes.shape[2], 0
+    number, sensitive, offset, k = len(dimensions), len(limits.model) > 0, limits.offset, limits.k
+    rows, longest = 0, 0
     for index in range(len(waiting)):
         rows = max(rows, waiting[index, 1] - waiting[index, 0])
+    for by in range(number):
+        longest = max(longest, dimensions[by, 3])
     spare = np.empty(rows, np.int64)
-    longest = 0
-    for by in range(dimensions):
-        longest = max(longest, space.length[by])
     value, weight = np.empty(min(longest, rows) + 1, np.int64), np.empty(min(longest, rows) + 1, np.int64)
     tally = np.zeros(max(rows, min(longest, 4 * rows + 256)), np.int64)
-    seen, clock = np.zeros(len(space.place), np.int64), np.zeros(1, np.int64)
-    held = limits.offset[-1] if sensitive else 0
-    sides, scratch = np.zeros((2, held), np.int64), np.zeros(held, np.int64)
-    loss, least, most = np.empty(dimensions), np.empty(dimensions, np.int64), np.empty(dimensions, np.int64)
-    known = np.empty(dimensions, np.bool_)
-    stack, limit = np.empty((len(waiting) + 64, 3), np.int64), np.empty((len(waiting) + 64, dimensions))
+    seen = np.zeros(len(place) + 1, np.int64)
+    held = offset[-1] if sensitive else 0
+    left, right, scratch = np.zeros(held, np.int64), np.zeros(held, np.int64), np.zeros(held, np.int64)
+    loss, least, most = np.empty(number), np.empty(number, np.int64), np.empty(number, np.int64)
+    known = np.empty(number, np.bool_)
+    stack, bound = np.empty((len(waiting) + 64, 3), np.int64), np.empty((len(waiting) + 64, number))
     for index in range(len(waiting)):  # loops, not slices: they compile in a fraction of the time
         for end in range(3):
             stack[index, end] = waiting[index, end]
-        for by in range(dimensions):
-            limit[index, by] = bounds[index, by]
+        for by in range(number):
+            bound[index, by] = bounds[index, by]
     histogram = np.zeros((len(waiting) + 64, held), np.int64)
     for index in range(len(waiting) if sensitive else 0):
         low, high, size = waiting[index, 0], waiting[index, 1], waiting[index, 2]
-        _count(words[:, low:high], packed, codes[0, low:high, 0], space.length[0], size, limits, histogram[index])
-    later, later_bounds, put_off = np.empty((64, 3), np.int64), np.empty((64, dimensions)), 0
+        _count(words, low, high, _dimension(dimensions, 0), dimensions[0, 3], size, lanes, offset, left)
+        for cell in range(held):
+            histogram[index, cell] = left[cell]
+    later, later_bounds, put_off = np.empty((64, 3), np.int64), np.empty((64, number)), 0
     top = len(waiting) - 1
     while top >= 0:
         low, high, size = stack[top, 0], stack[top, 1], stack[top, 2]
-        bound, whole = limit[top], histogram[top]
-        top -= 1
+        at, top = top, top - 1
         if high - low < smallest and put_off < len(later):
             later[put_off, 0], later[put_off, 1], later[put_off, 2] = low, high, size
-            for by in range(dimensions):
-                later_bounds[put_off, by] = bound[by]
+            for by in range(number):
+                later_bounds[put_off, by] = bound[at, by]
             put_off += 1
             continue
-        part, records = words[:, low:high], words[packed + 1, low:high]
-        middle, below = 0, 0
-        divisible = size >= 2 * limits.k and high - low > 1
-        for by in range(dimensions):
-            loss[by], known[by] = bound[by], False
+        middle, below = low, 0
+        divisible = size >= 2 * k and high - low > 1
+        for by in range(number):
+            loss[by], known[by] = bound[at, by], False
         if divisible and look_ahead:
-            for by in range(dimensions):
-                if bound[by] > 0.0:
-                    column = codes[by // lanes, low:high, by % lanes]
-                    bound[by], least[by], most[by] = _loss(column, by, space, seen, clock)
-            for by in range(dimensions):
+            for by in range(number):
+                if bound[at, by] > 0.0:
+                    one = _dimension(dimensions, by)
+                    bound[at, by], least[by], most[by] = _loss(words, low, high, one, place, seen)
+            for by in range(number):
                 known[by], loss[by] = True, 0.0
-                if bound[by] > 0.0:
-                    column = codes[by // lanes, low:high, by % lanes]
-                    found = _tally(column, records, least[by], most[by], value, weight, tally)
+                if bound[at, by] > 0.0:
+                    one = _dimension(dimensions, by)
+                    found = _tally(words, low, high, one, least[by], most[by], value, weight, tally)
                     for attempt in range(2):
-                        cut, ties, below = _cut(value, weight, found, size, by, space, False, attempt)
-                        if below >= limits.k and size - below >= limits.k:
-                            remains = _remaining(codes[:, low:high], by, cut, below, size, space, bound, seen, clock)
-                            loss[by] = dimensions + 1 - remains
+                        cut, ties, below = _cut(value, weight, found, size, one, place, node, False, attempt)
+                        if below >= k and size - below >= k:
+                            remains = 0.0
+                            for other in range(number):
+                                if bound[at, other] > 0.0:
+                                    remains += _remaining(
+                                        words,
+                                        low,
+                                        high,
+                                        _dimension(dimensions, other),
+                                        one,
+                                        cut,
+                                        below,
+                                        size,
+                                        place,
+                                        seen,
+                                    )
+                            loss[by] = number + 1 - remains / size
                             break
         while divisible:
             by = 0
-            for other in range(1, dimensions):
+            for other in range(1, number):
                 if loss[other] > loss[by]:
                     by = other
             if loss[by] <= 0.0:
                 break
-            column = codes[by // lanes, low:high, by % lanes]
+            one = _dimension(dimensions, by)
             if not known[by]:  # the loss is at most that of the part around it, and often need not be known
-                loss[by], least[by], most[by] = _loss(column, by, space, seen, clock)
-                bound[by], known[by] = loss[by], True
+                loss[by], least[by], most[by] = _loss(words, low, high, one, place, seen)
+                bound[at, by], known[by] = loss[by], True
                 continue
             loss[by] = 0.0
-            found = _tally(column, records, least[by], most[by], value, weight, tally)
+            found = _tally(words, low, high, one, least[by], most[by], value, weight, tally)
             for attempt in range(3):
-                cut, ties, below = _cut(value, weight, found, size, by, space, relaxed, attempt)
-                if below < limits.k or size - below < limits.k:
-                    if attempt == 1 and space.height[by] == 0:
-                        bound[by] = 0.0  # nor can any cut of a part of this part leave k records on both sides
+                cut, ties, below = _cut(value, weight, found, size, one, place, node, relaxed, attempt)
+                if below < k or size - below < k:
+                    if attempt == 1 and one.height == 0:
+                        bound[at, by] = 0.0  # nor can any cut of a part of this part leave k records on both sides
                         break
                     continue
                 if sensitive:
-                    _count(part, packed, column, cut, ties, limits, sides[0])
+                    _count(words, low, high, one, cut, ties, lanes, offset, left)
                     for cell in range(held):
-                        sides[1, cell] = whole[cell] - sides[0, cell]
-                    kept = True
-                    for side in range(2):
-                        kept = kept and keeps(sides[side], size - below if side else below, limits, scratch)
-                    if not kept:
+                        right[cell] = histogram[at, cell] - left[cell]
+                    if not (keeps(left, below, limits, scratch) and keeps(right, size - below, limits, scratch)):
                         continue
-                middle = _move(part, by // lanes, column, spare, cut, ties)
+                middle = _move(words, low, high, one, cut, ties, spare)
                 break
-            divisible = middle == 0
-        if middle == 0:
+            divisible = middle == low
+        if middle == low:
             begins[low] = True
             continue
         # The part with more rows waits: then never more than log2(rows) wait.
         top += 2
-        for by in range(dimensions):
-            limit[top, by] = bound[by]
-        left_at = top if 2 * middle < high - low else top - 1
+        for by in range(number):
+            bound[top, by] = bound[at, by]
+        left_at = top if 2 * (middle - low) < high - low else top - 1
         right_at = 2 * top - 1 - left_at
         for cell in range(held):
-            histogram[left_at, cell], histogram[right_at, cell] = sides[0, cell], sides[1, cell]
-        stack[left_at, 0], stack[left_at, 1], stack[left_at, 2] = low, low + middle, below
-        stack[right_at, 0], stack[right_at, 1], stack[right_at, 2] = low + middle, high, size - below
+            histogram[left_at, cell], histogram[right_at, cell] = left[cell], right[cell]
+        stack[left_at, 0], stack[left_at, 1], stack[left_at, 2] = low, middle, below
+        stack[right_at, 0], stack[right_at, 1], stack[right_at, 2] = middle, high, size - below
     return later[:put_off], later_bounds[:put_off]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _loss(column: NDArray[Any], by: int, space: Space, seen: Ints, clock: Ints) -> tuple[float, Any, Any]:
-    """Return what a column loses in a part as NCP counts it, and its first and last position there.
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _loss(words: Ints, low: int, high: int, one: _Dimension, place: Floats, seen: Ints) -> tuple[float, Any, Any]:
+    """Return what a dimension loses in a part as NCP counts it, and its first and last position there.
 
-    The loss is the width of the range of an ordered column, the share of its values for another.
+    The loss is the width of the range of an ordered dimension, the share of its values for another.
     """
-    distinct, least, most = 0, np.int64(column[0]), np.int64(column[0])
-    if space.length[by] <= 64:
-        mask = np.uint64(0)
-        for row in range(len(column)):
-            mask |= np.uint64(1) << np.uint64(column[row])
-        distinct = ones(mask)
-        least = ones((mask & (~mask + np.uint64(1))) - np.uint64(1))
-        for shift in (1, 2, 4, 8, 16, 32):
-            mask |= mask >> np.uint64(shift)
-        most = ones(mask) - 1
+    word, shift, mask = one.word, one.shift, one.mask
+    distinct, least = 0, (words[word, low] >> shift) & mask
+    most = least
+    if one.length <= 64:
+        found = np.int64(0)
+        for row in range(np.uint64(low), np.uint64(high)):
+            found |= np.int64(1) << ((words[word, row] >> shift) & mask)
+        bits = np.uint64(found)
+        distinct = ones(bits)
+        least = ones((bits & (~bits + np.uint64(1))) - np.uint64(1))
+        for step in (1, 2, 4, 8, 16, 32):
+            bits |= bits >> np.uint64(step)
+        most = ones(bits) - 1
+    elif one.ordered:
+        for row in range(np.uint64(low), np.uint64(high)):
+            code = (words[word, row] >> shift) & mask
+            least, most = min(least, code), max(most, code)
     else:
-        low = high = column[0]
-        for row in range(len(column)):
-            low, high = min(low, column[row]), max(high, column[row])
-        least, most = np.int64(low), np.int64(high)
-        if not space.ordered[by]:
-            clock[0] += 1
-            at = space.at[by]
-            for row in range(len(column)):
-                if seen[at + column[row]] != clock[0]:
-                    seen[at + column[row]] = clock[0]
-                    distinct += 1
-    if space.ordered[by]:
-        return min(space.place[space.at[by] + most] - space.place[space.at[by] + least], 1.0), least, most
-    return (distinct / space.size[by] if distinct > 1 else 0.0), least, most
+        seen[-1] += 1
+        for row in range(np.uint64(low), np.uint64(high)):
+            code = (words[word, row] >> shift) & mask
+            least, most = min(least, code), max(most, code)
+            if seen[one.at + code] != seen[-1]:
+                seen[one.at + code] = seen[-1]
+                distinct += 1
+    if one.ordered:
+        return min(place[one.at + most] - place[one.at + least], 1.0), least, most
+    return (distinct / one.size if distinct > 1 else 0.0), least, most
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _tally(column: NDArray[Any], records: Ints, least: int, most: int, value: Ints, weight: Ints, tally: Ints) -> int:
-    """List the values of a column in a part in their order, with their records; return how many they are."""
-    found, span, rows = 0, most - least + 1, len(column)
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _tally(
+    words: Ints, low: int, high: int, one: _Dimension, least: int, most: int, value: Ints, weight: Ints, tally: Ints
+) -> int:
+    """List the values of a dimension in a part in their order, with their records; return how many they are."""
+    word, shift, mask, last = one.word, one.shift, one.mask, len(words) - 1
+    found, span, rows = 0, most - least + 1, high - low
     if span <= 4 * rows + 256:
-        for row in range(rows):
-            tally[np.int64(column[row]) - least] += records[row]
+        for row in range(np.uint64(low), np.uint64(high)):
+            tally[np.uint64(((words[word, row] >> shift) & mask) - least)] += words[last, row] & RECORDS
         for cell in range(span):
             value[found], weight[found] = least + cell, tally[cell]
             found += tally[cell] > 0
             tally[cell] = 0
         return found
     for row in range(rows):  # few rows on a long line: sort them
-        tally[row] = (np.int64(column[row]) << 32) | row
+        tally[row] = (((words[word, low + row] >> shift) & mask) << 32) | row
     _sort(tally, rows)
-    last = -1
+    before = -1
     for row in range(rows):
         code = tally[row] >> 32
-        if code != last:
+        if code != before:
             value[found], weight[found] = code, 0
             found += 1
-            last = code
-        weight[found - 1] += records[tally[row] & 0xFFFFFFFF]
+            before = code
+        weight[found - 1] += words[last, low + (tally[row] & 0xFFFFFFFF)] & RECORDS
     for row in range(rows):
         tally[row] = 0
     return found
@@ -238,9 +281,17 @@ def _sort(numbers: Ints, length: int) -> None:
         width *= 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _cut(
-    value: Ints, weight: Ints, found: int, size: Any, by: int, space: Space, relaxed: bool, attempt: int
+    value: Ints,
+    weight: Ints,
+    found: int,
+    size: Any,
+    one: _Dimension,
+    place: Floats,
+    node: NDArray[np.int32],
+    relaxed: bool,
+    attempt: int,
 ) -> tuple[Any, Any, Any]:
     """Return the last value on the left, how many rows with it go there, and the records on the left.
 
@@ -249,15 +300,14 @@ def _cut(
     covers the part. If there is no such cut, -1 records are on the left.
     """
     if attempt == 0:
-        if found == 1 or not space.ordered[by] or space.place[space.at[by] + value[found - 1]] <= 1.0:
+        if found == 1 or not one.ordered or place[one.at + value[found - 1]] <= 1.0:
             return -1, -1, -1
         return value[found - 2], size, size - weight[found - 1]
-    length, level = space.length[by], space.height[by] - 1
-    nodes = space.node[space.node_at[by] :]
+    level, nodes = one.height - 1, one.node_at
     if level >= 0:
-        while level > 0 and nodes[level * length + value[0]] == nodes[level * length + value[found - 1]]:
-            level -= 1
-        nodes = nodes[level * length :]
+        nodes += level * one.length
+        while level > 0 and node[nodes + value[0]] == node[nodes + value[found - 1]]:
+            level, nodes = level - 1, nodes - one.length
     elif relaxed and attempt == 1:
         index, below = 0, 0
         while below + weight[index] <= size // 2:
@@ -269,102 +319,117 @@ def _cut(
     below = 0
     for index in range(found - 1):
         below += weight[index]
-        if level >= 0 and nodes[value[index]] == nodes[value[index + 1]]:
+        if level >= 0 and node[nodes + value[index]] == node[nodes + value[index + 1]]:
             continue
         if 2 * below < size:
             before, before_records = index, below
         else:
             after, after_records = index, below
             break
-    first = after < 0 or (before >= 0 and size - 2 * before_records <= 2 * after_records - size)
-    if first == (attempt == 1 or relaxed):
+    earlier = after < 0 or (before >= 0 and size - 2 * before_records <= 2 * after_records - size)
+    if earlier == (attempt == 1 or relaxed):
         after, after_records = before, before_records
     if after < 0:
         return -1, -1, -1
     return value[after], size, after_records
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _count(part: Ints, packed: int, column: NDArray[Any], cut: Any, ties: Any, limits: Limits, histogram: Ints) -> None:
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _count(
+    words: Ints,
+    low: int,
+    high: int,
+    one: _Dimension,
+    cut: Any,
+    ties: Any,
+    lanes: Ints,
+    offset: Ints,
+    histogram: Ints,
+) -> None:
     """Count the sensitive values of the rows left of a cut."""
     for cell in range(len(histogram)):
         histogram[cell] = 0
-    records = part[packed + 1]
-    for attribute in range(len(limits.offset) - 1):
-        of_attribute, values = histogram[limits.offset[attribute] :], part[packed + 2 + attribute]
-        if ties >= len(column):
-            for row in range(len(column)):
-                of_attribute[values[row]] += records[row] * (np.int64(column[row]) <= cut)
-            continue
+    word, shift, mask, last = one.word, one.shift, one.mask, len(words) - 1
+    for attribute in range(len(offset) - 1):
+        at, holds, from_bit, bits = offset[attribute], lanes[attribute, 0], lanes[attribute, 1], lanes[attribute, 2]
         remain = ties
-        for row in range(len(column)):
-            code = np.int64(column[row])
+        if ties >= high - low:
+            for row in range(np.uint64(low), np.uint64(high)):
+                held = np.uint64(at + ((words[holds, row] >> from_bit) & bits))
+                histogram[held] += (words[last, row] & RECORDS) * (((words[word, row] >> shift) & mask) <= cut)
+            continue
+        for row in range(np.uint64(low), np.uint64(high)):
+            code = (words[word, row] >> shift) & mask
             remain -= code == cut
-            of_attribute[values[row]] += records[row] * ((code < cut) | ((code == cut) & (remain >= 0)))
+            left = (code < cut) | ((code == cut) & (remain >= 0))
+            histogram[at + ((words[holds, row] >> from_bit) & bits)] += (words[last, row] & RECORDS) * left
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _move(part: Ints, holds: int, column: NDArray[Any], spare: Ints, cut: Any, ties: Any) -> int:
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _move(words: Ints, low: int, high: int, one: _Dimension, cut: Any, ties: Any, spare: Ints) -> int:
     """Move the rows left of a cut before the others, both in their order; return where the others begin."""
-    before = 0
-    for step in range(len(part)):
-        word = part[(holds + 1 + step) % len(part)]  # the one that holds the column is moved last
-        before, after, remain = 0, 0, ties
+    word, shift, mask, number = one.word, one.shift, one.mask, len(words)
+    before: Any = np.uint64(low)
+    for step in range(number):
+        moved = (word + 1 + step) % number  # the word that holds the dimension is moved last
+        before, after, remain = np.uint64(low), np.uint64(0), ties
         # Every row is written to both sides: no branch that is guessed wrong half of the time.
-        if ties >= len(column):
-            for row in range(len(column)):
-                left = np.int64(column[row]) <= cut
-                word[before] = spare[after] = word[row]
+        if ties >= high - low:
+            for row in range(np.uint64(low), np.uint64(high)):
+                left = np.uint64(((words[word, row] >> shift) & mask) <= cut)
+                words[moved, before] = spare[after] = words[moved, row]
                 before += left
-                after += not left
+                after += np.uint64(1) - left
         else:
-            for row in range(len(column)):
-                code = np.int64(column[row])
+            for row in range(np.uint64(low), np.uint64(high)):
+                code = (words[word, row] >> shift) & mask
                 remain -= code == cut
-                left = (code < cut) | ((code == cut) & (remain >= 0))
-                word[before] = spare[after] = word[row]
+                left = np.uint64((code < cut) | ((code == cut) & (remain >= 0)))
+                words[moved, before] = spare[after] = words[moved, row]
                 before += left
-                after += not left
+                after += np.uint64(1) - left
         for row in range(after):
-            word[before + row] = spare[row]
-    return before
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _loss_beyond(
-    column: NDArray[Any], by: int, space: Space, decides: NDArray[Any], cut: Any, above: bool, seen: Ints, clock: Ints
-) -> Any:
-    """Return the loss of a column in the rows on one side of a cut; see `_loss`."""
-    distinct, least, most = 0, space.length[by], np.int64(-1)
-    if space.length[by] <= 64 and not space.ordered[by]:
-        mask = np.uint64(0)
-        for row in range(len(column)):
-            mask |= np.uint64((np.int64(decides[row]) > cut) == above) << np.uint64(column[row])
-        distinct = ones(mask)
-    else:
-        clock[0] += 1
-        for row in range(len(column)):
-            if (np.int64(decides[row]) > cut) == above:
-                code = np.int64(column[row])
-                least, most = min(least, code), max(most, code)
-                if seen[space.at[by] + code] != clock[0]:
-                    seen[space.at[by] + code] = clock[0]
-                    distinct += 1
-    if space.ordered[by]:
-        return min(space.place[space.at[by] + most] - space.place[space.at[by] + least], 1.0)
-    return distinct / space.size[by] if distinct > 1 else 0.0
+            words[moved, before + row] = spare[row]
+    return int(before)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _remaining(
-    codes: NDArray[Any], by: int, cut: Any, below: Any, size: Any, space: Space, bound: Floats, seen: Ints, clock: Ints
+    words: Ints,
+    low: int,
+    high: int,
+    one: _Dimension,
+    decides: _Dimension,
+    cut: Any,
+    below: Any,
+    size: Any,
+    place: Floats,
+    seen: Ints,
 ) -> Any:
-    """Return the mean loss of the records, over all columns, that a cut would leave."""
-    remains, lanes = 0.0, codes.shape[2]
-    decides = codes[by // lanes, :, by % lanes]
-    for other in range(len(bound)):
-        if bound[other] > 0.0:
-            column = codes[other // lanes, :, other % lanes]
-            remains += below * _loss_beyond(column, other, space, decides, cut, False, seen, clock)
-            remains += (size - below) * _loss_beyond(column, other, space, decides, cut, True, seen, clock)
-    return remains / size
+    """Return the loss of a dimension, summed over the records, that a cut would leave; see `_loss`."""
+    word, shift, mask = one.word, one.shift, one.mask
+    cut_word, cut_shift, cut_mask = decides.word, decides.shift, decides.mask
+    remains = 0.0
+    for above in range(2):
+        distinct, least, most = 0, one.length, np.int64(-1)
+        if one.length <= 64 and not one.ordered:
+            found = np.int64(0)
+            for row in range(np.uint64(low), np.uint64(high)):
+                beyond = ((words[cut_word, row] >> cut_shift) & cut_mask) > cut
+                found |= np.int64(beyond == (above == 1)) << ((words[word, row] >> shift) & mask)
+            distinct = ones(np.uint64(found))
+        else:
+            seen[-1] += 1
+            for row in range(np.uint64(low), np.uint64(high)):
+                if (((words[cut_word, row] >> cut_shift) & cut_mask) > cut) == (above == 1):
+                    code = (words[word, row] >> shift) & mask
+                    least, most = min(least, code), max(most, code)
+                    if seen[one.at + code] != seen[-1]:
+                        seen[one.at + code] = seen[-1]
+                        distinct += 1
+        records = size - below if above else below
+        if one.ordered:
+            remains += records * min(place[one.at + most] - place[one.at + least], 1.0)
+        elif distinct > 1:
+            remains += records * (distinct / one.size)
+    return remains
