@@ -9,14 +9,16 @@ import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.measures.generalised import pair
-from sfumato.measures.loss import kl_divergence, loss
+from sfumato.measures.generalised import pair, paired
+from sfumato.measures.loss import kl_divergence, loss, loss_of
+from sfumato.measures.marginals import distances, distances_of
 
 CLOSE = {"rel": 1e-9, "abs": 1e-12}
 NAMES = ["age", "city"]
@@ -286,3 +288,27 @@ def test_a_group_may_be_named_like_one_of_its_values(rows: list[tuple[str, str]]
     same, coarser = (loss(table, pl.DataFrame({"x": tree.labels(original["x"], level)})) for level in (0, 1))
     assert (same.gcp, same.precision, same.entropy) == (0, 1, 0)
     assert (coarser.gcp, coarser.precision, coarser.entropy) == (0.5, 0.5, 0.5)
+
+
+@given(rows(), st.data())
+def test_rows_that_are_counted_with_their_number_lose_what_they_lose_one_by_one(
+    made: list[Row], data: st.DataObject
+) -> None:
+    original, released = tables(made)
+    records = np.array(data.draw(st.lists(st.integers(1, 4), min_size=len(made), max_size=len(made))))
+    each = np.repeat(np.arange(len(made)), records)
+    alone = loss(original[each], released[each], quasi=NAMES)
+    codes = sf.Table(original).encode(NAMES)
+    counted = paired(codes, [released[name] for name in NAMES], records=records)
+    found = loss_of(counted)
+    pairs = [(found.to_dict(), alone.to_dict())]
+    pairs += [(found.by_column[name].to_dict(), alone.by_column[name].to_dict()) for name in NAMES]
+    for ours, theirs in pairs:
+        for key, value in theirs.items():
+            if isinstance(value, float):
+                assert ours[key] == pytest.approx(value, **CLOSE), key
+            elif key != "by_column":
+                assert ours[key] == value
+    apart = distances(original[each], released[each], columns=NAMES)
+    assert distances_of(counted).by_column == pytest.approx(apart.by_column, **CLOSE)
+    assert distances_of(counted).by_pair == pytest.approx(apart.by_pair, **CLOSE)

@@ -37,7 +37,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.data.coding import Domain, encode
+from sfumato.data.coding import Codes, Domain, encode
 from sfumato.data.paths import MISSING, text_of
 from sfumato.data.schema import Column, Kind
 from sfumato.data.table import Table
@@ -45,7 +45,7 @@ from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.universe import Universe, as_floats, number_of, universe
 
-__all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair"]
+__all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "paired"]
 
 MARK = "*"
 Bools = NDArray[np.bool_]
@@ -197,6 +197,7 @@ class Pairing:
     domains : what these codes are
     meaning : the released rows as codes of what they stand for; see `aligned`
     coverages : what they stand for
+    records : how many rows each row stands for, if not one
     """
 
     original: NDArray[np.int32]
@@ -204,6 +205,12 @@ class Pairing:
     domains: tuple[Domain, ...]
     meaning: NDArray[np.int32]
     coverages: tuple[Coverage, ...]
+    records: Ints | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the original."""
+        return len(self.original) if self.records is None else int(self.records.sum())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -213,18 +220,18 @@ class Pairing:
     @cached_property
     def classes(self) -> Tuples:
         """The distinct released rows and how often each occurs."""
-        codes, count = distinct(self.released, [len(domain) for domain in self.domains])
+        codes, count = distinct(self.released, [len(domain) for domain in self.domains], self.records)
         return Tuples(codes, count, self.domains)
 
     @cached_property
     def people(self) -> tuple[NDArray[np.int32], Ints]:
         """The distinct original rows, as positions in the universes, and how often each occurs."""
-        return distinct(self.original, [len(read.universe) for read in self.coverages])
+        return distinct(self.original, [len(read.universe) for read in self.coverages], self.records)
 
     @cached_property
     def regions(self) -> tuple[NDArray[np.int32], Ints]:
         """The distinct meanings of the released rows and how often each occurs."""
-        return distinct(self.meaning, [len(read) for read in self.coverages])
+        return distinct(self.meaning, [len(read) for read in self.coverages], self.records)
 
     def aligned(self) -> Pairing:
         """Check that row i of the release is row i of the original, as far as that can be seen.
@@ -283,20 +290,36 @@ def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | No
         if name not in other.schema.names:
             raise ColumnError(f"the release has no column '{name}'", hint=did_you_mean(name, other.schema.names))
     ours = raw.encode(names)
-    # What the released values are is said by the original schema; here they are only told apart.
-    theirs = encode([other.column(name) for name in names], [Column(name=name) for name in names])
-    if not len(ours.values) or not len(theirs.values):
+    if not len(ours.values) or not other.rows:
         raise InputError("the original table or the release has no rows")
+    return paired(ours, [other.column(name) for name in names], mark)
+
+
+def paired(ours: Codes, released: Sequence[pl.Series], mark: str | None = MARK, records: Ints | None = None) -> Pairing:
+    """Pair original rows, as codes, with what was released of each; see `pair`.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> ages = sf.Table(pl.DataFrame({"age": [30, 40]})).encode(["age"])
+    >>> both = paired(ages, [pl.Series(["[30, 40]", "[30, 40]"])], records=np.array([5, 2]))
+    >>> both.rows, both.classes.count.tolist()
+    (7, [7])
+    """
+    # What the released values are is said by the original schema; here they are only told apart.
+    theirs = encode(released, [Column(name=name) for name in ours.names])
     universes = [universe(domain) for domain in ours.domains]
     places = np.empty_like(ours.values)
     for position, of in enumerate(universes):
         places[:, position] = of.place[ours.values[:, position]]
     read = [coverage(of, domain.values, mark) for of, domain in zip(universes, theirs.domains, strict=True)]
-    return Pairing(places, theirs.values, theirs.domains, theirs.values, tuple(read))
+    return Pairing(places, theirs.values, theirs.domains, theirs.values, tuple(read), records)
 
 
-def distinct(codes: NDArray[np.int32], sizes: Sequence[int]) -> tuple[NDArray[np.int32], Ints]:
-    """Return the distinct rows of a code matrix and how often each occurs.
+def distinct(
+    codes: NDArray[np.int32], sizes: Sequence[int], records: Ints | None = None
+) -> tuple[NDArray[np.int32], Ints]:
+    """Return the distinct rows of a code matrix and how often each occurs, if each row counts once or as it says.
 
     Examples
     --------
@@ -305,7 +328,7 @@ def distinct(codes: NDArray[np.int32], sizes: Sequence[int]) -> tuple[NDArray[np
     ([[0, 5], [1, 0]], [1, 2])
     """
     first, of_row = group(codes, sizes)
-    return codes[first], np.bincount(of_row, minlength=len(first)).astype(np.int64)
+    return codes[first], np.bincount(of_row, weights=records, minlength=len(first)).astype(np.int64)
 
 
 def _is_group(of: Universe, itself: int, members: Sequence[int] | Ints, released: Ints) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "discernibility",
     "kl_divergence",
     "loss",
+    "loss_of",
     "ncp",
     "precision",
 ]
@@ -126,14 +127,18 @@ def loss(
     >>> loss(cities, pl.DataFrame({"city": ["{Bonn, Rome}"] * 2 + ["Oslo", "Bern"]}), quasi=["city"]).entropy
     0.25
     """
-    both = pair(original, released, quasi, suppressed).aligned()
-    names = both.names
-    rows = len(both.original)
+    return loss_of(pair(original, released, quasi, suppressed), suppressed)
+
+
+def loss_of(pairing: Pairing, suppressed: str | None = MARK) -> Loss:
+    """Measure what was lost between an original and a release that are paired already; see `loss`."""
+    both = pairing.aligned()
+    names, rows = both.names, both.rows
     classes, marked = without_suppressed(both.classes, names, suppressed)
     bits = [_bits(both, position) for position in range(len(names))]
     columns = {}
     for position, (name, read) in enumerate(zip(names, both.coverages, strict=True)):
-        count = np.bincount(both.meaning[:, position], minlength=len(read))
+        count = np.bincount(both.meaning[:, position], weights=both.records, minlength=len(read))
         columns[name] = ColumnLoss(
             ncp=float(ncp(read) @ count / rows),
             entropy=_share(*bits[position]),
@@ -240,18 +245,19 @@ def _bits(both: Pairing, position: int) -> tuple[float, float]:
     """
     read = both.coverages[position]
     ours, theirs = both.original[:, position].astype(np.int64), both.meaning[:, position]
-    count = np.bincount(ours, minlength=len(read.universe))
+    count = np.bincount(ours, weights=both.records, minlength=len(read.universe))
     values = len(read.universe)
     if values * len(read) <= 4 * len(ours) + 1_000_000:
-        times = np.bincount(theirs * np.int64(values) + ours)
+        times = np.bincount(theirs * np.int64(values) + ours, weights=both.records)
         cell = np.flatnonzero(times)
         times = times[cell]
     else:
-        cell, times = np.unique(theirs * np.int64(values) + ours, return_counts=True)
+        cell, of_row = np.unique(theirs * np.int64(values) + ours, return_inverse=True)
+        times = np.bincount(of_row, weights=both.records)
     value, code = cell % values, cell // values
     # A value that is not covered tells nothing of the original one, like the mark.
-    among = np.where(read.covers(code, value), read.total(count)[code], len(ours))
-    return float(times @ np.log2(among / count[value])), float(times @ np.log2(len(ours) / count[value]))
+    among = np.where(read.covers(code, value), read.total(count)[code], both.rows)
+    return float(times @ np.log2(among / count[value])), float(times @ np.log2(both.rows / count[value]))
 
 
 def _share(lost: float, held: float) -> float:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from sfumato._errors import OptionError
 from sfumato.data.table import Table
-from sfumato.measures.counts import Floats
-from sfumato.measures.generalised import MARK, Coverage, coverage, pair
+from sfumato.measures.counts import Floats, Ints
+from sfumato.measures.generalised import MARK, Coverage, Pairing, coverage, pair
 
-__all__ = ["Distances", "distances"]
+__all__ = ["Distances", "distances", "distances_of"]
 
 Spread = tuple[Coverage, Floats]  # a column, and the share of rows that has each of its codes
 
@@ -81,28 +81,33 @@ def distances(
     >>> distances(original, released, columns=["age", "sex"]).by_pair
     {('age', 'sex'): 0.25}
     """
-    both = pair(original, released, columns, suppressed)
+    return distances_of(pair(original, released, columns, suppressed), bins)
+
+
+def distances_of(both: Pairing, bins: int = 10) -> Distances:
+    """Compare the distributions of an original and a release that are paired already; see `distances`."""
     names = both.names
     if bins < 1:
         raise OptionError(f"bins must be at least 1, got {bins}")
     raw = [coverage(read.universe, read.universe.values.values, None) for read in both.coverages]
     alone = {
         name: (_along_the_line if read.universe.is_line else _total_variation)(
-            (ours, _shares(both.original[:, i], ours)), (read, _shares(both.meaning[:, i], read))
+            (ours, _shares(both.original[:, i], ours, both.records)), (read, _shares(both.meaning[:, i], read, both.records))
         )
         for i, (name, ours, read) in enumerate(zip(names, raw, both.coverages, strict=True))
     }
     binned = [[_binned(read, bins) for read in table] for table in (raw, both.coverages)]
     paired = {}
     for a, b in combinations(range(len(names)), 2):
-        ours = _joint(both.original[:, [a, b]], binned[0][a], binned[0][b])
-        theirs = _joint(both.meaning[:, [a, b]], binned[1][a], binned[1][b])
+        ours = _joint(both.original[:, [a, b]], both.records, binned[0][a], binned[0][b])
+        theirs = _joint(both.meaning[:, [a, b]], both.records, binned[1][a], binned[1][b])
         paired[names[a], names[b]] = _tidy(abs(ours - theirs).sum() / 2)
     return Distances(alone, paired, bins)
 
 
-def _shares(codes: NDArray[np.int32], read: Coverage) -> Floats:
-    return np.bincount(codes, minlength=len(read)) / len(codes)
+def _shares(codes: NDArray[np.int32], read: Coverage, records: Ints | None) -> Floats:
+    count = np.bincount(codes, weights=records, minlength=len(read)).astype(np.float64)
+    return count / float(count.sum())
 
 
 def _tidy(distance: float) -> float:
@@ -167,10 +172,9 @@ def _binned(read: Coverage, bins: int) -> Any:
     return sparse.csr_array(np.column_stack([np.where(missing[:, None], 0.0, share), missing]))
 
 
-def _joint(codes: NDArray[np.int32], left: Any, right: Any) -> Any:
+def _joint(codes: NDArray[np.int32], records: Ints | None, left: Any, right: Any) -> Any:
     """Spread the pairs of codes over the pairs of bins."""
     sparse = importlib.import_module("scipy.sparse")
-    pairs = sparse.coo_array(
-        (np.full(len(codes), 1 / len(codes)), (codes[:, 0], codes[:, 1])), shape=(left.shape[0], right.shape[0])
-    )
+    share = np.full(len(codes), 1 / len(codes)) if records is None else records / records.sum()
+    pairs = sparse.coo_array((share, (codes[:, 0], codes[:, 1])), shape=(left.shape[0], right.shape[0]))
     return left.T @ (pairs.tocsr() @ right)
