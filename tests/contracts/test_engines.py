@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -110,6 +111,21 @@ def test_recoding_replaces_tuples_and_nothing_else(placed: Placed, tmp_path: Pat
     )
     assert _as_rows(recoded) == _as_rows(sf.Table(expected))
     assert _as_rows(original) == _as_rows(sf.Table(PEOPLE))
+
+
+def test_recoding_leaves_columns_out_and_may_name_groups(placed: Placed, tmp_path: Path) -> None:
+    table, engine = placed
+    tuples = engine.joint_count(table(), ["sex", "age"])
+    group = np.arange(len(tuples.count)) % 2
+    recoding = Recoding(tuples, [pl.Series("age", ["even", "odd"])], group, without=["sex", "disease"])
+    original = table()
+    recoded = engine.recode(original, recoding, *_destination(original, tmp_path))
+    assert recoded.schema.names == tuple(name for name in PEOPLE.columns if name not in ("sex", "disease"))
+    expected = np.bincount(group, weights=tuples.count)
+    found = engine.count(recoded, "age")
+    assert dict(zip(found.domains[0].values, found.count.tolist(), strict=True)) == dict(
+        zip(("even", "odd"), expected.tolist(), strict=True)
+    )
 
 
 def test_a_recoding_can_be_assessed_where_it_is(placed: Placed, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sfumato._errors import InputError
 from sfumato.data.table import Table
@@ -34,7 +36,11 @@ class Recoding:
     tuples : Tuples
         The tuples as an engine has counted them.
     values : sequence of Polars series
-        A new value of each column for each tuple; a column without a series stays as it is.
+        New values of each column; a column without a series stays as it is.
+    group : integer array, optional
+        Which of the values each tuple gets; its own by default, then there is one for each tuple.
+    without : sequence of str
+        Columns that are left out.
 
     Examples
     --------
@@ -48,17 +54,29 @@ class Recoding:
 
     tuples: Tuples
     values: tuple[pl.Series, ...]
+    group: NDArray[np.int64]
+    without: tuple[str, ...]
 
-    def __init__(self, tuples: Tuples, values: Sequence[pl.Series]) -> None:
+    def __init__(
+        self,
+        tuples: Tuples,
+        values: Sequence[pl.Series],
+        group: NDArray[np.int64] | None = None,
+        without: Sequence[str] = (),
+    ) -> None:
+        group = np.arange(len(tuples.count)) if group is None else group
         object.__setattr__(self, "tuples", tuples)
         object.__setattr__(self, "values", tuple(values))
+        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "without", tuple(without))
+        groups = int(group.max()) + 1 if len(group) else 0
+        if len(group) != len(tuples.count):
+            raise InputError(f"the recoding has {len(group):,} groups for {len(tuples.count):,} tuples")
         for series in self.values:
             if series.name not in tuples.position:
                 raise InputError(f"the recoding has values for '{series.name}', which is not among its columns")
-            if len(series) != len(tuples.count):
-                raise InputError(
-                    f"the recoding of '{series.name}' has {len(series):,} values for {len(tuples.count):,} tuples"
-                )
+            if len(series) < groups:
+                raise InputError(f"the recoding of '{series.name}' has {len(series):,} values for {groups:,} tuples")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,7 +90,8 @@ class Recoding:
             domain.values.gather(codes[:, position]).alias(before + domain.name)
             for position, domain in enumerate(self.tuples.domains)
         ]
-        return pl.DataFrame([*old, *(series.alias(after + series.name) for series in self.values)])
+        new = [series.gather(self.group).alias(after + series.name) for series in self.values]
+        return pl.DataFrame([*old, *new])
 
 
 class Engine(ABC):
@@ -89,7 +108,9 @@ class Engine(ABC):
         return self.joint_count(table, [name], progress)
 
     @abstractmethod
-    def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
+    def recode(
+        self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
+    ) -> Table:
         """Replace every tuple by what it becomes.
 
         The result is a table of the same kind; with ``to`` it is written there (a file, or a new

@@ -18,6 +18,7 @@ import polars.selectors as cs
 
 from sfumato._errors import InputError
 from sfumato.data.coding import Codes
+from sfumato.data.files import atomic_path
 from sfumato.data.source import File, Source, column
 from sfumato.data.table import Table, collect, collecting
 from sfumato.data.table import write as write_table
@@ -66,14 +67,21 @@ class Memory(Engine):
                 tell(min(1.0, (start + BATCH) / max(1, len(columns[0]))))
         return counter.tuples()
 
-    def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
+    def recode(
+        self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
+    ) -> Table:
         """Replace every tuple by what it becomes."""
         source = table.source
+        if to is not None and isinstance(source, File) and parquet.can_read(source) and parquet.can_write(to):
+            with atomic_path(to) as temporary:
+                parquet.recode(source, recoding, temporary, progress or (lambda share: None))
+            return Table(File(Path(to)))
         lazy = source.scan() if isinstance(source, File) and not source.is_text else source
         if isinstance(lazy, pl.LazyFrame):
             recoded = Table(_joined(lazy, recoding))
         else:
-            recoded = Table(table.with_columns(_gathered(table.encode(recoding.names), recoding)))
+            whole = Table(table.with_columns(_gathered(table.encode(recoding.names), recoding)))
+            recoded = Table(whole.drop(recoding.without)) if recoding.without else whole
         if to is None:
             return recoded
         write_table(recoded, to)
@@ -131,10 +139,10 @@ def _gathered(rows: Codes, recoding: Recoding) -> Iterator[pl.Series]:
     if any(not mine.values.equals(theirs.values) for mine, theirs in zip(rows.domains, known.domains, strict=True)):
         raise InputError("the recoding is of another table")
     _, of_row = group(np.concatenate([known.codes, rows.values]), [len(domain) for domain in known.domains])
-    tuple_of = np.empty(len(of_row), dtype=np.intp)
-    tuple_of[of_row[: len(known.codes)]] = np.arange(len(known.codes))
+    group_of = np.empty(len(of_row), dtype=np.int64)
+    group_of[of_row[: len(known.codes)]] = recoding.group
     for series in recoding.values:
-        yield series.gather(tuple_of[of_row[len(known.codes) :]])
+        yield series.gather(group_of[of_row[len(known.codes) :]])
 
 
 def _joined(lazy: pl.LazyFrame, recoding: Recoding) -> pl.LazyFrame:
@@ -153,7 +161,7 @@ def _joined(lazy: pl.LazyFrame, recoding: Recoding) -> pl.LazyFrame:
         how="left",
         nulls_equal=True,
         maintain_order="left",
-    ).select(new.get(name, column(name)).alias(name) for name in types)
+    ).select(new.get(name, column(name)).alias(name) for name in types if name not in recoding.without)
 
 
 def _comparable(values: pl.Expr, dtype: pl.DataType) -> pl.Expr:

@@ -117,13 +117,15 @@ class DuckDB(Engine):
             return stream.tuples()
 
     @panics()
-    def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
+    def recode(
+        self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
+    ) -> Table:
         """Replace every tuple by what it becomes: of a relation when it is asked, of a file batch by batch."""
         duckdb = _duckdb()
         relation = native(table)
         if not isinstance(relation, duckdb.DuckDBPyRelation):
             refuse_elsewhere(table, self.name)
-            return Memory().recode(typed_rows(table), recoding, to)
+            return Memory().recode(typed_rows(table), recoding, to, progress)
         with collecting(), _asking_a_relation():
             recoded = _joined(relation, recoding)
             if to is None:
@@ -234,7 +236,8 @@ def _joined(relation: Any, recoding: Recoding) -> Any:
         before = f"CAST(sfumato_look_up.{_quoted(f'before {name}')} AS {kind})"
         equal.append(f"{_told_apart(column, kind)} IS NOT DISTINCT FROM {_told_apart(before, kind)}")
     new = {series.name: f"sfumato_look_up.{_quoted(f'after {series.name}')}" for series in recoding.values}
-    chosen = (f"{new.get(name, f'sfumato_rows.{_quoted(name)}')} AS {_quoted(name)}" for name in relation.columns)
+    kept = [name for name in relation.columns if name not in recoding.without]
+    chosen = (f"{new.get(name, f'sfumato_rows.{_quoted(name)}')} AS {_quoted(name)}" for name in kept)
     # A join forgets the order of the rows, so that they are numbered before and sorted after it.
     return relation.query(
         "sfumato_relation",

@@ -1,26 +1,38 @@
-"""Count a Parquet file by the positions in its dictionaries: no text is ever built.
+"""Count and recode a Parquet file by the positions in its dictionaries: no text is built for a row.
 
 A Parquet column of few distinct values is stored as a dictionary and positions in it. We number
 the entries of each dictionary once and then only move integers. Columns that are no texts, and
-pages without a dictionary, arrive as values and are numbered like any other.
+pages without a dictionary, arrive as values and are numbered like any other. A recoded file is
+written in the same way, a batch of rows at a time: what each tuple becomes is a dictionary, and
+a row the position in it.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sfumato._errors import InputError
+from sfumato.data.coding import Domain
+from sfumato.data.files import format_of
 from sfumato.data.source import File
 from sfumato.engines.counter import BATCH, Counter
-from sfumato.engines.engine import Progress
+from sfumato.engines.engine import Progress, Recoding
+from sfumato.engines.finding import Finder
 from sfumato.engines.numbering import Numbering
 
-__all__ = ["can_read", "count"]
+__all__ = ["can_read", "can_write", "count", "recode"]
+
+_DICTIONARY_BYTES = 2**28
+"""A dictionary of up to so many bytes is written; Arrow would write texts instead from 2^20 on."""
 
 
 def can_read(file: File) -> bool:
@@ -28,30 +40,158 @@ def can_read(file: File) -> bool:
     return file.format == "parquet" and importlib.util.find_spec("pyarrow") is not None
 
 
+def can_write(to: str | Path | None) -> bool:
+    """Say whether a file of this name would be Parquet."""
+    return to is not None and format_of(Path(to)) == "parquet"
+
+
 def count(file: File, names: Sequence[str], counter: Counter, tell: Progress) -> None:
     """Add the rows of the file to the counter."""
+    types = [file.types()[name] for name in names]
+    counter.add([pl.Series(dtype=dtype) for dtype in types])  # even without rows a column has a type
+    with _opened(file, names) as parquet:
+        rows = 0
+        for batch in parquet.iter_batches(BATCH, columns=list(names), use_threads=False):
+            columns = zip(counter.numberings, names, types, strict=True)
+            counter.add_numbers(
+                [_mapped(batch.column(name), dtype, file.na, numbering.numbers) for numbering, name, dtype in columns]
+            )
+            rows += len(batch)
+            tell(rows / parquet.metadata.num_rows)
+
+
+def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
+    """Write the file anew with what each tuple becomes, batch by batch."""
     import pyarrow
     import pyarrow.parquet
 
-    types = [file.types()[name] for name in names]
-    counter.add([pl.Series(dtype=dtype) for dtype in types])  # even without rows a column has a type
+    tuples, types = recoding.tuples, file.types()
+    finder = Finder(tuples.codes, [len(domain) for domain in tuples.domains])
+    coders = [_Coder(domain) for domain in tuples.domains]
+    new = {series.name: _Column(series) for series in recoding.values}
+    fields, encoded = _fields(file)
+    kept = [name for name in fields if name not in recoding.without]
+    read = list(dict.fromkeys([*kept, *recoding.names]))
+    plain = pyarrow.schema([new[name].field if name in new else fields[name] for name in kept])
+    with _opened(file, [*recoding.names, *encoded]) as parquet:
+        rows, writer = 0, None
+        try:
+            for batch in parquet.iter_batches(BATCH, columns=read, use_threads=False):
+                tuple_of = finder.find(
+                    [_mapped(batch.column(one.name), types[one.name], file.na, one.codes) for one in coders]
+                )
+                if len(tuple_of) and tuple_of.min() < 0:
+                    raise InputError("the recoding is of another table", hint="did the file change meanwhile?")
+                group = recoding.group[tuple_of]
+                columns = [new[name].of(group) if name in new else batch.column(name) for name in kept]
+                recoded = pyarrow.RecordBatch.from_arrays(columns, names=kept)
+                writer = writer or _writer(to, recoded.schema, plain)
+                writer.write_batch(recoded)
+                rows += len(batch)
+                tell(rows / parquet.metadata.num_rows)
+            writer = writer or _writer(to, plain, plain)
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+@contextmanager
+def _opened(file: File, texts: Sequence[str]) -> Iterator[Any]:
+    """Open a file whose texts among these columns are read as dictionaries."""
+    import pyarrow
+    import pyarrow.parquet
+
     with file.reading():
         try:
             schema = pyarrow.parquet.read_schema(file.path)
-            texts = [name for name in names if _is_text(schema.field(name).type)]
+            encoded = [name for name in dict.fromkeys(texts) if _is_text(schema.field(name).type)]
             with pyarrow.parquet.ParquetFile(
-                file.path, read_dictionary=texts, page_checksum_verification=True, pre_buffer=False
+                file.path, read_dictionary=encoded, page_checksum_verification=True, pre_buffer=False
             ) as parquet:
-                rows = 0
-                for batch in parquet.iter_batches(BATCH, columns=list(names), use_threads=False):
-                    columns = zip(counter.numberings, names, types, strict=True)
-                    counter.add_numbers(
-                        [_numbers(numbering, batch.column(name), dtype, file.na) for numbering, name, dtype in columns]
-                    )
-                    rows += len(batch)
-                    tell(rows / parquet.metadata.num_rows)
+                yield parquet
         except pyarrow.ArrowException as error:  # not all of them are of a kind that `reading` knows
             raise ValueError from error
+
+
+def _fields(file: File) -> tuple[dict[str, Any], list[str]]:
+    """Return the columns of a file, and which of them are stored as dictionaries."""
+    import pyarrow.parquet
+
+    with file.reading():
+        metadata = pyarrow.parquet.read_metadata(file.path)
+        group = metadata.row_group(0) if metadata.num_row_groups else None
+        stored = [group.column(position) for position in range(group.num_columns)] if group else []
+    encoded = [one.path_in_schema for one in stored if any("DICTIONARY" in way for way in one.encodings)]
+    fields = {field.name: field for field in metadata.schema.to_arrow_schema()}
+    return fields, [name for name in encoded if name in fields]
+
+
+def _writer(to: Path, schema: Any, plain: Any) -> Any:
+    """Return a writer of dictionaries whose file says that they are texts."""
+    import pyarrow.parquet
+
+    writer = pyarrow.parquet.ParquetWriter(
+        to,
+        schema,
+        store_schema=False,
+        dictionary_pagesize_limit=_DICTIONARY_BYTES,
+        write_batch_size=2**16,
+        write_page_checksum=True,
+        # The least and the largest text of a page take half of the time, and nobody asks for them.
+        write_statistics=[field.name for field in schema if not pyarrow.types.is_dictionary(field.type)],
+    )
+    writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(plain.serialize()).decode()})
+    return writer
+
+
+class _Coder:
+    """Gives the values of a column the codes that they have in a domain."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.name, self._values = domain.name, domain.values
+        self._numbering, self._code_of = Numbering(), np.zeros(0, dtype=np.int32)
+
+    def codes(self, values: pl.Series) -> NDArray[np.int32]:
+        """Return the code of each value, or -1 if the domain lacks it."""
+        numbers = self._numbering.numbers(values)
+        if len(numbers) and numbers.max() >= len(self._code_of):
+            values = self._numbering.values()
+            look_up = self._values.rename("value").to_frame().with_row_index("code")
+            found = (
+                values.rename("value")
+                .to_frame()
+                .join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
+            )
+            self._code_of = found["code"].cast(pl.Int32).fill_null(-1).to_numpy()
+        return self._code_of[numbers]
+
+
+class _Column:
+    """What each group becomes in one column: a dictionary, and positions in it."""
+
+    def __init__(self, values: pl.Series) -> None:
+        import pyarrow
+
+        distinct = values.unique(maintain_order=True).drop_nulls()
+        look_up = distinct.rename("value").to_frame().with_row_index("position")
+        found = values.rename("value").to_frame().join(look_up, on="value", how="left", maintain_order="left")
+        self._position = found["position"].cast(pl.Int32).fill_null(-1).to_numpy()
+        self._misses = bool((self._position < 0).any())
+        self._values = pyarrow.array(distinct.to_arrow())
+        if pyarrow.types.is_large_string(self._values.type) or pyarrow.types.is_string_view(self._values.type):
+            self._values = self._values.cast(pyarrow.string())
+        self.field = pyarrow.field(values.name, self._values.type)
+
+    def of(self, group: NDArray[np.int64]) -> Any:
+        """Return an Arrow column with what these groups become."""
+        import pyarrow
+        import pyarrow.types
+
+        position = self._position[group]
+        column = pyarrow.DictionaryArray.from_arrays(
+            pyarrow.array(position, mask=position < 0 if self._misses else None), self._values
+        )
+        return column if pyarrow.types.is_string(self._values.type) else column.dictionary_decode()
 
 
 def _is_text(kind: Any) -> bool:
@@ -60,8 +200,10 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind))
 
 
-def _numbers(numbering: Numbering, column: Any, dtype: pl.DataType, na: Sequence[str]) -> NDArray[np.uint32]:
-    """Return the number of each value of an Arrow column."""
+def _mapped(
+    column: Any, dtype: pl.DataType, na: Sequence[str], numbers_of: Callable[[pl.Series], NDArray[Any]]
+) -> NDArray[Any]:
+    """Return a number for each value of an Arrow column; of a dictionary, only the entries are numbered."""
     import pyarrow.compute
     import pyarrow.types as types
 
@@ -71,8 +213,9 @@ def _numbers(numbering: Numbering, column: Any, dtype: pl.DataType, na: Sequence
         values = values.set(values.is_in(list(na)), None) if na else values
     elif values.dtype != dtype:  # Arrow and Polars read some types differently, such as date64
         values = values.cast(dtype)
-    numbers = numbering.numbers(values)
     if not is_encoded:
-        return numbers
+        return numbers_of(values)
+    missing = pl.Series([None], dtype=values.dtype)
+    numbers = numbers_of(pl.concat([values, missing]) if column.null_count else values)
     taken = pyarrow.compute.take(pyarrow.array(numbers), column.indices)
-    return np.asarray(taken.fill_null(0) if taken.null_count else taken)
+    return np.asarray(taken.fill_null(numbers[-1].item()) if column.null_count else taken)

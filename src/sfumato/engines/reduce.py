@@ -76,10 +76,17 @@ def _apart(progress: Progress) -> Progress:
 
 
 def recode(
-    table: Table, recoding: Recoding, to: str | Path | None = None, engine: Engine | str = EngineName.AUTO
+    table: Table,
+    recoding: Recoding,
+    to: str | Path | None = None,
+    engine: Engine | str = EngineName.AUTO,
+    progress: Progress | None = None,
 ) -> Table:
     """Replace every tuple of a table by what it becomes; see `Recoding`."""
-    return choose(table, engine).recode(table, recoding, to)
+    try:
+        return choose(table, engine).recode(table, recoding, to, progress and _apart(progress))
+    except _ProgressFailed as failed:
+        raise failed.error from None
 
 
 def choose(table: Table, engine: Engine | str = EngineName.AUTO) -> Engine:

@@ -112,12 +112,14 @@ class Spark(Engine):
             return stream.tuples()
 
     @panics()
-    def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
+    def recode(
+        self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
+    ) -> Table:
         """Replace every tuple by what it becomes: of a Spark frame when it is asked, of a file batch by batch."""
         _pyspark()
         if not _is_spark(table):
             refuse_elsewhere(table, self.name)
-            return Memory().recode(typed_rows(table), recoding, to)
+            return Memory().recode(typed_rows(table), recoding, to, progress)
         frame = native(table)
         with _asking(frame.sparkSession):
             recoded = _joined(frame, recoding)
@@ -357,7 +359,8 @@ def _joined(frame: Any, recoding: Recoding) -> Any:
         look_up = functions.broadcast(look_up)
     new = {names.index(series.name): f"after{position}" for position, series in enumerate(recoding.values)}
     joined = rows.join(look_up, equal, "left")
-    return joined.select(*(new.get(position, f"c{position}") for position in range(len(names)))).toDF(*names)
+    kept = [position for position, name in enumerate(names) if name not in recoding.without]
+    return joined.select(*(new.get(position, f"c{position}") for position in kept)).toDF(*(names[one] for one in kept))
 
 
 def _look_up(frame: Any, keys: Sequence[int], recoding: Recoding) -> Any:

@@ -89,7 +89,9 @@ class Sql(Engine):
             progress(1.0)
         return counter.tuples()
 
-    def recode(self, table: Table, recoding: Recoding, to: str | Path | None = None) -> Table:
+    def recode(
+        self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
+    ) -> Table:
         """Replace every tuple by what it becomes, in a new table of the same database.
 
         Other columns stay as they are. All happens in one transaction: if it fails, or the
@@ -109,9 +111,11 @@ class Sql(Engine):
             becomes = _becomes(connection, tuples, columns, recoding)
             new = dict(zip((series.name for series in recoding.values), list(becomes.c)[1:], strict=True))
             same = sa.and_(*(_same(rows, key, known) for key, known in zip(keys, list(tuples.c)[1:], strict=True)))
-            recoded = sa.select(*(new.get(column, rows.table.c[column]).label(column) for column in rows.types))
+            kept = [column for column in rows.types if column not in recoding.without]
+            recoded = sa.select(*(new.get(column, rows.table.c[column]).label(column) for column in kept))
             joined = rows.table.outerjoin(tuples, same).outerjoin(becomes, becomes.c.number == tuples.c.number)
-            _create(connection, rows, new, recoded.select_from(joined), name, schema)
+            types = {column: new[column].type if column in new else rows.sql_types[column] for column in kept}
+            _create(connection, rows, types, recoded.select_from(joined), name, schema)
             becomes.drop(connection)
             tuples.drop(connection)
         return Table(Database(database.url, str(to)))
@@ -219,7 +223,7 @@ def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[list[A
 def _create(
     connection: sa.Connection,
     rows: Reflected,
-    new: dict[str, sa.Column[Any]],
+    types: dict[str, sa.types.TypeEngine[Any]],
     query: sa.Select[Any],
     name: str,
     schema: str | None,
@@ -233,7 +237,6 @@ def _create(
         connection.execute(query.into(name, schema=schema))
         return
     # CREATE TABLE AS would forget which of SQLite's columns are dates; where none is declared, BLOB changes no value.
-    types = {column: new[column].type if column in new else kind for column, kind in rows.sql_types.items()}
     table = sa.Table(
         name,
         sa.MetaData(),
