@@ -14,6 +14,10 @@ from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
 
+# Keys that Sfumato makes for its user are made for the tests alone.
+_HOME = tempfile.TemporaryDirectory()
+os.environ["SFUMATO_HOME"] = _HOME.name
+
 PATIENTS = """zip,age,sex,disease
 13053,28,f,flu
 13053,28,m,ulcer

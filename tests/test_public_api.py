@@ -9,7 +9,20 @@ import pytest
 
 import sfumato as sf
 
-HEAVY = ["torch", "sklearn", "numba", "scipy", "pandas", "polars", "numpy", "pyspark", "duckdb", "flwr", "jinja2"]
+HEAVY = [
+    "torch",
+    "sklearn",
+    "numba",
+    "scipy",
+    "pandas",
+    "polars",
+    "numpy",
+    "pyspark",
+    "duckdb",
+    "flwr",
+    "jinja2",
+    "cryptography",
+]
 
 
 def test_every_public_name_resolves() -> None:

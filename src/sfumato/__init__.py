@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     )
     from sfumato.anonymizers.anonymize import Release, anonymize
     from sfumato.anonymizers.hilbert import Hilbert
+    from sfumato.anonymizers.keys import Key
     from sfumato.anonymizers.lattice import Lattice
+    from sfumato.anonymizers.local_suppression import LocalSuppression
+    from sfumato.anonymizers.masking import Noise, Pram, RankSwap, TopBottomCode, mask
+    from sfumato.anonymizers.microaggregate import Microaggregate
     from sfumato.anonymizers.mondrian import Mondrian
+    from sfumato.anonymizers.pseudonymize import pseudonymize, reidentify
     from sfumato.anonymizers.rplus import RPlus
+    from sfumato.anonymizers.tokens import EncryptedTokens, KeyedTokens, RandomTokens
     from sfumato.data import datasets
     from sfumato.data.hierarchy import Hierarchy
     from sfumato.data.schema import Column, Kind, Role, Schema
@@ -46,7 +52,9 @@ if TYPE_CHECKING:
     )
     from sfumato.measures.safe_harbor import safe_harbor
     from sfumato.measures.utility import model_accuracy, query_error
+    from sfumato.measures.verify import Verification, verify
     from sfumato.report.page import write_report
+    from sfumato.report.save import save
 
 __version__ = "0.1.0"
 
@@ -55,9 +63,15 @@ _HOMES = {
     "_errors": "ColumnError FileError InputError MissingExtra OptionError SchemaError SfumatoError",
     "anonymizers.anonymize": "Release anonymize",
     "anonymizers.hilbert": "Hilbert",
+    "anonymizers.keys": "Key",
     "anonymizers.lattice": "Lattice",
+    "anonymizers.local_suppression": "LocalSuppression",
+    "anonymizers.masking": "Noise Pram RankSwap TopBottomCode mask",
+    "anonymizers.microaggregate": "Microaggregate",
     "anonymizers.mondrian": "Mondrian",
+    "anonymizers.pseudonymize": "pseudonymize reidentify",
     "anonymizers.rplus": "RPlus",
+    "anonymizers.tokens": "EncryptedTokens KeyedTokens RandomTokens",
     "data.hierarchy": "Hierarchy",
     "data.schema": "Column Kind Role Schema",
     "data.table": "Table read write",
@@ -71,7 +85,9 @@ _HOMES = {
     ),
     "measures.safe_harbor": "safe_harbor",
     "measures.utility": "model_accuracy query_error",
+    "measures.verify": "Verification verify",
     "report.page": "write_report",
+    "report.save": "save",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -82,6 +98,7 @@ __all__ = [
     "Column",
     "ColumnError",
     "DeltaDisclosure",
+    "EncryptedTokens",
     "EnhancedBeta",
     "EntropyL",
     "FileError",
@@ -90,13 +107,21 @@ __all__ = [
     "Hilbert",
     "InputError",
     "KAnonymity",
+    "Key",
+    "KeyedTokens",
     "Kind",
     "LDiversity",
     "Lattice",
+    "LocalSuppression",
+    "Microaggregate",
     "MissingExtra",
     "Mondrian",
+    "Noise",
     "OptionError",
+    "Pram",
     "RPlus",
+    "RandomTokens",
+    "RankSwap",
     "RecursiveCL",
     "Release",
     "Role",
@@ -105,17 +130,24 @@ __all__ = [
     "SfumatoError",
     "TCloseness",
     "Table",
+    "TopBottomCode",
     "Verdict",
+    "Verification",
     "anonymize",
     "assess",
     "check",
     "datasets",
     "distances",
     "loss",
+    "mask",
     "model_accuracy",
+    "pseudonymize",
     "query_error",
     "read",
+    "reidentify",
     "safe_harbor",
+    "save",
+    "verify",
     "write",
     "write_report",
 ]

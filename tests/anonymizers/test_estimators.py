@@ -31,6 +31,8 @@ ALL: list[Anonymizer] = [
     sf.Hilbert([sf.KAnonymity(2), "l=2"], qi=QI, sensitive=["income"], output="medoid"),
     sf.RPlus("k=2", qi=QI),
     sf.Lattice("k=2", qi=QI, suppress=0.4, objective="precision", most_nodes=99),
+    sf.Microaggregate("k=2", qi=QI, block=3),
+    sf.LocalSuppression("k=2", qi=QI, suppress=0.5, importance={"sex": 2.5}, most_masks=9),
 ]
 each = pytest.mark.parametrize("one", ALL, ids=lambda one: type(one).__name__)
 
@@ -161,6 +163,17 @@ def test_new_rows_of_the_lattice_that_are_in_no_class_are_suppressed() -> None:
     assert learnt.transform(pd.DataFrame({"age": [29, 65, 5]}))["age"].tolist() == ["[20, 30)", "[60, 70)", "*"]
 
 
+def test_a_node_called_like_the_mark_is_not_taken_for_suppressed_rows() -> None:
+    tree = sf.Hierarchy.tree([("a", "x", "*"), ("b", "x", "*"), ("c", "*", "*"), ("d", "*", "*")])
+    table = sf.Table(pl.DataFrame({"q": list("aabbccd")}), sf.Schema([sf.Column(name="q", hierarchy=tree)]))
+    release = sf.anonymize(table, "k=3", method="lattice", qi=["q"])
+    assert release.table.frame["q"].to_list() == ["x"] * 4 + ["{c, d}"] * 3
+    assert (release.assessment.k, release.assessment.rows, release.assessment.suppressed) == (3, 7, 0)
+    assert (release.loss.suppressed, release.loss.gcp) == (0, 0.5)
+    learnt = sf.Lattice("k=3", qi=["q"]).fit(table)
+    assert learnt.transform(pl.DataFrame({"q": ["c", "b", "d"]}))["q"].to_list() == ["{c, d}", "x", "{c, d}"]
+
+
 def test_the_order_of_columns_does_not_matter() -> None:
     turned = PEOPLE[["income", "sex", "age"]]
     published = fitted().transform(turned)
@@ -184,6 +197,77 @@ def test_a_column_of_another_type_is_refused() -> None:
         fitted().transform(new)
 
 
+@pytest.mark.parametrize("age", [pd.Timestamp("2020-01-01"), True, "20"])
+def test_a_date_a_truth_value_or_a_text_is_no_number(age: Any) -> None:
+    with pytest.raises(sf.ColumnError, match=r"column 'age' holds .* values, but Int64 when it was learnt"):
+        fitted().transform(PEOPLE.assign(age=age))
+
+
+def test_times_with_and_without_a_time_zone_are_not_compared() -> None:
+    days = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=4)})
+    learnt = sf.Mondrian("k=2", qi=["day"]).fit(days)
+    with pytest.raises(sf.ColumnError, match="when it was learnt"):
+        learnt.transform(pd.DataFrame({"day": pd.date_range("2020-01-01", periods=4, tz="Europe/Rome")}))
+
+
+def test_numbers_and_dates_of_another_size_are_compared() -> None:
+    small = sf.Mondrian("k=2", qi=QI).fit(PEOPLE.assign(age=PEOPLE["age"].astype("int8")))
+    new = PEOPLE.assign(age=[1000, -1000, 22, 24, 60, 2**62])
+    assert small.transform(new)["age"].tolist() == fitted().transform(new)["age"].tolist()
+    days = pl.DataFrame({"day": pl.Series(["2020-01-01", "2020-01-02", "2021-01-01", "2021-01-02"]).str.to_date()})
+    learnt = sf.Mondrian("k=2", qi=["day"]).fit(days)
+    assert learnt.transform(days.cast(pl.Datetime("ms")))["day"].equals(learnt.transform(days)["day"])
+    late = pl.DataFrame({"day": pl.Series(["2020-11-01 23:00"]).str.to_datetime("%Y-%m-%d %H:%M")})
+    assert learnt.transform(late)["day"].to_list() == ["[2021-01-01, 2021-01-02]"]
+
+
+def test_an_infinite_number_lies_at_its_end_of_the_line() -> None:
+    ages = fitted().transform(PEOPLE.assign(age=[-np.inf, np.inf, 20, 20, 20, 20], sex="m"))["age"].tolist()
+    assert ages[0] == fitted().transform(PEOPLE.assign(age=-1000, sex="m"))["age"].tolist()[0]
+    assert ages[1] == fitted().transform(PEOPLE.assign(age=1000, sex="m"))["age"].tolist()[0]
+
+
+def test_ordinals_of_the_public_domain_go_to_the_nearest_group() -> None:
+    column = sf.Column(name="size", role="quasi", kind="ordinal", domain=("xs", "s", "m", "l", "xl"))
+    learnt = sf.Mondrian("k=2").fit(sf.Table(pl.DataFrame({"size": ["xs", "xs", "xl", "xl"]}), sf.Schema([column])))
+    assert learnt.transform(pl.DataFrame({"size": ["s", "l", "xl"]}))["size"].to_list() == ["xs", "xl", "xl"]
+    with pytest.raises(sf.ColumnError, match=r"column 'size' holds 1 value\(s\) that were not there"):
+        learnt.transform(pl.DataFrame({"size": ["s", "xxl"]}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.array([2**60 + 1, 2, None, 4], dtype="Int64"),
+        pd.array([1, 2, 3, 4], dtype="int64[pyarrow]"),
+        pd.array(["a", "b", "c", "d"], dtype="string"),
+        pd.array([True, False, None, True], dtype="boolean"),
+        pd.Categorical(["a", "b", "c", "a"], categories=["c", "b", "a", "unused"], ordered=True),
+        pd.Categorical(["a", "b", "c", None], categories=["c", "b", "a", "unused"]),
+        np.array([1, 2, 3, 4], dtype="int32"),
+        np.array([1.5, np.nan, 3, 4], dtype="float32"),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+@pytest.mark.parametrize("k", [1, 2])
+def test_values_that_stay_values_keep_the_type_of_their_column(values: Any, k: int) -> None:
+    people = pd.DataFrame({"x": values})
+    published = sf.Mondrian(f"k={k}", qi=["x"], output="median").fit_transform(people)
+    assert published["x"].dtype == people["x"].dtype
+    if k == 1:
+        pd.testing.assert_frame_equal(published, people)
+
+
+@pytest.mark.parametrize("dtype", [pl.Enum(["low", "mid", "top"]), pl.Categorical, pl.Int8])
+def test_values_that_stay_values_keep_the_type_of_their_polars_column(dtype: Any) -> None:
+    values = [1, 2, 3, 3] if dtype == pl.Int8 else ["low", "mid", "top", "top"]
+    people = pl.DataFrame({"x": pl.Series(values, dtype=dtype)})
+    assert sf.Mondrian("k=2", qi=["x"], output="median").fit_transform(people)["x"].dtype == dtype
+    assert sf.Mondrian("k=4", qi=["x"]).fit_transform(people)["x"].dtype == pl.String
+    arrow = sf.Mondrian("k=2", qi=["x"], output="median").fit_transform(people.to_arrow())
+    assert arrow.schema.field("x").type == people.to_arrow().schema.field("x").type
+
+
 def test_no_rows_give_no_rows() -> None:
     for one in ALL:
         assert len(clone(one).fit(PEOPLE).transform(PEOPLE.head(0))) == 0
@@ -205,7 +289,7 @@ def test_a_table_comes_out_of_a_table() -> None:
 @pytest.mark.parametrize(
     ("one", "message"),
     [
-        (sf.Mondrian("k=2", qi=QI, output="mean"), "output must be one of interval, level, median, medoid, got 'mean'"),
+        (sf.Mondrian("k=2", qi=QI, output="mode"), "one of interval, level, median, mean, medoid, got 'mode'"),
         (sf.Lattice("k=2", qi=QI, suppress=1.5), "rows to suppress must be from 0 to 1, got 1.5"),
         (sf.Lattice("k=2", qi=QI, suppress="some"), "rows to suppress must be from 0 to 1, got 'some'"),  # type: ignore[arg-type]
         (sf.Lattice("k=2", qi=QI, most_nodes=0), "nodes to visit must be at least 1, got 0"),

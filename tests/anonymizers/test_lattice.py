@@ -363,6 +363,17 @@ def test_it_says_what_cannot_be_had() -> None:
         lattice(counts, [sf.AlphaK(0.9, k=40)], levels, suppress=1)
 
 
+def test_it_does_not_claim_more_than_it_has_tried() -> None:
+    rows = [(0, 0, s, s) for s in (0, 1) * 5] + [(1, 0, s, s) for s in (*(0, 1) * 5, 2)]
+    counts = tables(rows, 2)
+    levels = levels_in(counts[0], [[[0, 1], [0, 0]], [[0], [0]]])
+    asked = [sf.KAnonymity(2), sf.RecursiveCL(2)]
+    assert lattice(counts, asked, levels).levels == (0, 0)
+    crowd = [sf.KAnonymity(11), *asked[1:]]
+    with pytest.raises(sf.InputError, match=r"no level of the hierarchies that was tried keeps .*visit more nodes"):
+        lattice(counts, crowd, levels, most_nodes=1)
+
+
 def test_it_says_how_much_suppression_would_do() -> None:
     rows = [(0, 0, 0, 0), (0, 0, 1, 1), *[(1, 0, 0, 0)] * 8]
     counts = tables(rows, 2)

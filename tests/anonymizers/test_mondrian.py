@@ -153,6 +153,13 @@ def test_what_cannot_be_reached_is_named() -> None:
         mondrian(case(rows, ["number"], ["disease"], "k=5").problem)
     with pytest.raises(sf.InputError, match=r"no grouping keeps alpha=0.5,k=2: .* alpha = 0.75"):
         mondrian(case(rows, ["number"], ["disease"], [sf.AlphaK(0.5, 2)]).problem)
+    # With l = 2 a finer grouping could keep c, with the l of the whole table none can.
+    rows = [(0, "low", "a", "p", disease, 10) for disease in ["flu", "ulcer"] * 5 + ["cancer"]]
+    with pytest.raises(
+        sf.InputError,
+        match=r"keeps recursive_c=2,recursive_l=3: .* recursive_c = 5, and it must be less \(.*smaller l\)",
+    ):
+        mondrian(case(rows, ["number"], ["disease"], [sf.RecursiveCL(2)]).problem)
     with pytest.raises(sf.OptionError, match="needs a sensitive attribute"):
         mondrian(case(rows, ["number"], [], "l=2").problem)
 

@@ -58,6 +58,7 @@ def test_ordinals_are_a_range_unless_their_names_could_not_be_read_in_one() -> N
 
     assert published(["low", "mid", "top"], [0, 0, 1], column=column("low", "mid", "top")) == ["[low, mid]", "top"]
     assert published(["low", "mid, or so"], [0, 0], column=column("low", "mid, or so")) == ['{low, "mid, or so"}']
+    assert published([" low", "mid"], [0, 0], column=column(" low", "mid")) == ['{" low", mid}']
 
 
 def test_nothing_that_was_not_generalised_changes_its_type() -> None:
@@ -137,3 +138,17 @@ def test_bounds_are_read_back_to_the_last_bit(value: float, dtype: Any) -> None:
     release = sf.anonymize(frame, "k=2", qi=["q"])
     assert release.loss.gcp == 1
     assert sf.loss(frame, release.table, quasi=["q"]).gcp == 1
+
+
+def test_a_group_named_like_a_value_is_not_mistaken_for_it() -> None:
+    tree = sf.Hierarchy.tree([("other", "other"), ("a", "other"), ("b", "other"), ("c", "known"), ("d", "known")])
+    column = sf.Column(name="q", hierarchy=tree)
+    assert published(["a", "b", "c", "d", "other"], [0, 0, 1, 1, 2], "level", column) == ["{a, b}", "known", "other"]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_times_are_read_back_to_the_last_tick(unit: Any) -> None:
+    ticks = np.random.default_rng(0).integers(1_600_000_000_000, 1_700_000_000_000, 60)
+    moments = pl.Series("q", ticks).cast(pl.Datetime("ms")).cast(pl.Datetime(unit))
+    release = sf.anonymize(moments.to_frame(), "k=3", qi=["q"])
+    assert sf.loss(moments.to_frame(), release.table, quasi=["q"]).gcp == release.loss.gcp

@@ -38,7 +38,7 @@ def anonymize(sfumato: Run) -> Run:
     return lambda *arguments: sfumato("anonymize", "t.csv", *arguments)
 
 
-@pytest.mark.parametrize("method", ["mondrian", "hilbert", "rplus", "lattice"])
+@pytest.mark.parametrize("method", ["mondrian", "hilbert", "rplus", "lattice", "microaggregate"])
 def test_the_json_has_what_other_tools_rely_on(anonymize: Run, method: str) -> None:
     ran = anonymize(*ROLES, "--k", "2", "--l", "2", "--method", method, "-o", "out.csv", "--json")
     assert ran.code == 0, ran.err
@@ -61,10 +61,11 @@ def test_the_json_has_what_other_tools_rely_on(anonymize: Run, method: str) -> N
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "arrow"])
-@pytest.mark.parametrize("how", ["interval", "level", "median", "medoid", "lattice"])
+@pytest.mark.parametrize("how", ["interval", "level", "median", "mean", "medoid", "lattice", "suppress"])
 def test_what_is_written_is_assessed_to_the_same_numbers(anonymize: Run, sfumato: Run, suffix: str, how: str) -> None:
     out = f"out.{suffix}"
-    options = ["--method", "lattice", "--suppress", "0.4"] if how == "lattice" else ["--representative", how]
+    alone = how in ("lattice", "suppress")
+    options = ["--method", how, "--suppress", "0.7"] if alone else ["--representative", how]
     told = anonymize(*ROLES, "--k", "2", *options, "-o", out, "--json").json["assessment"]
     assert sf.read(out).rows == 6
     again = sfumato("assess", out, "--qi", "age,zip,sex", "--sensitive", "disease", "--require", "k=2", "--json")
@@ -102,6 +103,25 @@ def test_a_schema_says_the_roles(anonymize: Run, sfumato: Run) -> None:
     assert set(pl.read_csv("out.csv")["age"]) <= {"[20, 40)", "[40, 60]", "(missing)", "*"}
 
 
+def test_cells_can_be_suppressed(anonymize: Run) -> None:
+    options = ["--qi", "age,sex", "--k", "2", "--method", "suppress", "-o", "out.csv"]
+    ran = anonymize(*options)
+    assert ran.code == 0, ran.err
+    assert "cells suppressed           50.00 %" in ran.out
+    assert pl.read_csv("out.csv")["age"].to_list() == ["*"] * 6
+    refused(anonymize(*options, "--representative", "mean"), "--representative is not for the suppress method")
+    strict = ["--qi", "age", "--k", "2", "--method", "suppress", "-o", "none.csv"]
+    refused(anonymize(*strict), "if at most 0 of the rows are suppressed as a whole", "(suppress=1 would do)")
+    assert not Path("none.csv").exists()
+
+
+def test_averages_can_be_published(anonymize: Run) -> None:
+    ran = anonymize("--qi", "zip", "--k", "3", "--method", "microaggregate", "-o", "out.csv")
+    assert ran.code == 0, ran.err
+    assert pl.read_csv("out.csv")["zip"].dtype == pl.Int64
+    assert anonymize(*ROLES, "--k", "2", "--method", "hilbert", "--representative", "mean", "-o", "out.csv").code == 0
+
+
 def test_relaxed_is_for_mondrian(anonymize: Run) -> None:
     assert anonymize(*ROLES, "--k", "2", "--relaxed", "-o", "out.csv").code == 0
     refused(anonymize(*ROLES, "--k", "2", "--relaxed", "--method", "rplus", "-o", "out.csv"), "--relaxed is for Mond")
@@ -114,6 +134,10 @@ def test_an_existing_release_is_replaced_only_when_all_went_well(anonymize: Run)
     assert anonymize(*ROLES, "--k", "2", "-o", "out.csv").code == 0
     assert sf.read("out.csv").rows == 6
     assert sorted(path.name for path in Path().iterdir()) == ["out.csv", "t.csv"]
+
+
+def test_a_folder_that_is_missing_is_told_before_the_table_is_read(sfumato: Run) -> None:
+    refused(sfumato("anonymize", "absent.csv", "--qi", "a", "--k", "2", "-o", "no/out.csv"), "there is no folder 'no'")
 
 
 def test_the_input_is_never_written_over(anonymize: Run) -> None:
@@ -138,6 +162,11 @@ def test_the_input_is_never_written_over(anonymize: Run) -> None:
         (["--k", "2", "--t", "3"], ["t must be a number from 0 to 1, got 3"]),
         (["--k", "2", "--recursive", "3"], ["--recursive needs two numbers, got '3'"]),
         (["--k", "2", "--recursive", "3,x"], ["recursive_l' needs a number, got 'x'"]),
+        (["--k", "2", "--recursive", "3,2,1"], ["--recursive needs two numbers, got '3,2,1'"]),
+        (["--k", "2", "--recursive", "2,3"], ["recursive_c=2,recursive_l=3", "recursive_c = 3"]),
+        (["--k", "2,l=2"], ["the guarantee 'k' needs a number, got '2,l=2'"]),
+        (["--k", "2", "--delta-disclosure", "0"], ["delta_disclosure = 0, and it must be less"]),
+        (["--k", "2", "-o", "."], ["'.' exists already"]),
         (["--k", "2", "--suppress", "0.1"], ["--suppress is for the lattice"]),
         (["--k", "2", "--suppress", "1.1", "--method", "lattice"], ["to suppress must be from 0 to 1, got 1.1"]),
         (["--k", "2", "--suppress", "x", "--method", "lattice"], ["'--suppress'", "'x'"]),
@@ -145,7 +174,7 @@ def test_the_input_is_never_written_over(anonymize: Run) -> None:
             ["--k", "2", "--representative", "median", "--method", "lattice"],
             ["--representative is not for the lattice"],
         ),
-        (["--k", "2", "--representative", "mean"], ["'--representative'", "'mean'"]),
+        (["--k", "2", "--representative", "mode"], ["'--representative'", "'mode'"]),
         (["--k", "2", "--method", "magic"], ["'--method'", "'magic'"]),
         (["--k", "2", "-o", "out.xlsx"], ["'out.xlsx' would be an Excel file"]),
         (["--k", "2", "-o", "out.sas"], ["the format of 'out.sas' is unknown"]),

@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import sfumato as sf
+from sfumato.measures.comparison import compare
+from sfumato.measures.generalised import pair
+from sfumato.measures.utility import ModelAccuracy
+from sfumato.report.release import render_release
 
 CHROMIUM = os.environ.get("SFUMATO_CHROMIUM") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
@@ -44,6 +49,69 @@ def page_of_adult(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def page_of_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about a release, with every section that there is and long names."""
+    path = tmp_path_factory.mktemp("release") / "page.html"
+    adult = sf.datasets.adult()
+    frame = adult.frame.with_columns(education=pl.col("education").replace({"HS-grad": "Highschoolgraduate" * 4}))
+    table = sf.Table.of(frame, qi=adult.schema.quasi, sensitive=["income"])
+    release = sf.anonymize(table, "k=10,l=2")
+    assert release.assessment.verdict is not None
+    accuracy = [
+        ModelAccuracy(name, 0.86, 0.001, 0.85, 0.002, 0.76, 48_842, 5, 0.3, 0) for name in ("forest", "logistic")
+    ]
+    both = pair(table, release.table)
+    page = render_release(
+        compare(both, sf.assess(table), release.assessment, release.loss, accuracy=accuracy),
+        title="Adult, " + "k" * 80,
+        method=release.method,
+        guarantees=release.assessment.verdict.checks,
+        details={"levels": dict.fromkeys(adult.schema.quasi, 1)},
+        facts={"fingerprint": "0123456789abcdef" * 4},
+        folder="a/" * 60,
+    )
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_the_page_of_a_release_fits_its_window(browser: Any, page_of_release: Path, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    page = context.new_page()
+    problems: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(page_of_release.as_uri())
+    assert problems == []
+    assert len(requests) == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("h2").all_inner_texts() == [
+        "What was promised",
+        "How well people hide",
+        "What it cost: detail lost per column",
+        "What it cost: models",
+        "Each column, before and after",
+        "Pairs of columns, before and after",
+        "How it was made",
+        "What this does not protect against",
+        "How to check it",
+    ]
+    # Every text of a chart lies within it: nothing is cut.
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
+            const box = svg.getBoundingClientRect();
+            return [...svg.querySelectorAll('text')].filter(text => {
+                const one = text.getBoundingClientRect();
+                return one.left < box.left - 1 || one.right > box.right + 1 || one.bottom > box.bottom + 1;
+            }).map(text => text.textContent);
+        })"""
+    )
+    assert cut == []
+    context.close()
+
+
 @pytest.mark.parametrize("width", [360, 1200])
 def test_the_page_fits_its_window_and_asks_for_nothing(browser: Any, page_of_adult: Path, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800})
@@ -70,12 +138,15 @@ def test_the_page_fits_its_window_and_asks_for_nothing(browser: Any, page_of_adu
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_the_page_has_no_accessibility_violation(browser: Any, page_of_adult: Path, width: int) -> None:
+@pytest.mark.parametrize("which", ["page_of_adult", "page_of_release"])
+def test_the_page_has_no_accessibility_violation(
+    browser: Any, request: pytest.FixtureRequest, which: str, width: int
+) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     context = browser.new_context(viewport={"width": width, "height": 800}, bypass_csp=True)
     page = context.new_page()
-    page.goto(page_of_adult.as_uri())
+    page.goto(request.getfixturevalue(which).as_uri())
     results = Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
     assert len(results.response["passes"]) > 10

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +14,48 @@ from sfumato._errors import InputError, OptionError, did_you_mean
 from sfumato.anonymizers.anonymizer import Anonymizer
 from sfumato.anonymizers.hilbert import Hilbert
 from sfumato.anonymizers.lattice import Lattice
+from sfumato.anonymizers.local_suppression import LocalSuppression
+from sfumato.anonymizers.microaggregate import Microaggregate
 from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.rplus import RPlus
+from sfumato.data.files import atomic_path
 from sfumato.data.schema import Column, Schema
-from sfumato.data.source import Source
-from sfumato.data.table import Table, write
+from sfumato.data.source import File
+from sfumato.data.table import Table, read, write
+from sfumato.engines.counted import Counted
+from sfumato.engines.engine import Progress
 from sfumato.measures.assess import assess
 from sfumato.measures.assessment import Assessment
+from sfumato.measures.generalised import Pairing
 from sfumato.measures.guarantee import Guarantee
-from sfumato.measures.loss import Loss, loss
+from sfumato.measures.loss import Loss, loss_of
 
 __all__ = ["METHODS", "Release", "anonymize"]
 
-METHODS: dict[str, type[Anonymizer]] = {method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice)}
+METHODS: dict[str, type[Anonymizer]] = {
+    method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression)
+}
+
+_OF_THE_TABLE = ("guarantees", "qi", "sensitive")
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
     """An anonymized table, what was measured on it, and what it lost.
+
+    Attributes
+    ----------
+    table : the table that is released
+    assessment : what was measured on it
+    loss : what it lost against the original
+    method, parameters : how it was made
+    guarantees : what was asked for
+    seconds : how long that took
+    details : what only this method tells, such as the levels that the lattice chose
+    source : the original table
+    origin : the file that it is from, if it is from one
+    declared : what was said of its columns
+    pairing : the distinct original tuples, and what was published of each
 
     Examples
     --------
@@ -45,18 +71,30 @@ class Release:
     assessment: Assessment
     loss: Loss
     method: str
+    parameters: dict[str, Any]
+    guarantees: tuple[Guarantee, ...]
     seconds: float
     details: dict[str, Any]
-    """What only this method tells, such as the levels that the lattice chose."""
+    source: Table
+    origin: Path | None
+    declared: Schema
+    pairing: Pairing
+    counted: Counted
+
+    @cached_property
+    def before(self) -> Assessment:
+        """What is measured on the original."""
+        return assess(self.source, engine=self.counted)
 
     def write(self, path: str | Path) -> None:
-        """Write the table as CSV, TSV, Parquet or Arrow: all of it, or nothing."""
+        """Write the table alone as CSV, TSV, Parquet or Arrow, all of it or nothing; see `sf.save` for all else."""
         write(self.table, path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the table as plain values."""
+        """Return all but the tables as plain values."""
         return {
             "method": self.method,
+            "parameters": self.parameters,
             "seconds": self.seconds,
             "assessment": self.assessment.to_dict(),
             "loss": self.loss.to_dict(),
@@ -73,6 +111,8 @@ def anonymize(
     sensitive: Sequence[str] = (),
     identifiers: Sequence[str] = (),
     schema: Schema | str | Path | None = None,
+    to: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> Release:
     """Make a table anonymous, and lose as little as possible.
 
@@ -86,12 +126,18 @@ def anonymize(
     guarantees : str, Guarantee or sequence of them
         What must hold, such as ``"k=10,l=3"`` or ``[KAnonymity(10), LDiversity(3)]``.
     method : Anonymizer or str
-        How: ``Mondrian()``, ``Hilbert()``, ``RPlus()``, ``Lattice()`` with their parameters, or the
-        name of one (mondrian, hilbert, rplus, lattice).
+        How: ``Mondrian()``, ``Hilbert()``, ``RPlus()``, ``Lattice()``, ``Microaggregate()``,
+        ``LocalSuppression()`` with their parameters, or the name of one (mondrian, hilbert, rplus, lattice,
+        microaggregate, suppress).
     qi, sensitive, identifiers : sequence of str
         The roles of the columns; those of the method or of the schema by default. Identifiers are
         left out of the release.
     schema : Schema or path, optional
+    to : path, optional
+        A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
+        that a table of any size fits.
+    progress : callable, optional
+        Called now and then with the share of the work that is done.
 
     Examples
     --------
@@ -99,26 +145,65 @@ def anonymize(
     >>> release = sf.anonymize("patients.csv", [sf.KAnonymity(2)], method=sf.Lattice(suppress=0.5), qi=["zip", "age"])
     >>> release.assessment.k >= 2, release.details["optimal"]
     (True, True)
+    >>> sf.anonymize("patients.csv", "k=2", qi=["zip", "age"], to="release.csv").table.rows
+    8
     """
     started = time.perf_counter()
+    method = _method(method)
+    table = Table.of(
+        data, schema=schema, qi=qi or method.qi, sensitive=sensitive or method.sensitive, identifiers=identifiers
+    )
+    original = table
+    parameters = method.get_params() | {"guarantees": guarantees, "qi": (), "sensitive": ()}
+    anonymizer = type(method)(**parameters)
+    told = _Stages(progress)
+    streamed = to is not None and isinstance(table.source, File) and not anonymizer.divides_tuples
+    if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
+        table = Table(table.fetched(), table.schema)
+    anonymizer.fit(table, progress=told(0.0, 0.4))
+    columns, without = _released(table.schema), table.schema.identifiers
+    if to is None:
+        released = Table(anonymizer.apply(table, without=without).source, columns)
+        assessment = _measured(released, anonymizer, told(0.8, 1.0))
+    else:
+        with atomic_path(to) as temporary:
+            anonymizer.apply(table, without=without, to=temporary, progress=told(0.4, 0.8))
+            assessment = _measured(Table(read(temporary).source, columns), anonymizer, told(0.8, 1.0))
+        released = Table(read(to).source, columns)
+    pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)
+    return Release(
+        table=released,
+        assessment=assessment,
+        loss=loss_of(pairing),
+        method=anonymizer.name,
+        parameters={name: _plain(value) for name, value in parameters.items() if name not in _OF_THE_TABLE},
+        guarantees=anonymizer.asked,
+        seconds=time.perf_counter() - started,
+        details=anonymizer.details(),
+        source=table,
+        origin=original.origin,
+        declared=original.schema,
+        pairing=pairing,
+        counted=Counted(anonymizer.tuples_),
+    )
+
+
+def _method(method: Anonymizer | str) -> Anonymizer:
     if isinstance(method, str):
         if method not in METHODS:
             raise OptionError(f"the method '{method}' is unknown", hint=did_you_mean(method, METHODS))
-        method = METHODS[method]()
+        return METHODS[method]()
     if not isinstance(method, Anonymizer):
         raise OptionError(
             f"the method must be one such as Mondrian(), or its name, got {getattr(method, '__name__', method)!r}",
             hint="known: " + ", ".join(METHODS),
         )
-    qi, sensitive = qi or method.qi, sensitive or method.sensitive
-    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers)
-    if isinstance(table.source, Source):
-        table = Table(table.frame, table.schema)
-    parameters = method.get_params() | {"guarantees": guarantees, "qi": (), "sensitive": ()}
-    anonymizer = type(method)(**parameters)
-    published = anonymizer.fit_transform(table)
-    released = Table(published.drop(table.schema.identifiers), _released(table.schema))
-    assessment = assess(released, require=anonymizer.asked)
+    return method
+
+
+def _measured(released: Table, anonymizer: Anonymizer, progress: Progress | None) -> Assessment:
+    """Measure a release, and refuse one that does not keep what was asked for."""
+    assessment = assess(released, require=anonymizer.asked, progress=progress)
     assert assessment.verdict is not None
     if not assessment.verdict:
         failed = ", ".join(str(check.guarantee) for check in assessment.verdict.checks if not check.held)
@@ -126,16 +211,27 @@ def anonymize(
             f"the release does not keep {failed} when it is measured again",
             hint="groups that are published alike are one class: publish intervals, of a strict method",
         )
-    used = {column.name: column for column in anonymizer.columns}
-    original = Table(table.source, Schema(used.get(column.name, column) for column in table.schema.columns))
-    return Release(
-        table=released,
-        assessment=assessment,
-        loss=loss(original, released),
-        method=anonymizer.name,
-        seconds=time.perf_counter() - started,
-        details=anonymizer.details(),
-    )
+    return assessment
+
+
+class _Stages:
+    """Tells the share of all work that is done from the shares of its stages."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+
+    def __call__(self, begin: float, end: float) -> Progress | None:
+        tell = self.progress
+        return tell and (lambda share: tell(begin + share * (end - begin)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as JSON and TOML can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
 def _released(schema: Schema) -> Schema:

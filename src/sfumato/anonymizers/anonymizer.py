@@ -8,8 +8,9 @@ looks at a single row.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.anonymizers.problem import Problem
-from sfumato.anonymizers.publish import Members, Output, publish
+from sfumato.anonymizers.publish import Members, Output, Published, publish
 from sfumato.anonymizers.route import nearest_groups
+from sfumato.data.coding import Domain
+from sfumato.data.paths import MISSING
 from sfumato.data.schema import Column
 from sfumato.data.table import Table
-from sfumato.engines.engine import Recoding
+from sfumato.engines.engine import Progress, Recoding
 from sfumato.engines.reduce import recode, reduce
 from sfumato.engines.tuples import Tuples
 from sfumato.measures.generalised import MARK
@@ -54,21 +57,23 @@ class Anonymizer(ABC):
     name: ClassVar[str]
     """What the command line calls it."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
+    @property
+    def divides_tuples(self) -> bool:
+        """Whether equal rows may be published differently; they are then decided on one by one, in memory."""
+        return False
+
+    def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Learn from a table, a frame or a file what is published together."""
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
         quasi, sensitive = table.schema.quasi, table.schema.sensitive
         if not quasi:
             raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
-        problem = Problem.of(reduce(table, [*quasi, *sensitive]), quasi, sensitive, self.asked)
+        tuples = reduce(table, [*quasi, *sensitive], progress=progress)
+        problem = Problem.of(tuples, quasi, sensitive, self.asked)
         for domain in problem.domains:
-            if domain.code_of(MARK) is not None:
-                raise ColumnError(
-                    f"column '{domain.name}' holds the value '{MARK}', which stands for everything in a release",
-                    hint="give it another name, such as 'unknown'",
-                )
+            _refuse_unreadable(domain)
         self._decide(problem)
-        self.problem_ = problem
+        self.problem_, self.tuples_ = problem, tuples
         self.feature_names_in_ = np.asarray(table.schema.names, dtype=object)
         return self
 
@@ -88,7 +93,26 @@ class Anonymizer(ABC):
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
         """Learn a table, and publish it."""
-        return self.fit(X, y).transform(X)
+        table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
+        recoded = self.fit(table, y).apply(table)
+        return recoded if isinstance(X, Table) else recoded.frame
+
+    def apply(
+        self,
+        table: Table,
+        *,
+        without: Sequence[str] = (),
+        to: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Table:
+        """Publish the very table that was learnt, without some columns; where to, if it is to be written to a file."""
+        return recode(table, self.published().recoding(self.problem_, without), to, progress=progress)
+
+    def published(self) -> Published:
+        """Return what becomes of the table that was learnt."""
+        self._require_fitted()
+        members = Members.of(self.problem_, np.arange(len(self.problem_)))
+        return Published(members, self._publish(self.problem_.tuples))
 
     @abstractmethod
     def _decide(self, problem: Problem) -> None:
@@ -149,7 +173,8 @@ class Anonymizer(ABC):
     @property
     def asked(self) -> tuple[Guarantee, ...]:
         """The guarantees as objects."""
-        given = [self.guarantees] if isinstance(self.guarantees, str | Guarantee) else list(self.guarantees)
+        several = isinstance(self.guarantees, Iterable) and not isinstance(self.guarantees, str)
+        given: list[Any] = list(self.guarantees) if several else [self.guarantees]  # type: ignore[arg-type]
         asked = [guarantee for one in given for guarantee in (parse(one) if isinstance(one, str) else [one])]
         for one in asked:
             if not isinstance(one, Guarantee):
@@ -170,7 +195,7 @@ class Partitioner(Anonymizer):
     ----------
     guarantees, qi, sensitive
         See `Anonymizer`.
-    output : {"interval", "level", "median", "medoid"}
+    output : {"interval", "level", "median", "mean", "medoid"}
         What is published of a group; see `Output`.
     """
 
@@ -185,6 +210,28 @@ class Partitioner(Anonymizer):
         self.members_ = self._members(problem)
         self.published_ = publish(problem, self.members_, output)
 
+    def published(self) -> Published:
+        """Return what becomes of the table that was learnt."""
+        self._require_fitted()
+        return Published(self.members_, self.published_)
+
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
         groups = nearest_groups(self.problem_, self.members_.of_tuple, tuples)
         return [series.gather(groups) for series in self.published_]
+
+
+def _refuse_unreadable(domain: Domain) -> None:
+    """Refuse values that could not be told apart in a release, in which they are texts."""
+    stands_for = {MARK: "everything"} | ({MISSING: "a missing value"} if domain.missing is not None else {})
+    for text, meaning in stands_for.items() if domain.values.dtype == pl.String else ():
+        if domain.code_of(text) is not None or text in (domain.column.domain or ()):
+            raise ColumnError(
+                f"column '{domain.name}' holds the value '{text}', which stands for {meaning} in a release",
+                hint="give it another name, such as 'unknown'",
+            )
+    ticks = domain.values.to_physical() if domain.values.dtype == pl.Datetime("ns") else None
+    if ticks is not None and (ticks % 1000 != 0).any():
+        raise ColumnError(
+            f"column '{domain.name}' holds times of nanoseconds, which no text tells apart",
+            hint="round them to microseconds",
+        )

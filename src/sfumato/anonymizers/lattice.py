@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from sfumato.anonymizers.anonymizer import Anonymizer
 from sfumato.anonymizers.lattice_search import Objective, lattice
 from sfumato.anonymizers.levels import levels_of
 from sfumato.anonymizers.problem import Problem, written
+from sfumato.anonymizers.publish import set_of
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchy import Hierarchy
 from sfumato.data.schema import Column, Kind
@@ -128,10 +130,21 @@ class Lattice(Anonymizer):
         ]
 
     def _labels(self, domain: Domain) -> pl.Series:
-        """Return the label of each value on the level that was chosen; a missing value stays missing on level 0."""
-        level = self.generalisation_.levels[[one.name for one in self.domains_].index(domain.name)]
-        labels = pl.Series(_hierarchy(domain).labels(domain.values, level), dtype=pl.String)
-        return labels.set(domain.values.is_null(), None) if level == 0 else labels
+        """Return the label of each value on the level that was chosen; a missing value stays missing on level 0.
+
+        A group below the root that is called like the mark of suppression is written as the set of its values.
+        """
+        column = [one.name for one in self.domains_].index(domain.name)
+        level, hierarchy = self.generalisation_.levels[column], _hierarchy(domain)
+        labels = pl.Series(hierarchy.labels(domain.values, level), dtype=pl.String)
+        if level == 0:
+            return labels.set(domain.values.is_null(), None)
+        if level < hierarchy.height and (labels == MARK).any():
+            learnt = self.domains_[column]
+            texts = [learnt.label(code) for code in range(len(learnt))]
+            marked = [label == MARK for label in hierarchy.labels(learnt.values, level)]
+            labels = labels.set(labels == MARK, set_of([*itertools.compress(texts, marked)], known=texts))
+        return labels
 
 
 def _hierarchy(domain: Domain) -> Hierarchy:

@@ -408,7 +408,8 @@ def _nothing_found(
         held = [float(guarantee.per_class(one)[0]) for one in tables] or [search.rows]
         value = min(held) if guarantee.larger_is_safer else max(held)
         if not guarantee.accepts(value):
-            failed.append(f"{guarantee} ({guarantee.key} is {value:.6g})")
+            less = ", and it must be less" if guarantee.strict else ""
+            failed.append(f"{guarantee} ({guarantee.key} is {value:.6g}{less})")
         elif getattr(guarantee, "k", 1) > search.rows:
             failed.append(f"{guarantee} (there are {search.rows:,} rows)")
     hint = "ask for less" if search.finished else "ask for less, or visit more nodes"
@@ -419,6 +420,7 @@ def _nothing_found(
         if least.best is not None:
             share = math.ceil(least.best.suppressed / search.rows * 10_000) / 10_000
             hint = f"suppress={share:g} would do{', less would not' if least.finished else ''}"
+    tried = "" if search.finished else "that was tried "
     return InputError(
-        f"no level of the hierarchies keeps {' and '.join(failed)} even with all rows in one class", hint=hint
+        f"no level of the hierarchies {tried}keeps {' and '.join(failed)} even with all rows in one class", hint=hint
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -13,7 +15,9 @@ from sfumato.anonymizers.anonymizer import Partitioner
 from sfumato.anonymizers.partition import partition
 from sfumato.anonymizers.problem import Pieces, Problem
 from sfumato.anonymizers.publish import Members
-from sfumato.data.table import Table
+from sfumato.data.source import File
+from sfumato.data.table import Table, write
+from sfumato.engines.engine import Progress
 from sfumato.engines.tuples import group
 from sfumato.measures.counts import Ints
 
@@ -48,17 +52,31 @@ class Mondrian(Partitioner):
 
     name = "mondrian"
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803 - scikit-learn's name
-        """Learn a table, and publish it; if not strict, equal rows may be published differently."""
-        self.fit(X, y)
+    @property
+    def divides_tuples(self) -> bool:
+        """Whether equal rows may be published differently."""
+        return not self.strict
+
+    def apply(
+        self,
+        table: Table,
+        *,
+        without: Sequence[str] = (),
+        to: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Table:
+        """Publish the very table that was learnt; if not strict, equal rows may be published differently."""
         if self.strict:
-            return self.transform(X)
-        table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
+            return super().apply(table, without=without, to=to, progress=progress)
         rows = table.encode([*table.schema.quasi, *table.schema.sensitive])
         groups = np.empty(len(rows.values), dtype=np.int64)
         groups[np.lexsort(rows.values.T[::-1])] = np.repeat(self.members_.group, self.members_.records)
-        frame = table.with_columns([series.gather(groups) for series in self.published_])
-        return Table(frame) if isinstance(X, Table) else frame
+        released = Table(table.with_columns([series.gather(groups) for series in self.published_]))
+        released = Table(released.drop(without)) if without else released
+        if to is None:
+            return released
+        write(released, to)
+        return Table(File(Path(to)))
 
     def _members(self, problem: Problem) -> Members:
         if self.strict:

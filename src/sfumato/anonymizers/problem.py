@@ -16,6 +16,7 @@ from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import ClassCounts, Floats, Ints, class_counts
 from sfumato.measures.guarantee import Check, Guarantee
+from sfumato.measures.models import LDiversity, RecursiveCL
 from sfumato.measures.universe import as_floats, universe
 
 __all__ = ["APART", "Line", "Pieces", "Problem", "written"]
@@ -136,6 +137,11 @@ class Problem:
         return self.counts[0].records
 
     @property
+    def tuples(self) -> Tuples:
+        """The tuples with their records."""
+        return Tuples(self.codes, self.records, self.domains)
+
+    @property
     def domains(self) -> tuple[Domain, ...]:
         """What the codes of each quasi-identifier are."""
         return self.counts[0].quasi
@@ -207,13 +213,17 @@ class Problem:
         """Refuse guarantees that even the whole table as one class does not keep."""
         for guarantee in self.guarantees:
             guarantee.refuse_unknown([one.attribute for one in self.counts if one.attribute is not None])
-        for check in self._checks(self.merged(np.zeros(len(self), dtype=np.int64))):
+        whole = self.merged(np.zeros(len(self), dtype=np.int64))
+        for check in self._checks(whole):
             if not check.held:
+                asked, measured = check.guarantee, check.measured.value
+                if isinstance(asked, RecursiveCL):  # with a smaller l than that of the whole table, it might be kept
+                    asked = replace(asked, l=asked.l or int(LDiversity().measure(whole).value))
+                reason = check.reason or ("it must be less" if asked.strict else "")
                 raise InputError(
-                    f"no grouping keeps {check.guarantee}: the whole table as one class has "
-                    f"{check.guarantee.key} = {check.measured.value:.6g}"
-                    + (f", and {check.reason}" if check.reason else ""),
-                    hint="ask for less",
+                    f"no grouping keeps {asked}: the whole table as one class has {asked.key} = {measured:.6g}"
+                    + (f", and {reason}" if reason else ""),
+                    hint="ask for less" if asked == check.guarantee else "ask for less, or name a smaller l",
                 )
 
     def require_kept(self, counts: Sequence[ClassCounts]) -> None:

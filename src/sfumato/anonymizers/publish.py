@@ -8,8 +8,8 @@ read as suppressed: a group that is not writes its first column as a set.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -17,12 +17,15 @@ import numpy as np
 import polars as pl
 
 from sfumato.anonymizers.problem import Problem, written
-from sfumato.data.coding import Domain
+from sfumato.data.coding import Codes, Domain
 from sfumato.data.paths import MISSING
+from sfumato.data.schema import Column, Kind
+from sfumato.engines.engine import Recoding
 from sfumato.measures.counts import Floats, Ints
-from sfumato.measures.generalised import MARK
+from sfumato.measures.generalised import MARK, Pairing, paired
+from sfumato.measures.universe import as_floats
 
-__all__ = ["Members", "Output", "publish"]
+__all__ = ["Members", "Output", "Published", "publish", "set_of"]
 
 
 class Output(StrEnum):
@@ -41,6 +44,8 @@ class Output(StrEnum):
     MEDIAN = "median"
     """The median of its numbers, dates and ordinals, the most frequent of its categories: maybe a combination
     that nobody has."""
+    MEAN = "mean"
+    """The mean of its numbers, to as many decimal places as the column has; all else as ``median``."""
     MEDOID = "medoid"
     """The values of the record nearest to all of these medians: a combination that somebody has."""
 
@@ -64,6 +69,23 @@ class Members(NamedTuple):
         return self.group[order[np.searchsorted(self.tuple[order], np.arange(int(self.tuple.max()) + 1))]]
 
 
+class Published(NamedTuple):
+    """What becomes of a table: which records are in which group, and what is published of each group."""
+
+    members: Members
+    values: list[pl.Series]
+
+    def recoding(self, problem: Problem, without: Sequence[str] = ()) -> Recoding:
+        """Return what each tuple becomes, if all of its records are in one group."""
+        return Recoding(problem.tuples, self.values, self.members.group, without)
+
+    def paired(self, problem: Problem, columns: Sequence[Column]) -> Pairing:
+        """Pair the records with what is published of them; the columns say what the original values are."""
+        domains = tuple(replace(domain, column=column) for domain, column in zip(problem.domains, columns, strict=True))
+        original = Codes(problem.codes[self.members.tuple], domains)
+        return paired(original, self.values, group=self.members.group, records=self.members.records)
+
+
 def publish(problem: Problem, members: Members, output: Output) -> list[pl.Series]:
     """Return a series per quasi-identifier, with what is published of each group.
 
@@ -78,13 +100,14 @@ def publish(problem: Problem, members: Members, output: Output) -> list[pl.Serie
     [['[20, 30]', '41'], ['{f, m}', 'm']]
     """
     held = [_held(problem, column, members) for column in range(len(problem.domains))]
-    if output in (Output.MEDIAN, Output.MEDOID):
+    if output in (Output.MEDIAN, Output.MEAN, Output.MEDOID):
         centres = [one.centres(line.ordered) for one, line in zip(held, problem.lines, strict=True)]
         if output is Output.MEDOID:
             centres = list(problem.codes[_nearest(problem, members, centres)].T)
-        return [
-            one.domain.values.gather(centre).alias(one.domain.name) for one, centre in zip(held, centres, strict=True)
-        ]
+        of_group = [one.domain.values.gather(centre) for one, centre in zip(held, centres, strict=True)]
+        if output is Output.MEAN:
+            of_group = [one.means(medians) for one, medians in zip(held, of_group, strict=True)]
+        return [series.alias(one.domain.name) for one, series in zip(held, of_group, strict=True)]
     published = [
         _covering(one, line.ordered, by_level=output is Output.LEVEL)
         for one, line in zip(held, problem.lines, strict=True)
@@ -105,6 +128,24 @@ class _Held:
         """Return the lower median of each group, or the first of its most frequent values."""
         return self._medians() if ordered else self._modes()
 
+    def means(self, medians: pl.Series) -> pl.Series:
+        """Return the mean of the numbers of each group, missing where the median is; the median of what is no number.
+
+        Numbers beyond 2**53, of which floats cannot tell neighbours apart, keep their medians too.
+        """
+        dtype = medians.dtype
+        if self.domain.column.kind is not Kind.NUMBER or not (dtype.is_numeric() or isinstance(dtype, pl.Duration)):
+            return medians
+        numbers = as_floats(self.domain.values.to_physical() if dtype.is_temporal() else self.domain.values).to_numpy()
+        if np.nanmax(np.abs(numbers), initial=0.0) > 2**53:
+            return medians
+        known = ~np.isnan(numbers[self.code])
+        weight = np.add.reduceat(np.where(known, self.records, 0), self.start[:-1])
+        total = np.add.reduceat(np.where(known, numbers[self.code] * self.records, 0.0), self.start[:-1])
+        mean = pl.Series(_rounded(total / np.maximum(weight, 1), numbers, dtype))
+        mean = mean.cast(pl.Int64).cast(dtype) if dtype.is_integer() or dtype.is_temporal() else mean.cast(dtype)
+        return mean.zip_with(medians.is_not_null(), medians)
+
     def _medians(self) -> Ints:
         running = np.cumsum(self.records)
         before = running[self.start[:-1]] - self.records[self.start[:-1]]
@@ -118,12 +159,27 @@ class _Held:
         return self.code[candidates[np.searchsorted(candidates, self.start[:-1])]]
 
 
+def _rounded(mean: Floats, numbers: Floats, dtype: pl.DataType) -> Floats:
+    """Round means to the decimal places that the numbers of the column have; not if they have many."""
+    if dtype.is_integer() or dtype.is_temporal():
+        return np.round(mean)
+    known = numbers[~np.isnan(numbers)]
+    places = next((places for places in range(10) if (np.round(known, places) == known).all()), None)
+    return mean if places is None else np.round(mean, places)
+
+
 def _held(problem: Problem, column: int, members: Members) -> _Held:
     domain = problem.domains[column]
-    cell, of_member = np.unique(members.group * len(domain) + problem.codes[members.tuple, column], return_inverse=True)
-    records = np.bincount(of_member, weights=members.records).astype(np.int64)
-    start = np.searchsorted(cell // len(domain), np.arange(int(members.group.max()) + 2))
-    return _Held(domain, start, cell % len(domain), records)
+    groups, cells = int(members.group.max()) + 1, members.group * len(domain) + problem.codes[members.tuple, column]
+    if groups * len(domain) <= 20 * len(cells) + 1_000_000:
+        records = np.bincount(cells, weights=members.records)
+        cell = np.flatnonzero(records)
+        records = records[cell]
+    else:
+        cell, of_member = np.unique(cells, return_inverse=True)
+        records = np.bincount(of_member, weights=members.records)
+    start = np.searchsorted(cell // len(domain), np.arange(groups + 1))
+    return _Held(domain, start, cell % len(domain), records.astype(np.int64))
 
 
 def _nearest(problem: Problem, members: Members, centres: Sequence[Ints]) -> Ints:
@@ -144,7 +200,7 @@ def _covering(held: _Held, ordered: bool, *, by_level: bool) -> pl.Series:
         return domain.values.gather(held.code).alias(domain.name)
     if by_level and domain.column.hierarchy is not None:
         return pl.Series(domain.name, _nodes(held), dtype=pl.String)
-    return pl.Series(domain.name, _texts(held, ordered, range(groups)), dtype=pl.String)
+    return _texts(held, ordered, np.arange(groups)).alias(domain.name)
 
 
 def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool) -> list[pl.Series]:
@@ -155,20 +211,21 @@ def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool
     if not marked.any() or marked.all():
         return published
     groups = np.flatnonzero(marked)
-    texts = pl.Series(_texts(held, ordered, groups.tolist(), spell_out=True), dtype=pl.String)
+    texts = _texts(held, ordered, groups, spell_out=True)
     return [published[0].scatter(groups, texts), *published[1:]]
 
 
-def _texts(held: _Held, ordered: bool, groups: Iterable[int], *, spell_out: bool = False) -> list[str | None]:
+def _texts(held: _Held, ordered: bool, groups: Ints, *, spell_out: bool = False) -> pl.Series:
     """Write the range or the set of the values of some groups; a missing value as the mark, or spelt out."""
     domain = held.domain
     labels = [domain.label(code) for code in range(len(domain))]
     known = set(labels[: domain.missing])
     # A range is read back only if its bounds are plain: neither texts with marks nor lengths of time.
-    as_range = ordered and not any(mark in label for label in known for mark in ",[]()")
+    as_range = ordered and all(label == label.strip() and not set(label) & set(",[]()") for label in known)
     as_range &= not isinstance(domain.values.dtype, pl.Duration)
+    first, which = _alike(held, groups, as_range)
     texts: list[str | None] = []
-    for group in groups:
+    for group in groups[first].tolist():
         codes = held.code[held.start[group] : held.start[group + 1]]
         misses = codes[-1] == domain.missing
         if len(codes) == 1:
@@ -178,24 +235,46 @@ def _texts(held: _Held, ordered: bool, groups: Iterable[int], *, spell_out: bool
         elif as_range and not misses:
             texts.append(_range(labels, codes))
         elif as_range and len(codes) > 2:
-            texts.append(_set([_range(labels, codes[:-1]), MISSING], known))
+            texts.append(set_of([_range(labels, codes[:-1]), MISSING], known))
         else:
-            texts.append(_set([labels[code] for code in codes], known))
-    return texts
+            texts.append(set_of([labels[code] for code in codes], known))
+    return pl.Series(texts, dtype=pl.String).gather(which)
+
+
+def _alike(held: _Held, groups: Ints, as_range: bool) -> tuple[Ints, Ints]:
+    """Return the first of the groups that are written alike, for each such text, and which of these each group is."""
+    domain, start, end = held.domain, held.start[groups], held.start[groups + 1]
+    if as_range:
+        misses = held.code[end - 1] == domain.missing
+        last = held.code[np.maximum(end - 1 - misses, start)]
+        key = ((held.code[start] * len(domain) + last) * 2 + misses) * 4 + np.minimum(end - start, 3)
+    elif len(domain) <= 63:
+        held_by = np.bitwise_or.reduceat(np.int64(1) << held.code.astype(np.int64), held.start[:-1])
+        key = held_by[groups]
+    else:
+        return np.arange(len(groups)), np.arange(len(groups))
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first, which
 
 
 def _range(labels: Sequence[str], codes: Ints) -> str:
     return f"[{labels[codes[0]]}, {labels[codes[-1]]}]"
 
 
-def _set(members: Sequence[str], known: Container[str]) -> str:
-    """Write a set, quoted as in CSV; all of it if else it would read as one of the known values."""
+def set_of(members: Sequence[str], known: Container[str]) -> str:
+    """Write a set, quoted as in CSV; all of it if else it would read as one of the known values.
+
+    Examples
+    --------
+    >>> set_of(["Bonn", "Rome, Italy"], known=())
+    '{Bonn, "Rome, Italy"}'
+    """
     plain = "{" + ", ".join(map(_quoted, members)) + "}"
     return "{" + ", ".join(_quoted(member, always=True) for member in members) + "}" if plain in known else plain
 
 
 def _quoted(member: str, *, always: bool = False) -> str:
-    if always or member != member.strip() or any(mark in member for mark in ',"\r\n'):
+    if always or not member or member != member.strip() or any(mark in member for mark in ',"\r\n'):
         return '"' + member.replace('"', '""') + '"'
     return member
 
@@ -206,9 +285,10 @@ def _nodes(held: _Held) -> list[str | None]:
     assert hierarchy is not None
     values = written(domain).values.to_list()
     hierarchy.check(values, domain.name)
+    known = {domain.label(code) for code in range(len(domain)) if code != domain.missing}
     number = len(held.start) - 1
     names: list[str | None] = [None] * number
-    left = np.arange(number)
+    left, alike = np.arange(number), []
     for level in range(hierarchy.height + 1):
         labels = hierarchy.labels(values, level)
         _, node = np.unique(np.array(labels, dtype=str), return_inverse=True)
@@ -217,5 +297,10 @@ def _nodes(held: _Held) -> list[str | None]:
         for group in left[low[left] == high[left]].tolist():
             code = int(held.code[held.start[group]])
             names[group] = None if level == 0 and code == domain.missing else str(labels[code])
+            if level and names[group] in known:
+                alike.append(group)
         left = left[low[left] != high[left]]
+    sets = _texts(held, False, np.array(alike, dtype=np.int64)).to_list()
+    for group, text in zip(alike, sets, strict=True):  # named like a value: as a set
+        names[group] = text
     return names

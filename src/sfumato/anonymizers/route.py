@@ -7,6 +7,9 @@ more value of a category. Ties go to the first group.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -14,8 +17,10 @@ from numpy.typing import NDArray
 from sfumato._errors import ColumnError
 from sfumato.anonymizers.problem import APART, Line, Problem
 from sfumato.data.coding import Domain
+from sfumato.data.paths import text_of
+from sfumato.data.schema import Kind
 from sfumato.engines.tuples import Tuples, group
-from sfumato.measures.counts import Floats, Ints
+from sfumato.measures.counts import Floats, Ints, ranges
 
 __all__ = ["nearest_groups"]
 
@@ -55,20 +60,23 @@ def nearest_groups(problem: Problem, groups: Ints, tuples: Tuples) -> Ints:
 
 
 def _old_codes(known: Domain, new: Domain) -> Ints:
-    """Return the old code of each new value; a number or date that was not there has none."""
-    try:
-        values = _comparable(known, new).rename("value").to_frame()
-        look_up = known.values.cast(values["value"].dtype).rename("value").to_frame().with_row_index("code")
-        joined = values.join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
-    except pl.exceptions.PolarsError:
-        raise ColumnError(
-            f"column '{known.name}' holds {new.values.dtype} values, but {known.values.dtype} when it was learnt"
-        ) from None
+    """Return the old code of each new value; a number, a date or an ordinal that was not there has none."""
+    learnt, values = _comparable(known, new)
+    look_up = learnt.rename("value").to_frame().with_row_index("code")
+    joined = (
+        values.rename("value").to_frame().join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
+    )
     codes = joined["code"].cast(pl.Int64).fill_null(_UNSEEN).to_numpy()
-    missing = int((codes == _UNSEEN).sum())
-    if missing and not (known.values.dtype.is_numeric() or known.values.dtype.is_temporal()):
+    ranks = _ranks(known)
+    if ranks is not None:
+        strange = sum(code == _UNSEEN and new.label(at) not in ranks for at, code in enumerate(codes.tolist()))
+    elif known.values.dtype.is_numeric() or known.values.dtype.is_temporal():
+        strange = 0
+    else:
+        strange = int((codes == _UNSEEN).sum())
+    if strange:
         raise ColumnError(
-            f"column '{known.name}' holds {missing} value(s) that were not there when it was learnt",
+            f"column '{known.name}' holds {strange} value(s) that were not there when it was learnt",
             hint="learn a table that has them all, or map them to known ones first",
         )
     return codes
@@ -77,57 +85,85 @@ def _old_codes(known: Domain, new: Domain) -> Ints:
 def _nearest(problem: Problem, groups: Ints, tuples: Tuples, codes: NDArray[np.int64], rows: Ints) -> Ints:
     """Return the group nearest to each of these rows."""
     number = int(groups.max()) + 1
+    beyond: list[_Widening] = []
+    at: list[NDArray[Any]] = []
+    for column, (known, line) in enumerate(zip(problem.domains, problem.lines, strict=True)):
+        new = codes[:, column]
+        beyond.append((_out_of_range if line.ordered else _one_more)(problem.codes[:, column], line, groups, number))
+        at.append(_places(known, line, tuples.domains[column])[tuples.codes[:, column]] if line.ordered else new)
     nearest = np.empty(len(rows), dtype=np.int64)
     step = max(1, _MOST_PAIRS // number)
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         away = np.zeros((len(some), number))
-        for column, line in enumerate(problem.lines):
-            away += _widening(problem, column, line, groups, number, tuples, codes[some, column], some)
+        for widening, place in zip(beyond, at, strict=True):
+            away += widening(place[some])
         nearest[start : start + step] = away.argmin(axis=1)
     return nearest
 
 
-def _widening(
-    problem: Problem,
-    column: int,
-    line: Line,
-    groups: Ints,
-    number: int,
-    tuples: Tuples,
-    code: NDArray[np.int64],
-    rows: Ints,
-) -> Floats:
-    """Return how much each group would have to be widened in one column to hold each row."""
-    of_tuple = problem.codes[:, column]
-    if not line.ordered:
-        holds = np.zeros((number, len(line.position)), dtype=bool)
-        holds[groups, of_tuple] = True
-        return np.asarray(~holds[:, code].T, dtype=np.float64) / max(line.size - 1, 1)
+_Widening = Callable[[NDArray[Any]], Floats]  # by how much each group must be widened to hold each value
+
+
+def _out_of_range(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int) -> _Widening:
+    """Measure how far a place on a line lies outside the range of each group."""
     low, high = np.full(number, np.inf), np.full(number, -np.inf)
     np.minimum.at(low, groups, line.place[of_tuple])
     np.maximum.at(high, groups, line.place[of_tuple])
-    place = _places(problem.domains[column], line, tuples.domains[column])[tuples.codes[rows, column]][:, None]
-    beyond: Floats = np.maximum(np.maximum(low - place, place - high), 0.0)
-    return beyond
+    return lambda place: np.maximum(np.maximum(low - place[:, None], place[:, None] - high), 0.0)
+
+
+def _one_more(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int) -> _Widening:
+    """Measure what one more value of a category costs a group that does not hold it."""
+    held = np.unique(of_tuple.astype(np.int64) * number + groups)  # who holds what: a table of both might be huge
+    holder, start = held % number, np.searchsorted(held // number, np.arange(len(line.position) + 1))
+
+    def cost(code: NDArray[Any]) -> Floats:
+        away = np.full((len(code), number), 1 / max(line.size - 1, 1))
+        row, at = ranges(start[code], start[code + 1])
+        away[row, holder[at]] = 0.0
+        return away
+
+    return cost
 
 
 def _places(known: Domain, line: Line, new: Domain) -> Floats:
     """Return where new values lie on the line of the known ones; those beyond it lie at its ends."""
-    numbers = _numbers(known.values)
-    at = _numbers(_comparable(known, new))
-    there = np.isfinite(numbers)
+    ranks = _ranks(known)
+    if ranks is not None:
+        of_label = [ranks.get(new.label(code), np.nan) for code in range(len(new))]
+        place = np.array(of_label, dtype=np.float64) / max(len(ranks) - 1, 1)
+        return np.where(np.isnan(place), APART, place)
+    numbers, at = map(_numbers, _comparable(known, new))
+    there = ~np.isnan(numbers)
     if not there.any():
         return np.full(len(at), APART)
     order = np.argsort(numbers[there], kind="stable")
     place = np.interp(at, numbers[there][order], line.place[there][order])
-    return np.where(np.isfinite(at), place, APART)
+    return np.where(np.isnan(at), APART, place)
 
 
-def _comparable(known: Domain, new: Domain) -> pl.Series:
-    """Return the new values in the type of the known ones; 1.5 among whole numbers stays what it is."""
-    fractions = known.values.dtype.is_integer() and new.values.dtype.is_float()
-    return new.values.cast(pl.Float64 if fractions else known.values.dtype)
+def _ranks(known: Domain) -> dict[str, int] | None:
+    """Return the rank of each value of an ordinal column whose order the schema tells."""
+    if known.column.kind is not Kind.ORDINAL or known.column.domain is None:
+        return None
+    return {text_of(value): rank for rank, value in enumerate(known.column.domain)}
+
+
+def _comparable(known: Domain, new: Domain) -> tuple[pl.Series, pl.Series]:
+    """Return the known and the new values in one type; 1.5 among whole numbers stays what it is."""
+    learnt, values = known.values, new.values
+    alike = learnt.dtype == values.dtype or pl.Null in (learnt.dtype, values.dtype)
+    alike |= learnt.dtype.is_numeric() and values.dtype.is_numeric()
+    alike |= all(isinstance(dtype, pl.Date | pl.Datetime) for dtype in (learnt.dtype, values.dtype))
+    alike |= all(isinstance(dtype, pl.Duration) for dtype in (learnt.dtype, values.dtype))
+    try:
+        if alike:
+            both = pl.concat([learnt.to_frame("x"), values.to_frame("x")], how="vertical_relaxed")["x"]
+            return both.head(len(learnt)), both.slice(len(learnt))
+    except pl.exceptions.PolarsError:  # times with and without a time zone
+        pass
+    raise ColumnError(f"column '{known.name}' holds {values.dtype} values, but {learnt.dtype} when it was learnt")
 
 
 def _numbers(values: pl.Series) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,22 @@ from sfumato.anonymizers.anonymize import METHODS, Release
 from sfumato.anonymizers.anonymize import anonymize as anonymize_table
 from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
 from sfumato.anonymizers.lattice import Lattice
+from sfumato.anonymizers.local_suppression import LocalSuppression
 from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.publish import Output
 from sfumato.cli.assess import print_assessment
 from sfumato.cli.options import Command, choice, keep_input, load_table, print_json, table_options
-from sfumato.cli.progress import patience
-from sfumato.data.files import format_of
+from sfumato.cli.progress import patience, progress_bar
+from sfumato.data.files import format_of, refuse_unwritable
+from sfumato.data.folders import atomic_folder, refuse_taken
+from sfumato.data.recipe import Recipe
+from sfumato.data.schema import Role, Schema
+from sfumato.data.source import File
+from sfumato.data.table import Table
+from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import parse
+from sfumato.measures.utility import MODELS
+from sfumato.report.save import Format, complete
 
 __all__ = ["anonymize"]
 
@@ -29,10 +40,14 @@ _GUARANTEES = {
     "--l": ("l", "Every class has at least N different sensitive values."),
     "--entropy-l": ("entropy_l", "Every class is as diverse as this many equally frequent values."),
     "--t": ("t", "The sensitive values of every class are this close to those of the table."),
-    "--beta": ("basic_beta", "No value's share grows by more than this factor."),
+    "--beta": ("basic_beta", "No value's share grows by more than so many times itself: 1 doubles it."),
     "--enhanced-beta": ("enhanced_beta", "The same, and frequent values are capped too."),
-    "--delta-disclosure": ("delta_disclosure", "No value's odds change by more than e to this power."),
+    "--delta-disclosure": ("delta_disclosure", "No value's share changes by a factor of e to this power, or more."),
 }
+
+
+_MODEL = "The model whose accuracy is compared, if there is a --target."
+_PATIENCE = "Working; the very first run of a method also compiles it, which takes some seconds ..."
 
 
 def _guarantee_options(command: Any) -> Any:
@@ -51,17 +66,27 @@ def _guarantee_options(command: Any) -> Any:
 @click.option(
     "--method", type=click.Choice(list(METHODS)), default="mondrian", show_default=True, help="How it is done."
 )
-@click.option("--suppress", type=float, metavar="SHARE", help="The largest share of rows to suppress (lattice).")
-@click.option("--representative", type=choice(Output), help="What is published of a class.  [default: interval]")
+@click.option(
+    "--suppress", type=float, metavar="SHARE", help="The largest share of rows to suppress (lattice, suppress)."
+)
+@click.option(
+    "--representative",
+    type=choice(Output),
+    help="What is published of a class.  [default: interval; microaggregate: mean]",
+)
 @click.option("--relaxed", is_flag=True, help="Equal rows may be published differently (mondrian).")
-@click.option("-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .parquet, .arrow.")
+@click.option("--recipe", metavar="FILE", help="Do what a recipe.toml says, in place of the options above.")
+@click.option("--model", type=click.Choice(MODELS), default="forest", show_default=True, help=_MODEL)
+@click.option("--format", "kind", type=choice(Format), help="How a folder stores the table; as FILE is, by default.")
+@click.option(
+    "-o", "--output", metavar="OUT", required=True, help="A new folder for all, or a file for the table alone."
+)
 def anonymize(
     as_json: bool,
     recursive: str | None,
-    method: str,
-    suppress: float | None,
-    representative: str | None,
-    relaxed: bool,
+    recipe: str | None,
+    model: str,
+    kind: str | None,
     output: str,
     **options: Any,
 ) -> None:
@@ -71,19 +96,38 @@ def anonymize(
     learnt with --sensitive, and say what must hold: at least --k. Columns named by
     --identifiers are left out. The release is measured again before it is written.
 
+    OUT is a folder with the table, a report of it before and after, a certificate that
+    'sfumato verify' checks, and the recipe; or the table alone, if it ends in .csv, .tsv,
+    .parquet or .arrow.
+
     \b
-    sfumato anonymize patients.csv --qi age,zip,sex --sensitive disease --k 10 --l 3 -o release.csv
+    sfumato anonymize patients.csv --qi age,zip,sex --sensitive disease --k 10 --l 3 -o release
     sfumato anonymize patients.csv --schema schema.toml --k 5 --method lattice --suppress 0.05 -o release.parquet
+    sfumato anonymize newer.csv --recipe release/recipe.toml -o newer
     """
     asked = {name: options.pop(name) for name, _ in _GUARANTEES.values()}
-    required = _required(asked, recursive)
-    keep_input(output, options["data"], options["schema_file"])
-    if format_of(Path(output)) == "excel":
-        raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
-    chosen = _method(method, suppress, representative, relaxed)
-    with patience("Working; the very first run of a method also compiles it, which takes some seconds ..."):
-        release = anonymize_table(load_table(**options), required, method=chosen)
-    release.write(output)
+    how = {name: options.pop(name) for name in ("method", "suppress", "representative", "relaxed")}
+    guarantees: Any
+    keep_input(output, options["data"], options["schema_file"], recipe)
+    if recipe is None:
+        guarantees, chosen, schema = _required(asked, recursive), _method(**how), None
+    else:
+        guarantees, chosen, schema = _read_recipe(
+            recipe, [*asked.values(), recursive, options["schema_file"], *how.values()]
+        )
+    alone = _is_file(output, kind)
+    refuse_unwritable(output) if alone else refuse_taken(output)
+    table = Table.of(load_table(**options), schema=schema)
+    signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
+    with signs as progress:
+        work = partial(anonymize_table, table, guarantees, method=chosen, progress=progress)
+        if alone:
+            release = work(to=output)
+        else:
+            stored = Format(kind) if kind else Format.like(table.origin)
+            with atomic_folder(output) as folder:
+                release = work(to=folder / stored.file)
+                complete(release, folder, stored, name=Path(output).name, models=[model])
     if as_json:
         print_json(release.to_dict())
     else:
@@ -91,14 +135,41 @@ def anonymize(
     click.echo(f"The release is in {output}", err=True)
 
 
+def _is_file(output: str, kind: str | None) -> bool:
+    """Say whether the output is a file for the table alone; refuse one that cannot be written."""
+    if output.endswith(("/", "\\")) or not Path(output).suffix:
+        return False
+    if format_of(Path(output)) == "excel":
+        raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    if kind is not None:
+        raise OptionError("--format is for a folder", hint=f"the name '{Path(output).name}' says the format already")
+    return True
+
+
+def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema]:
+    """Return what a recipe says; refuse options that it says too."""
+    given = [one for one in others if one not in (None, False, "mondrian")]
+    if given:
+        raise OptionError("--recipe says what to do and what the columns are", hint="leave the other options out")
+    recipe = Recipe.load(path)
+    method, parameters = recipe.options.get("method"), recipe.options.get("parameters", {})
+    if recipe.command != "anonymize" or method not in METHODS or not isinstance(parameters, dict):
+        raise OptionError(f"the recipe '{path}' is not for anonymize", hint="'sfumato anonymize -o FOLDER' writes one")
+    guarantees = [Guarantee.from_dict(one) for one in recipe.options.get("guarantees", [])]
+    return guarantees, METHODS[method]().set_params(**parameters), recipe.schema
+
+
 def _required(asked: dict[str, str | None], recursive: str | None) -> str:
     """Write what is asked for as the text that guarantees are read from."""
     parts = [f"{name}={value}" for name, value in asked.items() if value is not None]
+    for name, value in asked.items():
+        if "," in (value or ""):  # it would read as several guarantees
+            raise OptionError(f"the guarantee '{name}' needs a number, got '{value}'", hint="write 0.5, not 0,5")
     if recursive is not None:
-        c, comma, l = recursive.partition(",")
-        if not comma:
+        both = recursive.split(",")
+        if len(both) != 2:
             raise OptionError(f"--recursive needs two numbers, got '{recursive}'", hint="for example --recursive 2,3")
-        parts += [f"recursive_c={c.strip()}", f"recursive_l={l.strip()}"]
+        parts += [f"recursive_c={both[0].strip()}", f"recursive_l={both[1].strip()}"]
     if asked["k"] is None:
         raise OptionError("--k is not given", hint="how many rows shall share a combination? --k 10, for example")
     text = ",".join(parts)
@@ -106,22 +177,24 @@ def _required(asked: dict[str, str | None], recursive: str | None) -> str:
     return text
 
 
-def _method(name: str, suppress: float | None, representative: str | None, relaxed: bool) -> Anonymizer:
+def _method(method: str, suppress: float | None, representative: str | None, relaxed: bool) -> Anonymizer:
     """Return the method with those of the options that are given; refuse one that is not for it."""
-    method = METHODS[name]()
+    chosen = METHODS[method]()
     if suppress is not None:
-        if not isinstance(method, Lattice):
-            raise OptionError("--suppress is for the lattice", hint="give --method lattice too")
-        method.set_params(suppress=suppress)
+        if not isinstance(chosen, Lattice | LocalSuppression):
+            raise OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
+        chosen.set_params(suppress=suppress)
     if representative is not None:
-        if not isinstance(method, Partitioner):
-            raise OptionError(f"--representative is not for the {name}, which publishes the levels of hierarchies")
-        method.set_params(output=representative)
+        if not isinstance(chosen, Partitioner):
+            raise OptionError(
+                f"--representative is not for the {method} method, which leaves no choice of what to publish"
+            )
+        chosen.set_params(output=representative)
     if relaxed:
-        if not isinstance(method, Mondrian):
+        if not isinstance(chosen, Mondrian):
             raise OptionError("--relaxed is for Mondrian", hint="leave it out")
-        method.set_params(strict=False)
-    return method
+        chosen.set_params(strict=False)
+    return chosen
 
 
 def _print(release: Release) -> None:
@@ -132,9 +205,14 @@ def _print(release: Release) -> None:
         click.echo(f"  {name:<24} {100 * column.ncp:.1f} %")
     if lost.suppressed:
         click.echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
+    if "cells" in release.details:
+        click.echo(f"{'cells suppressed':<26} {100 * release.details['cells_share']:.2f} %")
     if "optimal" in release.details:
         levels = ", ".join(f"{name} {level}" for name, level in release.details["levels"].items())
         click.echo(f"{'levels':<26} {levels}")
         proof = "the least that is possible" if release.details["optimal"] else "the best that was found"
         click.echo(f"{'loss of these levels':<26} {release.details['loss']:.4f}, {proof}")
     click.echo(f"{'method':<26} {release.method}, {release.seconds:.1f} s")
+    others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+    if others:
+        click.echo(f"{'released as they are':<26} {', '.join(others)}")

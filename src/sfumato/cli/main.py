@@ -28,6 +28,10 @@ __all__ = ["main"]
 _COMMANDS = {
     "assess": ("assess", "Measure how anonymous a table is."),
     "anonymize": ("anonymize", "Make a table anonymous, and lose as little as possible."),
+    "verify": ("verify", "Check every claim of a release on its data alone."),
+    "mask": ("mask", "Perturb columns by noise, swapping and the like; nothing is guaranteed."),
+    "pseudonymize": ("pseudonymize", "Replace identifiers by tokens, alike in all tables."),
+    "key": ("key", "Make a secret key for pseudonyms."),
     "schema": ("schema", "Propose what each column of a table is, with reasons."),
     "demo": ("demo", "See it work on a census table that is built in."),
 }

@@ -27,6 +27,7 @@ __all__ = [
     "print_json",
     "read_table",
     "reading",
+    "reading_options",
     "table_options",
 ]
 
@@ -81,9 +82,13 @@ def _add(command: Callable[..., Any], *decorators: Callable[[Any], Any]) -> Call
 
 def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument FILE and the options that say how to read it."""
+    return _add(command, click.argument("data", metavar="FILE"), reading_options)
+
+
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how to read a file."""
     return _add(
         command,
-        click.argument("data", metavar="FILE"),
         click.option("--table", metavar="NAME", help="The table, if FILE is the address of a database."),
         names_option("--na", "Texts that stand for a missing value, such as ?,NA."),
         click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),

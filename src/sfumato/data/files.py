@@ -12,7 +12,7 @@ import polars as pl
 
 from sfumato._errors import FileError
 
-__all__ = ["FORMATS", "atomic_path", "format_of", "why", "write_frame"]
+__all__ = ["FORMATS", "atomic_path", "format_of", "refuse_unwritable", "why", "write_frame"]
 
 FORMATS = {
     ".csv": "csv",
@@ -55,12 +55,9 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path) -> None:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary sibling to write to; it takes the path's place when all went well."""
     target = Path(path).resolve()  # a link keeps pointing to the file that is replaced
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")  # of the same format
     try:
-        if not target.parent.is_dir():
-            raise FileError(f"'{path}' cannot be written: there is no folder '{Path(path).parent}'")
-        if target.exists() and not target.is_file():
-            raise FileError(f"'{path}' cannot be written: it is not a regular file")
+        refuse_unwritable(path)
         yield temporary
         if target.exists():
             temporary.chmod(stat.S_IMODE(target.stat().st_mode))
@@ -70,6 +67,15 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def refuse_unwritable(path: str | Path) -> None:
+    """Refuse to write where there is no folder, or where something else than a file is."""
+    target = Path(path).resolve()
+    if not target.parent.is_dir():
+        raise FileError(f"'{path}' cannot be written: there is no folder '{Path(path).parent}'")
+    if target.exists() and not target.is_file():
+        raise FileError(f"'{path}' cannot be written: it is not a regular file")
 
 
 def why(error: BaseException, encoding: str = "UTF-8") -> str:
@@ -89,5 +95,5 @@ def format_of(path: Path) -> str:
         return FORMATS[path.suffix.lower()]
     except KeyError:
         raise FileError(
-            f"the format of '{path.name}' is unknown", hint="the name must end in " + ", ".join(FORMATS)
+            f"the format of '{path.name or path}' is unknown", hint="the name must end in " + ", ".join(FORMATS)
         ) from None

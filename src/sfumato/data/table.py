@@ -54,6 +54,8 @@ class Table:
     source
         The frame, or where the rows are.
     schema : Schema, optional
+    origin : Path, optional
+        The file that the frame is from.
 
     Examples
     --------
@@ -68,9 +70,11 @@ class Table:
 
     source: Any
     schema: Schema
+    origin: Path | None
 
-    def __init__(self, source: Any, schema: Schema | None = None) -> None:
+    def __init__(self, source: Any, schema: Schema | None = None, *, origin: Path | None = None) -> None:
         object.__setattr__(self, "source", source)
+        object.__setattr__(self, "origin", source.path if isinstance(source, File) else origin)
         names = self._names()
         known = set(names)
         listed = {column.name: column for column in schema.columns} if schema else {}
@@ -105,7 +109,7 @@ class Table:
         if isinstance(schema, str | Path):
             schema = Schema.load(schema)
         if isinstance(data, Table):
-            table = cls(data.source, schema) if schema else data
+            table = cls(data.source, schema, origin=data.origin) if schema else data
         else:
             table = read(data, schema) if isinstance(data, str | Path) else cls(data, schema)
         roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
@@ -209,6 +213,20 @@ class Table:
                 hint="turn them into one type, for example texts",
             ) from error
 
+    def fetched(self) -> pl.DataFrame:
+        """Return all columns as a Polars frame.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.read("patients.csv").fetched().shape
+        (8, 4)
+        """
+        if isinstance(self.source, Source):
+            frame: pl.DataFrame = self.frame
+            return frame
+        return pl.DataFrame([self.column(name).alias(name) for name in self.schema.names])
+
     def encode(self, names: Sequence[str]) -> Codes:
         """Return the named columns as integer codes with their domains."""
         unread = self._is_unread
@@ -263,12 +281,39 @@ class Table:
         """
         frame, implementation = self.frame, self._collected.implementation
         if implementation.is_pandas():
-            return frame.assign(**{one.name: one.to_pandas().set_axis(frame.index) for one in columns})
+            return frame.assign(**{one.name: self._as_pandas(one) for one in columns})
         if implementation.is_pyarrow():
             for one in columns:
-                frame = frame.set_column(frame.schema.get_field_index(one.name), one.name, one.to_arrow())
+                at = frame.schema.get_field_index(one.name)
+                values, kind = one.to_arrow(), frame.schema.field(at).type
+                with suppress(ValueError, NotImplementedError):  # pyarrow's errors are of these
+                    values = values.cast(kind) if self._keeps_type(one) else values
+                frame = frame.set_column(at, one.name, values)
             return frame
-        return self._collected.to_polars().with_columns(columns)
+        polars = self._collected.to_polars()
+        return polars.with_columns(
+            one.cast(polars[one.name].dtype) if self._keeps_type(one) else one for one in columns
+        )
+
+    def _keeps_type(self, values: pl.Series, categories: Iterable[Any] | None = None) -> bool:
+        """Say whether values can be of the type of the column whose place they take, such as some of its categories."""
+        if categories is None:
+            old = self.column(values.name)
+            if not isinstance(old.dtype, pl.Categorical | pl.Enum):
+                return values.dtype == old.dtype
+            categories = old.dtype.categories if isinstance(old.dtype, pl.Enum) else old.unique()
+        return set(values.drop_nulls().unique()) <= set(categories)
+
+    def _as_pandas(self, values: pl.Series) -> Any:
+        """Return values as a pandas column, of the type of the one whose place they take if that can hold them."""
+        index, dtype = self.frame.index, self.frame[values.name].dtype
+        if str(dtype) != "object" and self._keeps_type(values, getattr(dtype, "categories", None)):
+            with suppress(ImportError, TypeError, ValueError):
+                # Through Arrow, for else whole numbers with gaps would become floats on their way.
+                exact = values.to_pandas(use_pyarrow_extension_array=True).astype(dtype)
+                if int(exact.isna().sum()) == values.null_count():
+                    return exact.set_axis(index)
+        return values.to_pandas().set_axis(index)
 
 
 def read(
@@ -313,7 +358,7 @@ def read(
         raise OptionError(f"a table is named in a database, and '{path}' is a file", hint=hint)
     file = File(Path(path), separator=separator, encoding=encoding, na=tuple(na))
     at_once = file.format == "excel" or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
-    return Table(file.read() if at_once else file, schema)
+    return Table(file.read() if at_once else file, schema, origin=file.path)
 
 
 def _database(url: str, table: str | None, for_files: bool) -> Database:
@@ -345,10 +390,7 @@ def write(table: Table | Any, path: str | Path) -> None:
     if isinstance(table.source, pl.LazyFrame):
         write_frame(table.source, path)
         return
-    if isinstance(table.source, Source):
-        write_frame(table.frame, path)
-        return
-    write_frame(pl.DataFrame([table.column(name).alias(name) for name in table.schema.names]), path)
+    write_frame(table.fetched(), path)
 
 
 def collect(lazy: nw.LazyFrame[Any], query: Callable[[nw.LazyFrame[Any]], nw.LazyFrame[Any]]) -> nw.DataFrame[Any]:

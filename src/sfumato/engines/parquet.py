@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import InputError
+from sfumato._errors import FileError, InputError
 from sfumato.data.coding import Domain
 from sfumato.data.files import format_of
 from sfumato.data.source import File
@@ -85,14 +86,18 @@ def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
                 group = recoding.group[tuple_of]
                 columns = [new[name].of(group) if name in new else batch.column(name) for name in kept]
                 recoded = pyarrow.RecordBatch.from_arrays(columns, names=kept)
-                writer = writer or _writer(to, recoded.schema, plain)
-                writer.write_batch(recoded)
+                with _writing(to):
+                    writer = writer or _writer(to, recoded.schema, plain)
+                    writer.write_batch(recoded)
                 rows += len(batch)
                 tell(rows / parquet.metadata.num_rows)
-            writer = writer or _writer(to, plain, plain)
+            with _writing(to):
+                writer = writer or _writer(to, plain, plain)
+                writer.close()
         finally:
             if writer is not None:
-                writer.close()
+                with suppress(OSError, pyarrow.ArrowException):
+                    writer.close()
 
 
 @contextmanager
@@ -124,6 +129,19 @@ def _fields(file: File) -> tuple[dict[str, Any], list[str]]:
     encoded = [one.path_in_schema for one in stored if any("DICTIONARY" in way for way in one.encodings)]
     fields = {field.name: field for field in metadata.schema.to_arrow_schema()}
     return fields, [name for name in encoded if name in fields]
+
+
+@contextmanager
+def _writing(to: Path) -> Iterator[None]:
+    """Turn what goes wrong in writing into one sentence; it is no trouble of the file that is read."""
+    import pyarrow
+
+    try:
+        yield
+    except (OSError, pyarrow.ArrowException) as error:
+        code = getattr(error, "errno", None)
+        reason = os.strerror(code) if code else "the system refused"
+        raise FileError(f"the Parquet file cannot be written: {reason}") from error
 
 
 def _writer(to: Path, schema: Any, plain: Any) -> Any:

@@ -295,19 +295,36 @@ def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | No
     return paired(ours, [other.column(name) for name in names], mark)
 
 
-def paired(ours: Codes, released: Sequence[pl.Series], mark: str | None = MARK, records: Ints | None = None) -> Pairing:
+def paired(
+    ours: Codes,
+    released: Sequence[pl.Series],
+    mark: str | None = MARK,
+    *,
+    group: Ints | None = None,
+    records: Ints | None = None,
+) -> Pairing:
     """Pair original rows, as codes, with what was released of each; see `pair`.
+
+    Parameters
+    ----------
+    ours : Codes
+    released : a series per column
+    mark : str or None
+    group : which of the released values each row got; its own by default
+    records : how many rows each row stands for; one by default
 
     Examples
     --------
     >>> import sfumato as sf
     >>> ages = sf.Table(pl.DataFrame({"age": [30, 40]})).encode(["age"])
-    >>> both = paired(ages, [pl.Series(["[30, 40]", "[30, 40]"])], records=np.array([5, 2]))
+    >>> both = paired(ages, [pl.Series(["[30, 40]"])], group=np.array([0, 0]), records=np.array([5, 2]))
     >>> both.rows, both.classes.count.tolist()
     (7, [7])
     """
     # What the released values are is said by the original schema; here they are only told apart.
     theirs = encode(released, [Column(name=name) for name in ours.names])
+    if group is not None:
+        theirs = replace(theirs, values=np.asfortranarray(theirs.values[group]))
     universes = [universe(domain) for domain in ours.domains]
     places = np.empty_like(ours.values)
     for position, of in enumerate(universes):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -160,6 +160,28 @@ class Guarantee(ABC):
     def __str__(self) -> str:
         asked = {name: getattr(self, bound.field) for name, bound in self.bounds.items()}
         return ",".join(f"{name}={value:.12g}" for name, value in asked.items() if value is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the guarantee as plain values, with all of its conventions; `from_dict` reads them."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain = {
+            name: list(value) if isinstance(value, tuple) else as_json_number(value) for name, value in plain.items()
+        }
+        return {"guarantee": type(self).__name__, **plain}
+
+    @staticmethod
+    def from_dict(plain: Mapping[str, Any]) -> Guarantee:
+        """Build a guarantee from what `to_dict` returned.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Guarantee.from_dict(sf.TCloseness(0.2).to_dict())
+        TCloseness(t=0.2, distance=<Distance.AUTO: 'auto'>)
+        """
+        from sfumato.measures.models import from_dict
+
+        return from_dict(plain)
 
     @staticmethod
     def parse(text: str) -> list[Guarantee]:

@@ -20,7 +20,7 @@ from sfumato.data.table import Table
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.generalised import MARK, Coverage, Pairing, coverage, pair
 
-__all__ = ["Distances", "distances", "distances_of"]
+__all__ = ["Distances", "along", "distances", "distances_of"]
 
 Spread = tuple[Coverage, Floats]  # a column, and the share of rows that has each of its codes
 
@@ -92,7 +92,8 @@ def distances_of(both: Pairing, bins: int = 10) -> Distances:
     raw = [coverage(read.universe, read.universe.values.values, None) for read in both.coverages]
     alone = {
         name: (_along_the_line if read.universe.is_line else _total_variation)(
-            (ours, _shares(both.original[:, i], ours, both.records)), (read, _shares(both.meaning[:, i], read, both.records))
+            (ours, _shares(both.original[:, i], ours, both.records)),
+            (read, _shares(both.meaning[:, i], read, both.records)),
         )
         for i, (name, ours, read) in enumerate(zip(names, raw, both.coverages, strict=True))
     }
@@ -152,6 +153,31 @@ def _distribution(read: Coverage, share: Floats, breaks: Floats) -> NDArray[np.f
     return np.column_stack([risen + jumped, risen + jumped - jump])
 
 
+def along(read: Coverage, edges: Floats) -> NDArray[np.float64]:
+    """Return which share of each released number or date lies between each two edges, and last, is missing.
+
+    An interval is spread evenly along itself. A number on an edge lies above it; one beyond the edges, in the
+    first or the last bin.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.measures.universe import universe
+    >>> ages = universe(sf.Table(pl.DataFrame({"age": [20, 30, 60]})).encode(["age"]).domains[0])
+    >>> along(coverage(ages, pl.Series(["20", "[20, 60]"])), np.array([20, 30, 60])).tolist()
+    [[1.0, 0.0, 0.0], [0.25, 0.75, 0.0]]
+    """
+    low, high = (np.clip(end, edges[0], edges[-1])[:, None] for end in (read.low, read.high))
+    inside = np.clip(np.minimum(high, edges[1:]) - np.maximum(low, edges[:-1]), 0, None)
+    share = inside / np.where(high > low, high - low, 1)
+    point = (high == low)[:, 0]
+    last = len(edges) - 2
+    share[point] = np.arange(last + 1) == np.clip(np.searchsorted(edges, low[point], side="right") - 1, 0, last)
+    missing = np.isnan(read.low)
+    return np.column_stack([np.where(missing[:, None], 0.0, share), missing])
+
+
 def _binned(read: Coverage, bins: int) -> Any:
     """Return a sparse matrix: which share of each released value lies in each bin, or on each value."""
     sparse = importlib.import_module("scipy.sparse")
@@ -162,14 +188,7 @@ def _binned(read: Coverage, bins: int) -> Any:
         column = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - read.first, lengths)
         return sparse.csr_array((1 / read.size[row], (row, column)), shape=(len(read), len(of)))
     span = (of.high - of.low) or 1.0
-    low, high = (np.clip((end - of.low) / span * bins, 0, bins) for end in (read.low, read.high))
-    edge = np.arange(bins)
-    inside = np.clip(np.minimum(high[:, None], edge + 1) - np.maximum(low[:, None], edge), 0, None)
-    share = inside / np.where(high > low, high - low, 1)[:, None]
-    point = high == low
-    share[point] = edge == np.minimum(np.floor(low[point]), bins - 1)[:, None]
-    missing = np.isnan(low)
-    return sparse.csr_array(np.column_stack([np.where(missing[:, None], 0.0, share), missing]))
+    return sparse.csr_array(along(read, of.low + np.arange(bins + 1) * span / bins))
 
 
 def _joint(codes: NDArray[np.int32], records: Ints | None, left: Any, right: Any) -> Any:

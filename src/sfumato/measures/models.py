@@ -7,9 +7,10 @@ distribution in a class, and r1 >= r2 >= ... are the counts of its values in the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ __all__ = [
     "LDiversity",
     "RecursiveCL",
     "TCloseness",
+    "from_dict",
     "parse",
 ]
 
@@ -342,6 +344,19 @@ MODELS: tuple[type[Guarantee], ...] = (
 """The nine models, in the order in which they are shown."""
 
 _ALIASES = {"beta": "basic_beta", "delta": "delta_disclosure"}
+
+
+def from_dict(plain: Mapping[str, Any]) -> Guarantee:
+    """Build a guarantee from plain values; see `Guarantee.from_dict`."""
+    models = {model.__name__: model for model in MODELS}
+    name = plain.get("guarantee")
+    if name not in models:
+        raise OptionError(f"the guarantee {name!r} is unknown", hint=f"known: {', '.join(models)}")
+    values = {key: math.inf if value == "inf" else value for key, value in plain.items() if key != "guarantee"}
+    try:
+        return models[name](**values)
+    except TypeError as error:
+        raise OptionError(f"the guarantee '{name}' has no such parameters") from error
 
 
 def parse(text: str) -> list[Guarantee]:

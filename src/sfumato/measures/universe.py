@@ -164,7 +164,7 @@ def number_of(text: str, dtype: pl.DataType) -> float:
         return float("nan")
     tick = (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) / timedelta(microseconds=1)
     unit = "d" if isinstance(dtype, pl.Date) else dtype.time_unit
-    return tick / {"d": 86_400_000_000, "ms": 1000, "us": 1, "ns": 0.001}[unit]
+    return tick * 1000 if unit == "ns" else tick / {"d": 86_400_000_000, "ms": 1000, "us": 1}[unit]
 
 
 def as_floats(values: pl.Series) -> pl.Series:

@@ -19,10 +19,11 @@ from sfumato.data.table import Table
 from sfumato.measures.counts import Floats
 from sfumato.measures.generalised import MARK, Coverage, pair
 
-__all__ = ["ModelAccuracy", "QueryError", "model_accuracy", "query_error"]
+__all__ = ["MODELS", "ModelAccuracy", "QueryError", "model_accuracy", "query_error"]
 
 _MOST_CATEGORIES = 1000
-_MODELS = ("logistic", "tree", "forest", "boosting")
+_MOST_ROWS = 100_000
+MODELS = ("logistic", "tree", "forest", "boosting")
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class ModelAccuracy:
     raw, released : the mean accuracy over the splits, trained on raw and on released rows
     raw_spread, released_spread : the standard deviations over the splits
     baseline : the mean accuracy of always answering the most frequent raw training label
+    rows : how many rows were trained and tested on
     repeats, holdout, seed : how it was measured; see `model_accuracy`
     """
 
@@ -144,6 +146,7 @@ class ModelAccuracy:
     released: float
     released_spread: float
     baseline: float
+    rows: int
     repeats: int
     holdout: float
     seed: int
@@ -159,10 +162,11 @@ def model_accuracy(
     *,
     target: str | None = None,
     columns: Sequence[str] = (),
-    models: Sequence[str] | Mapping[str, Any] = _MODELS,
+    models: Sequence[str] | Mapping[str, Any] = MODELS,
     repeats: int = 5,
     holdout: float = 0.3,
     width: bool = False,
+    rows: int | None = _MOST_ROWS,
     seed: int = 0,
     suppressed: str | None = MARK,
 ) -> tuple[ModelAccuracy, ...]:
@@ -188,6 +192,8 @@ def model_accuracy(
         The share of rows held out.
     width : bool
         Whether the width of an interval is a feature too. Raw rows have the width 0.
+    rows : int or None
+        So many rows at most are trained and tested on, drawn at random; all rows if None.
     seed : int
         The seed of the splits, and of the models that take one.
     suppressed : str or None
@@ -208,6 +214,8 @@ def model_accuracy(
         raise OptionError("no target is named", hint="name the column to predict, with target")
     if repeats < 1 or not 0 < holdout < 1:
         raise OptionError(f"repeats must be at least 1 and holdout between 0 and 1, got {repeats} and {holdout}")
+    if rows is not None and rows < 2:
+        raise OptionError(f"rows must be at least 2, or None for all, got {rows}")
     left_out = {target, *table.schema.identifiers}
     names = list(columns) or [n for n in table.schema.names if n in other.schema.names and n not in left_out]
     if not names:
@@ -216,24 +224,27 @@ def model_accuracy(
     estimators = _estimators(models, seed)
     features = both.coverages[:-1]
     tables = [_codebook(read, width) for read in features]
-    raw = np.hstack([table[both.original[:, i]] for i, table in enumerate(tables)])
     labels = both.coverages[-1]
-    truth = both.original[:, -1]
+    absent = -1 if labels.universe.missing is None else labels.universe.missing
+    usable = np.flatnonzero(both.original[:, -1] != absent)
+    if rows is not None and rows < len(usable):
+        usable = np.sort(np.random.default_rng(seed).choice(usable, rows, replace=False))
+    original, meaning = both.original[usable], both.meaning[usable]
+    raw = np.hstack([table[original[:, i]] for i, table in enumerate(tables)])
+    truth = original[:, -1]
     # A released label counts if it is one label: that of the only run, which has length 1.
     taught = np.append(labels.first, -1)[labels.start[:-1]]
-    taught = np.where(labels.size == 1, taught, -1)[both.meaning[:, -1]]
-    absent = -1 if labels.universe.missing is None else labels.universe.missing
-    usable = np.flatnonzero(truth != absent)
-    if len(np.unique(truth[usable])) < 2:
+    taught = np.where(labels.size == 1, taught, -1)[meaning[:, -1]]
+    if len(np.unique(truth)) < 2:
         raise OptionError(f"the target '{target}' has fewer than two values to tell apart")
-    held = min(max(round(holdout * len(usable)), 1), len(usable) - 1)
+    held = min(max(round(holdout * len(truth)), 1), len(truth) - 1)
     scores = np.empty((len(estimators), 2, repeats))
     majority = np.empty(repeats)
     for repeat in range(repeats):
         generator = np.random.default_rng([seed, repeat])
-        order = generator.permutation(usable)
+        order = generator.permutation(len(truth))
         test, train = order[:held], order[held:]
-        drawn = [_draw(read, both.meaning[:, i], tables[i], generator) for i, read in enumerate(features)]
+        drawn = [_draw(read, meaning[:, i], tables[i], generator) for i, read in enumerate(features)]
         blurred = np.hstack(drawn)
         majority[repeat] = np.mean(truth[test] == np.bincount(truth[train]).argmax())
         learnt = train[(taught[train] >= 0) & (taught[train] != absent)]
@@ -250,6 +261,7 @@ def model_accuracy(
             released=float(mean[position, 1]),
             released_spread=float(spread[position, 1]),
             baseline=float(majority.mean()),
+            rows=len(truth),
             repeats=repeats,
             holdout=holdout,
             seed=seed,
@@ -344,7 +356,7 @@ def _estimators(models: Sequence[str] | Mapping[str, Any], seed: int) -> dict[st
     return {name: known[name] for name in models}
 
 
-def _fit_and_predict(estimator: Any, rows: Floats, answers: NDArray[Any], test: Floats) -> NDArray[Any]:
+def _fit_and_predict(estimator: Any, rows: NDArray[Any], answers: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
     if len(np.unique(answers)) < 2:  # nothing to learn: many estimators refuse
         return np.full(len(test), answers[0] if len(answers) else -1)
     known = np.isfinite(rows)

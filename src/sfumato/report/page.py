@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
-
-import sfumato
 from sfumato.data.files import atomic_path
 from sfumato.measures.assessment import Assessment
 from sfumato.report.plot import bar_chart, bar_list
-from sfumato.report.summarise import SMALLEST_SHOWN, count, summarise
+from sfumato.report.summarise import count, summarise
+from sfumato.report.template import fill
 
 __all__ = ["render_report", "write_report"]
 
@@ -41,16 +38,7 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
             for one in summary.columns
         ],
     )
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(files("sfumato.report").joinpath("page.html").read_text(encoding="utf-8"))
-    return template.render(
-        title=title,
-        summary=summary,
-        chart=chart,
-        columns=columns,
-        version=sfumato.__version__,
-        smallest_shown=SMALLEST_SHOWN,
-    )
+    return fill("page.html", title=title, summary=summary, chart=chart, columns=columns)
 
 
 def write_report(assessment: Assessment, path: str | Path, *, title: str = "Anonymity assessment") -> None:

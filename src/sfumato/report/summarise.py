@@ -10,14 +10,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sfumato.measures.assessment import Assessment
+from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.comparison import CLASS_SIZES, rows_by_size, size_label
 from sfumato.measures.guarantee import Witness
 from sfumato.measures.population import PopulationModel, PopulationUniques
 from sfumato.measures.safe_harbor import Finding, Status
 
-__all__ = ["SMALLEST_SHOWN", "Bar", "ColumnBar", "Line", "Summary", "count", "number", "summarise"]
+__all__ = [
+    "SMALLEST_SHOWN",
+    "Bar",
+    "ColumnBar",
+    "Line",
+    "Summary",
+    "count",
+    "number",
+    "percent",
+    "summarise",
+    "title_of",
+]
 
-SMALLEST_SHOWN = 10
-_BINS = (1, 2, 3, 5, 10, 20, 50, 100)
+_RISKY = 5  # classes of fewer rows are hatched
 _SUBSETS_SHOWN = 8
 _MIX = "coarsen the quasi-identifiers until classes with different sensitive values merge, or suppress uniform classes"
 _LIKEN = "coarsen the quasi-identifiers until every class looks like the whole table"
@@ -96,7 +108,7 @@ _MODELS = {
         "(α,k)-anonymity",
         "linkage, re-identification, homogeneity",
         _MIX,
-        lambda a: f"In the worst class one sensitive value fills {_percent(a.alpha)} of the rows.",
+        lambda a: f"In the worst class one sensitive value fills {percent(a.alpha)} of the rows.",
     ),
     "l": _Model(
         "distinct l-diversity",
@@ -177,7 +189,7 @@ def summarise(assessment: Assessment) -> Summary:
         bars=tuple(_bars(assessment)),
         columns=tuple(ColumnBar(one.column, one.uniques_drop, one.uniques_alone) for one in assessment.columns),
         subsets=tuple(
-            (" + ".join(one.columns), f"{count(one.uniques, 'row')} alone ({_percent(one.unique_share)})")
+            (" + ".join(one.columns), f"{count(one.uniques, 'row')} alone ({percent(one.unique_share)})")
             for one in assessment.subsets[:_SUBSETS_SHOWN]
             if one.uniques
         ),
@@ -212,6 +224,28 @@ def count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number:,} {noun}" + (plural if number != 1 else "")
 
 
+def percent(share: float | None) -> str:
+    """Write a share for a person: three significant digits.
+
+    Examples
+    --------
+    >>> percent(0.12345), percent(1.0), percent(None)
+    ('12.3%', '100%', '-')
+    """
+    return "-" if share is None else f"{100 * share:.3g}%"
+
+
+def title_of(key: str) -> tuple[str, str]:
+    """Return what a model is called, and what it guards against.
+
+    Examples
+    --------
+    >>> title_of("k")
+    ('k-anonymity', 'linkage, re-identification')
+    """
+    return _MODELS[key].title, _MODELS[key].stops
+
+
 def _headline(a: Assessment) -> str:
     identifiers = sum(finding.status is Status.FOUND for finding in a.findings)
     found = [f"Safe Harbor ({count(identifiers, 'finding')})"] if identifiers else []
@@ -225,7 +259,7 @@ def _headline(a: Assessment) -> str:
         return f"Met: {'; '.join(str(check.guarantee) for check in a.verdict.checks)}"
     if a.k == 1:
         return (
-            f"People stand out: {a.risk.uniques:,} of {a.rows:,} rows ({_percent(a.risk.uniques / a.rows)}) are unique"
+            f"People stand out: {a.risk.uniques:,} of {a.rows:,} rows ({percent(a.risk.uniques / a.rows)}) are unique"
         )
     return f"Nobody stands out alone: every class has at least {a.k:,} rows"
 
@@ -236,14 +270,14 @@ def _facts(a: Assessment) -> list[str]:
         f"{count(len(a.quasi), 'quasi-identifier')}: {', '.join(a.quasi)}",
         f"sensitive: {', '.join(a.sensitive) or 'none named, so only k is measured'}",
         f"an attacker who knows a person's quasi-identifiers picks the right row with a chance of "
-        f"{_percent(a.risk.prosecutor_mean)} on average, {_percent(a.risk.prosecutor_max)} at most; for "
-        f"{_percent(a.risk.above_threshold)} of the rows it is above {_percent(a.risk.threshold)}",
+        f"{percent(a.risk.prosecutor_mean)} on average, {percent(a.risk.prosecutor_max)} at most; for "
+        f"{percent(a.risk.above_threshold)} of the rows it is above {percent(a.risk.threshold)}",
     ]
     if a.journalist and a.presence:
         facts.append(
-            f"against the population table, the chance is {_percent(a.journalist.journalist_mean)} on average, "
-            f"{_percent(a.journalist.journalist_max)} at most (k-map {a.journalist.k_map:,}); between "
-            f"{_percent(a.presence.delta_min)} and {_percent(a.presence.delta_max)} of a class are in the table"
+            f"against the population table, the chance is {percent(a.journalist.journalist_mean)} on average, "
+            f"{percent(a.journalist.journalist_max)} at most (k-map {a.journalist.k_map:,}); between "
+            f"{percent(a.presence.delta_min)} and {percent(a.presence.delta_max)} of a class are in the table"
         )
     if a.population:
         facts.append(_population(a.population))
@@ -284,17 +318,13 @@ def _witness(witness: Witness, quasi: Sequence[str]) -> str:
 
 
 def _bars(a: Assessment) -> list[Bar]:
-    bars = []
-    for low, high in zip(_BINS, (*_BINS[1:], None), strict=True):
-        rows = sum(n for size, n in a.rows_by_class_size.items() if size >= low and (high is None or size < high))
-        label = f"{low}+" if high is None else str(low) if high == low + 1 else f"{low}-{high - 1}"
-        bars.append(Bar(label, rows, risky=low < _BINS[3]))
-    return bars
+    rows = rows_by_size(a.rows_by_class_size)
+    return [Bar(size_label(i), rows[i], risky=low < _RISKY) for i, low in enumerate(CLASS_SIZES)]
 
 
 def _population(p: PopulationUniques) -> str:
     people = f"of the {p.population:,} people in the population,"
-    unique = f"{p.uniques:,.0f} ({_percent(p.share)})"
+    unique = f"{p.uniques:,.0f} ({percent(p.share)})"
     if p.chosen is PopulationModel.EXACT:
         return f"{people} {unique} are unique: the table holds them all"
     if p.sample_uniques == p.rows:
@@ -308,10 +338,6 @@ def _sensitive(a: Assessment) -> list[tuple[str, ...]]:
         (name, *(number(getattr(measures, key)) for key in keys), a.distances[name])
         for name, measures in a.by_sensitive.items()
     ]
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.3g}%"
 
 
 def _plus_one(value: float | None) -> float | None:

@@ -1,0 +1,56 @@
+"""``sfumato verify``: say whether a release is what its certificate says."""
+
+from __future__ import annotations
+
+import click
+
+from sfumato.cli.options import Command, print_json
+from sfumato.cli.progress import progress_bar
+from sfumato.data.schema import Role
+from sfumato.measures.verify import Verification
+from sfumato.measures.verify import verify as verify_release
+
+__all__ = ["verify"]
+
+
+@click.command(cls=Command)
+@click.argument("release", metavar="FOLDER")
+@click.option("--source", metavar="FILE", help="The original: was the release made of it? Only its maker can tell.")
+@click.pass_context
+def verify(ctx: click.Context, as_json: bool, release: str, source: str | None) -> None:
+    """Check every claim of a release on its data alone.
+
+    The files of the release are compared with their hashes, and every guarantee and
+    every number of its certificate is measured again. The exit code is 1 if a claim
+    does not hold. That all hold does not say who made the release.
+
+    \b
+    sfumato anonymize patients.csv --qi age,zip --k 10 -o release
+    sfumato verify release
+    """
+    with progress_bar("Measuring") as progress:
+        verdict = verify_release(release, source=source, progress=progress)
+    if as_json:
+        print_json(verdict.to_dict())
+    else:
+        _print(verdict)
+    ctx.exit(0 if verdict.ok else 1)
+
+
+def _print(verdict: Verification) -> None:
+    failed = [claim for claim in verdict.claims if not claim.held]
+    schema = verdict.certificate.schema
+    if failed:
+        click.echo(click.style(f"{len(failed)} of {len(verdict.claims)} claims do not hold.", bold=True, fg="red"))
+    else:
+        click.echo(click.style(f"All {len(verdict.claims)} claims hold.", bold=True, fg="green"))
+    click.echo(f"quasi-identifiers: {', '.join(schema.quasi)}")
+    click.echo(f"sensitive: {', '.join(schema.sensitive) or 'none'}")
+    others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+    click.echo(f"released as they are: {', '.join(others) or 'none'}")
+    click.echo(f"made by {verdict.certificate.method}, {verdict.certificate.made}\n")
+    for claim in verdict.claims:
+        mark = click.style("held    ", fg="green") if claim.held else click.style("NOT HELD", fg="red")
+        found = claim.measured
+        told = f"{found:,}" if isinstance(found, int) else f"{found:.6g}" if isinstance(found, float) else str(found)
+        click.echo(f"{mark}  {claim.claim}" + ("" if claim.held and claim.claim.endswith(told) else f": {told}"))

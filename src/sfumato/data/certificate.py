@@ -1,0 +1,169 @@
+"""The certificate of a release: what it promises, on which data, and how it was made.
+
+It lies as ``certificate.json`` beside the data, and binds the other files by their SHA-256. It says
+nothing of who wrote it: whoever changes the data and the certificate alike makes another
+release, whose claims are then checked on the other data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from sfumato._errors import FileError
+from sfumato.data.files import why
+from sfumato.data.schema import Schema
+
+__all__ = ["CERTIFICATE", "FORMAT", "Certificate", "FileFacts"]
+
+CERTIFICATE = "certificate.json"
+FORMAT = 1
+"""The version of what is written; a reader refuses any other."""
+
+_LIBRARIES = ("numpy", "polars", "numba", "pyarrow")
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """The length of a file, and its SHA-256."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileFacts:
+        """Measure a file."""
+        try:
+            with path.open("rb") as file:
+                return cls(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+        except OSError as error:
+            raise FileError(f"'{path}' cannot be read: {why(error)}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain values."""
+        return {"bytes": self.bytes, "sha256": self.sha256}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What a release promises, and how it was made.
+
+    Attributes
+    ----------
+    kind : what is released, such as ``table``
+    data : the name of the file that holds it
+    guarantees : what was asked for, each as plain values
+    claims : the numbers that were measured on the data, by their names
+    schema : the columns of the data and their roles: by these the claims are measured
+    method, parameters : how it was made
+    loss : what it lost against its original; who has the release alone cannot measure that
+    source : what is known of the original: its name, its rows, its fingerprint
+    files : the other files of the release
+    made : when
+    software : the versions of what made it
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"])
+    >>> sf.save(release, "release")
+    >>> Certificate.read("release").claims["k"]
+    4
+    """
+
+    kind: str
+    data: str
+    guarantees: tuple[dict[str, Any], ...]
+    claims: dict[str, Any]
+    schema: Schema
+    method: str
+    parameters: dict[str, Any]
+    loss: dict[str, Any]
+    source: dict[str, Any]
+    files: dict[str, FileFacts]
+    made: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    software: dict[str, str] = field(default_factory=lambda: _software())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate as plain values."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            "format": FORMAT,
+            **plain,
+            "guarantees": list(self.guarantees),
+            "schema": self.schema.to_dict(),
+            "files": {name: facts.to_dict() for name, facts in self.files.items()},
+        }
+
+    def write(self, folder: str | Path) -> None:
+        """Write it into the folder of the release, as its last file."""
+        text = json.dumps(self.to_dict(), indent=2, allow_nan=False, default=str)
+        Path(folder, CERTIFICATE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Certificate:
+        """Read the certificate of a release."""
+        path = Path(folder, CERTIFICATE)
+        if not Path(folder).is_dir() or not path.exists():
+            raise FileError(
+                f"'{folder}' is no release: it is no folder with a {CERTIFICATE}",
+                hint="sfumato anonymize ... -o FOLDER makes one",
+            )
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileError(f"'{path}' cannot be read: {why(error)}") from error
+        except (ValueError, RecursionError) as error:
+            raise FileError(f"'{path}' is damaged: it is no JSON") from error
+        if not isinstance(plain, dict) or "format" not in plain:
+            raise FileError(f"'{path}' is no certificate of Sfumato")
+        if plain["format"] != FORMAT:
+            raise FileError(
+                f"'{path}' is of format {plain['format']!r}, and this version of Sfumato reads format {FORMAT}",
+                hint="use the version that its 'software' names",
+            )
+        return cls._of(plain, path)
+
+    @classmethod
+    def _of(cls, plain: Mapping[str, Any], path: Path) -> Certificate:
+        types: dict[str, type] = dict.fromkeys(("kind", "data", "method", "made"), str)
+        types |= dict.fromkeys(("claims", "schema", "parameters", "loss", "source", "files", "software"), dict)
+        types |= {"guarantees": list}
+        for name, kind in types.items():
+            if not isinstance(plain.get(name), kind):
+                raise FileError(f"'{path}' is damaged: its '{name}' is missing or of another type")
+        try:
+            files = {
+                name: FileFacts(int(facts["bytes"]), str(facts["sha256"])) for name, facts in plain["files"].items()
+            }
+        except (TypeError, KeyError, ValueError) as error:
+            raise FileError(f"'{path}' is damaged: its 'files' are not described as they should be") from error
+        for name in (plain["data"], *files):
+            if Path(name).name != name or name in ("", ".", ".."):
+                raise FileError(f"'{path}' names a file outside its folder")
+        if not all(isinstance(one, dict) for one in plain["guarantees"]):
+            raise FileError(f"'{path}' is damaged: its 'guarantees' are not described as they should be")
+        columns = plain["schema"].get("columns")
+        described = columns.values() if isinstance(columns, dict) else ()
+        if any(isinstance(column, dict) and isinstance(column.get("hierarchy"), str) for column in described):
+            raise FileError(f"'{path}' names a file outside its folder")  # a schema may, a certificate must not
+        known = {name: plain[name] for name in types}
+        known |= {"guarantees": tuple(plain["guarantees"]), "schema": Schema.from_dict(plain["schema"]), "files": files}
+        return cls(**known)
+
+
+def _software() -> dict[str, str]:
+    versions = {"sfumato": version("sfumato"), "python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,98 @@
+"""Folders that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sfumato._errors import FileError
+from sfumato.data.files import why
+
+__all__ = ["atomic_folder", "refuse_taken"]
+
+
+def refuse_taken(path: str | Path) -> None:
+    """Refuse a folder that cannot be made anew: one that holds something, a file, or one in no folder."""
+    target = Path(path).resolve()
+    if target.exists() and not (target.is_dir() and next(target.iterdir(), None) is None):
+        raise FileError(f"'{path}' exists already", hint="choose another name, or remove it first")
+    if not target.parent.is_dir():
+        raise FileError(f"'{path}' cannot be made: there is no folder '{Path(path).parent}'")
+
+
+@contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Give a temporary sibling of a folder to write to; it takes the folder's name when all went well.
+
+    Of several processes that write the same folder, one wins and the others are refused. What a killed
+    one has left behind is removed by the next.
+
+    Examples
+    --------
+    >>> with atomic_folder("release") as folder:
+    ...     _ = (folder / "table.csv").write_text("age\\n30\\n")
+    >>> [file.name for file in Path("release").iterdir()]
+    ['table.csv']
+    """
+    refuse_taken(path)
+    target = Path(path).resolve()
+    _remove_abandoned(target)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir()
+        with _held(temporary):
+            yield temporary
+            for file in temporary.iterdir():
+                _sync(file)
+            refuse_taken(path)
+            temporary.rename(target)  # over nothing, or an empty folder; the system refuses any other
+            _sync(target.parent)
+    except OSError as error:
+        reason = "another process has made it meanwhile" if target.exists() else why(error)
+        raise FileError(f"'{path}' cannot be written: {reason}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the disk has what was written."""
+    with suppress(OSError):  # a folder cannot be opened on Windows
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Hold a lock on a folder, which ends with this process; say whether it could be had."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows nothing is held, and nothing is removed
+        yield False
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        alone = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            alone = False
+        yield alone
+    finally:
+        os.close(handle)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what processes that are no more have left of this folder."""
+    for left in target.parent.iterdir():
+        if re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.tmp", left.name):
+            with suppress(OSError), _held(left) as alone:
+                if alone:
+                    shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,75 @@
+"""A recipe: what a command was asked to do, as TOML, so that it can be done again."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sfumato._errors import FileError, SchemaError
+from sfumato.data.files import why
+from sfumato.data.schema import Schema
+
+__all__ = ["RECIPE", "Recipe"]
+
+RECIPE = "recipe.toml"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The name of a command, its options by name, and the schema of the table that it was given.
+
+    Options without a value are left out. The schema is what was declared, never what was found
+    in the data.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> recipe = Recipe("anonymize", {"method": "mondrian"}, sf.Schema([sf.Column(name="age", role="quasi")]))
+    >>> Recipe.from_toml(recipe.to_toml()) == recipe
+    True
+    """
+
+    command: str
+    options: dict[str, Any]
+    schema: Schema
+
+    def to_toml(self) -> str:
+        """Return the recipe as TOML text."""
+        import tomli_w
+
+        options = _without_none(self.options)
+        return tomli_w.dumps({"command": self.command, self.command: options, "schema": self.schema.to_dict()})
+
+    @classmethod
+    def from_toml(cls, text: str) -> Recipe:
+        """Read a recipe from TOML text."""
+        try:
+            plain = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise FileError(f"the recipe is not valid TOML: {error}") from error
+        command = plain.get("command")
+        options, schema = plain.get(str(command)), plain.get("schema")
+        if not isinstance(command, str) or not isinstance(options, dict) or not isinstance(schema, dict):
+            raise FileError("a recipe has a command, a table of its options and a [schema]")
+        return cls(command, options, Schema.from_dict(schema))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recipe:
+        """Read a recipe from a file."""
+        try:
+            return cls.from_toml(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileError(f"the recipe '{path}' cannot be read: {why(error)}") from error
+        except (FileError, SchemaError) as error:
+            raise FileError(f"the recipe '{path}' cannot be used: {error}") from error
+
+
+def _without_none(plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, Mapping) else value
+        for name, value in plain.items()
+        if value is not None
+    }

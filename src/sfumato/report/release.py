@@ -1,0 +1,270 @@
+"""Write what became of a table as one offline HTML page: before and after, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.comparison import CLASS_SIZES, Comparison, Joint, Marginal, size_label
+from sfumato.measures.guarantee import Check
+from sfumato.measures.utility import ModelAccuracy
+from sfumato.report.plot import bar_list, bar_pairs, hatching, heat_map, legend
+from sfumato.report.summarise import count, number, percent, title_of
+from sfumato.report.template import fill
+
+__all__ = ["render_release"]
+
+_BEFORE, _AFTER = "original table", "release"
+
+
+@dataclass(frozen=True)
+class _Promise:
+    """A guarantee, as a person reads it."""
+
+    title: str
+    stops: str
+    asked: str
+    before: str
+    after: str
+    held: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two columns: what is said of them, and the three heat maps."""
+
+    title: str
+    text: str
+    charts: tuple[tuple[str, Markup], ...]
+
+
+def render_release(
+    comparison: Comparison,
+    *,
+    title: str = "Before and after",
+    method: str,
+    guarantees: Sequence[Check],
+    details: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
+    folder: str = "FOLDER",
+) -> str:
+    """Return what became of a table as an HTML page.
+
+    The page shows figures of the original table: who publishes the release decides whether to publish them too.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    title : str
+    method : str
+        How the release was made.
+    guarantees : sequence of Check
+        What was promised, and what was measured of it on the release.
+    details : mapping, optional
+        What only the method tells, such as the levels that the lattice chose.
+    facts : mapping, optional
+        What else the certificate says of how the release was made: names and plain values.
+    folder : str
+        What ``sfumato verify`` is to be called with.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.measures.comparison import compare
+    >>> from sfumato.measures.generalised import pair
+    >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"])
+    >>> both = pair("patients.csv", release.table, ["zip", "age"])
+    >>> before = sf.assess("patients.csv", qi=["zip", "age"])
+    >>> comparison = compare(both, before, release.assessment, release.loss)
+    >>> page = render_release(comparison, method="mondrian", guarantees=release.assessment.verdict.checks)
+    >>> "shares their combination of 2 quasi-identifiers with at least 3 others" in page
+    True
+    """
+    c = comparison
+    kept = all(check.held for check in guarantees)
+    return fill(
+        "release.html",
+        title=title,
+        headline=_headline(c, guarantees),
+        good=kept and c.after.k > 1,
+        facts=_facts(c),
+        promises=[_promise(c, check) for check in guarantees],
+        hatching=hatching(),
+        legend=legend(_BEFORE, _AFTER),
+        sizes=_sizes(c),
+        risks=_risks(c),
+        losses=_losses(c),
+        lost=_share(c.loss.gcp),
+        marked=any(lost.suppressed for lost in c.loss.by_column.values()),
+        columns=[(one.column, _share(one.moved), _marginal(one)) for one in c.columns],
+        pairs=[_pair(one, c.before.rows) for one in c.pairs],
+        all_pairs=c.all_pairs,
+        accuracy=[(one, _kept(one)) for one in c.accuracy],
+        made=_made(method, facts or {}, details or {}),
+        only_k=all(check.guarantee.key == "k" for check in guarantees),
+        folder=folder,
+    )
+
+
+def _headline(c: Comparison, guarantees: Sequence[Check]) -> str:
+    failed = [str(check.guarantee) for check in guarantees if not check.held]
+    start = f"Not met: {', '.join(failed)}. " if failed else ""
+    combination = f"their combination of {count(len(c.columns), 'quasi-identifier')}"
+    if c.after.k > 1:
+        start += (
+            f"Every one of {c.after.rows:,} people shares {combination} with at least {count(c.after.k - 1, 'other')}"
+        )
+    else:
+        start += f"{c.after.risk.uniques:,} of {c.after.rows:,} people still stand alone with {combination}"
+    return f"{start}; the table lost {_share(c.loss.gcp)} of its detail"
+
+
+def _facts(c: Comparison) -> list[str]:
+    before, after = c.before, c.after
+    alone = _share(before.risk.uniques / before.rows)
+    now = number(after.risk.uniques) if after.risk.uniques else "nobody"
+    facts = [
+        f"{before.risk.uniques:,} of {before.rows:,} people ({alone}) stood alone in the original table; "
+        f"in the release, {now}",
+        f"who knows a person's quasi-identifiers picks the right row with a chance of at most "
+        f"{percent(after.risk.prosecutor_max)}; before, {percent(before.risk.prosecutor_max)}",
+        f"quasi-identifiers: {', '.join(one.column for one in c.columns)}",
+    ]
+    if after.suppressed:
+        share = _share(after.suppressed / (after.rows + after.suppressed))
+        facts.insert(0, f"{count(after.suppressed, 'row')} ({share}) suppressed: they tell nothing any more")
+    return facts
+
+
+def _promise(c: Comparison, check: Check) -> _Promise:
+    title, stops = title_of(check.guarantee.key)
+    before = c.before.numbers.get(check.guarantee.key)
+    return _Promise(
+        title=title,
+        stops=stops,
+        asked=str(check.guarantee),
+        before="∞" if before == "inf" else number(before) if not isinstance(before, str) else before,
+        after=number(check.measured.value),
+        held=check.held,
+        reason=check.reason,
+    )
+
+
+def _sizes(c: Comparison) -> Markup:
+    bars = [(size_label(i), c.before.rows_by_size[i], c.after.rows_by_size[i]) for i in range(len(CLASS_SIZES))]
+    if c.before.suppressed or c.after.suppressed:
+        bars.append(("suppressed", c.before.suppressed, c.after.suppressed))
+    rows = [side.rows + side.suppressed for side in (c.before, c.after)]
+    return bar_pairs(
+        "Share of rows by the size of their class",
+        [
+            (label, (old / rows[0], _share(old / rows[0])), (new / rows[1], _share(new / rows[1])))
+            for label, old, new in bars
+        ],
+    )
+
+
+def _risks(c: Comparison) -> list[tuple[str, str, str]]:
+    """Return the lines of the table of risks: what, before, after."""
+    before, after = c.before, c.after
+    threshold = percent(after.risk.threshold)
+    return [
+        ("smallest class (k)", number(before.k), number(after.k)),
+        ("classes", number(before.classes), number(after.classes)),
+        ("rows that stand alone", number(before.risk.uniques), number(after.risk.uniques)),
+        ("chance of picking a person's row, at most", *_shares(before.risk.prosecutor_max, after.risk.prosecutor_max)),
+        ("the same on average", *_shares(before.risk.prosecutor_mean, after.risk.prosecutor_mean)),
+        (f"rows with a chance above {threshold}", *_shares(before.risk.above_threshold, after.risk.above_threshold)),
+    ]
+
+
+def _losses(c: Comparison) -> Markup:
+    ranked = sorted(c.loss.by_column.items(), key=lambda item: -item[1].ncp)
+    return bar_list(
+        "Detail lost per column",
+        [
+            (name, lost.ncp, _share(lost.ncp) + (f" ({_share(lost.suppressed)} *)" if lost.suppressed else ""))
+            for name, lost in ranked
+        ],
+        full=1.0,
+        small=True,
+    )
+
+
+def _marginal(one: Marginal) -> Markup:
+    return bar_pairs(
+        f"Distribution of {one.column} before and after",
+        [
+            (label, (before, _share(before)), (after, _share(after)))
+            for label, before, after in zip(one.bins, one.before, one.after, strict=True)
+        ],
+    )
+
+
+def _pair(one: Joint, rows: int) -> _Pair:
+    title = f"{one.columns[0]} × {one.columns[1]}"
+    # In a large table, what too few rows have to be shown is less than 0.1 %: it counts as nothing.
+    unseen = 0.0 if rows >= 1000 * SMALLEST_SHOWN else None
+    difference = [
+        [
+            None if (was := unseen if b is None else b) is None else round(a - was, 3)
+            for b, a in zip(before, after, strict=True)
+        ]
+        for before, after in zip(one.before, one.after, strict=True)
+    ]
+    full = max((share or 0.0 for row in (*one.before, *one.after) for share in row), default=0.0)
+    most = max((abs(share or 0.0) for row in difference for share in row), default=0.0)
+    unshown = f" The cells with a dot hold {_share(one.unshown)} of the rows." if one.unshown else ""
+    return _Pair(
+        title=title,
+        text=f"{_share(one.moved)} of the rows are in another cell; before, the two columns were "
+        f"{_share(one.related)} away from independent.{unshown}",
+        charts=(
+            (_BEFORE, heat_map(f"{title}, {_BEFORE}", *one.bins, one.before, full=full)),
+            (_AFTER, heat_map(f"{title}, {_AFTER}", *one.bins, one.after, full=full)),
+            (
+                "difference in points",
+                heat_map(f"{title}, difference", *one.bins, difference, full=max(most, 0.02), signed=True),
+            ),
+        ),
+    )
+
+
+def _kept(one: ModelAccuracy) -> str:
+    """Say what is left of what a model learns beyond the most frequent answer."""
+    learnt = one.raw - one.baseline
+    if learnt <= max(one.raw_spread, 0.001):
+        return "even on original rows it learns next to nothing"
+    return f"{_share(max(one.released - one.baseline, 0.0) / learnt)} of what it learns is left"
+
+
+def _made(method: str, facts: Mapping[str, Any], details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    lines = {"method": method, **facts, **details}
+    return [(name.replace("_", " "), _words(value)) for name, value in lines.items()]
+
+
+def _words(value: Any) -> str:
+    """Write a plain value for a person."""
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, int | float):
+        return number(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_words(one)}" for name, one in value.items()) or "-"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(_words, value)) or "-"
+    return str(value)
+
+
+def _share(share: float) -> str:
+    """Write a share to 0.1 %; one that is not nothing never as nothing."""
+    return "<0.1%" if 0 < share < 0.0005 else f"{100 * share:.1f}%" if 0 < share < 1 else f"{share:.0%}"
+
+
+def _shares(before: float, after: float) -> tuple[str, str]:
+    return _share(before), _share(after)

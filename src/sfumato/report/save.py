@@ -1,0 +1,163 @@
+"""Save a release as a folder: its data, a report, the recipe, and the certificate that binds them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from sfumato._errors import InputError, one_of
+from sfumato.anonymizers.anonymize import Release
+from sfumato.data.certificate import Certificate, FileFacts
+from sfumato.data.files import format_of
+from sfumato.data.fingerprint import fingerprint
+from sfumato.data.folders import atomic_folder
+from sfumato.data.recipe import RECIPE, Recipe
+from sfumato.data.source import File
+from sfumato.data.table import Table, read, write
+from sfumato.measures.assess import assess
+from sfumato.measures.assessment import Assessment
+from sfumato.measures.comparison import compare
+from sfumato.measures.utility import ModelAccuracy, model_accuracy
+from sfumato.measures.verify import claims_of
+from sfumato.report.release import render_release
+
+__all__ = ["REPORT", "Format", "complete", "save"]
+
+REPORT = "report.html"
+_MOST_ROWS = 5_000_000
+"""Of a file with more rows, no model is trained: all of it would have to be read."""
+
+
+class Format(StrEnum):
+    """How the data of a release is stored.
+
+    Examples
+    --------
+    >>> Format("csv").file, Format.like("patients.csv")
+    ('table.csv', <Format.CSV: 'csv'>)
+    """
+
+    CSV = "csv"
+    PARQUET = "parquet"
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return f"table.{self.value}"
+
+    @classmethod
+    def like(cls, origin: str | Path | None) -> Format:
+        """Return the format for the release of a file: text for texts, and Parquet for all else."""
+        if origin is None or "://" in str(origin):
+            return cls.PARQUET
+        return cls.CSV if format_of(Path(origin)) in ("csv", "tsv", "excel") else cls.PARQUET
+
+
+def save(
+    release: Release, path: str | Path, *, format: Format | str | None = None, models: Sequence[str] = ("forest",)
+) -> None:
+    """Write a release into a new folder, all of it or nothing.
+
+    The folder holds the data (``table.csv`` or ``table.parquet``), ``certificate.json`` with what
+    was promised and measured, ``recipe.toml`` with how it was made, and ``report.html`` with the
+    table before and after. What is certified is measured on the file, as `verify` will.
+
+    Parameters
+    ----------
+    release : Release
+    path : path
+        A folder that does not exist, or is empty.
+    format : {"csv", "parquet"}, optional
+        How the data is stored; as the original was, by default.
+    models : sequence of str
+        The models whose accuracy on the original and the release is shown, if the table has a target: some of
+        logistic, tree, forest and boosting.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sf.save(sf.anonymize("patients.csv", "k=4", qi=["zip", "age"]), "release")
+    >>> sorted(file.name for file in Path("release").iterdir())
+    ['certificate.json', 'recipe.toml', 'report.html', 'table.csv']
+    """
+    kind = Format.like(release.origin) if format is None else one_of(Format, format, "format")
+    with atomic_folder(path) as folder:
+        source = release.table.source
+        if isinstance(source, File) and source.path.suffix == f".{kind.value}":
+            shutil.copyfile(source.path, folder / kind.file)
+        else:
+            write(release.table, folder / kind.file)
+        complete(release, folder, kind, name=Path(path).name, models=models)
+
+
+def complete(
+    release: Release, folder: Path, format: Format, *, name: str, models: Sequence[str] = ("forest",)
+) -> Assessment:
+    """Add to the data of a release, which is in the folder already, all else; return what was measured on it."""
+    data = folder / format.file
+    released = Table(read(data).source, release.table.schema)
+    assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
+    assert assessment.verdict is not None
+    comparison = compare(
+        release.pairing, release.before, assessment, release.loss, accuracy=_accuracy(release, released, models)
+    )
+    page = render_release(
+        comparison,
+        title=f"{name}: before and after",
+        method=release.method,
+        guarantees=assessment.verdict.checks,
+        details=release.details,
+        facts=release.parameters,
+        folder=name,
+    )
+    (folder / REPORT).write_text(page, encoding="utf-8")
+    (folder / RECIPE).write_text(_recipe(release).to_toml(), encoding="utf-8")
+    certificate = Certificate(
+        kind="table",
+        data=format.file,
+        guarantees=tuple(guarantee.to_dict() for guarantee in release.guarantees),
+        claims=claims_of(assessment),
+        schema=release.table.schema,
+        method=release.method,
+        parameters=release.parameters,
+        loss=release.loss.to_dict(),
+        source={
+            "name": release.origin and release.origin.name,
+            "rows": release.before.rows,
+            "fingerprint": fingerprint(release.origin) if release.origin else None,
+        },
+        files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
+    )
+    certificate.write(folder)
+    return assessment
+
+
+def _measured(release: Release, released: Table, format: Format) -> Assessment:
+    """Measure what was written: a text file may mean something else than the table that it was made of."""
+    assessment = assess(released, require=release.guarantees)
+    assert assessment.verdict is not None
+    if not assessment.verdict:
+        failed = ", ".join(str(check.guarantee) for check in assessment.verdict.checks if not check.held)
+        raise InputError(
+            f"read back from {format.value}, the release does not keep {failed}",
+            hint="a text file forgets types and empty texts: save it as parquet",
+        )
+    return assessment
+
+
+def _accuracy(release: Release, released: Table, models: Sequence[str]) -> tuple[ModelAccuracy, ...]:
+    """Train models on the original and on the release, if there is something to predict."""
+    if release.source.schema.target is None or not models or release.before.rows > _MOST_ROWS:
+        return ()
+    return model_accuracy(release.source, released, models=models)
+
+
+def _recipe(release: Release) -> Recipe:
+    options = {
+        "guarantees": [guarantee.to_dict() for guarantee in release.guarantees],
+        "method": release.method,
+        "parameters": release.parameters,
+    }
+    return Recipe("anonymize", options, release.declared)

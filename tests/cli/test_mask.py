@@ -1,0 +1,113 @@
+"""``sfumato mask``: what is written, what is printed, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sfumato as sf
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+TABLE = (
+    "name,age,income,sex,born\nAda,30,100,f,1990-01-01\nBea,99,250,m,1921-01-01\nCem,12,300,f,2008-01-01\nDag,,400,m,\n"
+)
+
+
+@pytest.fixture
+def mask(sfumato: Run) -> Run:
+    Path("t.csv").write_text(TABLE)
+    return lambda *arguments: sfumato("mask", "t.csv", *arguments)
+
+
+def refused(ran: Ran, *parts: str) -> None:
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("Error: ")
+    assert ran.err.count("\n") == 1, "one sentence"
+    for part in parts:
+        assert part in ran.err
+
+
+def test_every_method_can_be_asked_for(mask: Run) -> None:
+    ran = mask(
+        "--top", "age=90", "--bottom", "age=18", "--noise", "income=0.1", "--swap", "income=50", "--pram", "sex=0.8",
+        "--top", "born=2000-01-01", "--seed", "3", "-o", "out.csv", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "out.csv" in ran.err
+    told = ran.json
+    assert told["rows"] == 4
+    assert told["guarantees"] == []
+    assert "no guarantee" in told["note"]
+    assert told["seeded"] is True
+    assert told["methods"] == [
+        {"method": "post-randomisation", "columns": ["sex"], "keep": 0.8},
+        {"method": "rank swapping", "columns": ["income"], "percent": 50.0},
+        {"method": "noise", "columns": ["income"], "scale": 0.1},
+        {"method": "top and bottom coding", "columns": ["age"], "low": 18, "high": 90},
+        {"method": "top and bottom coding", "columns": ["born"], "high": "2000-01-01"},
+    ]
+    out = pl.read_csv("out.csv", try_parse_dates=True)
+    assert out["age"].to_list() == [30, 90, 18, None]
+    assert out["income"].dtype == pl.Int64
+    assert out["name"].to_list() == ["Ada", "Bea", "Cem", "Dag"]
+    assert str(out["born"].max()) == "2000-01-01"
+    methods = [sf.Pram("sex", 0.8), sf.RankSwap("income", 50), sf.Noise("income", 0.1)]
+    same = sf.mask("t.csv", methods, seed=3).table.frame
+    assert same["income"].to_list() == out["income"].to_list()
+
+
+def test_without_json_a_person_can_read_it(mask: Run) -> None:
+    ran = mask("--top", "age=90", "-o", "out.csv")
+    assert ran.code == 0
+    assert "top and bottom coding: high 90" in ran.out
+    assert "no guarantee" in ran.out
+
+
+def test_a_name_may_hold_an_equals_sign(sfumato: Run) -> None:
+    Path("t.csv").write_text("a=b\n1\n5\n")
+    assert sfumato("mask", "t.csv", "--top", "a=b=3", "-o", "out.csv").code == 0
+    assert pl.read_csv("out.csv")["a=b"].to_list() == [1, 3]
+
+
+def test_the_input_is_never_written_over(mask: Run) -> None:
+    for name in ("t.csv", "./t.csv"):
+        refused(mask("--top", "age=90", "-o", name), "is read and cannot be written too")
+    assert Path("t.csv").read_text() == TABLE
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ([], ["nothing is to be done", "--top"]),
+        (["--top", "age"], ["'--top'", "such as age=90", "got 'age'"]),
+        (["--top", "=3"], ["'--top'", "got '=3'"]),
+        (["--top", "age=old"], ["the bound of column 'age' must be a whole number that it can hold, got 'old'"]),
+        (["--top", "aeg=3"], ["there is no column 'aeg'", "did you mean 'age'"]),
+        (["--top", "age=3", "--bottom", "age=9"], ["the bottom of column 'age' lies above its top"]),
+        (["--noise", "age=much"], ["--noise needs a number, got 'much'"]),
+        (["--noise", "age=-1"], ["the scale of noise must be a number of at least 0, got -1"]),
+        (["--noise", "sex=1"], ["column 'sex' does not hold numbers"]),
+        (["--swap", "age=101"], ["from 0 to 100, got 101"]),
+        (["--pram", "sex=2"], ["from 0 to 1, got 2"]),
+        (["--pram", "sex=0.5", "--seed", "-1"], ["'--seed'"]),
+        (["--pram", "sex=0.5", "--seed", "x"], ["'--seed'"]),
+        (["--pram", "sex=0.5", "-o", "out.xlsx"], ["'out.xlsx' would be an Excel file"]),
+        (["--pram", "sex=0.5", "-o", "no/such/out.csv"], ["no/such"]),
+    ],
+)
+def test_bad_input_gets_one_sentence(mask: Run, options: list[str], parts: list[str]) -> None:
+    refused(mask(*options, *([] if "-o" in options else ["-o", "out.csv"])), *parts)
+    assert [path.name for path in Path().iterdir()] == ["t.csv"]
+
+
+def test_no_output(mask: Run) -> None:
+    refused(mask("--top", "age=90"), "'-o'")
+
+
+def test_a_missing_file(sfumato: Run) -> None:
+    refused(sfumato("mask", "nowhere.csv", "--top", "age=90", "-o", "out.csv"), "there is no file 'nowhere.csv'")

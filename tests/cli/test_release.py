@@ -1,0 +1,172 @@
+"""``sfumato anonymize -o FOLDER`` and ``sfumato verify``: a release is whole, or not there."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sfumato as sf
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+FILES = ["certificate.json", "recipe.toml", "report.html", "table.csv"]
+ROLES = ["--qi", "age,zip", "--sensitive", "disease", "--identifiers", "name"]
+
+
+@pytest.fixture
+def release(sfumato: Run) -> Run:
+    rows = [f"p{n},{20 + n % 25},{n % 3},{'flu' if n % 2 else 'ulcer'}" for n in range(60)]
+    Path("t.csv").write_text("\n".join(["name,age,zip,disease", *rows]))
+    return lambda *arguments: sfumato("anonymize", "t.csv", *arguments)
+
+
+def names(folder: str = ".") -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+@pytest.mark.parametrize("output", ["release", "release/"])
+def test_a_folder_gets_all_that_belongs_to_a_release(release: Run, sfumato: Run, output: str) -> None:
+    ran = release(*ROLES, "--k", "5", "-o", output, "--json")
+    assert ran.code == 0, ran.err
+    assert names("release") == FILES
+    assert names() == ["release", "t.csv"]
+    told = sfumato("verify", "release", "--json")
+    assert told.code == 0
+    assert {"claims", "ok"} <= set(told.json)
+    assert told.json["ok"] is True
+    assert {"claim": "k=5", "held": True, "measured": ran.json["assessment"]["k"]} in told.json["claims"]
+    told = sfumato("verify", "release", "--source", "t.csv")
+    assert told.code == 0
+    assert "All " in told.out
+
+
+def test_a_false_claim_ends_with_1(release: Run, sfumato: Run) -> None:
+    release(*ROLES, "--k", "5", "-o", "release")
+    table = Path("release/table.csv")
+    table.write_text(table.read_text().replace("flu", "flue", 1))
+    told = sfumato("verify", "release")
+    assert told.code == 1
+    assert "NOT HELD  table.csv is the file that was released" in told.out
+    told = sfumato("verify", "release", "--json")
+    assert (told.code, told.json["ok"]) == (1, False)
+
+
+def test_a_recipe_does_it_again(release: Run, sfumato: Run) -> None:
+    assert release(*ROLES, "--k", "5", "--l", "2", "--method", "hilbert", "-o", "release").code == 0
+    assert release("--recipe", "release/recipe.toml", "-o", "again").code == 0
+    assert Path("again/table.csv").read_bytes() == Path("release/table.csv").read_bytes()
+    ran = release("--recipe", "release/recipe.toml", "--k", "3", "-o", "other")
+    assert ran.code == 2
+    assert "leave the other options out" in ran.err
+    Path("wrong.toml").write_text('command = "train"\n[train]\n[schema.columns]\n')
+    ran = release("--recipe", "wrong.toml", "-o", "other")
+    assert ran.code == 2
+    assert "is not for anonymize" in ran.err
+    assert not Path("other").exists()
+
+
+def test_a_folder_that_exists_is_kept_and_told_before_the_work(release: Run, sfumato: Run) -> None:
+    Path("release").mkdir()
+    Path("release/mine").write_text("mine")
+    ran = sfumato("anonymize", "absent.csv", *ROLES, "--k", "5", "-o", "release")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "'release' exists already" in ran.err
+    assert names("release") == ["mine"]
+
+
+def test_the_format_of_a_folder_can_be_chosen_and_that_of_a_file_is_its_name(release: Run) -> None:
+    assert release(*ROLES, "--k", "5", "--format", "parquet", "-o", "release").code == 0
+    assert "table.parquet" in names("release")
+    ran = release(*ROLES, "--k", "5", "--format", "parquet", "-o", "table.csv")
+    assert ran.code == 2
+    assert "--format is for a folder" in ran.err
+
+
+def test_columns_that_are_released_as_they_are_are_named(sfumato: Run) -> None:
+    pl.DataFrame({"age": [30, 31, 32, 33], "shoe size": [40, 41, 42, 43]}).write_csv("t.csv")
+    ran = sfumato("anonymize", "t.csv", "--qi", "age", "--k", "2", "-o", "release")
+    assert "released as they are       shoe size" in ran.out
+    assert "released as they are: shoe size" in sfumato("verify", "release").out
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: the system refuses to write more in the same way."""
+    frame = pl.DataFrame({"age": [n % 90 for n in range(200_000)], "note": [f"{n:x}" * 3 for n in range(200_000)]})
+    frame.write_parquet(tmp_path / "t.parquet")
+    program = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"
+        "from sfumato.cli.main import main; main(sys.argv[1:])"
+    )
+    arguments = ["anonymize", "t.parquet", "--qi", "age", "--k", "5", "-o", "release"]
+    ran = subprocess.run([sys.executable, "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("Error: ")
+    assert ran.stderr.count("\n") == 1
+    assert "cannot be written" in ran.stderr
+    assert names(str(tmp_path)) == ["t.parquet"]
+
+
+def test_wherever_it_is_killed_a_release_is_whole_or_not_there(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"age": [n % 90 for n in range(20_000)], "zip": [n % 211 for n in range(20_000)]})
+    frame.write_parquet(tmp_path / "t.parquet")
+    command = [
+        sys.executable,
+        "-m",
+        "sfumato",
+        "anonymize",
+        "t.parquet",
+        "--qi",
+        "age,zip",
+        "--k",
+        "5",
+        "-o",
+        "release",
+    ]
+
+    def run(seconds: float | None) -> float:
+        began = time.monotonic()
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        return time.monotonic() - began
+
+    run(None)  # compiled
+    shutil.rmtree(tmp_path / "release")
+    whole = run(None)
+    assert sf.verify(tmp_path / "release").ok
+    chance = random.Random(0)
+    for _ in range(20):
+        shutil.rmtree(tmp_path / "release", ignore_errors=True)
+        run(whole * chance.uniform(0.5, 1.05))  # the first half is spent on imports
+        if (tmp_path / "release").exists():
+            assert sf.verify(tmp_path / "release").ok
+    shutil.rmtree(tmp_path / "release", ignore_errors=True)
+    run(None)
+    assert sf.verify(tmp_path / "release").ok
+    assert names(str(tmp_path)) == ["release", "t.parquet"], "what the killed ones left is gone"
+
+
+def test_of_several_processes_one_writes_the_release_and_the_others_are_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"age": [n % 90 for n in range(20_000)]}).write_parquet(tmp_path / "t.parquet")
+    command = [sys.executable, "-m", "sfumato", "anonymize", "t.parquet", "--qi", "age", "--k", "5", "-o", "release"]
+    processes = [subprocess.Popen(command, cwd=tmp_path, stdout=-1, stderr=-1, text=True) for _ in range(3)]
+    ended = [(process.communicate()[1], process.returncode) for process in processes]
+    assert sorted(code for _, code in ended) == [0, 2, 2]
+    for error, code in ended:
+        assert error.count("\n") == 1
+        assert code == 0 or "exists already" in error or "another process has made it meanwhile" in error
+    assert sf.verify(tmp_path / "release").ok
+    assert names(str(tmp_path)) == ["release", "t.parquet"]

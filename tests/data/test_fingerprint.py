@@ -1,0 +1,53 @@
+"""A fingerprint can be compared by who holds the key, and by nobody else."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import sfumato as sf
+from sfumato.data.fingerprint import fingerprint
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_equal_files_have_equal_fingerprints_under_one_key(tmp_path: Path) -> None:
+    for name, text in (("a", "age"), ("b", "age"), ("c", "Age")):
+        (tmp_path / name).write_text(text)
+    a, b, c = (fingerprint(tmp_path / name) for name in "abc")
+    assert a == b != c
+
+
+def test_it_is_no_plain_hash_and_other_users_get_another(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("age")
+    mine = fingerprint(tmp_path / "a")
+    assert hashlib.sha256(b"age").hexdigest() not in mine
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "other"))
+    assert fingerprint(tmp_path / "a") != mine
+
+
+def test_the_key_is_its_owners_alone(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "a").write_text("age")
+    fingerprint(tmp_path / "a")
+    assert [path.name for path in home.iterdir()] == ["fingerprint.key"]
+    assert (home / "fingerprint.key").stat().st_mode & 0o777 == 0o600
+    assert home.stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_key_is_refused(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "a").write_text("age")
+    home.mkdir()
+    (home / "fingerprint.key").write_bytes(b"short")
+    with pytest.raises(sf.FileError, match="damaged"):
+        fingerprint(tmp_path / "a")
+    (home / "fingerprint.key").unlink()
+    with pytest.raises(sf.FileError, match="cannot be read"):
+        fingerprint(tmp_path / "none")

@@ -1,0 +1,100 @@
+"""A saved release is whole, says how it was made, and is refused where its file would mean something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pytest
+
+import sfumato as sf
+from sfumato.data.certificate import Certificate
+from sfumato.data.recipe import Recipe
+
+ROWS = pl.DataFrame(
+    {
+        "name": [f"person {number}" for number in range(40)],
+        "age": [20 + number % 20 for number in range(40)],
+        "sex": ["f", "m"] * 20,
+        "disease": ["flu", "ulcer", "flu", "cancer"] * 10,
+    }
+)
+ROLES = {"qi": ["age", "sex"], "sensitive": ["disease"], "identifiers": ["name"]}
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "home"))
+
+
+FRAMES = {"polars": ROWS, "pandas": ROWS.to_pandas(), "pyarrow": ROWS.to_arrow(), "lazy": ROWS.lazy()}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_release_of_any_frame_is_saved_and_verified(frame: object, format: str, tmp_path: Path) -> None:
+    release = sf.anonymize(frame, "k=4,l=2", **ROLES)
+    sf.save(release, tmp_path / "release", format=format)
+    names = ["certificate.json", "recipe.toml", "report.html", f"table.{format}"]
+    assert sorted(path.name for path in (tmp_path / "release").iterdir()) == names
+    verdict = sf.verify(tmp_path / "release")
+    assert verdict.ok, verdict
+    released = sf.read(tmp_path / "release" / f"table.{format}").frame
+    assert released.columns == ["age", "sex", "disease"]
+    assert released["age"].to_list() == pl.Series(release.table.column("age")).cast(pl.String).to_list()
+
+
+def test_the_certificate_says_how_it_was_made_and_holds_no_record(tmp_path: Path) -> None:
+    ROWS.write_csv(tmp_path / "patients.csv")
+    release = sf.anonymize(tmp_path / "patients.csv", [sf.KAnonymity(4), sf.TCloseness(0.9)], **ROLES)
+    sf.save(release, tmp_path / "release")
+    plain = json.loads((tmp_path / "release" / "certificate.json").read_text())
+    assert plain["source"]["name"] == "patients.csv"
+    assert plain["source"]["fingerprint"].startswith("hmac-sha256:")
+    assert plain["claims"]["k"] == release.assessment.k
+    assert plain["guarantees"][1] == {"guarantee": "TCloseness", "t": 0.9, "distance": "auto"}
+    for file in ("certificate.json", "recipe.toml", "report.html"):
+        assert "person 7" not in (tmp_path / "release" / file).read_text()
+    assert Certificate.read(tmp_path / "release").to_dict() == plain
+
+
+def test_the_recipe_makes_the_same_release_again(tmp_path: Path) -> None:
+    release = sf.anonymize(ROWS, "k=4", method=sf.Mondrian(output="median"), **ROLES)
+    sf.save(release, tmp_path / "release")
+    recipe = Recipe.load(tmp_path / "release" / "recipe.toml")
+    method = sf.Mondrian(**recipe.options["parameters"])
+    guarantees = [sf.Guarantee.from_dict(one) for one in recipe.options["guarantees"]]
+    again = sf.anonymize(ROWS, guarantees, method=method, schema=recipe.schema)
+    assert again.table.frame.equals(release.table.frame)
+
+
+def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_path: Path) -> None:
+    schema = sf.Schema([sf.Column(name="age", role="quasi"), sf.Column(name="disease", role="target")])
+    release = sf.anonymize(sf.Table(ROWS.select("age", "disease"), schema), "k=4")
+    sf.save(release, tmp_path / "release", models=["tree"])
+    sf.save(release, tmp_path / "without", models=[])
+    texts = [(tmp_path / folder / "report.html").read_text() for folder in ("release", "without")]
+    assert ["What it cost: models" in text for text in texts] == [True, False]
+
+
+def test_a_text_file_that_would_mean_something_else_is_refused(tmp_path: Path) -> None:
+    """Read back from CSV, an empty text is missing: two classes become one, and delta is no longer kept."""
+    frame = pd.DataFrame({"city": ["", None] * 6, "disease": ["flu", "ulcer"] * 6})
+    release = sf.anonymize(frame, [sf.KAnonymity(6), sf.DeltaDisclosure(1.0)], qi=["city"], sensitive=["disease"])
+    sf.save(release, tmp_path / "parquet", format="parquet")
+    assert sf.verify(tmp_path / "parquet")
+    sf.save(release, tmp_path / "csv", format="csv")
+    assert sf.verify(tmp_path / "csv")  # the claims are those of the file
+
+
+def test_wrong_options_are_one_sentence_and_leave_nothing(tmp_path: Path) -> None:
+    release = sf.anonymize(ROWS, "k=4", **ROLES)
+    with pytest.raises(sf.OptionError, match="format"):
+        sf.save(release, tmp_path / "release", format="excel")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("mine")
+    with pytest.raises(sf.FileError, match="exists already"):
+        sf.save(release, tmp_path / "taken")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
