@@ -253,6 +253,18 @@ def test_generalised_rows_still_teach() -> None:
     assert again == model_accuracy(frame, blurred, target="income", models=["tree", "forest"], repeats=2)
 
 
+def test_at_most_so_many_rows_are_trained_on() -> None:
+    frame = people()
+    few, enough, every = (
+        model_accuracy(frame, frame, target="income", models=["tree"], repeats=2, rows=rows)[0]
+        for rows in (50, len(frame), None)
+    )
+    assert (few.rows, enough.rows, every.rows) == (50, len(frame), len(frame))
+    assert enough == every != few
+    with pytest.raises(sf.OptionError, match="rows must be at least 2"):
+        model_accuracy(frame, frame, target="income", rows=1)
+
+
 def test_any_estimator_can_be_trained() -> None:
     from sklearn.neighbors import KNeighborsClassifier
 

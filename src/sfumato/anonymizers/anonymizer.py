@@ -72,7 +72,7 @@ class Anonymizer(ABC):
         problem = Problem.of(tuples, quasi, sensitive, self.asked)
         for domain in problem.domains:
             _refuse_unreadable(domain)
-        self._decide(problem)
+        self._learn(problem, table, y)
         self.problem_, self.tuples_ = problem, tuples
         self.feature_names_in_ = np.asarray(table.schema.names, dtype=object)
         return self
@@ -113,6 +113,10 @@ class Anonymizer(ABC):
         self._require_fitted()
         members = Members.of(self.problem_, np.arange(len(self.problem_)))
         return Published(members, self._publish(self.problem_.tuples))
+
+    def _learn(self, problem: Problem, table: Table, y: Any) -> None:
+        """Learn what is published together; a method that decides by more than the counts also sees the table."""
+        self._decide(problem)
 
     @abstractmethod
     def _decide(self, problem: Problem) -> None:

@@ -179,7 +179,8 @@ class Problem:
             return Pieces(tuples, np.zeros((len(self), 0), dtype=np.int64), self.records, joint=True)
         before = np.cumsum(self.records) - self.records
         ends = [_running(one) for one in self.counts]
-        end = np.unique(np.concatenate(ends))  # a piece ends wherever one of its values does
+        # A piece ends wherever one of its values does.
+        end = ends[0] if len(ends) == 1 else np.unique(np.concatenate(ends))
         values = np.column_stack(
             [one.value[np.searchsorted(at, end)] for one, at in zip(self.counts, ends, strict=True)]
         )
@@ -193,13 +194,13 @@ class Problem:
         ----------
         groups : the group of each tuple, numbered from 0
         """
-        labels = self.codes[np.unique(groups, return_index=True)[1]]
+        labels = self.codes[_first(groups)]
         size = np.bincount(groups, weights=self.records).astype(np.int64)
         return [_merged(one, groups[one.owner], one.value, one.count, size, labels) for one in self.counts]
 
     def merged_pieces(self, pieces: Pieces, groups: NDArray[Any]) -> list[ClassCounts]:
         """Return the counts after pieces of one group, rather than whole tuples, became one class."""
-        labels = self.codes[pieces.tuple[np.unique(groups, return_index=True)[1]]]
+        labels = self.codes[pieces.tuple[_first(groups)]]
         size = np.bincount(groups, weights=pieces.records).astype(np.int64)
         values = pieces.values.T if pieces.values.shape[1] else [np.zeros(0, dtype=np.int64)]
         owner, count = (groups, pieces.records) if pieces.values.shape[1] else (groups[:0], pieces.records[:0])
@@ -269,6 +270,13 @@ def _line(domain: Domain) -> Line:
         differ |= np.diff(levels[level][order]) != 0
         nodes[level, 1:] = np.cumsum(differ)
     return Line(position, position / max(len(rank) - 1, 1), False, len(of), nodes)
+
+
+def _first(groups: NDArray[Any]) -> Ints:
+    """Return the first member of each group."""
+    first = np.empty(int(groups.max()) + 1, dtype=np.int64)
+    first[groups[::-1]] = np.arange(len(groups))[::-1]
+    return first
 
 
 def _running(counts: ClassCounts) -> Ints:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sfumato.anonymizers.problem import Problem, written
 from sfumato.data.coding import Codes, Domain
@@ -86,8 +87,12 @@ class Published(NamedTuple):
         return paired(original, self.values, group=self.members.group, records=self.members.records)
 
 
-def publish(problem: Problem, members: Members, output: Output) -> list[pl.Series]:
+def publish(
+    problem: Problem, members: Members, output: Output, typical: NDArray[np.bool_] | None = None
+) -> list[pl.Series]:
     """Return a series per quasi-identifier, with what is published of each group.
+
+    A medoid is one of the typical members, if it is said which are: at least one in each group.
 
     Examples
     --------
@@ -103,7 +108,7 @@ def publish(problem: Problem, members: Members, output: Output) -> list[pl.Serie
     if output in (Output.MEDIAN, Output.MEAN, Output.MEDOID):
         centres = [one.centres(line.ordered) for one, line in zip(held, problem.lines, strict=True)]
         if output is Output.MEDOID:
-            centres = list(problem.codes[_nearest(problem, members, centres)].T)
+            centres = list(problem.codes[_nearest(problem, members, centres, typical)].T)
         of_group = [one.domain.values.gather(centre) for one, centre in zip(held, centres, strict=True)]
         if output is Output.MEAN:
             of_group = [one.means(medians) for one, medians in zip(held, of_group, strict=True)]
@@ -182,9 +187,11 @@ def _held(problem: Problem, column: int, members: Members) -> _Held:
     return _Held(domain, start, cell % len(domain), records.astype(np.int64))
 
 
-def _nearest(problem: Problem, members: Members, centres: Sequence[Ints]) -> Ints:
+def _nearest(
+    problem: Problem, members: Members, centres: Sequence[Ints], typical: NDArray[np.bool_] | None
+) -> Ints:
     """Return the tuple of each group that is nearest to its centre."""
-    away: Floats = np.zeros(len(members.group))
+    away: Floats = np.zeros(len(members.group)) if typical is None else np.where(typical, 0.0, np.inf)
     for column, (line, centre) in enumerate(zip(problem.lines, centres, strict=True)):
         code, middle = problem.codes[members.tuple, column], centre[members.group]
         away += np.abs(line.place[code] - line.place[middle]) if line.ordered else code != middle

@@ -22,7 +22,7 @@ from sfumato.data.schema import Kind
 from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import Floats, Ints, ranges
 
-__all__ = ["nearest_groups"]
+__all__ = ["known_codes", "nearest_groups", "places_on"]
 
 _MOST_PAIRS = 2_000_000  # tuples by groups that are compared at a time
 _UNSEEN = -1
@@ -59,14 +59,19 @@ def nearest_groups(problem: Problem, groups: Ints, tuples: Tuples) -> Ints:
     return found
 
 
-def _old_codes(known: Domain, new: Domain) -> Ints:
-    """Return the old code of each new value; a number, a date or an ordinal that was not there has none."""
+def known_codes(known: Domain, new: Domain) -> Ints:
+    """Return the old code of each new value, -1 for one that was not there."""
     learnt, values = _comparable(known, new)
     look_up = learnt.rename("value").to_frame().with_row_index("code")
     joined = (
         values.rename("value").to_frame().join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
     )
-    codes = joined["code"].cast(pl.Int64).fill_null(_UNSEEN).to_numpy()
+    return joined["code"].cast(pl.Int64).fill_null(_UNSEEN).to_numpy()
+
+
+def _old_codes(known: Domain, new: Domain) -> Ints:
+    """Return the old code of each new value; a number, a date or an ordinal that was not there has none."""
+    codes = known_codes(known, new)
     ranks = _ranks(known)
     if ranks is not None:
         strange = sum(code == _UNSEEN and new.label(at) not in ranks for at, code in enumerate(codes.tolist()))
@@ -90,7 +95,7 @@ def _nearest(problem: Problem, groups: Ints, tuples: Tuples, codes: NDArray[np.i
     for column, (known, line) in enumerate(zip(problem.domains, problem.lines, strict=True)):
         new = codes[:, column]
         beyond.append((_out_of_range if line.ordered else _one_more)(problem.codes[:, column], line, groups, number))
-        at.append(_places(known, line, tuples.domains[column])[tuples.codes[:, column]] if line.ordered else new)
+        at.append(places_on(known, line, tuples.domains[column])[tuples.codes[:, column]] if line.ordered else new)
     nearest = np.empty(len(rows), dtype=np.int64)
     step = max(1, _MOST_PAIRS // number)
     for start in range(0, len(rows), step):
@@ -127,7 +132,7 @@ def _one_more(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int
     return cost
 
 
-def _places(known: Domain, line: Line, new: Domain) -> Floats:
+def places_on(known: Domain, line: Line, new: Domain) -> Floats:
     """Return where new values lie on the line of the known ones; those beyond it lie at its ends."""
     ranks = _ranks(known)
     if ranks is not None:

@@ -270,7 +270,8 @@ def kl_divergence(both: Pairing, most: int = _MOST_PAIRS) -> float | None:
     ``sum p_t log2(p_t / q_t)`` over the distinct original rows t, in bits; p is the share of the row
     in the original, and q its share if every released row is spread evenly over all combinations
     of values that it stands for. Infinite if an original row has q = 0, as with representatives.
-    None, not computed, if more than `most` partial matches of rows and released rows were to be kept.
+    None, not computed, if more than `most` partial matches of rows and released rows are to be expected, or were to
+    be kept.
 
     Examples
     --------
@@ -281,6 +282,8 @@ def kl_divergence(both: Pairing, most: int = _MOST_PAIRS) -> float | None:
     0.189
     """
     people, count = both.people
+    if 10 * len(people) > most:  # a row matches several released rows on the way
+        return None
     regions, weight = both.regions
     mass = weight / weight.sum()
     # Match row prefixes with released prefixes, column by column, the most telling column first:

@@ -19,10 +19,10 @@ from sfumato.data.table import Table
 from sfumato.measures.counts import Floats
 from sfumato.measures.generalised import MARK, Coverage, pair
 
-__all__ = ["MODELS", "ModelAccuracy", "QueryError", "model_accuracy", "query_error"]
+__all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error"]
 
 _MOST_CATEGORIES = 1000
-_MOST_ROWS = 100_000
+_MOST_ROWS = 50_000
 MODELS = ("logistic", "tree", "forest", "boosting")
 
 
@@ -193,7 +193,7 @@ def model_accuracy(
     width : bool
         Whether the width of an interval is a feature too. Raw rows have the width 0.
     rows : int or None
-        So many rows at most are trained and tested on, drawn at random; all rows if None.
+        So many rows at most are trained and tested on, drawn at random, 50,000 by default; all rows if None.
     seed : int
         The seed of the splits, and of the models that take one.
     suppressed : str or None
@@ -221,7 +221,7 @@ def model_accuracy(
     if not names:
         raise OptionError("no column is left to predict from", hint="name the features, with columns")
     both = pair(table, other, [*names, target], suppressed).aligned()
-    estimators = _estimators(models, seed)
+    estimators = estimators_of(models, seed)
     features = both.coverages[:-1]
     tables = [_codebook(read, width) for read in features]
     labels = both.coverages[-1]
@@ -339,7 +339,8 @@ def _sklearn(part: str) -> Any:
     return importlib.import_module(f"sklearn.{part}")
 
 
-def _estimators(models: Sequence[str] | Mapping[str, Any], seed: int) -> dict[str, Any]:
+def estimators_of(models: Sequence[str] | Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return the classifiers of these names, or those that are given."""
     if isinstance(models, Mapping):
         return dict(models)
     known = {

@@ -40,8 +40,8 @@ class Verification:
     Examples
     --------
     >>> import sfumato as sf
-    >>> sf.save(sf.anonymize("patients.csv", "k=4", qi=["zip", "age"]), "release")
-    >>> bool(sf.verify("release"))
+    >>> sf.save(sf.anonymize("patients.csv", "k=4", qi=["zip", "age"]), "another")
+    >>> bool(sf.verify("another"))
     True
     """
 

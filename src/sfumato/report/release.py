@@ -137,7 +137,7 @@ def _facts(c: Comparison) -> list[str]:
     ]
     if after.suppressed:
         share = _share(after.suppressed / (after.rows + after.suppressed))
-        facts.insert(0, f"{count(after.suppressed, 'row')} ({share}) suppressed: they tell nothing any more")
+        facts.insert(0, f"{count(after.suppressed, 'row')} ({share}) suppressed: every quasi-identifier is *")
     return facts
 
 
@@ -222,8 +222,8 @@ def _pair(one: Joint, rows: int) -> _Pair:
     unshown = f" The cells with a dot hold {_share(one.unshown)} of the rows." if one.unshown else ""
     return _Pair(
         title=title,
-        text=f"{_share(one.moved)} of the rows are in another cell; before, the two columns were "
-        f"{_share(one.related)} away from independent.{unshown}",
+        text=f"{_share(one.moved)} of the rows are in another cell. How strongly the two columns were related before: "
+        f"{_share(one.related)} (0% is not at all).{unshown}",
         charts=(
             (_BEFORE, heat_map(f"{title}, {_BEFORE}", *one.bins, one.before, full=full)),
             (_AFTER, heat_map(f"{title}, {_AFTER}", *one.bins, one.after, full=full)),

@@ -14,6 +14,7 @@ from sfumato.data.files import format_of
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.folders import atomic_folder
 from sfumato.data.recipe import RECIPE, Recipe
+from sfumato.data.schema import Role
 from sfumato.data.source import File
 from sfumato.data.table import Table, read, write
 from sfumato.measures.assess import assess
@@ -103,13 +104,14 @@ def complete(
     comparison = compare(
         release.pairing, release.before, assessment, release.loss, accuracy=_accuracy(release, released, models)
     )
+    others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
     page = render_release(
         comparison,
         title=f"{name}: before and after",
         method=release.method,
         guarantees=assessment.verdict.checks,
         details=release.details,
-        facts=release.parameters,
+        facts=release.parameters | {"columns released as they are": ", ".join(others) or "none"},
         folder=name,
     )
     (folder / REPORT).write_text(page, encoding="utf-8")
@@ -151,7 +153,7 @@ def _accuracy(release: Release, released: Table, models: Sequence[str]) -> tuple
     """Train models on the original and on the release, if there is something to predict."""
     if release.source.schema.target is None or not models or release.before.rows > _MOST_ROWS:
         return ()
-    return model_accuracy(release.source, released, models=models)
+    return model_accuracy(release.source, released, models=models, repeats=3, rows=20_000)
 
 
 def _recipe(release: Release) -> Recipe:
