@@ -12,13 +12,14 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["WORKS", "Cost", "apart", "by_duckdb", "by_polars", "by_sfumato", "by_spark"]
+__all__ = ["WORKS", "Cost", "apart", "by_anonymizing", "by_duckdb", "by_polars", "by_sfumato", "by_spark"]
 
 Answer = dict[str, Any]
 """The measures and risks, or how many distinct tuples a peer found."""
@@ -43,6 +44,16 @@ def by_sfumato(path: Path, names: Sequence[str], engine: str = "auto") -> Answer
 
     result = sf.assess(path, qi=list(names[:-1]), sensitive=list(names[-1:]), engine=engine).to_dict()
     return {key: result[key] for key in ("rows", "classes", *NINE, "risk")}
+
+
+def by_anonymizing(path: Path, names: Sequence[str]) -> Answer:
+    """Anonymize with Mondrian from Parquet to Parquet (k = 10, l = 2), measure the release again, and its loss."""
+    import sfumato as sf
+
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        to = Path(folder, "release.parquet")
+        release = sf.anonymize(path, "k=10,l=2", qi=list(names[:-1]), sensitive=list(names[-1:]), to=to)
+        return {"k": release.assessment.k, "l": release.assessment.l, "gcp": release.loss.gcp}
 
 
 def by_spark(path: Path, names: Sequence[str]) -> Answer:
@@ -86,6 +97,7 @@ WORKS: dict[str, Callable[[Path, Sequence[str]], Answer]] = {
     "polars": by_polars,
     "duckdb": by_duckdb,
     "spark": by_spark,
+    "anonymize": by_anonymizing,
 }
 
 

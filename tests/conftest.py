@@ -150,6 +150,16 @@ class Ran:
         return json.loads(self.out)
 
 
+def refused(ran: Ran, *parts: str) -> None:
+    """Check that a command ended with one sentence that holds these parts."""
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("Error: ")
+    assert ran.err.count("\n") == 1, "one sentence"
+    for part in parts:
+        assert part in ran.err
+
+
 @pytest.fixture
 def sfumato(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """Run a command in an empty folder, in this process, through the real entry point."""

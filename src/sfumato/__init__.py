@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SfumatoError,
     )
     from sfumato.anonymizers.anonymize import Release, anonymize
+    from sfumato.anonymizers.guided import Guided
     from sfumato.anonymizers.hilbert import Hilbert
     from sfumato.anonymizers.keys import Key
     from sfumato.anonymizers.lattice import Lattice
@@ -62,6 +63,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "_errors": "ColumnError FileError InputError MissingExtra OptionError SchemaError SfumatoError",
     "anonymizers.anonymize": "Release anonymize",
+    "anonymizers.guided": "Guided",
     "anonymizers.hilbert": "Hilbert",
     "anonymizers.keys": "Key",
     "anonymizers.lattice": "Lattice",
@@ -103,6 +105,7 @@ __all__ = [
     "EntropyL",
     "FileError",
     "Guarantee",
+    "Guided",
     "Hierarchy",
     "Hilbert",
     "InputError",

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from tests.conftest import Ran
+from tests.conftest import Ran, refused
 
 Run = Callable[..., Ran]
 TABLE = """name,age,zip,sex,disease
@@ -21,15 +21,6 @@ Eva,,3,f,flu
 Fee,52,3,f,ulcer
 """
 ROLES = ["--qi", "age,zip,sex", "--sensitive", "disease", "--identifiers", "name"]
-
-
-def refused(ran: Ran, *parts: str) -> None:
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err.startswith("Error: ")
-    assert ran.err.count("\n") == 1, "one sentence"
-    for part in parts:
-        assert part in ran.err
 
 
 @pytest.fixture

@@ -7,19 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
+from tests.conftest import Ran, refused
 
 Run = Callable[..., Ran]
 TABLE = "age,zip,sex,disease\n30,1,f,flu\n30,1,f,ulcer\n41,2,m,flu\n"
-
-
-def refused(ran: Ran, *parts: str) -> None:
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err.startswith("Error: ")
-    assert ran.err.count("\n") == 1, "one sentence"
-    for part in parts:
-        assert part in ran.err
 
 
 @pytest.fixture

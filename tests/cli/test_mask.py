@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from tests.conftest import Ran
+from tests.conftest import Ran, refused
 
 Run = Callable[..., Ran]
 TABLE = (
@@ -21,15 +21,6 @@ TABLE = (
 def mask(sfumato: Run) -> Run:
     Path("t.csv").write_text(TABLE)
     return lambda *arguments: sfumato("mask", "t.csv", *arguments)
-
-
-def refused(ran: Ran, *parts: str) -> None:
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err.startswith("Error: ")
-    assert ran.err.count("\n") == 1, "one sentence"
-    for part in parts:
-        assert part in ran.err
 
 
 def test_every_method_can_be_asked_for(mask: Run) -> None:

@@ -11,21 +11,12 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from tests.conftest import Ran
+from tests.conftest import Ran, refused
 
 Run = Callable[..., Ran]
 PATIENTS = "patient_id,sex\n7,f\n8,m\n,f\n"
 VISITS = "patient_id,day,cost\n8,2020-01-31,1.5\nX9,2020-02-01,2.0\n7,2020-02-02,3.0\n"
 ID = ["--columns", "patient_id"]
-
-
-def refused(ran: Ran, *parts: str) -> None:
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err.startswith("Error: ")
-    assert ran.err.count("\n") == 1, "one sentence"
-    for part in parts:
-        assert part in ran.err
 
 
 @pytest.fixture

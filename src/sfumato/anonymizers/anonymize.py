@@ -12,6 +12,7 @@ from typing import Any
 
 from sfumato._errors import InputError, OptionError, did_you_mean
 from sfumato.anonymizers.anonymizer import Anonymizer
+from sfumato.anonymizers.guided import Guided
 from sfumato.anonymizers.hilbert import Hilbert
 from sfumato.anonymizers.lattice import Lattice
 from sfumato.anonymizers.local_suppression import LocalSuppression
@@ -33,7 +34,7 @@ from sfumato.measures.loss import Loss, loss_of
 __all__ = ["METHODS", "Release", "anonymize"]
 
 METHODS: dict[str, type[Anonymizer]] = {
-    method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression)
+    method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
 }
 
 _OF_THE_TABLE = ("guarantees", "qi", "sensitive")
@@ -127,8 +128,8 @@ def anonymize(
         What must hold, such as ``"k=10,l=3"`` or ``[KAnonymity(10), LDiversity(3)]``.
     method : Anonymizer or str
         How: ``Mondrian()``, ``Hilbert()``, ``RPlus()``, ``Lattice()``, ``Microaggregate()``,
-        ``LocalSuppression()`` with their parameters, or the name of one (mondrian, hilbert, rplus, lattice,
-        microaggregate, suppress).
+        ``LocalSuppression()``, ``Guided()`` with their parameters, or the name of one (mondrian, hilbert, rplus,
+        lattice, microaggregate, suppress, guided).
     qi, sensitive, identifiers : sequence of str
         The roles of the columns; those of the method or of the schema by default. Identifiers are
         left out of the release.
@@ -206,9 +207,8 @@ def _measured(released: Table, anonymizer: Anonymizer, progress: Progress | None
     assessment = assess(released, require=anonymizer.asked, progress=progress)
     assert assessment.verdict is not None
     if not assessment.verdict:
-        failed = ", ".join(str(check.guarantee) for check in assessment.verdict.checks if not check.held)
         raise InputError(
-            f"the release does not keep {failed} when it is measured again",
+            f"the release does not keep {assessment.verdict.failed} when it is measured again",
             hint="groups that are published alike are one class: publish intervals, of a strict method",
         )
     return assessment
@@ -231,7 +231,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, Enum):
         return value.value
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    # Of anything else only what it is: a text of an array or a frame would show its rows.
+    return value if value is None or isinstance(value, str | int | float | bool) else type(value).__name__
 
 
 def _released(schema: Schema) -> Schema:

@@ -187,9 +187,7 @@ def _held(problem: Problem, column: int, members: Members) -> _Held:
     return _Held(domain, start, cell % len(domain), records.astype(np.int64))
 
 
-def _nearest(
-    problem: Problem, members: Members, centres: Sequence[Ints], typical: NDArray[np.bool_] | None
-) -> Ints:
+def _nearest(problem: Problem, members: Members, centres: Sequence[Ints], typical: NDArray[np.bool_] | None) -> Ints:
     """Return the tuple of each group that is nearest to its centre."""
     away: Floats = np.zeros(len(members.group)) if typical is None else np.where(typical, 0.0, np.inf)
     for column, (line, centre) in enumerate(zip(problem.lines, centres, strict=True)):

@@ -57,6 +57,11 @@ class Verdict:
     def __bool__(self) -> bool:
         return all(check.held for check in self.checks)
 
+    @property
+    def failed(self) -> str:
+        """The guarantees that do not hold, as a text."""
+        return ", ".join(str(check.guarantee) for check in self.checks if not check.held)
+
     def __str__(self) -> str:
         return "\n".join(
             f"{check.guarantee}: {'held' if check.held else 'not held'}, measured {_text(check.measured.value)}"

@@ -141,9 +141,8 @@ def _measured(release: Release, released: Table, format: Format) -> Assessment:
     assessment = assess(released, require=release.guarantees)
     assert assessment.verdict is not None
     if not assessment.verdict:
-        failed = ", ".join(str(check.guarantee) for check in assessment.verdict.checks if not check.held)
         raise InputError(
-            f"read back from {format.value}, the release does not keep {failed}",
+            f"read back from {format.value}, the release does not keep {assessment.verdict.failed}",
             hint="a text file forgets types and empty texts: save it as parquet",
         )
     return assessment
