@@ -133,6 +133,8 @@ def test_the_demo_writes_a_page_and_says_where(sfumato: Run) -> None:
     assert ran.code == 0
     assert "sfumato-demo/report.html" in ran.out
     assert "12,889" in Path("sfumato-demo/report.html").read_text()
+    assert "; all of its" in ran.out
+    assert Path("sfumato-demo/release/report.html").exists()
     assert sfumato("demo", "--json", "-o", "there").json["report"] == "there/report.html"
 
 

@@ -46,6 +46,7 @@ _GUARANTEES = {
 }
 
 
+_VALUES = (Output.MEDIAN, Output.MEAN, Output.MEDOID)
 _MODEL = "The model whose accuracy is compared, if there is a --target."
 _PATIENCE = "Working; the very first run of a method also compiles it, which takes some seconds ..."
 
@@ -203,6 +204,8 @@ def _print(release: Release) -> None:
     click.echo(f"\n{'information lost':<26} {click.style(f'{100 * lost.gcp:.1f} %', bold=True)}  (GCP)")
     for name, column in sorted(lost.by_column.items(), key=lambda item: -item[1].ncp):
         click.echo(f"  {name:<24} {100 * column.ncp:.1f} %")
+    if release.parameters.get("output") in _VALUES:
+        click.echo("  a value that stands for its class costs nothing in GCP, and yet it is not the original one")
     if lost.suppressed:
         click.echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
     if "cells" in release.details:

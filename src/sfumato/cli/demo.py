@@ -1,4 +1,4 @@
-"""``sfumato demo``: assess the built-in census table and write a page about it."""
+"""``sfumato demo``: assess the built-in census table, make it anonymous, and write a page about each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from pathlib import Path
 import click
 
 from sfumato._errors import FileError
+from sfumato.anonymizers.anonymize import anonymize
 from sfumato.cli.assess import print_assessment
 from sfumato.cli.options import Command, print_json
+from sfumato.cli.progress import patience
 from sfumato.data import datasets
 from sfumato.data.files import why
 from sfumato.measures.assess import assess
+from sfumato.measures.verify import verify
 from sfumato.report.page import write_report
+from sfumato.report.save import REPORT, save
 
 __all__ = ["demo"]
+
+_ASKED = "k=10,l=2"
 
 
 @click.command(cls=Command)
@@ -24,18 +30,28 @@ def demo(as_json: bool, output: str) -> None:
 
     48,842 people of the 1994 US census: how many of them can be found by their
     age, education, occupation, family role, sex and country, and what would that
-    reveal of their income? Needs no network.
+    reveal of their income? Then a release in which nobody can be. Needs no network.
     """
     folder = Path(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"the folder '{output}' cannot be made: {why(error)}") from error
-    assessment = assess(datasets.adult(), detail=True)
-    page = folder / "report.html"
+    adult, page, release = datasets.adult(), folder / "report.html", folder / "release"
+    assessment = assess(adult, detail=True)
     write_report(assessment, page, title="How anonymous is the Adult census table?")
-    if as_json:
-        print_json({"report": str(page), "assessment": assessment.to_dict()})
-    else:
+    if not as_json:
         print_assessment(assessment)
-        click.echo(f"\nThe report is in {page}: open it in a browser.")
+    if not release.exists():  # from an earlier demo
+        with patience("Making a release; the very first run compiles for some seconds ..."):
+            save(anonymize(adult, _ASKED), release)
+    verdict = verify(release)
+    if as_json:
+        plain = {"report": str(page), "assessment": assessment.to_dict()}
+        print_json(plain | {"release": str(release), "verification": verdict.to_dict()})
+        return
+    click.echo(f"\nA release in which nobody stands alone is in {release}; {'all' if verdict else 'not all'} of its")
+    click.echo(f"{len(verdict.claims)} claims hold. It was made as by")
+    click.echo(f"  sfumato anonymize adult --qi {','.join(adult.schema.quasi)} \\")
+    click.echo("      --sensitive income --k 10 --l 2 -o release")
+    click.echo(f"\nOpen {page} and {release / REPORT} in a browser.")

@@ -121,6 +121,8 @@ def _headline(c: Comparison, guarantees: Sequence[Check]) -> str:
         )
     else:
         start += f"{c.after.risk.uniques:,} of {c.after.rows:,} people still stand alone with {combination}"
+    if not c.loss.gcp and c.loss.entropy:  # values that stand for others have lost no detail, and are not the original
+        return f"{start}; values stand for those of their class"
     return f"{start}; the table lost {_share(c.loss.gcp)} of its detail"
 
 
