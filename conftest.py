@@ -14,7 +14,7 @@ from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
 
-# Keys that Sfumato makes for its user are made for the tests alone.
+# Keys and ledgers that Sfumato makes for its user are made for the tests alone; each page begins without any.
 _HOME = tempfile.TemporaryDirectory()
 os.environ["SFUMATO_HOME"] = _HOME.name
 
@@ -34,11 +34,15 @@ def in_a_folder_with_patients(namespace: dict[str, Any]) -> None:
     namespace["_home"] = Path.cwd()
     namespace["_folder"] = folder = tempfile.TemporaryDirectory()
     Path(folder.name, "patients.csv").write_text(PATIENTS)
+    namespace["_keys"] = tempfile.TemporaryDirectory()
+    os.environ["SFUMATO_HOME"] = namespace["_keys"].name
     os.chdir(folder.name)
 
 
 def back_home(namespace: dict[str, Any]) -> None:
     os.chdir(namespace["_home"])
+    os.environ["SFUMATO_HOME"] = _HOME.name
+    namespace["_keys"].cleanup()
     namespace["_folder"].cleanup()
 
 

@@ -134,7 +134,7 @@ def kernel(codes: NDArray[np.int32], sensitive: bool) -> tuple[Callable[[], obje
 
     def split() -> object:
         work[:] = words
-        return cut_rows(work, lanes, space, asked, False, False)
+        return cut_rows(work, lanes, space, asked)
 
     return split, lambda: np.sort(key)
 

@@ -6,8 +6,11 @@ import datetime
 import platform
 from pathlib import Path
 
+import budget
+import guided
 import lattice
 import measures
+import on_spark
 import page
 import partition
 import scale
@@ -16,7 +19,8 @@ import startup
 
 
 def main() -> None:
-    rows = [row for benchmark in (startup, measures, page, partition, lattice, scale) for row in benchmark.main()]
+    benchmarks = (startup, measures, page, partition, guided, lattice, budget, scale, on_spark)
+    rows = [row for benchmark in benchmarks for row in benchmark.main()]
     lines = [
         "# Benchmark figures",
         "",

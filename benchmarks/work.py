@@ -19,7 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["WORKS", "Cost", "apart", "by_anonymizing", "by_duckdb", "by_polars", "by_sfumato", "by_spark"]
+__all__ = [
+    *("WORKS", "Cost", "apart", "by_anonymizing", "by_duckdb", "by_polars", "by_sfumato", "by_spark"),
+    *("spark_session", "used"),
+]
 
 Answer = dict[str, Any]
 """The measures and risks, or how many distinct tuples a peer found."""
@@ -58,8 +61,15 @@ def by_anonymizing(path: Path, names: Sequence[str]) -> Answer:
 
 def by_spark(path: Path, names: Sequence[str]) -> Answer:
     """Reduce in a local Spark session, and measure."""
+    spark_session()
+    return by_sfumato(path, names, engine="spark")
+
+
+def spark_session() -> Any:
+    """Start a local Spark session that says little."""
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[*]")
         .config("spark.ui.enabled", "false")
@@ -69,7 +79,7 @@ def by_spark(path: Path, names: Sequence[str]) -> Answer:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    return by_sfumato(path, names, engine="spark")
+    return session
 
 
 def by_polars(path: Path, names: Sequence[str]) -> Answer:
@@ -115,13 +125,13 @@ def _main(who: str, *rest: str) -> None:
     before = 0.0
     for path in paths[:-1]:
         WORKS[who](path, names)
-        before, _ = _used()
+        before, _ = used()
     answer = WORKS[who](paths[-1], names)
-    cpu, peak = _used()
+    cpu, peak = used()
     print(json.dumps({"cpu": cpu - before, "peak": peak, "answer": answer}))
 
 
-def _used() -> tuple[float, float]:
+def used() -> tuple[float, float]:
     """Return the CPU seconds and the peak memory of this process and its descendants so far."""
     # Not getrusage: a new process begins with the ru_maxrss of the one that started it.
     cpu = peak = 0.0

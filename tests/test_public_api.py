@@ -22,6 +22,8 @@ HEAVY = [
     "flwr",
     "jinja2",
     "cryptography",
+    "dp_accounting",
+    "opendp",
 ]
 
 

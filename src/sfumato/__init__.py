@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sfumato._errors import (
+        BudgetError,
         ColumnError,
         FileError,
         InputError,
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
     from sfumato.anonymizers.local_suppression import LocalSuppression
     from sfumato.anonymizers.masking import Noise, Pram, RankSwap, TopBottomCode, mask
     from sfumato.anonymizers.microaggregate import Microaggregate
+    from sfumato.anonymizers.model import AnonymizedModel, anonymize_model
     from sfumato.anonymizers.mondrian import Mondrian
     from sfumato.anonymizers.pseudonymize import pseudonymize, reidentify
     from sfumato.anonymizers.rplus import RPlus
     from sfumato.anonymizers.tokens import EncryptedTokens, KeyedTokens, RandomTokens
+    from sfumato.budget.ledger import Ledger
+    from sfumato.budget.perturb import Perturbed, perturb
+    from sfumato.budget.query import query
     from sfumato.data import datasets
     from sfumato.data.hierarchy import Hierarchy
     from sfumato.data.schema import Column, Kind, Role, Schema
@@ -61,7 +66,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives; it is imported on first use.
 _HOMES = {
-    "_errors": "ColumnError FileError InputError MissingExtra OptionError SchemaError SfumatoError",
+    "_errors": "BudgetError ColumnError FileError InputError MissingExtra OptionError SchemaError SfumatoError",
     "anonymizers.anonymize": "Release anonymize",
     "anonymizers.guided": "Guided",
     "anonymizers.hilbert": "Hilbert",
@@ -70,10 +75,14 @@ _HOMES = {
     "anonymizers.local_suppression": "LocalSuppression",
     "anonymizers.masking": "Noise Pram RankSwap TopBottomCode mask",
     "anonymizers.microaggregate": "Microaggregate",
+    "anonymizers.model": "AnonymizedModel anonymize_model",
     "anonymizers.mondrian": "Mondrian",
     "anonymizers.pseudonymize": "pseudonymize reidentify",
     "anonymizers.rplus": "RPlus",
     "anonymizers.tokens": "EncryptedTokens KeyedTokens RandomTokens",
+    "budget.ledger": "Ledger",
+    "budget.perturb": "Perturbed perturb",
+    "budget.query": "query",
     "data.hierarchy": "Hierarchy",
     "data.schema": "Column Kind Role Schema",
     "data.table": "Table read write",
@@ -95,8 +104,10 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 
 __all__ = [
     "AlphaK",
+    "AnonymizedModel",
     "Assessment",
     "BetaLikeness",
+    "BudgetError",
     "Column",
     "ColumnError",
     "DeltaDisclosure",
@@ -115,12 +126,14 @@ __all__ = [
     "Kind",
     "LDiversity",
     "Lattice",
+    "Ledger",
     "LocalSuppression",
     "Microaggregate",
     "MissingExtra",
     "Mondrian",
     "Noise",
     "OptionError",
+    "Perturbed",
     "Pram",
     "RPlus",
     "RandomTokens",
@@ -137,6 +150,7 @@ __all__ = [
     "Verdict",
     "Verification",
     "anonymize",
+    "anonymize_model",
     "assess",
     "check",
     "datasets",
@@ -144,7 +158,9 @@ __all__ = [
     "loss",
     "mask",
     "model_accuracy",
+    "perturb",
     "pseudonymize",
+    "query",
     "query_error",
     "read",
     "reidentify",

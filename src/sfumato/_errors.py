@@ -8,6 +8,7 @@
     │   ├── SchemaError       a schema contradicts itself or the table
     │   ├── ColumnError       a column is unknown, repeated or of the wrong kind
     │   └── OptionError       an option or a guarantee is outside its range
+    ├── BudgetError           a charge would exceed what was granted
     └── MissingExtra          an optional dependency is not installed
 
 A message is one sentence that names the thing, the rule and the value got; a hint
@@ -25,6 +26,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 __all__ = [
+    "BudgetError",
     "ColumnError",
     "FileError",
     "InputError",
@@ -75,6 +77,10 @@ class ColumnError(InputError):
 
 class OptionError(InputError):
     """An option or a guarantee is outside its range."""
+
+
+class BudgetError(SfumatoError):
+    """A charge would exceed what was granted; nothing was charged, and nothing may be released."""
 
 
 class MissingExtra(SfumatoError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ ALL: list[Anonymizer] = [
     sf.RPlus("k=2", qi=QI),
     sf.Lattice("k=2", qi=QI, suppress=0.4, objective="precision", most_nodes=99),
     sf.Microaggregate("k=2", qi=QI, block=3),
+    sf.Guided("k=2", qi=QI, labels="income", output="interval", task="regress"),
     sf.LocalSuppression("k=2", qi=QI, suppress=0.5, importance={"sex": 2.5}, most_masks=9),
 ]
 each = pytest.mark.parametrize("one", ALL, ids=lambda one: type(one).__name__)
@@ -316,3 +318,15 @@ def test_anonymize_takes_the_roles_that_its_method_has() -> None:
     release = sf.anonymize(people, "k=2,l=2", method=sf.Mondrian(qi=["age"], sensitive=["disease"]))
     assert (release.assessment.k, release.assessment.l) == (2, 2)
     assert release.assessment.quasi == ("age",)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_release_is_never_written_over_its_original(suffix: str, tmp_path: Path) -> None:
+    original, link = tmp_path / f"people.{suffix}", tmp_path / f"link.{suffix}"
+    sf.write(PEOPLE, original)
+    link.symlink_to(original)
+    before = original.read_bytes()
+    for to in (original, link):
+        with pytest.raises(sf.OptionError, match="is read and cannot be written too"):
+            sf.anonymize(original, "k=2", qi=QI, to=to)
+    assert original.read_bytes() == before

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +18,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sfumato as sf
-from sfumato.anonymizers import on_spark
+from sfumato.anonymizers import first_cuts, on_spark
+from sfumato.anonymizers.first_cuts import Count
 from sfumato.anonymizers.mondrian import mondrian
 from sfumato.anonymizers.on_spark import OnSpark, mondrian_on_spark
+from sfumato.anonymizers.packing import Layout, packed, unpacked
 from sfumato.anonymizers.publish import Members, Output, publish
 
 from .problems import TREE, Case, cases, whole_table_keeps
@@ -34,7 +33,7 @@ ODD = 'a name with "quotes", `ticks`.and dots'
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even a small table is cut into parts here."""
-    monkeypatch.setattr(on_spark, "_FEWEST", 4)
+    monkeypatch.setattr(first_cuts, "_FEWEST", 4)
 
 
 def batches(one: Case) -> list[Any]:
@@ -45,12 +44,12 @@ def batches(one: Case) -> list[Any]:
     return [plain.slice(0, 7).combine_chunks(), plain.slice(7).combine_chunks()]
 
 
-def summed(workers: list[Any], count: Callable[..., Iterator[Any]], shape: tuple[int, int]) -> NDArray[np.int64]:
+def summed(workers: list[Any], layout: Layout, count: Count, shape: tuple[int, int]) -> NDArray[np.int64]:
     """Add up what workers count, without Spark."""
     sums = np.zeros(shape, dtype=np.int64)
     for worker in workers:
-        for cells in count(iter(worker.to_batches())):
-            np.add.at(sums.ravel(), cells["cell"].to_numpy(), cells["records"].to_numpy())
+        for cell, records in count(*unpacked(layout, worker.to_batches())):
+            np.add.at(sums.ravel(), cell, records)
     return sums
 
 
@@ -59,14 +58,10 @@ def test_parts_of_a_table_make_the_groups_of_the_whole(one: Case, output: Output
     if not whole_table_keeps(one):
         return
     problem = one.problem
-    layout = on_spark._layout(problem)
-    workers = [
-        pyarrow.Table.from_batches(on_spark._coded(layout, iter(each.to_batches()))) for each in batches(one)[:1]
-    ]
-    for each in batches(one)[1:]:
-        coded = list(on_spark._coded(layout, iter(each.to_batches())))
-        workers.append(pyarrow.Table.from_batches(coded, workers[0].schema))
-    cuts = on_spark._first_cuts(partial(summed, workers), layout, cores)
+    layout = Layout.of(problem)
+    schema = pyarrow.schema([(name, pyarrow.int64()) for name in layout.names])
+    workers = [pyarrow.Table.from_batches(packed(layout, iter(each.to_batches())), schema) for each in batches(one)]
+    cuts = first_cuts.first_cuts(partial(summed, workers, layout), layout, cores)
     parted = pyarrow.concat_tables(
         pyarrow.Table.from_batches(on_spark._parted(layout, cuts, iter(each.to_batches()))) for each in workers
     )
@@ -94,10 +89,9 @@ def test_parts_of_a_table_make_the_groups_of_the_whole(one: Case, output: Output
     assert len(found) == len(problem)
     for index, row in enumerate(zip(*tuples, strict=True)):
         for column, text in enumerate(found[row]):
-            as_text = output in (Output.INTERVAL, Output.LEVEL)
-            if all(marked) and column == 0 and as_text:
+            if all(marked) and column == 0 and not output.is_value:
                 assert expected[0][index] == "*"
-            elif as_text and not generalised[column]:
+            elif not output.is_value and not generalised[column]:
                 assert expected[column][index] == row[column]
             else:
                 assert expected[column][index] == text
@@ -140,7 +134,7 @@ def people(rows: int) -> tuple[pl.DataFrame, sf.Schema]:
     return frame, schema
 
 
-def assert_same(done: OnSpark, release: sf.Release) -> None:
+def assert_same(done: OnSpark | sf.Release, release: sf.Release) -> None:
     """The rows, what was measured and what was lost are those of a release made in this process."""
     rows, expected = pl.DataFrame(done.table.frame.toArrow()).sort("row"), release.table.frame.sort("row")
     assert rows.schema == expected.schema
@@ -176,33 +170,35 @@ def test_a_release_is_the_same_as_in_one_process(asked: str, output: str, spark:
     assert len(kept()) == before
 
 
-def test_many_tuples_are_joined_without_being_sent_to_all(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_spark, "_SENT_TO_ALL", 10)
+def test_a_spark_frame_is_released_as_one_and_only_spark_saves_it(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Here its tuples are too many to be sent to all workers."""
+    monkeypatch.setattr(on_spark, "SENT_TO_ALL", 10)
     frame, schema = people(150)
-    table = sf.Table(spark.createDataFrame(frame.to_arrow()), schema)
-    done = mondrian_on_spark(table, [sf.KAnonymity(3)])
-    assert_same(done, sf.anonymize(frame, "k=3", schema=schema))
+    release = sf.anonymize(spark.createDataFrame(frame.to_arrow()), "k=3", schema=schema)
+    expected = sf.anonymize(frame, "k=3", schema=schema)
+    assert type(release.table.frame).__module__.startswith("pyspark.")
+    assert_same(release, expected)
+    assert release.details["groups"] == expected.assessment.classes
+    assert release.before.to_dict() == expected.before.to_dict()
+    with pytest.raises(sf.InputError, match=r"in Spark cannot be saved.*let Spark write it.*or fetch the table"):
+        sf.save(release, tmp_path / "release")
+    assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_anonymized_is_named_as_in_one_process(spark: Any) -> None:
-    frame = pl.DataFrame({"age": [20, 30, 40], "disease": ["flu", "flu", "ulcer"]})
-    for rows, asked, star in (
-        (frame, "k=4", False),
-        (frame, "l=3", False),
-        (frame.head(0), "k=2", False),
-        (frame, "k=2", True),
-    ):
-        given_rows = rows.with_columns(age=pl.lit("*")) if star else rows
-        said = []
-        for way in (
-            lambda data: mondrian_on_spark(data, list(sf.Guarantee.parse(asked))),
-            partial(sf.anonymize, guarantees=asked),
-        ):
-            data = given_rows if said else spark.createDataFrame(given_rows.to_arrow())
-            with pytest.raises(sf.InputError) as refusal:
-                way(sf.Table.of(data, qi=["age"], sensitive=["disease"]))
-            said.append(str(refusal.value))
-        assert said[0] == said[1]
+@pytest.mark.parametrize(
+    ("ages", "asked"), [([20, 30, 40], "k=4"), ([20, 30, 40], "l=3"), ([], "k=2"), (["*", "a", "a"], "k=2")], ids=str
+)
+def test_what_cannot_be_anonymized_is_named_as_in_one_process(ages: list[Any], asked: str, spark: Any) -> None:
+    diseases = pl.Series(["flu", "flu", "ulcer"][: len(ages)], dtype=pl.String)
+    frame = pl.DataFrame({"age": ages, "disease": diseases}, schema_overrides=None if ages else {"age": pl.Int64})
+    table = sf.Table.of(spark.createDataFrame(frame.to_arrow()), qi=["age"], sensitive=["disease"])
+    with pytest.raises(sf.InputError) as refusal:
+        mondrian_on_spark(table, list(sf.Guarantee.parse(asked)))
+    with pytest.raises(sf.InputError) as expected:
+        sf.anonymize(frame, asked, qi=["age"], sensitive=["disease"])
+    assert str(refusal.value) == str(expected.value)
 
 
 def test_a_table_in_one_group_is_the_mark(spark: Any) -> None:
@@ -221,59 +217,3 @@ def test_workers_without_sfumato_are_named(spark: Any, tmp_path: Path, monkeypat
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
     with pytest.raises(sf.InputError, match="the workers of Spark cannot import sfumato"):
         mondrian_on_spark(sf.Table.of(spark.range(20), qi=["id"]), [sf.KAnonymity(2)])
-
-
-# A task kills the worker that runs it, once.
-KILLED = """
-import os, sys
-from pathlib import Path
-import pyspark
-for part in Path(pyspark.__file__).parent.iterdir():  # workers leave their logs in Spark's home
-    Path(sys.argv[1], part.name).symlink_to(part)
-os.environ["SPARK_HOME"] = sys.argv[1]
-os.environ["PYSPARK_PYTHON"] = sys.executable
-from pyspark.sql import SparkSession
-import sfumato as sf
-from sfumato.anonymizers import on_spark
-
-on_spark._FEWEST = 10
-session = (
-    SparkSession.builder.master("local-cluster[2,1,1024]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.executor.memory", "512m")
-    .config("spark.log.level", "OFF")
-    .getOrCreate()
-)
-
-def kill_once(rows, flag):
-    import os, signal, subprocess
-    from pathlib import Path
-    from pyspark import TaskContext
-    if TaskContext.get().partitionId() == 1 and not Path(flag).exists():
-        Path(flag).touch()
-        java = subprocess.run(["ps", "-o", "ppid=", "-p", str(os.getppid())], capture_output=True).stdout
-        os.kill(int(java), signal.SIGKILL)
-    for row in rows:
-        yield (row * 7 % 50,)
-
-flag = sys.argv[2]
-rows = session.sparkContext.parallelize(range(200), 2).mapPartitions(lambda rows: kill_once(rows, flag))
-table = sf.Table.of(session.createDataFrame(rows, "a int"), qi=["a"])
-done = on_spark.mondrian_on_spark(table, [sf.KAnonymity(8)])
-print(done.assessment.rows, done.assessment.k, done.groups)
-"""
-
-
-def test_a_worker_that_dies_costs_no_row(tmp_path: Path) -> None:
-    home, flag = tmp_path / "spark", tmp_path / "killed"
-    home.mkdir()
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", KILLED, home, flag], env=os.environ, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == "200 8 25\n"
-    assert flag.exists()

@@ -216,3 +216,33 @@ def test_a_built_in_table(sfumato: Run) -> None:
     ran = sfumato("anonymize", "nursery", "--qi", "parents,children", "--k", "50", "-o", "out.parquet", "--json")
     assert ran.code == 0, ran.err
     assert ran.json["assessment"]["k"] >= 50
+
+
+GUIDED = ["--qi", "age,zip", "--identifiers", "name", "--target", "sex", "--k", "2", "--method", "guided"]
+
+
+def test_the_target_guides(anonymize: Run) -> None:
+    ran = anonymize(*GUIDED, "-o", "out.csv", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["method"] == "guided"
+    assert ran.json["details"]["agreement"] == 1.0
+    assert ran.json["parameters"]["output"] == "median"
+    assert pl.read_csv("out.csv")["zip"].dtype == pl.Int64, "numbers stay numbers"
+    shown = anonymize(*GUIDED, "-o", "out.csv")
+    assert "label told by the class    100.0 %" in shown.out
+
+
+def test_a_model_guides_and_the_recipe_does_it_again(anonymize: Run, sfumato: Run) -> None:
+    rows = [f"{name},{20 + i},{i % 3},{'fm'[i % 2]},flu" for i, name in enumerate("abcdefghijklmnopqrst")]
+    Path("t.csv").write_text("name,age,zip,sex,disease\n" + "\n".join(rows) + "\n")
+    ran = anonymize(*GUIDED, "--model", "tree", "-o", "out")
+    assert ran.code == 0, ran.err
+    again = sfumato("anonymize", "t.csv", "--recipe", "out/recipe.toml", "-o", "again")
+    assert again.code == 0, again.err
+    assert Path("out/table.csv").read_text() == Path("again/table.csv").read_text()
+    assert sfumato("verify", "out").code == 0
+
+
+def test_guided_without_a_target_is_refused(anonymize: Run) -> None:
+    ran = anonymize("--qi", "age,zip", "--k", "2", "--method", "guided", "-o", "out.csv")
+    refused(ran, "nothing is given that guides", "--target")

@@ -74,6 +74,47 @@ def test_a_recipe_does_it_again(release: Run, sfumato: Run) -> None:
     assert not Path("other").exists()
 
 
+def test_a_recipe_leaves_nothing_to_be_guessed(release: Run, sfumato: Run) -> None:
+    assert release(*ROLES, "--k", "5", "--alpha", "0.9", "-o", "release").code == 0
+    for option in ("--qi", "--sensitive", "--identifiers", "--target"):
+        ran = release("--recipe", "release/recipe.toml", option, "zip", "-o", "other")
+        assert (ran.code, "leave the other options out" in ran.err) == (2, True)
+    lines = Path("t.csv").read_text().splitlines()
+    Path("newer.csv").write_text("\n".join([f"{lines[0]},phone", *(f"{line},555" for line in lines[1:])]))
+    ran = sfumato("anonymize", "newer.csv", "--recipe", "release/recipe.toml", "-o", "other")
+    assert (ran.code, "says nothing of the column 'phone'" in ran.err) == (2, True)
+    assert not Path("other").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ('method = "mondrian"\nguarantees = "k=4"', "is not for anonymize"),
+        ('method = "mondrian"\nguarantees = ["k=4"]', "the guarantee None is unknown"),
+        ('method = ["mondrian"]\nguarantees = []', "is not for anonymize"),
+        ('method = "mondrian"\nguarantees = [{guarantee = ["KAnonymity"]}]', "is unknown"),
+        ('method = "mondrian"\nguarantees = []\nparameters = {qi = ["zip"]}', "not of its method"),
+        ('method = "mondrian"\nguarantees = []\nparameters = 3', "not of its method"),
+    ],
+)
+def test_a_recipe_that_says_something_else_is_one_sentence(release: Run, options: str, message: str) -> None:
+    Path("wrong.toml").write_text(
+        f'command = "anonymize"\n[anonymize]\n{options}\n[schema.columns.age]\nrole="quasi"\n'
+    )
+    ran = release("--recipe", "wrong.toml", "-o", "other")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert message in ran.err
+
+
+def test_a_certificate_cannot_write_over_the_verdict(release: Run, sfumato: Run) -> None:
+    release(*ROLES, "--k", "5", "-o", "release")
+    path = Path("release/certificate.json")
+    path.write_text(path.read_text().replace('"made": "', '"made": "\\u001b[2K\\nheld      k=99 ', 1))
+    told = sfumato("verify", "release").out
+    assert "\x1b" not in told
+    assert not any(line.startswith("held      k=99") for line in told.splitlines())
+
+
 def test_a_folder_that_exists_is_kept_and_told_before_the_work(release: Run, sfumato: Run) -> None:
     Path("release").mkdir()
     Path("release/mine").write_text("mine")
@@ -81,6 +122,15 @@ def test_a_folder_that_exists_is_kept_and_told_before_the_work(release: Run, sfu
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "'release' exists already" in ran.err
     assert names("release") == ["mine"]
+
+
+def test_a_key_that_cannot_be_made_is_told_before_the_work(
+    release: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "no folder").write_text("")
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "no folder"))
+    ran = release(*ROLES, "--k", "1000000", "-o", "release")  # which nothing keeps: to be told after the work
+    assert (ran.code, "the key for fingerprints" in ran.err) == (2, True)
 
 
 def test_the_format_of_a_folder_can_be_chosen_and_that_of_a_file_is_its_name(release: Run) -> None:

@@ -277,3 +277,12 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
         sf.write(FRAME, tmp_path / ("x" * 300 + ".csv"))
     with pytest.raises(sf.FileError, match="csv cannot hold values of these types"):
         sf.write(pl.DataFrame({"a": [[1], [2]]}), tmp_path / "t.csv")
+
+
+def test_a_folder_that_may_not_be_written_to_is_told_by_the_name_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may be allowed everything
+    with pytest.raises(sf.FileError, match=r"t\.csv' cannot be written: you may not write to the folder"):
+        sf.anonymize(FRAME, "k=2", qi=["age"], to=tmp_path / "t.csv")
+    assert list(tmp_path.iterdir()) == []

@@ -47,6 +47,41 @@ def test_types_of_other_columns_stay_and_texts_are_read_as_texts(tmp_path: Path)
     assert pyarrow.parquet.read_schema(new).field("sex").type == pyarrow.string()
 
 
+def test_a_column_that_stays_keeps_whether_it_may_miss_values(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    fields = [pyarrow.field("sex", pyarrow.string()), pyarrow.field("id", pyarrow.int64(), nullable=False)]
+    pyarrow.parquet.write_table(pyarrow.table([["f", "m"], [1, 2]], schema=pyarrow.schema(fields)), old)
+    Memory().recode(sf.read(old), Recoding(Memory().count(sf.read(old), "sex"), [pl.Series("sex", ["*", "*"])]), new)
+    assert pyarrow.parquet.read_schema(new) == pyarrow.schema(fields)
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_marks_of_missing_values_are_missing_in_all_columns(dictionary: bool, tmp_path: Path) -> None:
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    frame = pl.DataFrame(
+        {"sex": ["f", "?", "f"], "city": ["?", "Rome", None], "kind": ["a", "?", "-"], "age": [1, 2, 3]}
+    )
+    table = frame.with_columns(pl.col("kind").cast(pl.Categorical)).to_arrow()
+    pyarrow.parquet.write_table(table, old, use_dictionary=dictionary)
+    marked = sf.read(old, na=["?", "-"])
+    recoding = Recoding(Memory().count(marked, "sex"), [pl.Series("sex", ["x", None])])
+    found = Memory().recode(marked, recoding, new).frame
+    assert found["sex"].to_list() == ["x", None, "x"]
+    assert found["city"].to_list() == [None, "Rome", None]
+    assert found["kind"].to_list() == ["a", None, None]
+
+
+def test_categories_that_no_row_has_are_not_written(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    city = pyarrow.DictionaryArray.from_arrays(pyarrow.array([2, None, 0], pyarrow.int8()), ["Rome", "Utopia", "Bonn"])
+    pyarrow.parquet.write_table(pyarrow.table({"sex": ["f", "m", "f"], "city": city}), old)
+    assert b"Utopia" in old.read_bytes()
+    Memory().recode(sf.read(old), Recoding(Memory().count(sf.read(old), "sex"), [pl.Series("sex", ["*", "*"])]), new)
+    assert pyarrow.parquet.read_table(new)["city"].to_pylist() == ["Bonn", None, "Rome"]
+    assert pyarrow.parquet.read_schema(new).field("city").type == city.type
+    assert b"Utopia" not in new.read_bytes()
+
+
 def test_many_batches_are_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "BATCH", 3)
     old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"

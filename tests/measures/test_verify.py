@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +131,14 @@ def test_a_claim_that_is_left_out_is_missed(release: Path) -> None:
     del plain["claims"]["k"]
     plain["guarantees"] = []
     certify(release, plain)
-    assert failing(release) == ["something is guaranteed", "k is claimed"]
+    assert failing(release) == ["the recipe says the same", "something is guaranteed", "k is claimed"]
+
+
+def test_a_number_that_nothing_measures_is_no_claim_that_holds(release: Path) -> None:
+    plain = certificate(release)
+    plain["claims"]["privacy"] = None
+    certify(release, plain)
+    assert failing(release) == ["privacy is None"]
 
 
 def test_a_truncated_file_is_caught(release: Path) -> None:
@@ -189,7 +197,94 @@ def test_every_field_of_a_certificate_is_needed_and_checked(release: Path) -> No
                 sf.verify(release)
 
 
-@pytest.mark.parametrize("name", ["../patients.csv", "/etc/passwd", "..", ""])
+@pytest.mark.parametrize("old", ['"claims": {', '"disease": {'])
+def test_what_stands_twice_in_a_certificate_is_refused(old: str, release: Path) -> None:
+    """A person reads the first, a program the last."""
+    path = release / "certificate.json"
+    path.write_text(path.read_text().replace(old, f'{old}"k": 1, "k": 2, ', 1))
+    with pytest.raises(sf.FileError, match="twice"):
+        sf.verify(release)
+
+
+@pytest.mark.parametrize("number", [10**400, 1e308 * 10, float("nan"), True])
+def test_a_number_that_no_file_and_no_table_has_is_no_claim_that_holds(number: Any, release: Path) -> None:
+    for place in ("claims", "files", "guarantees", "bounds"):
+        plain = certificate(release)
+        if place == "claims":
+            plain["claims"]["k"] = number
+        elif place == "files":
+            plain["files"][data(release).name]["bytes"] = number
+        elif place == "guarantees":
+            plain["guarantees"][0]["k"] = number
+        else:
+            plain["schema"]["columns"]["stay"]["bounds"] = [number, 0]
+        certify(release, plain)
+        try:
+            assert not sf.verify(release).ok
+        except sf.SfumatoError:
+            continue
+
+
+def named(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(name=pl.Series([f"person {number}" for number in range(len(frame))]))
+
+
+def test_a_column_that_the_certificate_hides_is_caught(release: Path) -> None:
+    rewrite(release, named, bind=True)
+    assert failing(release) == ["the certificate names all columns"]
+    plain = certificate(release)
+    plain["schema"]["columns"]["name"] = {"role": "identifier", "kind": "auto"}
+    certify(release, plain)
+    assert failing(release) == ["no identifier is released"]
+
+
+def test_a_promise_that_was_lowered_in_the_certificate_alone_is_caught(release: Path) -> None:
+    whole = certificate(release)
+    certify(release, whole | {"guarantees": whole["guarantees"][:1]})
+    assert failing(release) == ["the recipe says the same"]
+    certify(release, whole | {"method": "lattice"})
+    assert failing(release) == ["the recipe says the same"]
+    whole["schema"]["columns"]["stay"]["role"] = "other"
+    certify(release, whole)
+    assert "the recipe says the same" in failing(release)
+
+
+def test_a_recipe_of_a_release_reads_no_other_file(release: Path) -> None:
+    plain, recipe = certificate(release), release / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('kind = "category"', 'hierarchy = "/etc/passwd"', 1))
+    plain["files"]["recipe.toml"] = FileFacts.of(recipe).to_dict()
+    certify(release, plain)
+    claim = next(claim for claim in sf.verify(release).claims if not claim.held)
+    assert "must be a list" in str(claim.measured)
+
+
+def test_a_guarantee_of_some_values_is_told_from_one_of_all(tmp_path: Path) -> None:
+    asked = [sf.KAnonymity(4), sf.AlphaK(0.9, k=2, values=("flu",)), sf.TCloseness(0.9, distance="equal")]
+    sf.save(sf.anonymize(ROWS, asked, qi=["age"], sensitive=["disease"]), tmp_path / "release")
+    told = [claim.claim for claim in sf.verify(tmp_path / "release").claims]
+    assert {"k=4", "alpha=0.9,k=2 (values: flu)", "t=0.9 (distance: equal)"} <= set(told)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes are of POSIX systems")
+@pytest.mark.parametrize("name", ["table", "recipe", "report", "certificate"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_file_of_the_folder_is_not_read(name: str, kind: str, release: Path, tmp_path: Path) -> None:
+    file = next(release.glob(f"{name}.*"))
+    file.rename(tmp_path / "elsewhere")
+    if kind == "link":
+        file.symlink_to(tmp_path / "elsewhere")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.mkdir()
+    if name == "certificate":
+        with pytest.raises(sf.FileError, match="is no release"):
+            sf.verify(release)
+    else:
+        assert f"{file.name} is the file that was released" in failing(release)
+
+
+@pytest.mark.parametrize("name", ["../patients.csv", "/etc/passwd", "..", "", "a\0b", "a\nb", "a" * 300])
 def test_a_certificate_cannot_point_outside_its_folder(name: str, release: Path) -> None:
     whole = certificate(release)
     for plain in (whole | {"data": name}, whole | {"files": {name: {"bytes": 1, "sha256": "0"}}}):

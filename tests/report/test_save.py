@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -68,6 +69,49 @@ def test_the_recipe_makes_the_same_release_again(tmp_path: Path) -> None:
     guarantees = [sf.Guarantee.from_dict(one) for one in recipe.options["guarantees"]]
     again = sf.anonymize(ROWS, guarantees, method=method, schema=recipe.schema)
     assert again.table.frame.equals(release.table.frame)
+
+
+def test_every_guarantee_can_be_saved_and_done_again(tmp_path: Path) -> None:
+    asked = [sf.AlphaK(0.9), sf.RecursiveCL(9.0), sf.LDiversity(2), sf.EntropyL(1.2), sf.TCloseness(0.9)]
+    asked += [sf.BetaLikeness(9.0), sf.EnhancedBeta(), sf.DeltaDisclosure(9.0), sf.KAnonymity(4)]
+    release = sf.anonymize(ROWS, asked, **ROLES)
+    sf.save(release, tmp_path / "release")
+    assert sf.verify(tmp_path / "release")
+    plain = Recipe.load(tmp_path / "release" / "recipe.toml").options["guarantees"]
+    assert [sf.Guarantee.from_dict(one) for one in plain] == asked
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.parametrize("first", [date(2020, 1, 1), datetime(2020, 1, 1, 12, 30)])
+def test_an_order_of_dates_is_read_back_as_one_of_dates(first: date, format: str, tmp_path: Path) -> None:
+    days = [first + timedelta(days=day) for day in range(4)]
+    frame = pl.DataFrame({"sex": ["f", "m"] * 20, "day": days * 10})
+    schema = sf.Schema(
+        [
+            sf.Column(name="sex", role="quasi"),
+            sf.Column(name="day", role="sensitive", kind="ordinal", domain=days[::-1]),
+        ]
+    )
+    sf.save(sf.anonymize(frame, "k=4,t=0.5", schema=schema), tmp_path / "release", format=format)
+    assert sf.verify(tmp_path / "release")
+
+
+ORDERED = {
+    "polars": ROWS.with_columns(pl.col("name").cast(pl.Enum(ROWS["name"])), pl.col("sex").cast(pl.Enum(["f", "m"]))),
+    "pandas": ROWS.to_pandas().assign(name=pd.Categorical(ROWS["name"], ordered=True)),
+}
+
+
+@pytest.mark.parametrize("frame", ORDERED.values(), ids=ORDERED.keys())
+def test_values_that_a_type_lists_are_in_no_recipe(frame: object, tmp_path: Path) -> None:
+    release = sf.anonymize(frame, "k=4", **ROLES)
+    sf.save(release, tmp_path / "release")
+    for file in (tmp_path / "release").iterdir():
+        assert b"person 7" not in file.read_bytes()
+    schema = Recipe.load(tmp_path / "release" / "recipe.toml").schema
+    assert schema == sf.Schema(sf.Column(name=one.name, role=one.role, kind=one.kind) for one in schema.columns)
+    again = sf.anonymize(frame, "k=4", schema=schema)
+    assert again.table.fetched().equals(release.table.fetched())
 
 
 def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_path: Path) -> None:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from sfumato._errors import InputError, OptionError, did_you_mean
-from sfumato.anonymizers.anonymizer import Anonymizer
+from sfumato._errors import OptionError, did_you_mean
+from sfumato.anonymizers.anonymizer import Anonymizer, measured
 from sfumato.anonymizers.guided import Guided
 from sfumato.anonymizers.hilbert import Hilbert
 from sfumato.anonymizers.lattice import Lattice
 from sfumato.anonymizers.local_suppression import LocalSuppression
 from sfumato.anonymizers.microaggregate import Microaggregate
 from sfumato.anonymizers.mondrian import Mondrian
+from sfumato.anonymizers.on_spark import mondrian_on_spark
+from sfumato.anonymizers.publish import released_schema
 from sfumato.anonymizers.rplus import RPlus
 from sfumato.data.files import atomic_path
-from sfumato.data.schema import Column, Schema
+from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.source import File
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
 from sfumato.engines.engine import Progress
+from sfumato.engines.reduce import EngineName
+from sfumato.engines.spark import is_spark
 from sfumato.measures.assess import assess
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.generalised import Pairing
@@ -56,7 +60,8 @@ class Release:
     source : the original table
     origin : the file that it is from, if it is from one
     declared : what was said of its columns
-    pairing : the distinct original tuples, and what was published of each
+    pairing, counted : the distinct original tuples with what was published of each, and how often each occurs; None if
+        they stayed in Spark
 
     Examples
     --------
@@ -79,13 +84,13 @@ class Release:
     source: Table
     origin: Path | None
     declared: Schema
-    pairing: Pairing
-    counted: Counted
+    pairing: Pairing | None
+    counted: Counted | None
 
     @cached_property
     def before(self) -> Assessment:
         """What is measured on the original."""
-        return assess(self.source, engine=self.counted)
+        return assess(self.source, engine=EngineName.AUTO if self.counted is None else self.counted)
 
     def write(self, path: str | Path) -> None:
         """Write the table alone as CSV, TSV, Parquet or Arrow, all of it or nothing; see `sf.save` for all else."""
@@ -124,6 +129,8 @@ def anonymize(
     Parameters
     ----------
     data : Table, frame or path
+        A Spark frame stays where it is if the method is strict Mondrian and the release goes to no file; all else
+        that is elsewhere is fetched.
     guarantees : str, Guarantee or sequence of them
         What must hold, such as ``"k=10,l=3"`` or ``[KAnonymity(10), LDiversity(3)]``.
     method : Anonymizer or str
@@ -154,36 +161,52 @@ def anonymize(
     table = Table.of(
         data, schema=schema, qi=qi or method.qi, sensitive=sensitive or method.sensitive, identifiers=identifiers
     )
-    original = table
     parameters = method.get_params() | {"guarantees": guarantees, "qi": (), "sensitive": ()}
     anonymizer = type(method)(**parameters)
+    release = partial(
+        Release,
+        method=anonymizer.name,
+        parameters={name: _plain(value) for name, value in parameters.items() if name not in _OF_THE_TABLE},
+        guarantees=anonymizer.asked,
+        origin=table.origin,
+        declared=_declared(table),
+    )
+    if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
+        raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
+    if to is None and is_spark(table) and type(anonymizer) is Mondrian and anonymizer.strict:
+        done = mondrian_on_spark(table, anonymizer.asked, output=anonymizer.output)
+        return release(
+            table=done.table,
+            assessment=done.assessment,
+            loss=done.loss,
+            seconds=time.perf_counter() - started,
+            details={"groups": done.groups, "parts": done.parts},
+            source=table,
+            pairing=None,
+            counted=None,
+        )
     told = _Stages(progress)
     streamed = to is not None and isinstance(table.source, File) and not anonymizer.divides_tuples
     if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
         table = Table(table.fetched(), table.schema)
     anonymizer.fit(table, progress=told(0.0, 0.4))
-    columns, without = _released(table.schema), table.schema.identifiers
+    columns, without = released_schema(table.schema), table.schema.identifiers
     if to is None:
         released = Table(anonymizer.apply(table, without=without).source, columns)
-        assessment = _measured(released, anonymizer, told(0.8, 1.0))
+        assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
     else:
         with atomic_path(to) as temporary:
             anonymizer.apply(table, without=without, to=temporary, progress=told(0.4, 0.8))
-            assessment = _measured(Table(read(temporary).source, columns), anonymizer, told(0.8, 1.0))
+            assessment = measured(Table(read(temporary).source, columns), anonymizer.asked, told(0.8, 1.0))
         released = Table(read(to).source, columns)
     pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)
-    return Release(
+    return release(
         table=released,
         assessment=assessment,
         loss=loss_of(pairing),
-        method=anonymizer.name,
-        parameters={name: _plain(value) for name, value in parameters.items() if name not in _OF_THE_TABLE},
-        guarantees=anonymizer.asked,
         seconds=time.perf_counter() - started,
         details=anonymizer.details(),
         source=table,
-        origin=original.origin,
-        declared=original.schema,
         pairing=pairing,
         counted=Counted(anonymizer.tuples_),
     )
@@ -202,16 +225,18 @@ def _method(method: Anonymizer | str) -> Anonymizer:
     return method
 
 
-def _measured(released: Table, anonymizer: Anonymizer, progress: Progress | None) -> Assessment:
-    """Measure a release, and refuse one that does not keep what was asked for."""
-    assessment = assess(released, require=anonymizer.asked, progress=progress)
-    assert assessment.verdict is not None
-    if not assessment.verdict:
-        raise InputError(
-            f"the release does not keep {assessment.verdict.failed} when it is measured again",
-            hint="groups that are published alike are one class: publish intervals, of a strict method",
-        )
-    return assessment
+def _declared(table: Table) -> Schema:
+    """Return what was said of the columns: not the values that a type lists, and of identifiers only which they are."""
+    typed = Table(table.source).schema
+
+    def said(column: Column) -> Column:
+        if column.role is Role.IDENTIFIER:
+            return Column(name=column.name, role=column.role)
+        if column.domain is not None and column.domain == typed[column.name].domain:
+            return replace(column, kind=Kind.AUTO, domain=None)
+        return column
+
+    return Schema(map(said, table.schema.columns))
 
 
 class _Stages:
@@ -233,12 +258,3 @@ def _plain(value: Any) -> Any:
         return value.value
     # Of anything else only what it is: a text of an array or a frame would show its rows.
     return value if value is None or isinstance(value, str | int | float | bool) else type(value).__name__
-
-
-def _released(schema: Schema) -> Schema:
-    """Return the schema of the release: quasi-identifiers are what their new values are."""
-    return Schema(
-        Column(name=column.name, role=column.role) if column.name in schema.quasi else column
-        for column in schema.columns
-        if column.name not in schema.identifiers
-    )

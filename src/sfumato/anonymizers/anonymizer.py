@@ -23,16 +23,18 @@ from sfumato.anonymizers.publish import Members, Output, Published, publish
 from sfumato.anonymizers.route import nearest_groups
 from sfumato.data.coding import Domain
 from sfumato.data.paths import MISSING
-from sfumato.data.schema import Column
+from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.engine import Progress, Recoding
 from sfumato.engines.reduce import recode, reduce
 from sfumato.engines.tuples import Tuples
+from sfumato.measures.assess import assess
+from sfumato.measures.assessment import Assessment
 from sfumato.measures.generalised import MARK
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import parse
 
-__all__ = ["Anonymizer", "Partitioner"]
+__all__ = ["Anonymizer", "Partitioner", "measured", "refuse_unreadable", "require_quasi"]
 
 
 @dataclass(eq=False)
@@ -66,12 +68,11 @@ class Anonymizer(ABC):
         """Learn from a table, a frame or a file what is published together."""
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
         quasi, sensitive = table.schema.quasi, table.schema.sensitive
-        if not quasi:
-            raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
+        require_quasi(table.schema)
         tuples = reduce(table, [*quasi, *sensitive], progress=progress)
         problem = Problem.of(tuples, quasi, sensitive, self.asked)
         for domain in problem.domains:
-            _refuse_unreadable(domain)
+            refuse_unreadable(domain)
         self._learn(problem, table, y)
         self.problem_, self.tuples_ = problem, tuples
         self.feature_names_in_ = np.asarray(table.schema.names, dtype=object)
@@ -224,7 +225,25 @@ class Partitioner(Anonymizer):
         return [series.gather(groups) for series in self.published_]
 
 
-def _refuse_unreadable(domain: Domain) -> None:
+def require_quasi(schema: Schema) -> None:
+    """Refuse a table of which nobody is said to know anything."""
+    if not schema.quasi:
+        raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
+
+
+def measured(released: Table, guarantees: Sequence[Guarantee], progress: Progress | None = None) -> Assessment:
+    """Measure a release, and refuse one that does not keep what was asked for."""
+    assessment = assess(released, require=guarantees, progress=progress)
+    assert assessment.verdict is not None
+    if not assessment.verdict:
+        raise InputError(
+            f"the release does not keep {assessment.verdict.failed} when it is measured again",
+            hint="groups that are published alike are one class: publish intervals, of a strict method",
+        )
+    return assessment
+
+
+def refuse_unreadable(domain: Domain) -> None:
     """Refuse values that could not be told apart in a release, in which they are texts."""
     stands_for = {MARK: "everything"} | ({MISSING: "a missing value"} if domain.missing is not None else {})
     for text, meaning in stands_for.items() if domain.values.dtype == pl.String else ():

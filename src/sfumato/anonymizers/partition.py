@@ -19,7 +19,7 @@ from sfumato.anonymizers.limits import Limits, limits
 from sfumato.anonymizers.problem import Pieces, Problem
 from sfumato.measures.counts import Floats, Ints
 
-__all__ = ["RECORDS", "Space", "cut_rows", "partition", "rows_of", "space_of"]
+__all__ = ["RECORDS", "Space", "cut_rows", "dimensions_of", "partition", "rows_of", "space_of"]
 
 _ROWS_PER_THREAD = 50_000
 _NUMBER = 32
@@ -67,6 +67,12 @@ def space_of(problem: Problem) -> Space:
         node_at=np.cumsum(nodes) - nodes,
         node=np.concatenate([line.nodes.ravel() for line in lines]).astype(np.int32),
     )
+
+
+def dimensions_of(space: Space, lanes: Ints) -> Ints:
+    """Return a row per quasi-identifier: where it is in the words of a row, see `rows_of`, and its line."""
+    line = (space.length, space.size, space.ordered, space.at, space.height, space.node_at)
+    return np.column_stack([lanes[: len(space.length)], *line])
 
 
 def rows_of(
@@ -121,25 +127,32 @@ def partition(problem: Problem, pieces: Pieces, *, relaxed: bool = False, look_a
     values = pieces.values if len(asked.model) else pieces.values[:, :0]
     kinds = np.diff(asked.offset) if len(asked.model) else asked.offset[:0]
     words, lanes = rows_of(problem.positions[pieces.tuple], space.length, pieces.records, values, kinds)
-    begins = cut_rows(words, lanes, space, asked, relaxed, look_ahead)
+    begins = cut_rows(words, lanes, space, asked, relaxed=relaxed, look_ahead=look_ahead)
     groups = np.empty(len(begins), dtype=np.int64)
     groups[words[-1] >> _NUMBER] = np.cumsum(begins) - 1
     return groups
 
 
 def cut_rows(
-    words: NDArray[np.int64], lanes: Ints, space: Space, asked: Limits, relaxed: bool, look_ahead: bool
+    words: NDArray[np.int64],
+    lanes: Ints,
+    space: Space,
+    asked: Limits,
+    *,
+    relaxed: bool = False,
+    look_ahead: bool = False,
+    threads: int | None = None,
 ) -> NDArray[np.bool_]:
     """Move the rows so that every group is a range of them, and return where each begins.
 
-    The first cuts are made one after the other, then the parts are cut in threads; the result is the same.
+    The first cuts are made one after the other, then the parts are cut in at most so many threads, by default as many
+    as there are cores; the result is the same.
     """
     from sfumato.anonymizers.partition_kernels import split
 
     number, rows = len(space.length), words.shape[1]
-    line = (space.length, space.size, space.ordered, space.at, space.height, space.node_at)
     what = (
-        np.column_stack([lanes[:number], *line]),
+        dimensions_of(space, lanes),
         space.place,
         space.node,
         lanes[number:],
@@ -150,7 +163,7 @@ def cut_rows(
     begins = np.zeros(rows, dtype=np.bool_)
     parts = np.array([[0, rows, int((words[-1] & RECORDS).sum())]])
     bounds = np.ones((1, number))
-    threads = min(os.cpu_count() or 1, rows // _ROWS_PER_THREAD)
+    threads = min(threads or os.cpu_count() or 1, rows // _ROWS_PER_THREAD)
     if threads < 2:
         split(words, *what, parts, bounds, 0, begins)
         return begins

@@ -18,7 +18,7 @@ from sfumato.anonymizers.limits import Limits
 from sfumato.anonymizers.partition import RECORDS
 from sfumato.measures.counts import Floats, Ints
 
-__all__ = ["split"]
+__all__ = ["boundary", "dimension", "split"]
 
 
 class _Dimension(NamedTuple):
@@ -36,7 +36,8 @@ class _Dimension(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _dimension(dimensions: Ints, by: int) -> _Dimension:
+def dimension(dimensions: Ints, by: int) -> _Dimension:
+    """Return one of the quasi-identifiers; see `partition.dimensions_of`."""
     one = dimensions
     return _Dimension(
         one[by, 0], one[by, 1], one[by, 2], one[by, 3], one[by, 4], one[by, 5], one[by, 6], one[by, 7], one[by, 8]
@@ -66,7 +67,7 @@ def split(
     Parameters
     ----------
     words : of each row, in columns: the packed positions and sensitive values, then its number and records
-    dimensions, place, node : the quasi-identifiers, each as in `_Dimension`; see `partition.Space`
+    dimensions, place, node : the quasi-identifiers; see `partition.dimensions_of` and `partition.Space`
     lanes : the word, the shift and the mask of each sensitive attribute
     waiting, bounds : the first row, the end and the records of each part to be cut, and the most that each
         dimension can lose in it
@@ -100,7 +101,7 @@ def split(
     histogram = np.zeros((len(waiting) + 64, held), np.int64)
     for index in range(len(waiting) if sensitive else 0):
         low, high, size = waiting[index, 0], waiting[index, 1], waiting[index, 2]
-        _count(words, low, high, _dimension(dimensions, 0), dimensions[0, 3], size, lanes, offset, left)
+        _count(words, low, high, dimension(dimensions, 0), dimensions[0, 3], size, lanes, offset, left)
         for cell in range(held):
             histogram[index, cell] = left[cell]
     later, later_bounds, put_off = np.empty((64, 3), np.int64), np.empty((64, number)), 0
@@ -121,15 +122,15 @@ def split(
         if divisible and look_ahead:
             for by in range(number):
                 if bound[at, by] > 0.0:
-                    one = _dimension(dimensions, by)
+                    one = dimension(dimensions, by)
                     bound[at, by], least[by], most[by] = _loss(words, low, high, one, place, seen)
             for by in range(number):
                 known[by], loss[by] = True, 0.0
                 if bound[at, by] > 0.0:
-                    one = _dimension(dimensions, by)
+                    one = dimension(dimensions, by)
                     found = _tally(words, low, high, one, least[by], most[by], value, weight, tally)
                     for attempt in range(2):
-                        cut, ties, below = _cut(value, weight, found, size, one, place, node, False, attempt)
+                        cut, ties, below = boundary(value, weight, found, size, one, place, node, False, attempt)
                         if below >= k and size - below >= k:
                             remains = 0.0
                             for other in range(number):
@@ -138,7 +139,7 @@ def split(
                                         words,
                                         low,
                                         high,
-                                        _dimension(dimensions, other),
+                                        dimension(dimensions, other),
                                         one,
                                         cut,
                                         below,
@@ -155,7 +156,7 @@ def split(
                     by = other
             if loss[by] <= 0.0:
                 break
-            one = _dimension(dimensions, by)
+            one = dimension(dimensions, by)
             if not known[by]:  # the loss is at most that of the part around it, and often need not be known
                 loss[by], least[by], most[by] = _loss(words, low, high, one, place, seen)
                 bound[at, by], known[by] = loss[by], True
@@ -163,7 +164,7 @@ def split(
             loss[by] = 0.0
             found = _tally(words, low, high, one, least[by], most[by], value, weight, tally)
             for attempt in range(3):
-                cut, ties, below = _cut(value, weight, found, size, one, place, node, relaxed, attempt)
+                cut, ties, below = boundary(value, weight, found, size, one, place, node, relaxed, attempt)
                 if below < k or size - below < k:
                     if attempt == 1 and one.height == 0:
                         bound[at, by] = 0.0  # nor can any cut of a part of this part leave k records on both sides
@@ -282,7 +283,7 @@ def _sort(numbers: Ints, length: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _cut(
+def boundary(
     value: Ints,
     weight: Ints,
     found: int,

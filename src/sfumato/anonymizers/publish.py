@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from sfumato.anonymizers.problem import Problem, written
 from sfumato.data.coding import Codes, Domain
 from sfumato.data.paths import MISSING
-from sfumato.data.schema import Column, Kind
+from sfumato.data.schema import Column, Kind, Schema
 from sfumato.engines.engine import Recoding
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.generalised import MARK, Pairing, paired
 from sfumato.measures.universe import as_floats
 
-__all__ = ["Members", "Output", "Published", "publish", "set_of"]
+__all__ = ["Members", "Output", "Published", "publish", "released_schema", "set_of"]
 
 
 class Output(StrEnum):
@@ -49,6 +49,11 @@ class Output(StrEnum):
     """The mean of its numbers, to as many decimal places as the column has; all else as ``median``."""
     MEDOID = "medoid"
     """The values of the record nearest to all of these medians: a combination that somebody has."""
+
+    @property
+    def is_value(self) -> bool:
+        """Whether it is one value for all, not what covers them."""
+        return self in (Output.MEDIAN, Output.MEAN, Output.MEDOID)
 
 
 class Members(NamedTuple):
@@ -105,7 +110,7 @@ def publish(
     [['[20, 30]', '41'], ['{f, m}', 'm']]
     """
     held = [_held(problem, column, members) for column in range(len(problem.domains))]
-    if output in (Output.MEDIAN, Output.MEAN, Output.MEDOID):
+    if output.is_value:
         centres = [one.centres(line.ordered) for one, line in zip(held, problem.lines, strict=True)]
         if output is Output.MEDOID:
             centres = list(problem.codes[_nearest(problem, members, centres, typical)].T)
@@ -118,6 +123,15 @@ def publish(
         for one, line in zip(held, problem.lines, strict=True)
     ]
     return _told_from_suppressed(published, held[0], problem.lines[0].ordered)
+
+
+def released_schema(schema: Schema) -> Schema:
+    """Return the schema of a release: quasi-identifiers are what their new values are, identifiers are left out."""
+    return Schema(
+        Column(name=column.name, role=column.role) if column.name in schema.quasi else column
+        for column in schema.columns
+        if column.name not in schema.identifiers
+    )
 
 
 @dataclass(frozen=True, eq=False)

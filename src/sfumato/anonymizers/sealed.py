@@ -11,7 +11,6 @@ import hmac
 import json
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from sfumato._errors import FileError, InputError
 from sfumato.anonymizers.keys import Key, Passphrase
 from sfumato.data.files import atomic_path, why
+from sfumato.data.locks import alone
 
 __all__ = ["Mapping", "SealedMapping"]
 
@@ -58,7 +58,7 @@ class SealedMapping:
     @contextmanager
     def extending(self) -> Iterator[Mapping]:
         """Give the mapping, empty if there is no file, and seal what was added; others wait meanwhile."""
-        with _alone(self.path):
+        with alone(self.path, "the mapping"):
             mapping = self.read() if self.path.exists() else {}
             before = {space: len(tokens) for space, tokens in mapping.items()}
             yield mapping
@@ -127,25 +127,3 @@ class SealedMapping:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other process extends this file. The lock is a sibling, for the file itself is replaced."""
-    target = path.resolve()
-    try:
-        number = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise FileError(f"the mapping '{path}' cannot be written: {why(error)}") from error
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(number, msvcrt.LK_LOCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)

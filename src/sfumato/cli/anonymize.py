@@ -13,6 +13,7 @@ from sfumato._errors import OptionError
 from sfumato.anonymizers.anonymize import METHODS, Release
 from sfumato.anonymizers.anonymize import anonymize as anonymize_table
 from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
+from sfumato.anonymizers.guided import Guided
 from sfumato.anonymizers.lattice import Lattice
 from sfumato.anonymizers.local_suppression import LocalSuppression
 from sfumato.anonymizers.mondrian import Mondrian
@@ -21,6 +22,7 @@ from sfumato.cli.assess import print_assessment
 from sfumato.cli.options import Command, choice, keep_input, load_table, print_json, table_options
 from sfumato.cli.progress import patience, progress_bar
 from sfumato.data.files import format_of, refuse_unwritable
+from sfumato.data.fingerprint import keyed
 from sfumato.data.folders import atomic_folder, refuse_taken
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Role, Schema
@@ -46,8 +48,12 @@ _GUARANTEES = {
 }
 
 
+_ROLES = ("qi", "sensitive", "identifiers", "target", "schema_file")
 _VALUES = (Output.MEDIAN, Output.MEAN, Output.MEDOID)
-_MODEL = "The model whose accuracy is compared, if there is a --target."
+_MODEL = (
+    "The model whose accuracy is compared, if there is a --target; it also guides (guided), instead of the target "
+    "itself.  [default: forest, and nothing guides but the target]"
+)
 _PATIENCE = "Working; the very first run of a method also compiles it, which takes some seconds ..."
 
 
@@ -73,11 +79,11 @@ def _guarantee_options(command: Any) -> Any:
 @click.option(
     "--representative",
     type=choice(Output),
-    help="What is published of a class.  [default: interval; microaggregate: mean]",
+    help="What is published of a class.  [default: interval; microaggregate: mean; guided: median]",
 )
 @click.option("--relaxed", is_flag=True, help="Equal rows may be published differently (mondrian).")
 @click.option("--recipe", metavar="FILE", help="Do what a recipe.toml says, in place of the options above.")
-@click.option("--model", type=click.Choice(MODELS), default="forest", show_default=True, help=_MODEL)
+@click.option("--model", type=click.Choice(MODELS), help=_MODEL)
 @click.option("--format", "kind", type=choice(Format), help="How a folder stores the table; as FILE is, by default.")
 @click.option(
     "-o", "--output", metavar="OUT", required=True, help="A new folder for all, or a file for the table alone."
@@ -86,7 +92,7 @@ def anonymize(
     as_json: bool,
     recursive: str | None,
     recipe: str | None,
-    model: str,
+    model: str | None,
     kind: str | None,
     output: str,
     **options: Any,
@@ -104,6 +110,7 @@ def anonymize(
     \b
     sfumato anonymize patients.csv --qi age,zip,sex --sensitive disease --k 10 --l 3 -o release
     sfumato anonymize patients.csv --schema schema.toml --k 5 --method lattice --suppress 0.05 -o release.parquet
+    sfumato anonymize patients.csv --qi age,zip,sex --target recovered --k 10 --method guided -o release
     sfumato anonymize newer.csv --recipe release/recipe.toml -o newer
     """
     asked = {name: options.pop(name) for name, _ in _GUARANTEES.values()}
@@ -111,14 +118,18 @@ def anonymize(
     guarantees: Any
     keep_input(output, options["data"], options["schema_file"], recipe)
     if recipe is None:
-        guarantees, chosen, schema = _required(asked, recursive), _method(**how), None
+        guarantees, chosen, schema = _required(asked, recursive), _method(**how, model=model), None
     else:
         guarantees, chosen, schema = _read_recipe(
-            recipe, [*asked.values(), recursive, options["schema_file"], *how.values()]
+            recipe, [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values()]
         )
     alone = _is_file(output, kind)
     refuse_unwritable(output) if alone else refuse_taken(output)
     table = Table.of(load_table(**options), schema=schema)
+    if schema is not None:
+        _refuse_new(table, schema)
+    if not alone and table.origin is not None:
+        keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
     with signs as progress:
         work = partial(anonymize_table, table, guarantees, method=chosen, progress=progress)
@@ -128,7 +139,7 @@ def anonymize(
             stored = Format(kind) if kind else Format.like(table.origin)
             with atomic_folder(output) as folder:
                 release = work(to=folder / stored.file)
-                complete(release, folder, stored, name=Path(output).name, models=[model])
+                complete(release, folder, stored, name=Path(output).name, models=[model or "forest"])
     if as_json:
         print_json(release.to_dict())
     else:
@@ -149,15 +160,28 @@ def _is_file(output: str, kind: str | None) -> bool:
 
 def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema]:
     """Return what a recipe says; refuse options that it says too."""
-    given = [one for one in others if one not in (None, False, "mondrian")]
+    given = [one for one in others if one not in (None, False, "mondrian", [])]
     if given:
         raise OptionError("--recipe says what to do and what the columns are", hint="leave the other options out")
     recipe = Recipe.load(path)
-    method, parameters = recipe.options.get("method"), recipe.options.get("parameters", {})
-    if recipe.command != "anonymize" or method not in METHODS or not isinstance(parameters, dict):
+    method, parameters, asked = (recipe.options.get(name) for name in ("method", "parameters", "guarantees"))
+    parameters = {} if parameters is None else parameters
+    if recipe.command != "anonymize" or method not in list(METHODS) or not isinstance(asked, list):
         raise OptionError(f"the recipe '{path}' is not for anonymize", hint="'sfumato anonymize -o FOLDER' writes one")
-    guarantees = [Guarantee.from_dict(one) for one in recipe.options.get("guarantees", [])]
+    if not isinstance(parameters, dict) or parameters.keys() & {"guarantees", "qi", "sensitive"}:
+        raise OptionError(f"the recipe '{path}' has parameters that are not of its method", hint="see its [schema]")
+    guarantees = [Guarantee.from_dict(one) for one in asked]
     return guarantees, METHODS[method]().set_params(**parameters), recipe.schema
+
+
+def _refuse_new(table: Table, schema: Schema) -> None:
+    """Refuse a column of which the recipe says nothing: it would be released as it is, and nobody decided that."""
+    for name in table.schema.names:
+        if name not in schema.names:
+            raise OptionError(
+                f"the recipe says nothing of the column '{name}'",
+                hint=f"leave it out of the table, or add [schema.columns.{name}] to the recipe",
+            )
 
 
 def _required(asked: dict[str, str | None], recursive: str | None) -> str:
@@ -178,7 +202,9 @@ def _required(asked: dict[str, str | None], recursive: str | None) -> str:
     return text
 
 
-def _method(method: str, suppress: float | None, representative: str | None, relaxed: bool) -> Anonymizer:
+def _method(
+    method: str, suppress: float | None, representative: str | None, relaxed: bool, model: str | None
+) -> Anonymizer:
     """Return the method with those of the options that are given; refuse one that is not for it."""
     chosen = METHODS[method]()
     if suppress is not None:
@@ -195,6 +221,8 @@ def _method(method: str, suppress: float | None, representative: str | None, rel
         if not isinstance(chosen, Mondrian):
             raise OptionError("--relaxed is for Mondrian", hint="leave it out")
         chosen.set_params(strict=False)
+    if isinstance(chosen, Guided):
+        chosen.set_params(model=model)
     return chosen
 
 
@@ -208,6 +236,8 @@ def _print(release: Release) -> None:
         click.echo("  a value that stands for its class costs nothing in GCP, and yet it is not the original one")
     if lost.suppressed:
         click.echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
+    if "agreement" in release.details:
+        click.echo(f"{'label told by the class':<26} {100 * release.details['agreement']:.1f} %")
     if "cells" in release.details:
         click.echo(f"{'cells suppressed':<26} {100 * release.details['cells_share']:.2f} %")
     if "optimal" in release.details:

@@ -32,6 +32,10 @@ _COMMANDS = {
     "mask": ("mask", "Perturb columns by noise, swapping and the like; nothing is guaranteed."),
     "pseudonymize": ("pseudonymize", "Replace identifiers by tokens, alike in all tables."),
     "key": ("key", "Make a secret key for pseudonyms."),
+    "budget": ("budget", "Grant a data set a privacy budget, and see what was spent."),
+    "query": ("query", "Ask a table for statistics, with noise, within its budget."),
+    "perturb": ("perturb", "Perturb every record on its own, with a guarantee."),
+    "estimate": ("estimate", "Estimate frequencies and means from perturbed records."),
     "schema": ("schema", "Propose what each column of a table is, with reasons."),
     "demo": ("demo", "See it work on a census table that is built in."),
 }

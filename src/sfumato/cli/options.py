@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ __all__ = [
     "Command",
     "Names",
     "choice",
+    "declared",
     "file_options",
     "keep_input",
     "load_table",
     "names_option",
     "print_json",
+    "public_options",
     "read_table",
     "reading",
     "reading_options",
@@ -141,6 +144,53 @@ def load_table(
     """Read the table that the common options describe, with the roles that they name."""
     table = read_table(data, Schema.load(schema_file) if schema_file else None, **reading)
     return Table.of(table, qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
+
+
+def public_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that declare what is public of the columns."""
+    return _add(
+        command,
+        click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML, with domains and bounds."),
+        click.option("--domain", type=_Setting(), metavar="NAME=A,B", multiple=True, help="The values of a column."),
+        click.option(
+            "--bounds", type=_Setting(), metavar="NAME=LOW,HIGH", multiple=True, help="The bounds of a number."
+        ),
+    )
+
+
+class _Setting(click.ParamType[tuple[str, str]]):
+    """The name of a column and what is said of it, with an equals sign between them."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split the text at its first equals sign."""
+        column, equals, setting = str(value).partition("=")
+        if not equals or not column or not setting:
+            self.fail(f"a column and its values are needed, such as sex=f,m, got '{value}'", param, ctx)
+        return column, setting
+
+
+def declared(
+    data: str,
+    *,
+    schema_file: str | None,
+    domain: tuple[tuple[str, str], ...],
+    bounds: tuple[tuple[str, str], ...],
+    **reading: Any,
+) -> Table:
+    """Read a table, with what the schema and the options declare as public."""
+    table = Table.of(read_table(data, None, **reading), schema=schema_file)
+    columns = {column.name: column for column in table.schema.columns}
+    for name, values in domain:
+        columns[name] = replace(table.schema[name], domain=tuple(Names().convert(values, None, None)))
+    for name, ends in bounds:
+        low, _, high = ends.partition(",")
+        try:
+            columns[name] = replace(table.schema[name], bounds=(float(low), float(high)))
+        except ValueError:
+            raise OptionError(f"--bounds needs two numbers, such as {name}=0,100, got '{ends}'") from None
+    return Table.of(table, schema=Schema(columns.values()))
 
 
 def keep_input(output: str | None, *inputs: str | None) -> None:

@@ -44,13 +44,21 @@ def _print(verdict: Verification) -> None:
         click.echo(click.style(f"{len(failed)} of {len(verdict.claims)} claims do not hold.", bold=True, fg="red"))
     else:
         click.echo(click.style(f"All {len(verdict.claims)} claims hold.", bold=True, fg="green"))
-    click.echo(f"quasi-identifiers: {', '.join(schema.quasi)}")
-    click.echo(f"sensitive: {', '.join(schema.sensitive) or 'none'}")
+    sensitive = [f"{name} (by a hierarchy)" if schema[name].hierarchy else name for name in schema.sensitive]
+    _say(f"quasi-identifiers: {', '.join(schema.quasi)}")
+    _say(f"sensitive: {', '.join(sensitive) or 'none'}")
     others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.TARGET)]
-    click.echo(f"released as they are: {', '.join(others) or 'none'}")
-    click.echo(f"made by {verdict.certificate.method}, {verdict.certificate.made}\n")
+    _say(f"released as they are: {', '.join(others) or 'none'}")
+    _say(f"made by {verdict.certificate.method}, {verdict.certificate.made}")
+    click.echo()
     for claim in verdict.claims:
         mark = click.style("held    ", fg="green") if claim.held else click.style("NOT HELD", fg="red")
         found = claim.measured
         told = f"{found:,}" if isinstance(found, int) else f"{found:.6g}" if isinstance(found, float) else str(found)
-        click.echo(f"{mark}  {claim.claim}" + ("" if claim.held and claim.claim.endswith(told) else f": {told}"))
+        click.echo(f"{mark}  ", nl=False)
+        _say(claim.claim + ("" if claim.held and claim.claim.endswith(told) else f": {told}"))
+
+
+def _say(text: str) -> None:
+    """Print one line of what others wrote: whatever moves the cursor could overwrite a verdict."""
+    click.echo("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text))

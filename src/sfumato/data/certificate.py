@@ -12,7 +12,7 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from sfumato._errors import FileError
 from sfumato.data.files import why
 from sfumato.data.schema import Schema
 
-__all__ = ["CERTIFICATE", "FORMAT", "Certificate", "FileFacts"]
+__all__ = ["CERTIFICATE", "FORMAT", "Certificate", "FileFacts", "is_own"]
 
 CERTIFICATE = "certificate.json"
 FORMAT = 1
 """The version of what is written; a reader refuses any other."""
 
+_DATE = "$date"
 _LIBRARIES = ("numpy", "polars", "numba", "pyarrow")
 
 
@@ -104,27 +105,28 @@ class Certificate:
 
     def write(self, folder: str | Path) -> None:
         """Write it into the folder of the release, as its last file."""
-        text = json.dumps(self.to_dict(), indent=2, allow_nan=False, default=str)
+        text = json.dumps(self.to_dict(), indent=2, allow_nan=False, default=_dated)
         Path(folder, CERTIFICATE).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: str | Path) -> Certificate:
         """Read the certificate of a release."""
         path = Path(folder, CERTIFICATE)
-        if not Path(folder).is_dir() or not path.exists():
+        if not Path(folder).is_dir() or not is_own(path):
             raise FileError(
                 f"'{folder}' is no release: it is no folder with a {CERTIFICATE}",
                 hint="sfumato anonymize ... -o FOLDER makes one",
             )
         try:
-            plain = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            plain = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
         except (OSError, UnicodeDecodeError) as error:
             raise FileError(f"'{path}' cannot be read: {why(error)}") from error
         except (ValueError, RecursionError) as error:
-            raise FileError(f"'{path}' is damaged: it is no JSON") from error
+            raise FileError(f"'{path}' is damaged: it is no JSON, or says something twice") from error
         if not isinstance(plain, dict) or "format" not in plain:
             raise FileError(f"'{path}' is no certificate of Sfumato")
-        if plain["format"] != FORMAT:
+        if type(plain["format"]) is not int or plain["format"] != FORMAT:
             raise FileError(
                 f"'{path}' is of format {plain['format']!r}, and this version of Sfumato reads format {FORMAT}",
                 hint="use the version that its 'software' names",
@@ -139,14 +141,14 @@ class Certificate:
         for name, kind in types.items():
             if not isinstance(plain.get(name), kind):
                 raise FileError(f"'{path}' is damaged: its '{name}' is missing or of another type")
-        try:
-            files = {
-                name: FileFacts(int(facts["bytes"]), str(facts["sha256"])) for name, facts in plain["files"].items()
-            }
-        except (TypeError, KeyError, ValueError) as error:
-            raise FileError(f"'{path}' is damaged: its 'files' are not described as they should be") from error
+        files = {}
+        for name, facts in plain["files"].items():
+            size, digest = (facts.get("bytes"), facts.get("sha256")) if isinstance(facts, dict) else (None, None)
+            if type(size) is not int or not isinstance(digest, str):
+                raise FileError(f"'{path}' is damaged: its 'files' are not described as they should be")
+            files[name] = FileFacts(size, digest)
         for name in (plain["data"], *files):
-            if Path(name).name != name or name in ("", ".", ".."):
+            if Path(name).name != name or name in ("", ".", "..") or not name.isprintable() or len(name.encode()) > 255:
                 raise FileError(f"'{path}' names a file outside its folder")
         if not all(isinstance(one, dict) for one in plain["guarantees"]):
             raise FileError(f"'{path}' is damaged: its 'guarantees' are not described as they should be")
@@ -155,8 +157,44 @@ class Certificate:
         if any(isinstance(column, dict) and isinstance(column.get("hierarchy"), str) for column in described):
             raise FileError(f"'{path}' names a file outside its folder")  # a schema may, a certificate must not
         known = {name: plain[name] for name in types}
-        known |= {"guarantees": tuple(plain["guarantees"]), "schema": Schema.from_dict(plain["schema"]), "files": files}
+        known |= {
+            "guarantees": tuple(plain["guarantees"]),
+            "schema": Schema.from_dict(plain["schema"], None),
+            "files": files,
+        }
         return cls(**known)
+
+
+def is_own(path: Path) -> bool:
+    """Say whether it is a file of its folder: no link to one elsewhere, and nothing that never ends.
+
+    Examples
+    --------
+    >>> is_own(Path("patients.csv")), is_own(Path("."))
+    (True, False)
+    """
+    return path.is_file() and not path.is_symlink()
+
+
+def _dated(value: Any) -> Any:
+    """Write what JSON lacks: a date, of which a domain may be, so that it is read as one again."""
+    return {_DATE: value.isoformat()} if isinstance(value, date) else str(value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Any:
+    """Refuse a name that stands twice: a person reads the one, a program the other."""
+    plain = dict(pairs)
+    if len(plain) < len(pairs):
+        raise ValueError
+    if list(plain) == [_DATE]:
+        text = str(plain[_DATE])
+        return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
+    return plain
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which are no JSON."""
+    raise ValueError
 
 
 def _software() -> dict[str, str]:

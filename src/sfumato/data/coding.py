@@ -19,7 +19,7 @@ from sfumato._errors import ColumnError, SchemaError
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Kind
 
-__all__ = ["Codes", "Domain", "coded", "encode", "refuse_nested", "with_kind"]
+__all__ = ["Codes", "Domain", "coded", "codes_in", "encode", "refuse_nested", "with_kind"]
 
 _CALENDAR = (-719_162, 2_932_896)  # the days of the years 1 to 9999, counted from 1970
 _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -102,11 +102,20 @@ def coded(values: pl.Series, column: Column) -> tuple[NDArray[np.uint32], Domain
         column = with_kind(column, nw.from_native(values, series_only=True).dtype)
     plain = _plain(values, column.name)
     domain = Domain(column, _distinct(plain, column))
+    return _positions(plain, domain), domain
+
+
+def codes_in(domain: Domain, values: pl.Series) -> NDArray[np.uint32]:
+    """Return the code of each value, all of which the domain is known to hold."""
+    return _positions(_plain(values, domain.name).cast(domain.values.dtype), domain)
+
+
+def _positions(plain: pl.Series, domain: Domain) -> NDArray[np.uint32]:
     look_up = domain.values.rename("value").to_frame().with_row_index("code")
     found = (
         plain.rename("value").to_frame().join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
     )
-    return found["code"].to_numpy(), domain
+    return found["code"].to_numpy()
 
 
 def with_kind(column: Column, dtype: nw.dtypes.DType) -> Column:

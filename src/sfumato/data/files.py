@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import stat
 from collections.abc import Iterator
@@ -70,12 +71,14 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 def refuse_unwritable(path: str | Path) -> None:
-    """Refuse to write where there is no folder, or where something else than a file is."""
+    """Refuse to write where there is no folder, where we may not, or where something else than a file is."""
     target = Path(path).resolve()
     if not target.parent.is_dir():
         raise FileError(f"'{path}' cannot be written: there is no folder '{Path(path).parent}'")
     if target.exists() and not target.is_file():
         raise FileError(f"'{path}' cannot be written: it is not a regular file")
+    if not os.access(target.parent, os.W_OK):
+        raise FileError(f"'{path}' cannot be written: you may not write to the folder '{Path(path).parent}'")
 
 
 def why(error: BaseException, encoding: str = "UTF-8") -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from sfumato._errors import FileError
 from sfumato.data.files import why
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "home", "keyed"]
 
 _CHUNK = 2**20
 
@@ -30,7 +30,7 @@ def fingerprint(path: str | Path) -> str:
     >>> fingerprint("patients.csv") == fingerprint("patients.csv")
     True
     """
-    mac = hmac.new(_key(), digestmod="sha256")
+    mac = keyed()
     try:
         with Path(path).open("rb") as file:
             while chunk := file.read(_CHUNK):
@@ -40,11 +40,32 @@ def fingerprint(path: str | Path) -> str:
     return f"hmac-sha256:{mac.hexdigest()}"
 
 
+def keyed() -> hmac.HMAC:
+    """Return an HMAC-SHA256 under this user's key, to be fed.
+
+    Examples
+    --------
+    >>> len(keyed().digest())
+    32
+    """
+    return hmac.new(_key(), digestmod="sha256")
+
+
+def home() -> Path:
+    """Return the folder of what Sfumato keeps for this user: ``$SFUMATO_HOME``, or ``~/.config/sfumato``.
+
+    Examples
+    --------
+    >>> home().is_absolute()
+    True
+    """
+    return Path(os.environ.get("SFUMATO_HOME") or Path.home() / ".config" / "sfumato").absolute()
+
+
 def _key() -> bytes:
-    home = Path(os.environ.get("SFUMATO_HOME") or Path.home() / ".config" / "sfumato")
-    path = home / "fingerprint.key"
+    path = home() / "fingerprint.key"
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             _make(path)
         key = path.read_bytes()

@@ -40,7 +40,7 @@ class Recipe:
         """Return the recipe as TOML text."""
         import tomli_w
 
-        options = _without_none(self.options)
+        options: dict[str, Any] = _without_none(self.options)
         return tomli_w.dumps({"command": self.command, self.command: options, "schema": self.schema.to_dict()})
 
     @classmethod
@@ -54,7 +54,7 @@ class Recipe:
         options, schema = plain.get(str(command)), plain.get("schema")
         if not isinstance(command, str) or not isinstance(options, dict) or not isinstance(schema, dict):
             raise FileError("a recipe has a command, a table of its options and a [schema]")
-        return cls(command, options, Schema.from_dict(schema))
+        return cls(command, options, Schema.from_dict(schema, folder=None))  # a recipe reads no other files
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
@@ -67,9 +67,7 @@ class Recipe:
             raise FileError(f"the recipe '{path}' cannot be used: {error}") from error
 
 
-def _without_none(plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_none(value) if isinstance(value, Mapping) else value
-        for name, value in plain.items()
-        if value is not None
-    }
+def _without_none(plain: Any) -> Any:
+    if isinstance(plain, Mapping):
+        return {name: _without_none(value) for name, value in plain.items() if value is not None}
+    return [_without_none(value) for value in plain] if isinstance(plain, list) else plain

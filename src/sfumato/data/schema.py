@@ -134,10 +134,10 @@ class Column:
         return plain
 
     @classmethod
-    def from_dict(cls, name: str, plain: Mapping[str, Any], folder: Path = Path()) -> Column:
+    def from_dict(cls, name: str, plain: Mapping[str, Any], folder: Path | None = Path()) -> Column:
         """Build a column from what `to_dict` returned.
 
-        A hierarchy may also be a list of rows, or the name of a file in the given folder.
+        A hierarchy may also be a list of rows, or the name of a file in the given folder, if there is one.
         """
         allowed = ("role", "kind", "bounds", "domain", "hierarchy", "reason")
         for key in plain:
@@ -298,8 +298,8 @@ class Schema:
         return {"columns": {column.name: column.to_dict() for column in self.columns}}
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any], folder: Path = Path()) -> Schema:
-        """Build a schema from what `to_dict` returned; hierarchy files are looked for in the folder."""
+    def from_dict(cls, plain: Mapping[str, Any], folder: Path | None = Path()) -> Schema:
+        """Build a schema from what `to_dict` returned; hierarchy files are looked for in the folder, if it is given."""
         columns = plain.get("columns")
         if set(plain) != {"columns"} or not isinstance(columns, Mapping):
             raise SchemaError(
@@ -349,10 +349,10 @@ def _member(kind: type[_E], value: Any, what: str) -> _E:
         raise SchemaError(f"the {what} must be one of {', '.join(known)}, got {value!r}") from None
 
 
-def _hierarchy(name: str, given: Any, folder: Path) -> Hierarchy:
+def _hierarchy(name: str, given: Any, folder: Path | None) -> Hierarchy:
     if isinstance(given, Hierarchy):
         return given
-    if isinstance(given, str):
+    if isinstance(given, str) and folder is not None:
         return Hierarchy.read(folder / given)
     try:
         return Hierarchy.from_dict(given if isinstance(given, Mapping) else {"kind": "tree", "rows": given})
@@ -365,7 +365,7 @@ def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, floa
         raise SchemaError(f"column '{name}' has bounds, but only a number can have them, not a {kind.value}")
     try:
         low, high = (float(bound) for bound in bounds)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise SchemaError(f"the bounds of column '{name}' must be two numbers, got {bounds!r}") from None
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise SchemaError(f"the bounds of column '{name}' must be finite and in order, got [{low}, {high}]")

@@ -73,7 +73,7 @@ def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
     fields, encoded = _fields(file)
     kept = [name for name in fields if name not in recoding.without]
     read = list(dict.fromkeys([*kept, *recoding.names]))
-    plain = pyarrow.schema([new[name].field if name in new else fields[name] for name in kept])
+    plain = pyarrow.schema([new[name].field if name in new else _kept_field(fields[name], file.na) for name in kept])
     with _opened(file, [*recoding.names, *encoded]) as parquet:
         rows, writer = 0, None
         try:
@@ -84,8 +84,12 @@ def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
                 if len(tuple_of) and tuple_of.min() < 0:
                     raise InputError("the recoding is of another table", hint="did the file change meanwhile?")
                 group = recoding.group[tuple_of]
-                columns = [new[name].of(group) if name in new else batch.column(name) for name in kept]
-                recoded = pyarrow.RecordBatch.from_arrays(columns, names=kept)
+                columns = [
+                    new[name].of(group) if name in new else _kept(batch.column(name), fields[name].type, file.na)
+                    for name in kept
+                ]
+                written = (field.with_type(column.type) for field, column in zip(plain, columns, strict=True))
+                recoded = pyarrow.RecordBatch.from_arrays(columns, schema=pyarrow.schema(written))
                 with _writing(to):
                     writer = writer or _writer(to, recoded.schema, plain)
                     writer.write_batch(recoded)
@@ -210,6 +214,34 @@ class _Column:
             pyarrow.array(position, mask=position < 0 if self._misses else None), self._values
         )
         return column if pyarrow.types.is_string(self._values.type) else column.dictionary_decode()
+
+
+def _kept_field(field: Any, na: Sequence[str]) -> Any:
+    """Return the field of a column that stays; texts may become missing where marks stand for that."""
+    return field.with_nullable(True) if na and _is_text(field.type) else field
+
+
+def _kept(column: Any, kind: Any, na: Sequence[str]) -> Any:
+    """Return a column that stays, without marks of missing values, and without categories that no row has."""
+    import pyarrow
+    import pyarrow.compute as compute
+    import pyarrow.types as types
+
+    is_encoded = types.is_dictionary(column.type)
+    values = column.dictionary if is_encoded else column
+    if na and _is_text(values.type):
+        marked = compute.is_in(values, pyarrow.array(na, values.type))
+        if is_encoded:
+            indices = compute.if_else(marked.take(column.indices).fill_null(False), None, column.indices)
+            column = pyarrow.DictionaryArray.from_arrays(indices, values, ordered=column.type.ordered)
+        else:
+            column = compute.if_else(marked, None, column)
+    if not types.is_dictionary(kind) or kind.ordered:  # an order is that of all categories
+        return column
+    used = compute.unique(column.indices).drop_null()
+    used = used.take(compute.sort_indices(used))
+    position = compute.index_in(column.indices, used).cast(column.type.index_type)
+    return pyarrow.DictionaryArray.from_arrays(position, column.dictionary.take(used))
 
 
 def _is_text(kind: Any) -> bool:

@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ from sfumato.engines.stream import (
 )
 from sfumato.engines.tuples import Tuples
 
-__all__ = ["Spark"]
+__all__ = ["SENT_TO_ALL", "Spark", "asking", "grouped", "is_spark", "joined", "quiet", "require_pyspark"]
 
 _OWN_TYPES = (
     *(pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Decimal, pl.Float32, pl.Float64),
@@ -60,7 +60,7 @@ logger.python.level = error
 """
 """How Log4j is told to log errors only, already while Spark starts; the last logger is that of whoever starts it."""
 
-_SENT_TO_ALL = 100_000
+SENT_TO_ALL = 100_000
 """A look-up of up to so many tuples is sent to every worker, so that the rows stay where they are."""
 
 
@@ -87,9 +87,9 @@ class Spark(Engine):
     @panics()
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
         """Count how often each distinct tuple of the named columns occurs."""
-        _pyspark()
+        require_pyspark()
         tell = progress or (lambda share: None)
-        if _is_spark(table):
+        if is_spark(table):
             counter = Counter([table.schema[name] for name in names])
             *values, count = _counted(native(table), [table.schema.names.index(name) for name in names], tell)
             counter.add([pl.Series(column) for column in values], pl.Series(count).to_numpy())
@@ -101,7 +101,7 @@ class Spark(Engine):
                 source = table.source
                 if isinstance(source, File) and _reads_itself(source):
                     positions = [table.schema.names.index(name) for name in names]
-                    with _asking(session):
+                    with asking(session):
                         frame = session.read.parquet(f"file://{source.path.resolve()}")
                     *values, count = _counted(frame, positions, tell)
                 else:
@@ -116,13 +116,13 @@ class Spark(Engine):
         self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
     ) -> Table:
         """Replace every tuple by what it becomes: of a Spark frame when it is asked, of a file batch by batch."""
-        _pyspark()
-        if not _is_spark(table):
+        require_pyspark()
+        if not is_spark(table):
             refuse_elsewhere(table, self.name)
             return Memory().recode(typed_rows(table), recoding, to, progress)
         frame = native(table)
-        with _asking(frame.sparkSession):
-            recoded = _joined(frame, recoding)
+        with asking(frame.sparkSession):
+            recoded = _recoded(frame, recoding)
             if to is None:
                 return Table(recoded)
             with private_folder() as folder:
@@ -145,17 +145,19 @@ class Spark(Engine):
         try:
             yield session
         finally:
-            with suppress(Exception), _quiet():  # it may have died
+            with suppress(Exception), quiet():  # it may have died
                 session.stop()
 
 
-def _pyspark() -> None:
+def require_pyspark() -> None:
+    """Say what to install if something is missing."""
     require_extra("pyarrow", "spark", "the engine spark")
     require_extra("pandas", "spark", "the engine spark")
     require_extra("pyspark", "spark", "the engine spark")
 
 
-def _is_spark(table: Table) -> bool:
+def is_spark(table: Table) -> bool:
+    """Say whether the table is a Spark frame."""
     return type(native(table)).__module__.startswith("pyspark.")
 
 
@@ -194,7 +196,7 @@ def _started() -> Any:
 
 def _handed_over(session: Any, table: Table, stream: Stream, folder: Path) -> Any:
     """Return the plain columns as a Spark frame; those of a file go through a copy, not through the memory."""
-    with _asking(session):
+    with asking(session):
         if not table.is_lazy:
             return session.createDataFrame(stream.arrow().read_all())
         import pyarrow.parquet
@@ -223,15 +225,24 @@ def _reads_itself(file: File) -> bool:
 
 
 def _counted(frame: Any, positions: Sequence[int], tell: Progress) -> list[Any]:
-    """Count the tuples of some columns of a Spark frame; the last column says how often each occurs."""
+    """Count the tuples of some columns of a Spark frame, and fetch them; the last column says how often each occurs."""
+    session = frame.sparkSession
+    with _telling(session, tell), asking(session):
+        return list(grouped(frame, positions).toArrow().columns)
+
+
+def grouped(frame: Any, positions: Sequence[int]) -> Any:
+    """Count the tuples of some columns, which are then called c0, c1 and so on; the last column is called records."""
     from pyspark.sql import functions
 
-    session = frame.sparkSession
-    with _telling(session, tell), _asking(session):
-        # By their positions, as Spark does not tell Rows from rows.
-        plain = frame.toDF(*(f"c{position}" for position in range(len(frame.columns))))
-        groups = plain.groupBy(*(_told_apart(plain, position).alias(f"c{position}") for position in positions))
-        return list(groups.agg(functions.count("*").alias("count")).toArrow().columns)
+    plain = _plain(frame)
+    groups = plain.groupBy(*(_told_apart(plain, position).alias(f"c{at}") for at, position in enumerate(positions)))
+    return groups.agg(functions.count("*").alias("records"))
+
+
+def _plain(frame: Any) -> Any:
+    """Name the columns by their positions, as Spark does not tell Rows from rows."""
+    return frame.toDF(*(f"c{position}" for position in range(len(frame.columns))))
 
 
 def _told_apart(frame: Any, position: int) -> Any:
@@ -245,10 +256,10 @@ def _told_apart(frame: Any, position: int) -> Any:
 
 
 @contextmanager
-def _asking(session: Any) -> Iterator[None]:
+def asking(session: Any) -> Iterator[None]:
     """Turn whatever Spark raises into one sentence."""
     try:
-        with _quiet():
+        with quiet():
             yield
     except SfumatoError:
         raise
@@ -276,14 +287,14 @@ def _asking(session: Any) -> Iterator[None]:
 
 def _is_alive(session: Any) -> bool:
     try:
-        with _quiet():
+        with quiet():
             return bool(session.range(1).count() == 1)
     except Exception:  # noqa: BLE001  Py4J, sockets and Java each have their own
         return False
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep Py4J from logging its tracebacks as if they were those of the program."""
 
     def is_not_py4j(record: logging.LogRecord) -> bool:
@@ -317,7 +328,7 @@ def _telling(session: Any, tell: Progress) -> Iterator[None]:
                 trouble.append(error)
                 return
 
-    with _asking(session):
+    with asking(session):
         before = {name: context.getLocalProperty(name) for name in ("spark.jobGroup.id", "spark.job.description")}
         context.setJobGroup(group, "counting tuples")
     thread = threading.Thread(target=poll, daemon=True)
@@ -341,26 +352,39 @@ def _share(tracker: Any, group: str) -> float:
     return float(sum(stage.numCompletedTasks for stage in stages if stage) / max(1, tasks))
 
 
-def _joined(frame: Any, recoding: Recoding) -> Any:
+def _recoded(frame: Any, recoding: Recoding) -> Any:
     """Give each row the values of its tuple, when the frame is asked for them."""
-    from pyspark.sql import functions, types
-
     names = frame.columns
-    rows = frame.toDF(*(f"c{position}" for position in range(len(names))))
     keys = [names.index(name) for name in recoding.names]
     look_up = _look_up(frame, keys, recoding)
-    equal = []
+    if len(recoding.tuples.count) <= SENT_TO_ALL:
+        look_up = look_up.hint("broadcast")
+    new = {names.index(series.name): f"after{position}" for position, series in enumerate(recoding.values)}
+    return joined(frame, keys, look_up, new, recoding.without)
+
+
+def joined(frame: Any, keys: Sequence[int], look_up: Any, new: Mapping[int, Any], without: Sequence[str]) -> Any:
+    """Give each row what a look-up has for its tuple, when the frame is asked for it.
+
+    Parameters
+    ----------
+    frame : a Spark frame
+    keys : where the columns are whose values are before0, before1 and so on in the look-up
+    look_up : a Spark frame with each tuple once; NaN is null there, and texts have no collation
+    new : which column of the look-up takes the place of one of the frame
+    without : the names of columns that are left out
+    """
+    from pyspark.sql import functions, types
+
+    rows, names, equal = _plain(frame), frame.columns, []
     for position, key in enumerate(keys):
         column = _told_apart(rows, key)
         if isinstance(frame.schema[key].dataType, types.FloatType | types.DoubleType):
             column = functions.when(~functions.isnan(column), column)
         equal.append(column.eqNullSafe(functions.col(f"before{position}")))
-    if len(recoding.tuples.count) <= _SENT_TO_ALL:
-        look_up = functions.broadcast(look_up)
-    new = {names.index(series.name): f"after{position}" for position, series in enumerate(recoding.values)}
-    joined = rows.join(look_up, equal, "left")
-    kept = [position for position, name in enumerate(names) if name not in recoding.without]
-    return joined.select(*(new.get(position, f"c{position}") for position in kept)).toDF(*(names[one] for one in kept))
+    both = rows.join(look_up, equal, "left")
+    kept = [position for position, name in enumerate(names) if name not in without]
+    return both.select(*(new.get(position, f"c{position}") for position in kept)).toDF(*(names[one] for one in kept))
 
 
 def _look_up(frame: Any, keys: Sequence[int], recoding: Recoding) -> Any:
@@ -387,8 +411,7 @@ def _copied(frame: Any, folder: Path) -> pl.LazyFrame:
     """Let Spark write its rows as Parquet, and return what reads them."""
     from pyspark.sql import functions, types
 
-    columns, back = [], []
-    plain = frame.toDF(*(f"c{position}" for position in range(len(frame.columns))))
+    columns, back, plain = [], [], _plain(frame)
     for field, name in zip(plain.schema.fields, frame.columns, strict=True):
         moment = isinstance(field.dataType, types.TimestampType)  # Parquet's old type for it has no zone
         columns.append(functions.unix_micros(field.name).alias(field.name) if moment else functions.col(field.name))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples, group, group_keys
 
-__all__ = ["ClassCounts", "Missing", "class_counts", "ranges", "without_missing", "without_suppressed"]
+__all__ = ["ClassCounts", "Missing", "added_up", "class_counts", "ranges", "without_missing", "without_suppressed"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -70,6 +71,12 @@ class ClassCounts:
     attribute: Domain | None
     labels: NDArray[np.int32]
     quasi: tuple[Domain, ...]
+
+    @classmethod
+    def sizes(cls, size: Ints, labels: NDArray[np.int32], quasi: tuple[Domain, ...]) -> ClassCounts:
+        """Return classes of these sizes, without a sensitive attribute."""
+        none, start = np.zeros(0, dtype=np.int64), np.zeros(len(size) + 1, dtype=np.int64)
+        return cls(size, size, start, none, none, np.zeros(1, dtype=np.int64), None, labels, quasi)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -147,7 +154,7 @@ def class_counts(
     sizes = [len(domain) for domain in domains]
     first, of_tuple = group(tuples.codes[:, positions], sizes)
     labels = tuples.codes[:, positions][first]
-    records = _sum(of_tuple, tuples.count, len(labels))
+    records = added_up(of_tuple, tuples.count, len(labels))
 
     if sensitive is None:
         attribute, total = None, np.zeros(1, dtype=np.int64)
@@ -160,13 +167,13 @@ def class_counts(
         rank[present] = np.arange(len(present))
         value = rank[code]
         attribute = replace(domain, values=domain.values.gather(present))
-        total = _sum(value, tuples.count, len(present))
+        total = added_up(value, tuples.count, len(present))
         owner, value, count = _entries(of_tuple, value, tuples.count, len(present))
 
     size = records
     if missing is Missing.WILDCARD:
         target, source = _candidates(labels, domains)
-        size = _sum(target, records[source], len(labels))
+        size = added_up(target, records[source], len(labels))
         start = np.searchsorted(owner, np.arange(len(labels) + 1))
         pair, entry = ranges(start[source], start[source + 1])
         owner, value, count = _entries(target[pair], value[entry], count[entry], len(total))
@@ -181,7 +188,8 @@ def _keep(tuples: Tuples, mask: NDArray[np.bool_]) -> tuple[Tuples, int]:
     return kept, int(tuples.count.sum() - kept.count.sum())
 
 
-def _sum(index: NDArray[np.intp], weight: Ints, length: int) -> Ints:
+def added_up(index: NDArray[Any], weight: Ints, length: int) -> Ints:
+    """Add up the weights of each index."""
     # bincount adds in float64, which is exact below 2**53 rows.
     return np.bincount(index, weights=weight, minlength=length).astype(np.int64)
 
@@ -191,7 +199,7 @@ def _entries(owner: NDArray[np.intp], value: NDArray[np.intp], count: Ints, valu
     pair = owner * values + value
     first, of_pair = group_keys(pair)
     distinct = pair[first]
-    return distinct // values, distinct % values, _sum(of_pair, count, len(distinct))
+    return distinct // values, distinct % values, added_up(of_pair, count, len(distinct))
 
 
 def _candidates(labels: NDArray[np.int32], domains: Sequence[Domain]) -> tuple[Ints, Ints]:

@@ -31,7 +31,10 @@ class Bound:
         """Return the value as a number in the range, or say why it is not one."""
         kind = "a whole number" if self.whole else "a number"
         span = f"of at least {self.low:g}" if self.high == math.inf else f"from {self.low:g} to {self.high:g}"
-        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+        try:
+            number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+        except OverflowError:  # a whole number of more than 308 digits
+            number = math.nan
         if not self.low <= number <= self.high or (self.whole and not number.is_integer()):
             raise OptionError(f"{name} must be {kind} {span}, got {value!r}")
         return int(number) if self.whole else number

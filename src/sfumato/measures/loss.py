@@ -23,6 +23,7 @@ __all__ = [
     "ColumnLoss",
     "Loss",
     "average_class",
+    "bits",
     "discernibility",
     "kl_divergence",
     "loss",
@@ -135,13 +136,13 @@ def loss_of(pairing: Pairing, suppressed: str | None = MARK) -> Loss:
     both = pairing.aligned()
     names, rows = both.names, both.rows
     classes, marked = without_suppressed(both.classes, names, suppressed)
-    bits = [_bits(both, position) for position in range(len(names))]
+    bits_of = [bits(both, position) for position in range(len(names))]
     columns = {}
     for position, (name, read) in enumerate(zip(names, both.coverages, strict=True)):
         count = np.bincount(both.meaning[:, position], weights=both.records, minlength=len(read))
         columns[name] = ColumnLoss(
             ncp=float(ncp(read) @ count / rows),
-            entropy=_share(*bits[position]),
+            entropy=_share(*bits_of[position]),
             precision=precision(read, count),
             suppressed=float(count[read.everything].sum() / rows),
         )
@@ -152,7 +153,7 @@ def loss_of(pairing: Pairing, suppressed: str | None = MARK) -> Loss:
         average_class=average_class(classes.count),
         suppressed=marked / rows,
         precision=None if None in levels else float(np.mean(np.array(levels, dtype=float))),
-        entropy=_share(sum(lost for lost, _ in bits), sum(held for _, held in bits)),
+        entropy=_share(sum(lost for lost, _ in bits_of), sum(held for _, held in bits_of)),
         kl=kl_divergence(both),
         by_column=columns,
     )
@@ -236,17 +237,19 @@ def average_class(size: Ints, k: int = 1) -> float:
     return float(size.sum() / len(size) / k)
 
 
-def _bits(both: Pairing, position: int) -> tuple[float, float]:
+def bits(both: Pairing, position: int, count: NDArray[Any] | None = None) -> tuple[float, float]:
     """Return how many bits a column lost, and how many it could: the non-uniform entropy (Gionis & Tassa 2009).
 
     A cell with the original value a, released as the set S, lost ``-log2 P(a | S)`` bits, with
     ``P(a | S) = p_a / p_S`` from the original column (de Waal & Willenborg 1999); as the mark it would
-    have lost ``-log2 p_a``. A representative that is not the original value counts as lost.
+    have lost ``-log2 p_a``. A representative that is not the original value counts as lost. If what is paired is a part
+    of a table, `count` says how many records of the whole have each value.
     """
     read = both.coverages[position]
     ours, theirs = both.original[:, position].astype(np.int64), both.meaning[:, position]
-    count = np.bincount(ours, weights=both.records, minlength=len(read.universe))
     values = len(read.universe)
+    count = np.bincount(ours, weights=both.records, minlength=values) if count is None else count
+    rows = count.sum()
     if values * len(read) <= 4 * len(ours) + 1_000_000:
         times = np.bincount(theirs * np.int64(values) + ours, weights=both.records)
         cell = np.flatnonzero(times)
@@ -256,8 +259,8 @@ def _bits(both: Pairing, position: int) -> tuple[float, float]:
         times = np.bincount(of_row, weights=both.records)
     value, code = cell % values, cell // values
     # A value that is not covered tells nothing of the original one, like the mark.
-    among = np.where(read.covers(code, value), read.total(count)[code], both.rows)
-    return float(times @ np.log2(among / count[value])), float(times @ np.log2(both.rows / count[value]))
+    among = np.where(read.covers(code, value), read.total(count)[code], rows)
+    return float(times @ np.log2(among / count[value])), float(times @ np.log2(rows / count[value]))
 
 
 def _share(lost: float, held: float) -> float:

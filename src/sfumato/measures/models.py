@@ -349,8 +349,8 @@ _ALIASES = {"beta": "basic_beta", "delta": "delta_disclosure"}
 def from_dict(plain: Mapping[str, Any]) -> Guarantee:
     """Build a guarantee from plain values; see `Guarantee.from_dict`."""
     models = {model.__name__: model for model in MODELS}
-    name = plain.get("guarantee")
-    if name not in models:
+    name = plain.get("guarantee") if isinstance(plain, Mapping) else None
+    if not isinstance(name, str) or name not in models:
         raise OptionError(f"the guarantee {name!r} is unknown", hint=f"known: {', '.join(models)}")
     values = {key: math.inf if value == "inf" else value for key, value in plain.items() if key != "guarantee"}
     try:

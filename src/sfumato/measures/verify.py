@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from sfumato._errors import OptionError, SfumatoError
-from sfumato.data.certificate import CERTIFICATE, Certificate, FileFacts
+from sfumato._errors import FileError, OptionError, SfumatoError
+from sfumato.data.certificate import CERTIFICATE, Certificate, FileFacts, is_own
 from sfumato.data.fingerprint import fingerprint
+from sfumato.data.recipe import RECIPE, Recipe
+from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.engines.engine import Progress
 from sfumato.measures.assess import assess
@@ -117,8 +119,8 @@ def claims_of(assessment: Assessment) -> dict[str, Any]:
 def _files(folder: Path, certificate: Certificate) -> Iterator[Claim]:
     for name, facts in certificate.files.items():
         claim = f"{name} is the file that was released"
-        if not (folder / name).is_file():
-            yield Claim(claim, False, "it is missing")
+        if not is_own(folder / name):
+            yield Claim(claim, False, "it is missing, or no file of this folder")
             continue
         found = FileFacts.of(folder / name)
         if found.bytes != facts.bytes:
@@ -130,31 +132,78 @@ def _files(folder: Path, certificate: Certificate) -> Iterator[Claim]:
     yield Claim("nothing else is in the folder", not others, ", ".join(others) or "nothing")
     if certificate.data not in certificate.files:
         yield Claim(f"{certificate.data} holds the data", False, "the certificate does not bind it")
+    if RECIPE in certificate.files:
+        yield from _as_in_recipe(folder, certificate)
+
+
+def _as_in_recipe(folder: Path, certificate: Certificate) -> Iterator[Claim]:
+    """Compare what the certificate says with the recipe: who lowers a promise in one may forget the other."""
+    claim = "the recipe says the same"
+    try:
+        if not is_own(folder / RECIPE):
+            raise FileError("it is missing")
+        recipe = Recipe.load(folder / RECIPE)
+        asked = [
+            {name: value for name, value in one.items() if value is not None} for one in certificate.guarantees
+        ]  # TOML has no null
+        if recipe.options.get("guarantees") != asked:
+            yield Claim(claim, False, "it asks for other guarantees")
+        if _roles(recipe.schema) != _roles(certificate.schema):
+            yield Claim(claim, False, "its columns have other roles")
+        if recipe.options.get("method") != certificate.method:
+            yield Claim(claim, False, "it names another method")
+    except SfumatoError as error:
+        yield Claim(claim, False, str(error).partition("\n")[0])
+
+
+def _roles(schema: Schema) -> dict[str, Role]:
+    return {column.name: column.role for column in schema.columns if column.role is not Role.IDENTIFIER}
 
 
 def _measured(folder: Path, certificate: Certificate, progress: Progress | None) -> Iterator[Claim]:
     """Measure the data; what cannot be measured holds no claim."""
     try:
         asked = [Guarantee.from_dict(one) for one in certificate.guarantees]
+        if not is_own(folder / certificate.data):
+            raise FileError(f"'{certificate.data}' is missing, or no file of this folder")
         table = Table(read(folder / certificate.data).source, certificate.schema)
         found = assess(table, require=asked, progress=progress)
     except SfumatoError as error:
         yield Claim("the data can be measured", False, str(error).partition("\n")[0])
         return
+    unknown = sorted({*table.schema.names} - {*certificate.schema.names})
+    if unknown:
+        yield Claim("the certificate names all columns", False, ", ".join(unknown))
+    if table.schema.identifiers:
+        yield Claim("no identifier is released", False, ", ".join(table.schema.identifiers))
     checks = () if found.verdict is None else found.verdict.checks
     yield from (_checked(check) for check in checks)
     if not checks:
         yield Claim("something is guaranteed", False, "the certificate names no guarantee")
     numbers = claims_of(found)
     for name, claimed in certificate.claims.items():
-        yield Claim(f"{name} is {_text(claimed)}", _equal(claimed, numbers.get(name)), numbers.get(name))
-    for name in numbers.keys() - certificate.claims.keys():
+        held = name in numbers and _equal(claimed, numbers[name])
+        yield Claim(f"{name} is {_text(claimed)}", held, numbers.get(name))
+    for name in sorted(numbers.keys() - certificate.claims.keys()):
         yield Claim(f"{name} is claimed", False, numbers[name])
 
 
 def _checked(check: Check) -> Claim:
     value = check.measured.value
-    return Claim(str(check.guarantee), check.held, "inf" if value == math.inf else value)
+    return Claim(_with_conventions(check.guarantee), check.held, "inf" if value == math.inf else value)
+
+
+def _with_conventions(guarantee: Guarantee) -> str:
+    """Write a guarantee with what differs from its defaults: alpha of one value is less than alpha of all."""
+    numbers = {bound.field for bound in guarantee.bounds.values()}
+    chosen = {one.name: getattr(guarantee, one.name) for one in fields(guarantee) if one.name not in numbers}
+    usual = {one.name: one.default for one in fields(guarantee)}
+    told = [
+        f"{name}: {value if isinstance(value, str) else ', '.join(value)}"
+        for name, value in chosen.items()
+        if value != usual[name]
+    ]
+    return f"{guarantee} ({'; '.join(told)})" if told else str(guarantee)
 
 
 def _source(certificate: Certificate, source: str | Path) -> Claim:
@@ -168,8 +217,13 @@ def _source(certificate: Certificate, source: str | Path) -> Claim:
 
 def _equal(claimed: Any, found: Any) -> bool:
     if isinstance(claimed, bool) or not isinstance(claimed, int | float) or not isinstance(found, int | float):
-        return bool(claimed == found)
-    return math.isclose(claimed, found, rel_tol=1e-9, abs_tol=1e-12)
+        return type(claimed) is type(found) and bool(claimed == found)
+    if isinstance(claimed, int) and isinstance(found, int):
+        return claimed == found
+    try:
+        return math.isclose(claimed, found, rel_tol=1e-9, abs_tol=1e-12)
+    except OverflowError:  # a whole number of more than 308 digits
+        return False
 
 
 def _text(value: Any) -> str:

@@ -68,6 +68,7 @@ def save(
     Parameters
     ----------
     release : Release
+        Not of a Spark frame that stayed where it is: let Spark write its table.
     path : path
         A folder that does not exist, or is empty.
     format : {"csv", "parquet"}, optional
@@ -83,6 +84,11 @@ def save(
     >>> sorted(file.name for file in Path("release").iterdir())
     ['certificate.json', 'recipe.toml', 'report.html', 'table.csv']
     """
+    if release.pairing is None:
+        raise InputError(
+            "a release whose rows are in Spark cannot be saved as a folder",
+            hint="let Spark write it, with release.table.frame.write, or fetch the table before it is anonymized",
+        )
     kind = Format.like(release.origin) if format is None else one_of(Format, format, "format")
     with atomic_folder(path) as folder:
         source = release.table.source
@@ -101,6 +107,7 @@ def complete(
     released = Table(read(data).source, release.table.schema)
     assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
     assert assessment.verdict is not None
+    assert release.pairing is not None
     comparison = compare(
         release.pairing, release.before, assessment, release.loss, accuracy=_accuracy(release, released, models)
     )

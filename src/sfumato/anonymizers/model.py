@@ -1,0 +1,490 @@
+"""An anonymized model: trained only on rows that are anonymous, and guided so that it answers as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Any, NamedTuple, Self
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato._errors import InputError, OptionError, did_you_mean, one_of
+from sfumato.anonymizers.anonymize import anonymize
+from sfumato.anonymizers.anonymizer import Anonymizer, require_quasi
+from sfumato.anonymizers.guidance import features_of, predictions
+from sfumato.anonymizers.guided import CutBy, Guided
+from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.publish import Output
+from sfumato.data.schema import Role
+from sfumato.data.table import Table
+from sfumato.engines.reduce import reduce
+from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.models import AlphaK, KAnonymity
+from sfumato.measures.universe import as_floats
+
+__all__ = ["AnonymizedModel", "Guide", "Select", "Trial", "anonymize_model"]
+
+_AUTO = "auto"
+_LOOK_AHEAD = 256  # training takes longer anyway
+_REPRESENTATIVES = (Output.MEDIAN, Output.MEAN, Output.MEDOID)
+
+
+class Guide(StrEnum):
+    """Whose answers guide the classes.
+
+    Examples
+    --------
+    >>> Guide("soft")
+    <Guide.SOFT: 'soft'>
+    """
+
+    SOFT = "soft"
+    """The probabilities that the model gives, or its number."""
+    HARD = "hard"
+    """The class that the model finds most likely."""
+    TRUE = "true"
+    """Nobody's: the true labels."""
+
+
+class Select(StrEnum):
+    """When features are selected.
+
+    Examples
+    --------
+    >>> Select("before")
+    <Select.BEFORE: 'before'>
+    """
+
+    BEFORE = "before"
+    """On the original rows: only the selected columns have to be anonymized, and only they are released."""
+    AFTER = "after"
+    """On the anonymized rows: the selection learns nothing that is not released."""
+
+
+class Trial(NamedTuple):
+    """A way that was tried on held-out training rows, and its score there.
+
+    Attributes
+    ----------
+    guide : whose answers guided
+    cut_by : which columns decided who is published together
+    transform : whether the rows to be predicted were anonymized too
+    score : the score of the model on the held-out rows: accuracy, or R2
+    """
+
+    guide: Guide
+    cut_by: CutBy
+    transform: bool
+    score: float
+
+
+@dataclass(eq=False)
+class AnonymizedModel:
+    """An estimator that anonymizes its training rows, guided by a model of the same kind, and learns from them alone.
+
+    It can be cloned, stands at the end of a pipeline, and predicts like the estimator that it wraps. What may be
+    chosen is chosen on training rows that are held out; then all rows are anonymized once. See `anonymize_model`.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A scikit-learn estimator, or a pipeline that takes frames. If it is fitted, its own answers guide; else those
+        of its clones about rows that they have not seen.
+    guarantees, qi, sensitive
+        See `Partitioner`.
+    target : str, optional
+        The column to predict, if it is in the table; the target of the table's schema by default.
+    guide : {"auto", "soft", "hard", "true"}
+        Whose answers guide; see `Guide`.
+    cut_by : {"auto", "qi", "all"}
+        Which columns decide who is published together; see `CutBy`.
+    transform : {"auto", True, False}
+        Whether rows to be predicted are anonymized first, as the training rows were.
+    output : {"median", "mean", "medoid"}
+        What is published of a class; see `Output`.
+    features : sequence of str or selector, optional
+        The columns to learn from, or something that selects them, such as ``SelectKBest``: with ``fit`` and
+        ``get_support``.
+    select : {"before", "after"}
+        When they are selected; see `Select`.
+    holdout : float
+        The share of the training rows on which ways are compared.
+    folds : int
+        In how many parts the rows are split to ask a model about rows that it has not seen.
+    seed : int
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import sfumato as sf
+    >>> from sklearn.base import clone
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> people = pd.DataFrame({"age": list(range(20, 80))})
+    >>> model = AnonymizedModel(DecisionTreeClassifier(), "k=5", qi=["age"]).fit(people, people["age"] > 40)
+    >>> model.score(people, people["age"] > 40) > 0.9, model.release.assessment.k >= 5
+    (True, True)
+    """
+
+    estimator: Any
+    guarantees: str | Guarantee | Sequence[str | Guarantee] = "k=10"
+    qi: Sequence[str] = ()
+    sensitive: Sequence[str] = ()
+    target: str | None = None
+    guide: Guide | str = _AUTO
+    cut_by: CutBy | str = _AUTO
+    transform: bool | str = _AUTO
+    output: Output | str = Output.MEDIAN
+    features: Any = None
+    select: Select | str = Select.BEFORE
+    holdout: float = 0.25
+    folds: int = 3
+    seed: int = 0
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Anonymize the rows of a table, a frame or a file, and learn from what is left of them."""
+        from sklearn.base import clone
+
+        output = self._check()
+        table = Table.of(X, qi=self.qi, sensitive=self.sensitive, target=self.target)
+        if table.is_lazy:
+            table = Table(table.fetched(), table.schema)
+        truth = _truth(table, y)
+        select = one_of(Select, self.select, "select")
+        if self.features is not None and select is Select.BEFORE:
+            table = _only(table, self._selected(table, truth))
+        _require_reachable(table, self.guarantees)  # before anything is trained
+        says = self._answers(table, truth)
+        self.trials_ = self._trials(table, truth, says, output)
+        best = max(self.trials_, key=lambda trial: trial.score)
+        method = self._method(best.guide, best.cut_by, output, truth, says)
+        self.release = anonymize(table, self.guarantees, method=method)
+        self.anonymizer_: Guided = type(method)(**method.get_params() | {"guarantees": self.guarantees}).fit(table)
+        self.transforms_ = best.transform
+        self.names_ = features_of(table)
+        if self.features is not None and select is Select.AFTER:
+            kept = self._selected(self.release.table, truth)
+            self.names_ = [name for name in self.names_ if name in kept]
+        self.estimator_ = clone(self.estimator).fit(_select(self.release.table.frame, self.names_), truth)
+        self.chosen_ = best
+        self.feature_names_in_ = np.asarray(features_of(table), dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        return self
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What is promised of the rows that the model has learnt from, how they were made, and what is not promised."""
+        self._require_fitted()
+        assert self.release.assessment.verdict is not None
+        return {
+            "kind": "model",
+            "estimator": type(self.estimator).__name__,
+            "guarantees": [guarantee.to_dict() for guarantee in self.release.guarantees],
+            "held": bool(self.release.assessment.verdict),
+            "measured": self.release.assessment.to_dict(),
+            "loss": self.release.loss.to_dict(),
+            "method": self.release.method,
+            "chosen": _as_plain(self.chosen_),
+            "trials": [_as_plain(trial) for trial in self.trials_],
+            "rows": self.release.table.rows,
+            "not_covered": [
+                "k-anonymity and its relatives are not differential privacy",
+                "columns that are no quasi-identifiers, and the labels, were learnt as they are",
+                "the thresholds of the tree, which new rows are transformed by, are a further release",
+            ],
+        }
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """Return what the model answers."""
+        rows = self._prepared(X)
+        return np.asarray(self.estimator_.predict(rows))
+
+    @property
+    def predict_proba(self) -> Any:
+        """Return the probability of each class; only if the estimator does."""
+        if not hasattr(self.estimator, "predict_proba"):
+            raise AttributeError(f"{type(self.estimator).__name__} has no predict_proba")
+        return self._predict_proba
+
+    def _predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        rows = self._prepared(X)
+        return np.asarray(self.estimator_.predict_proba(rows))
+
+    def score(self, X: Any, y: Any) -> float:  # noqa: N803
+        """Return the score of the estimator: accuracy, or R2."""
+        rows = self._prepared(X)
+        return float(self.estimator_.score(rows, np.asarray(y)))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes that it tells apart."""
+        return np.asarray(self.estimator_.classes_)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, those of the estimator with its name before them."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        if deep and hasattr(self.estimator, "get_params"):
+            own |= {f"estimator__{name}": value for name, value in self.estimator.get_params().items()}
+        return own
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters by name."""
+        known = self.get_params(deep=False)
+        for name, value in parameters.items():
+            if name.startswith("estimator__"):
+                self.estimator.set_params(**{name.removeprefix("estimator__"): value})
+            elif name not in known:
+                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
+            else:
+                setattr(self, name, value)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimator_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import get_tags
+
+        tags = get_tags(self.estimator)
+        tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "estimator_"):
+            raise InputError("this model has learnt no table yet", hint="call fit first")
+
+    def _check(self) -> Output:
+        output = one_of(Output, self.output, "output")
+        if output not in _REPRESENTATIVES:
+            raise OptionError(f"a model learns from values, and output '{output}' publishes texts", hint="take median")
+        if not 0 < self.holdout < 1:
+            raise OptionError(f"holdout must be between 0 and 1, got {self.holdout}")
+        if self.transform not in (_AUTO, True, False):
+            raise OptionError(f"transform must be 'auto', True or False, got {self.transform!r}")
+        if self.guide != _AUTO:
+            one_of(Guide, self.guide, "guide")
+        if self.cut_by != _AUTO:
+            one_of(CutBy, self.cut_by, "cut_by")
+        if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
+            raise OptionError(f"an estimator has fit and predict, got {type(self.estimator).__name__}")
+        return output
+
+    def _prepared(self, X: Any) -> Any:  # noqa: N803
+        self._require_fitted()
+        frame = X.frame if isinstance(X, Table) else X
+        return _select(self.anonymizer_.transform(frame) if self.transforms_ else frame, self.names_)
+
+    def _answers(self, table: Table, truth: NDArray[Any]) -> NDArray[Any] | None:
+        """Return what the estimator says of every row, if anything but the truth may guide."""
+        from sklearn.base import clone
+        from sklearn.exceptions import NotFittedError
+        from sklearn.model_selection import cross_val_predict
+        from sklearn.utils.validation import check_is_fitted
+
+        if self.guide == Guide.TRUE:
+            return None
+        try:
+            check_is_fitted(self.estimator)
+            return predictions(self.estimator, table)
+        except (NotFittedError, TypeError):
+            pass
+        how = "predict_proba" if hasattr(self.estimator, "predict_proba") else "predict"
+        rows = _select(table.frame, features_of(table))
+        said: NDArray[Any] = cross_val_predict(clone(self.estimator), rows, truth, cv=self.folds, method=how)
+        return said
+
+    def _ways(self, table: Table, says: NDArray[Any] | None) -> Iterator[tuple[Guide, CutBy]]:
+        """Yield the ways that may be chosen from."""
+        others = any(column.role is Role.OTHER for column in table.schema.columns)
+        for guide in Guide if self.guide == _AUTO else [one_of(Guide, self.guide, "guide")]:
+            if guide is Guide.HARD and (says is None or says.ndim < 2) and self.guide == _AUTO:
+                continue  # what is said is hard already, or a number
+            if self.cut_by != _AUTO:
+                yield guide, one_of(CutBy, self.cut_by, "cut_by")
+                continue
+            yield guide, CutBy.QI
+            if others and guide is not Guide.HARD:
+                yield guide, CutBy.ALL
+
+    def _method(
+        self, guide: Guide, cut_by: CutBy, output: Output, truth: NDArray[Any], says: NDArray[Any] | None
+    ) -> Guided:
+        labels = truth if guide is Guide.TRUE else says
+        return Guided(labels=labels, soft=guide is not Guide.HARD, cut_by=cut_by, output=output, look_ahead=_LOOK_AHEAD)
+
+    def _trials(
+        self, table: Table, truth: NDArray[Any], says: NDArray[Any] | None, output: Output
+    ) -> tuple[Trial, ...]:
+        """Try every way on a part of the rows, and score it on the others; nothing of that is released."""
+        from sklearn.base import clone, is_classifier
+        from sklearn.model_selection import train_test_split
+
+        ways = list(self._ways(table, says))
+        transforms = [False, True] if self.transform == _AUTO else [bool(self.transform)]
+        if len(ways) * len(transforms) == 1:
+            return (Trial(*ways[0], transforms[0], float("nan")),)
+        rare = is_classifier(self.estimator) and np.unique(truth, return_counts=True)[1].min() < 2
+        part, held = train_test_split(
+            np.arange(len(truth)),
+            test_size=self.holdout,
+            random_state=self.seed,
+            stratify=truth if is_classifier(self.estimator) and not rare else None,
+        )
+        names = features_of(table)
+        learnt = Table(_rows(table.frame, part), table.schema)
+        unseen = _select(_rows(table.frame, held), names)
+        asked = [_fewer(one, 1 - self.holdout) for one in Guided(self.guarantees).asked]
+        found = []
+        for guide, cut_by in ways:
+            method = self._method(guide, cut_by, output, truth[part], None if says is None else says[part])
+            try:
+                anonymizer: Anonymizer = method.set_params(guarantees=asked).fit(learnt)
+            except InputError:  # such as a model that answers the same everywhere: then it is no way
+                continue
+            rows = _select(anonymizer.apply(learnt).frame, names)
+            model = clone(self.estimator).fit(rows, truth[part])
+            for transform in transforms:
+                asks = _select(anonymizer.transform(unseen), names) if transform else unseen
+                found.append(Trial(guide, cut_by, transform, float(model.score(asks, truth[held]))))
+        return tuple(found) or (Trial(*ways[-1], transforms[0], float("nan")),)
+
+    def _selected(self, table: Table, truth: NDArray[Any]) -> list[str]:
+        """Return the columns that are selected: as named, or by a selector that sees each column as numbers."""
+        names = features_of(table)
+        if not hasattr(self.features, "get_support"):
+            chosen = [self.features] if isinstance(self.features, str) else list(self.features)
+            for name in chosen:
+                if name not in names:
+                    raise OptionError(f"there is no column '{name}' to learn from", hint=did_you_mean(str(name), names))
+            return chosen
+        from sklearn.base import clone
+
+        matrix = np.column_stack([_as_number(table, name, truth) for name in names])
+        support = clone(self.features).fit(matrix, truth).get_support()
+        return [name for name, kept in zip(names, support, strict=True) if kept]
+
+
+def anonymize_model(
+    estimator: Any,
+    table: Any,
+    *,
+    k: int | None = None,
+    guarantees: str | Guarantee | Sequence[str | Guarantee] = (),
+    target: str | None = None,
+    y: Any = None,
+    **options: Any,
+) -> AnonymizedModel:
+    """Train an estimator so that it has only seen anonymous rows, and let it lose as little as possible.
+
+    The rows are anonymized by a tree over the quasi-identifiers that distils the estimator's own answers (see
+    `Guided`), and a clone of the estimator is trained on what is left. Whether its probabilities, its classes or the
+    true labels guide, and whether rows to be predicted are anonymized too, is chosen on training rows that are held
+    out. The guarantees are measured again on the rows that the model has learnt from.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A scikit-learn estimator, or a pipeline that takes frames; fitted or not.
+    table : Table, frame or path
+        The training rows.
+    k : int, optional
+        The least number of rows that share a combination; short for ``guarantees="k=..."``.
+    guarantees : str, Guarantee or sequence of them
+        What else must hold.
+    target : str, optional
+        The column to predict; the target of the table's schema by default.
+    y : array, optional
+        What to predict, if it is not in the table.
+    **options
+        See `AnonymizedModel`: ``qi``, ``sensitive``, ``guide``, ``cut_by``, ``transform``, ``features``, ...
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import sfumato as sf
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> people = pd.DataFrame({"age": list(range(20, 80)), "retired": ["no"] * 45 + ["yes"] * 15})
+    >>> model = sf.anonymize_model(DecisionTreeClassifier(), people, k=5, qi=["age"], target="retired")
+    >>> model.predict(pd.DataFrame({"age": [30, 75]})).tolist(), model.release.assessment.k
+    (['no', 'yes'], 5)
+    """
+    several = isinstance(guarantees, Sequence) and not isinstance(guarantees, str)
+    asked: list[Any] = list(guarantees) if several else [guarantees]  # type: ignore[arg-type]
+    asked = ([f"k={k}"] if k is not None else []) + [one for one in asked if one]
+    if not asked:
+        raise OptionError("no guarantee is asked for", hint="for example k=10")
+    known = {one.name for one in fields(AnonymizedModel)} - {"estimator", "guarantees", "target"}
+    for name in options:
+        if name not in known:
+            raise OptionError(f"anonymize_model has no option '{name}'", hint=did_you_mean(name, known))
+    return AnonymizedModel(estimator, asked, target=target, **options).fit(table, y)
+
+
+def _truth(table: Table, y: Any) -> NDArray[Any]:
+    """Return what is to be predicted."""
+    if y is not None:
+        truth = np.asarray(y)
+    elif table.schema.target is None:
+        raise OptionError("no target is named", hint="name the column to predict, with target")
+    else:
+        truth = table.column(table.schema.target).to_numpy()
+    if len(truth) != table.rows:
+        raise InputError(f"what to predict must be known of every row: {table.rows:,} rows, {len(truth):,} labels")
+    missing = np.array([value is None or value != value for value in truth.tolist()])
+    if missing.any():
+        raise InputError(
+            f"what to predict is missing in {int(missing.sum()):,} rows", hint="leave these rows out of the training"
+        )
+    return np.asarray(truth.tolist()) if truth.dtype.kind == "O" else truth
+
+
+def _require_reachable(table: Table, guarantees: Any) -> None:
+    """Refuse what no release of the table can keep."""
+    require_quasi(table.schema)
+    quasi, sensitive = table.schema.quasi, table.schema.sensitive
+    Problem.of(reduce(table, [*quasi, *sensitive]), quasi, sensitive, Guided(guarantees).asked).require_reachable()
+
+
+def _fewer(guarantee: Guarantee, share: float) -> Guarantee:
+    """Return what is asked of a share of the rows, so that they make as many classes as all would."""
+    if isinstance(guarantee, KAnonymity | AlphaK):
+        return replace(guarantee, k=max(1, round(guarantee.k * share)))
+    return guarantee
+
+
+def _as_number(table: Table, name: str, truth: NDArray[Any]) -> NDArray[np.float64]:
+    """Return a column as numbers: categories by the mean label of their rows."""
+    codes = table.encode([name])
+    domain, code = codes.domains[0], codes.values[:, 0]
+    if domain.values.dtype.is_numeric():
+        numbers = as_floats(domain.values).to_numpy()
+        known = np.isfinite(numbers)
+        mean = float(numbers[known].mean()) if known.any() else 0.0
+        return np.asarray(np.where(known, numbers, mean)[code], dtype=np.float64)
+    if domain.column.kind.is_ordered:
+        return code.astype(np.float64)
+    label = truth.astype(np.float64) if truth.dtype.kind in "iuf" else np.unique(truth, return_inverse=True)[1]
+    means: NDArray[np.float64] = np.bincount(code, weights=label) / np.maximum(np.bincount(code), 1)
+    return means[code]
+
+
+def _only(table: Table, names: Sequence[str]) -> Table:
+    """Return the table with these features, and all that is no feature."""
+    dropped = [name for name in features_of(table) if name not in names and name not in table.schema.sensitive]
+    kept = [column for column in table.schema.columns if column.name not in dropped]
+    return Table(table.drop(dropped) if dropped else table.frame, type(table.schema)(kept))
+
+
+def _select(frame: Any, names: Sequence[str]) -> Any:
+    return nw.to_native(nw.from_native(frame).select(list(names)))
+
+
+def _rows(frame: Any, rows: NDArray[Any]) -> Any:
+    return nw.to_native(nw.from_native(frame)[rows.tolist()])
+
+
+def _as_plain(trial: Trial) -> dict[str, Any]:
+    score = None if trial.score != trial.score else round(trial.score, 6)
+    return {"guide": trial.guide.value, "cut_by": trial.cut_by.value, "transform": trial.transform, "score": score}

@@ -1,0 +1,68 @@
+"""The fingerprint of what a table holds, whatever file it is in.
+
+A budget protects people, and not a file: the same rows as CSV or Parquet, under another name, in
+another order or in a database are one data set.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+
+from sfumato.data.coding import Domain
+from sfumato.data.fingerprint import keyed
+from sfumato.data.paths import text_of
+from sfumato.data.table import Table
+from sfumato.engines.reduce import reduce
+from sfumato.engines.tuples import group
+
+__all__ = ["content_fingerprint", "texts_of"]
+
+
+def content_fingerprint(table: Table) -> tuple[str, int]:
+    """Return the HMAC-SHA256 of the rows of a table under this user's key, and the number of rows.
+
+    Neither the order of the rows, nor that of the columns, nor the types of the values count: a
+    value is what it reads as.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> table = sf.read("patients.csv")
+    >>> backwards = sf.Table(table.frame.reverse())
+    >>> content_fingerprint(table) == content_fingerprint(backwards)
+    True
+    """
+    names = sorted(table.schema.names)
+    tuples = reduce(Table(table.source, origin=table.origin), names)  # without its schema, which is no content
+    mac = keyed()
+    codes = np.empty_like(tuples.codes)
+    for position, domain in enumerate(tuples.domains):
+        texts = texts_of(domain)
+        order = sorted(range(len(texts)), key=lambda code: (texts[code] is None, texts[code] or ""))
+        codes[:, position] = np.argsort(order)[tuples.codes[:, position]] if order else 0
+        mac.update(json.dumps([domain.name, [texts[code] for code in order]]).encode())
+    first, _ = group(codes, [len(domain) for domain in tuples.domains])
+    mac.update(np.ascontiguousarray(codes[first], dtype="<i4").tobytes())
+    mac.update(tuples.count[first].astype("<i8").tobytes())
+    return f"hmac-sha256:{mac.hexdigest()}", int(tuples.count.sum())
+
+
+def texts_of(domain: Domain) -> list[str | None]:
+    """Return the values of a domain as texts, in the order of their codes; None for a missing one.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> table = sf.Table(pl.DataFrame({"age": [30.0, None, 7.5]}))
+    >>> texts_of(table.encode(["age"]).domains[0])
+    ['7.5', '30', None]
+    """
+    values = domain.values
+    if values.dtype == pl.String:
+        return values.to_list()
+    if values.dtype.is_numeric() and values.dtype != pl.Float32:
+        return [None if value is None else text_of(value) for value in values.to_list()]
+    return [None if code == domain.missing else domain.label(code) for code in range(len(domain))]

@@ -1,0 +1,237 @@
+"""Random numbers for privacy: from the operating system's entropy, and exact where they are released.
+
+A stream of AES in counter mode, keyed by the operating system, is turned into noise. Noise on
+statistics is in whole numbers and its distribution is exact: a draw is decided with ordinary
+floats when they are clearly enough, and with as many digits as it takes when they are not, so
+no rounding of a float ever shows in what is released (Mironov 2012; Canonne, Kamath and Steinke
+2020). Normal noise in floats is for training, whose limits are those of its arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato._errors import OptionError
+
+__all__ = ["Source"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_ULP = 2.0**-52
+_LARGEST_SCALE = 2.0**40  # beyond it, floats decide too few draws
+_AT_ONCE = 1 << 22  # how many numbers are made in one go, so that memory stays small
+
+
+class Source:
+    """Where noise comes from.
+
+    Parameters
+    ----------
+    insecure_seed : int, optional
+        Makes the noise reproducible. What is released with it is not private.
+
+    Examples
+    --------
+    >>> Source().discrete_gaussian(2.0, 5).shape
+    (5,)
+    >>> Source(insecure_seed=1).discrete_laplace(10.0, 4)
+    array([ 16,   7, -15,   3])
+    >>> Source(insecure_seed=1).private
+    False
+    """
+
+    def __init__(self, *, insecure_seed: int | None = None) -> None:
+        seed = insecure_seed
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**256):
+            raise OptionError(f"the seed of noise must be a whole number of at least 0, got {seed!r}")
+        self.private = seed is None
+        """Whether nobody can make the same noise again."""
+        self._begin(secrets.token_bytes(32) if seed is None else seed.to_bytes(32, "little"))
+
+    def _begin(self, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        # Every key is used once, so that its counter may begin at 0.
+        self._stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        self._process = os.getpid()
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Return random 64-bit words."""
+        if self.private and self._process != os.getpid():  # a forked child must not repeat its parent's noise
+            self._begin(secrets.token_bytes(32))
+        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64)
+
+    def below(self, limit: int, count: int) -> Integers:
+        """Return whole numbers from 0 to below a limit, all equally likely."""
+        if not 1 <= limit <= 2**62:
+            raise OptionError(f"the limit must be a whole number from 1 to 2**62, got {limit!r}")
+        ceiling = 2**64 // limit * limit - 1  # words above it would favour the small numbers
+        found = self.words(count)
+        while (unfair := found > np.uint64(ceiling)).any():
+            found = found.copy()
+            found[unfair] = self.words(int(unfair.sum()))
+        return (found % np.uint64(limit)).astype(np.int64)
+
+    def shuffled(self, count: int) -> Integers:
+        """Return the numbers from 0 to below count in an order of which all are equally likely."""
+        keys = self.words(count)
+        while len(np.unique(keys)) < count:
+            keys = self.words(count)
+        return np.argsort(keys).astype(np.int64)
+
+    def happens(self, probability: float | Floats, count: int) -> NDArray[np.bool_]:
+        """Return whether things of these probabilities happened; a probability is rounded down to 2**-53."""
+        return (self.words(count) >> np.uint64(11)) < np.floor(np.asarray(probability) * 2.0**53).astype(np.uint64)
+
+    def survives(self, exponent: Floats, exact: Any) -> NDArray[np.bool_]:
+        """Return, for each exponent x >= 0, true with a probability of exactly exp(-x).
+
+        ``exact(i)`` returns the i-th exponent as a fraction: it is asked for where floats do not decide.
+        """
+        words = self.words(len(exponent))
+        drawn, limit = words.astype(np.float64), np.exp(-exponent) * 2.0**64
+        # The float exponent, its exponential and the word are each off by a few units in the last place.
+        doubt = 1.0 + (limit * (16 + 8 * exponent) + drawn) * _ULP
+        result = drawn < limit
+        for at in np.flatnonzero(np.abs(drawn - limit) <= doubt):
+            result[at] = self._survives_exactly(int(words[at]), exact(int(at)))
+        return result
+
+    def _survives_exactly(self, word: int, exponent: Fraction) -> bool:
+        bits = 64
+        while exponent:
+            down, up = _contexts(bits)
+            low, high = _as_decimals(-exponent, down, up)
+            least, most = down.exp(low).next_minus(down), up.exp(high).next_plus(up)
+            if up.divide(Decimal(word + 1), Decimal(2**bits)) <= least:
+                return True
+            if down.divide(Decimal(word), Decimal(2**bits)) >= most:
+                return False
+            word, bits = (word << 64) | int(self.words(1)[0]), bits + 64
+        return True
+
+    def geometric(self, scale: float, count: int) -> Integers:
+        """Return whole numbers from 0 of which each is less likely than the one before by exp(-1 / scale).
+
+        The whole part of an exponential number of that mean is one.
+        """
+        words = self.words(count)
+        with np.errstate(divide="ignore"):
+            logarithm = -np.log((words.astype(np.float64) + 0.5) * 2.0**-64)
+            # The log of the word is off by a few units; that of the numbers it stands for differs by 1 / word.
+            doubt = scale * ((16 + 16 * logarithm) * _ULP + 2.0 / words.astype(np.float64))
+        value = scale * logarithm
+        whole = np.floor(value)
+        result = np.minimum(whole, 2.0**62).astype(np.int64)
+        for at in np.flatnonzero((value - whole <= doubt) | (whole + 1 - value <= doubt) | (words == 0)):
+            result[at] = self._geometric_exactly(int(words[at]), Fraction(scale))
+        return result
+
+    def _geometric_exactly(self, word: int, scale: Fraction) -> int:
+        bits = 64
+        while True:
+            down, up = _contexts(bits)
+            lower, upper = _as_decimals(scale, down, up)
+            if word:
+                # A larger share of the unit interval has the smaller logarithm.
+                smallest = up.ln(up.divide(Decimal(word + 1), Decimal(2**bits))).next_plus(up).copy_negate()
+                largest = down.ln(down.divide(Decimal(word), Decimal(2**bits))).next_minus(down).copy_negate()
+                first, last = down.multiply(lower, max(smallest, Decimal(0))), up.multiply(upper, largest)
+                if math.floor(first) == math.floor(last):
+                    return math.floor(first)
+            word, bits = (word << 64) | int(self.words(1)[0]), bits + 64
+
+    def discrete_laplace(self, scale: float, count: int) -> Integers:
+        """Return whole numbers x with a probability proportional to exp(-|x| / scale), exactly.
+
+        The difference of two geometric numbers has that distribution.
+        """
+        scale = _scale(scale)
+        return self._in_parts(count, lambda part: self.geometric(scale, part) - self.geometric(scale, part))
+
+    def discrete_gaussian(self, scale: float, count: int) -> Integers:
+        """Return whole numbers x with a probability proportional to exp(-x**2 / (2 scale**2)), exactly.
+
+        Discrete Laplace numbers are proposed and kept with the probability that makes up the
+        difference (Canonne, Kamath and Steinke 2020, algorithm 3).
+        """
+        scale = _scale(scale)
+        return self._in_parts(count, lambda part: self._discrete_gaussian(scale, part))
+
+    def _discrete_gaussian(self, scale: float, count: int) -> Integers:
+        step = math.floor(scale) + 1
+        square = Fraction(scale) ** 2
+        centre = float(square / step)
+        kept: list[Integers] = []
+        missing = count
+        while missing > 0:
+            proposed = self.discrete_laplace(float(step), missing + missing // 2 + 16)
+            size = np.abs(proposed)
+            exponent = (size - centre) ** 2 / (2 * float(square))
+            good = self.survives(exponent, _GaussianExponent(size, square, step))
+            kept.append(proposed[good][:missing])
+            missing -= len(kept[-1])
+        return np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
+
+    def _in_parts(self, count: int, draw: Any) -> Integers:
+        parts: list[Integers] = [draw(min(_AT_ONCE, count - start)) for start in range(0, count, _AT_ONCE)]
+        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype=np.int64)])
+
+    def gaussian(self, count: int) -> NDArray[np.float32]:
+        """Return standard normal numbers in 32-bit floats, for training (Box and Muller 1958).
+
+        They are as coarse as their floats are, and never beyond 6.7: noise for gradients, not for
+        statistics that are released.
+        """
+        result = np.empty(count, dtype=np.float32)
+        for start in range(0, count, _AT_ONCE):
+            part = result[start : start + _AT_ONCE]
+            half = (len(part) + 1) // 2
+            halves = self.words(half).view(np.uint32)
+            radius = (halves[:half].astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
+            np.log(radius, out=radius)
+            radius *= np.float32(-2)
+            np.maximum(radius, 0, out=radius)
+            np.sqrt(radius, out=radius)
+            angle = halves[half:].astype(np.float32) * np.float32(2 * math.pi * 2.0**-32)
+            np.multiply(np.cos(angle), radius, out=part[:half])
+            np.multiply(np.sin(angle), radius, out=radius)
+            part[half:] = radius[: len(part) - half]
+        return result
+
+
+class _GaussianExponent:
+    """The exponents with which proposed numbers are kept, as fractions."""
+
+    def __init__(self, size: Integers, square: Fraction, step: int) -> None:
+        self.size, self.square, self.step = size, square, step
+
+    def __call__(self, at: int) -> Fraction:
+        return (int(self.size[at]) - self.square / self.step) ** 2 / (2 * self.square)
+
+
+def _scale(scale: Any) -> float:
+    number = float(scale) if isinstance(scale, int | float) and not isinstance(scale, bool) else math.nan
+    if not 0 < number <= _LARGEST_SCALE:
+        raise OptionError(f"the scale of noise in whole numbers must be above 0 and at most 2**40, got {scale!r}")
+    return number
+
+
+def _contexts(bits: int) -> tuple[Context, Context]:
+    """Return arithmetic of more digits than the bits have, rounded down and rounded up."""
+    digits = bits // 2 + 20
+    return Context(prec=digits, rounding=ROUND_FLOOR), Context(prec=digits, rounding=ROUND_CEILING)
+
+
+def _as_decimals(number: Fraction, down: Context, up: Context) -> tuple[Decimal, Decimal]:
+    top, bottom = Decimal(number.numerator), Decimal(number.denominator)
+    return down.divide(top, bottom), up.divide(top, bottom)

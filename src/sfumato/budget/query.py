@@ -1,0 +1,315 @@
+"""Answers to a person's questions about a table, with noise and charged to its ledger.
+
+What is not private is declared, and everything else is paid for: groups are those of the
+public domains of the schema, or are bought by selecting the large ones with noise; numbers are
+held within the public bounds of the schema; the number of rows is never used. The answer is made after the
+charge is on the disk.
+
+All is counted under add-remove: one record is in one group. Under a ledger of replace-one, every
+answer gets half of the epsilon, for a replaced record is one removed and one added.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato._errors import ColumnError, OptionError, SchemaError
+from sfumato.budget.accounting import check_delta
+from sfumato.budget.composition import replace_one
+from sfumato.budget.content import texts_of
+from sfumato.budget.discovery import SelectCategories
+from sfumato.budget.events import Composed, Event, Relation
+from sfumato.budget.ledger import Budget, Ledger
+from sfumato.budget.mechanisms import positive
+from sfumato.budget.noise import Source
+from sfumato.budget.plans import Bounded, Found, Records, bins_of, plan
+from sfumato.budget.question import Question, Statistic
+from sfumato.data.paths import text_of
+from sfumato.data.schema import Column, Schema
+from sfumato.data.table import Table
+from sfumato.engines.reduce import reduce
+from sfumato.engines.tuples import group as group_rows
+
+__all__ = ["Answer", "Row", "query"]
+
+Ints = NDArray[np.int64]
+
+_MOST_GROUPS = 1_000_000
+_LEAST_EPSILON = 1e-9  # the noise of less would not fit into 64 bits
+
+
+@dataclass(frozen=True)
+class Row:
+    """The answer for one group.
+
+    Examples
+    --------
+    >>> Row({"sex": "f"}, 12, (9, 15)).to_dict()
+    {'sex': 'f', 'value': 12, 'interval': [9, 15]}
+    """
+
+    group: dict[str, Any]
+    """The value of each column that makes groups; None for one that is missing or that the domain does not list."""
+    value: float
+    interval: tuple[float, float]
+    """Where the true value of this data is, with the confidence of the answer."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain values."""
+        return {**self.group, "value": self.value, "interval": list(self.interval)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question; see `query`."""
+
+    question: Question
+    rows: tuple[Row, ...]
+    epsilon: float
+    """What the answer cost."""
+    delta: float
+    relation: Relation
+    confidence: float
+    event: Event
+    spent: Budget
+    """What was spent of the data set in all, this answer included."""
+    limit: Budget
+    left: float
+    private: bool = True
+    """False if the noise came from a given seed: then the answer is reproducible, and not private."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain values."""
+        return {
+            "question": str(self.question),
+            "rows": [row.to_dict() for row in self.rows],
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "relation": self.relation.value,
+            "confidence": self.confidence,
+            "event": self.event.to_dict(),
+            "spent": self.spent.to_dict(),
+            "limit": self.limit.to_dict(),
+            "left": self.left,
+            "private": self.private,
+        }
+
+
+def query(
+    data: Any,
+    question: str | Question,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    schema: Schema | str | Path | None = None,
+    discover: bool = False,
+    confidence: float = 0.95,
+    note: str = "",
+    ledger: str | Path | None = None,
+    insecure_seed: int | None = None,
+) -> Answer:
+    """Ask a table for a statistic, and pay for the answer from its budget.
+
+    Parameters
+    ----------
+    data
+        A table, a frame or a file, for which a budget was granted; see `Ledger.grant`.
+    question : str or Question
+        Such as ``"count by sex"``, ``"sum of income"``, ``"mean of age by sex, region"``,
+        ``"median of age"``, ``"quantile 0.9 of income"`` or ``"histogram of age in 10 bins by sex"``.
+    epsilon : float
+        What the whole answer may cost, all groups together.
+    delta : float
+        Only to discover groups: the probability that somebody who is a group of their own is seen.
+    schema : Schema or path, optional
+        With the domains of the columns that make groups, and the bounds of the column of numbers.
+    discover : bool
+        Whether to find out the groups, for a part of the epsilon and the delta: only groups of many people are seen.
+    confidence : float
+        With which probability an interval holds the true value of its group.
+    note : str
+        Kept in the ledger beside the question.
+    ledger : path, optional
+        The file of the ledger; by default it is found by the content of the data.
+    insecure_seed : int, optional
+        Makes the noise reproducible, for a test. The answer is then not private, and says so.
+
+    Returns
+    -------
+    Answer
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> schema = sf.Schema([sf.Column(name="sex", domain=["f", "m"])])
+    >>> ledger = sf.Ledger.grant("patients.csv", epsilon=10)
+    >>> answer = sf.query("patients.csv", "count by sex", epsilon=4, schema=schema)
+    >>> [row.group["sex"] for row in answer.rows]
+    ['f', 'm', None]
+    >>> print(answer.spent)
+    epsilon 4, delta 0
+    """
+    asked = question if isinstance(question, Question) else Question.parse(question)
+    source = Source(insecure_seed=insecure_seed)
+    _check(epsilon, delta, confidence, discover)
+    table = Table.of(data, schema=schema)
+    groups = [table.schema[name] for name in asked.groups]
+    bounded = None if asked.column is None else Bounded.of(table.schema[asked.column])
+    _refuse_names(asked, discover)
+    domains = [] if discover else _domains(groups)
+    with Ledger.of(table, ledger) as book:
+        own = epsilon / 2 if book.relation is Relation.REPLACE_ONE else epsilon
+        how = plan(asked, bounded, own / 2 if discover else own)
+        event = how.event if own == epsilon else replace_one(how.event)
+        selection = None
+        if discover:
+            selection = SelectCategories(epsilon=epsilon / 2, delta=delta, relation=book.relation)
+            event = Composed((selection.event, event))
+        rows = _Rows.of(table, asked, bounded)  # so that what cannot be answered is not charged
+        book.charge(event, note=f"{asked} ({note})" if note else str(asked))
+        spent, limit, left = book.spent, book.limit, book.left
+    keys, records = rows.selected(selection, source) if selection else rows.within(domains)
+    if asked.statistic is Statistic.HISTOGRAM and bounded:
+        edges = bins_of(asked, bounded)
+        records = _in_bins(records, edges)
+        bins: list[Any] = [*map(list, itertools.pairwise(edges.tolist())), None]
+        groups, keys = [*groups, table.schema[bounded.name]], [(*key, one) for key in keys for one in bins]
+    found = how.draw(records, 1 - confidence, source) if keys else Found.nothing()
+    return Answer(
+        asked,
+        tuple(
+            Row({column.name: value for column, value in zip(groups, key, strict=True)}, value, (low, high))
+            for key, value, low, high in zip(
+                keys, found.value.tolist(), found.low.tolist(), found.high.tolist(), strict=True
+            )
+        ),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        relation=book.relation,
+        confidence=float(confidence),
+        event=event,
+        spent=spent,
+        limit=limit,
+        left=left,
+        private=source.private,
+    )
+
+
+def _check(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
+    if positive("epsilon", epsilon) < _LEAST_EPSILON:
+        raise OptionError(f"epsilon must be at least {_LEAST_EPSILON:g} for any answer, got {epsilon!r}")
+    if positive("the confidence", confidence) >= 1:
+        raise OptionError(f"the confidence must be a number between 0 and 1, got {confidence!r}")
+    if discover:
+        check_delta(delta)
+    elif delta != 0:
+        raise OptionError(f"delta is for discovering groups, got {delta!r}", hint="give discover / --discover too")
+
+
+def _refuse_names(question: Question, discover: bool) -> None:
+    if discover and not question.groups:
+        raise OptionError("groups can be discovered only if the question names columns that make them")
+    named = [*question.groups, question.column] if question.statistic is Statistic.HISTOGRAM else question.groups
+    for name in named:
+        if name in ("value", "interval"):
+            raise OptionError(
+                f"a group cannot be called '{name}', as a part of the answer is", hint="rename the column"
+            )
+    if len(set(named)) < len(named):
+        raise OptionError(f"the question asks for a histogram of '{question.column}' by itself")
+
+
+def _domains(groups: Sequence[Column]) -> list[list[Any]]:
+    """Return the values of each column that makes groups, and None for all that its domain does not list."""
+    for column in groups:
+        if column.domain is None:
+            raise SchemaError(
+                f"column '{column.name}' has no public domain, so its groups are not known",
+                hint="list its values in the schema, or have large groups found with discover / --discover",
+            )
+    domains = [[*(column.domain or ()), None] for column in groups]
+    if math.prod(map(len, domains)) > _MOST_GROUPS:
+        raise OptionError(f"the question asks for more than {_MOST_GROUPS:,} groups", hint="group by fewer columns")
+    return domains
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of a table as far as a question needs them: distinct ones, with the texts of what makes groups."""
+
+    texts: list[list[str | None]]
+    """Of each column that makes groups: the text of every code."""
+    codes: Ints
+    records: Records
+    """All in one group."""
+
+    @classmethod
+    def of(cls, table: Table, question: Question, bounded: Bounded | None) -> _Rows:
+        plain = Table(table.source, origin=table.origin)  # of what the data holds no schema shall complain
+        names = list(dict.fromkeys([*question.groups, *([bounded.name] if bounded else [])]))
+        tuples = reduce(plain, names or plain.schema.names[:1])
+        value = np.full(len(tuples.count), np.nan)
+        if bounded:
+            at = tuples.position[bounded.name]
+            numbers = _numbers(tuples.domains[at].values, bounded.name)
+            value = np.clip(numbers[tuples.codes[:, at]], bounded.low, bounded.high)
+        made = range(len(question.groups))
+        return cls(
+            [texts_of(tuples.domains[at]) for at in made],
+            tuples.codes[:, made].astype(np.int64),
+            Records(np.zeros(len(value), dtype=np.int64), value, tuples.count, 1),
+        )
+
+    def within(self, domains: Sequence[Sequence[Any]]) -> tuple[list[tuple[Any, ...]], Records]:
+        """Return all groups of public domains, and the records in them."""
+        group = np.zeros(len(self.codes), dtype=np.int64)
+        for position, domain in enumerate(domains):
+            place = {None if value is None else text_of(value): at for at, value in enumerate(domain)}
+            of_code = np.array([place.get(text, len(domain) - 1) for text in self.texts[position]], dtype=np.int64)
+            group = group * len(domain) + of_code[self.codes[:, position]]
+        keys = [tuple(map(_plain, key)) for key in itertools.product(*domains)]
+        return keys, replace(self.records, group=group, groups=len(keys))
+
+    def selected(self, selection: SelectCategories, source: Source) -> tuple[list[tuple[Any, ...]], Records]:
+        """Return the groups that are large enough to be seen, and the records in them."""
+        first, group = group_rows(self.codes, [len(texts) for texts in self.texts])
+        sizes = replace(self.records, group=group, groups=len(first)).counts()
+        noisy = np.array(selection.noise.release_steps(sizes, source) if sizes else [], dtype=np.int64)
+        kept = np.flatnonzero(noisy >= selection.threshold)
+        keys = [
+            tuple(texts[code] for texts, code in zip(self.texts, self.codes[first[at]], strict=True)) for at in kept
+        ]
+        new = np.full(len(first), -1)
+        new[kept] = np.arange(len(kept))
+        seen = new[group] >= 0
+        records = self.records
+        return keys, Records(new[group][seen], records.value[seen], records.count[seen], len(kept))
+
+
+def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:
+    """Return the records with the bin of each as a part of its group; a missing number is in the last."""
+    width = len(edges)
+    place = np.clip(np.searchsorted(edges, records.value, side="right") - 1, 0, width - 2)
+    bins = np.where(np.isnan(records.value), width - 1, place)
+    return replace(records, group=records.group * width + bins, groups=records.groups * width)
+
+
+def _numbers(values: pl.Series, name: str) -> NDArray[np.float64]:
+    if not (values.dtype.is_numeric() or values.dtype == pl.Boolean) and values.null_count() < len(values):
+        raise ColumnError(
+            f"column '{name}' does not hold numbers", hint="marks for missing values are named with na / --na"
+        )
+    return values.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else text_of(value)

@@ -1,0 +1,468 @@
+"""Statistics of a table with noise: counts, sums, means, variances, histograms and quantiles.
+
+Every statistic is a small frozen object that knows its event before it sees any data, so that it
+can be charged first. Nothing is read off the data that is not paid for: bounds and categories
+are declared. Missing values, and values outside of a declared domain, contribute nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+
+from sfumato._errors import OptionError, one_of
+from sfumato.budget.accounting import check_delta
+from sfumato.budget.choices import ExponentialMechanism
+from sfumato.budget.events import Composed, Event, Relation
+from sfumato.budget.mechanisms import AddedNoise, Mechanism, clipped, declared_bounds, exact_sum, positive
+from sfumato.budget.noise import Floats, Source
+
+__all__ = ["Answer", "ContingencyTable", "Count", "Histogram", "Mean", "Quantile", "Statistic", "Sum", "Variance"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A statistic with noise, and the interval that holds it without noise."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    """The probability that the interval holds the statistic of the table. It says nothing of a wider population."""
+    private: bool
+    """False if the noise came from a fixed seed: reproducible, not private."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain values."""
+        plain: dict[str, Any] = {"value": self.value, "interval": [self.low, self.high], "confidence": self.confidence}
+        return plain if self.private else {**plain, "note": "reproducible, not private"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic(Mechanism):
+    """A statistic that costs epsilon, or epsilon and delta."""
+
+    epsilon: float
+    delta: float = 0.0
+    relation: Relation = Relation.ADD_REMOVE
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
+        positive("epsilon", self.epsilon)
+        check_delta(self.delta, allow_zero=True)
+        if not 0 < self.confidence < 1:
+            raise OptionError(f"the confidence must be a number between 0 and 1, got {self.confidence!r}")
+
+    @abstractmethod
+    def answer(self, values: Any, source: Source | None = None) -> Any:
+        """Return the statistic of values, with noise."""
+
+    def _noise(self, sensitivity: float, share: float = 1.0, *, changes: int = 1, whole: bool = False) -> AddedNoise:
+        return AddedNoise(
+            sensitivity=sensitivity,
+            epsilon=self.epsilon * share,
+            delta=self.delta * share,
+            changes=changes,
+            whole=whole,
+            relation=self.relation,
+        )
+
+    def _answer(self, value: float, half: float, source: Source, confidence: float | None = None) -> Answer:
+        return Answer(value, value - half, value + half, confidence or self.confidence, source.private)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(Statistic):
+    """Count the records, or those that fulfil a condition.
+
+    Examples
+    --------
+    >>> count = Count(epsilon=0.5)
+    >>> str(count.event)
+    'discrete Laplace noise of scale 2 on a sensitivity of 1'
+    >>> count.answer(1000, Source(insecure_seed=1)).to_dict()["note"]
+    'reproducible, not private'
+    """
+
+    @cached_property
+    def noise(self) -> AddedNoise:
+        """One record more, or another record, changes the count by at most 1."""
+        return self._noise(1, whole=True)
+
+    @property
+    def event(self) -> Event:
+        """The noise on the count."""
+        return self.noise.event
+
+    def answer(self, values: Any, source: Source | None = None) -> Answer:
+        """Return the count with noise of a true count, or of the true values in an array of conditions."""
+        chosen = Source() if source is None else source
+        true = int(values) if isinstance(values, int | np.integer) else int(np.count_nonzero(np.asarray(values)))
+        return self._answer(self.noise.release(true, chosen), self.noise.half_width(self.confidence), chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bounded(Statistic):
+    """A statistic of numbers between public bounds."""
+
+    bounds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "bounds", declared_bounds(self.bounds))
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        assert self.bounds is not None
+        return self.bounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(_Bounded):
+    """Add up numbers between public bounds; a number outside of them is cut off.
+
+    Examples
+    --------
+    >>> total = Sum(epsilon=1.0, bounds=(0, 120))
+    >>> round(total.noise.scale, 3)
+    120.0
+    >>> answer = total.answer([20.0, 30.0, 700.0])
+    """
+
+    @property
+    def sensitivity(self) -> float:
+        """What a record, present or absent, contributes at most; or by how much its replacement can differ."""
+        low, high = self._ends
+        if self.relation is Relation.ADD_REMOVE:
+            return max(abs(low), abs(high))
+        return max(high, 0.0) - min(low, 0.0)  # a missing value contributes 0
+
+    @cached_property
+    def noise(self) -> AddedNoise:
+        """The noise on the sum."""
+        return self._noise(self.sensitivity)
+
+    @property
+    def event(self) -> Event:
+        """What the noise costs."""
+        return self.noise.event
+
+    def answer(self, values: Any, source: Source | None = None) -> Answer:
+        """Return the sum with noise."""
+        chosen = Source() if source is None else source
+        noisy = _noisy_sum(self.noise, clipped(values, *self._ends), chosen)
+        return self._answer(noisy, self.noise.half_width(self.confidence), chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moments(_Bounded):
+    """A statistic of the noisy count and of noisy sums of the numbers, moved and scaled to lie in [-1, 1]."""
+
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        raise NotImplementedError
+
+    @cached_property
+    def noises(self) -> tuple[AddedNoise, ...]:
+        """The noise on the count, and on each sum: each record contributes at most 1 to either side."""
+        change = 1.0 if self.relation is Relation.ADD_REMOVE else 2.0
+        count, *sums = self._shares
+        return (self._noise(1, count, whole=True), *(self._noise(change, share) for share in sums))
+
+    @property
+    def event(self) -> Event:
+        """What the count and the sums cost together."""
+        return Composed(tuple(noise.event for noise in self.noises))
+
+    def _ranges(self, values: Any, source: Source) -> list[tuple[float, float, float]]:
+        """Return (noisy value, low, high) of the count and of the mean of each power; all intervals hold together."""
+        low, high = self._ends
+        centred = (clipped(values, low, high) - (low + high) / 2) / ((high - low) / 2)
+        each = 1 - (1 - self.confidence) / len(self.noises)
+        halves = [noise.half_width(each) for noise in self.noises]
+        count = self.noises[0].release(len(centred), source)
+        counted = max(count, 1)
+        least, most = max(count - halves[0], 1), max(count + halves[0], 1)
+        ranges = [(float(count), float(count - halves[0]), float(count + halves[0]))]
+        for power, (noise, half) in enumerate(zip(self.noises[1:], halves[1:], strict=True), start=1):
+            # The second power lies in [0, 1]: moved to [-1, 1], it needs no more noise than the first.
+            moved = centred if power == 1 else 2 * centred**2 - 1
+            total = _noisy_sum(noise, moved, source)
+            ends = [(total + side) / size for side in (-half, half) for size in (least, most)]
+            ranges.append(tuple(float(np.clip(one, -1, 1)) for one in (total / counted, min(ends), max(ends))))  # type: ignore[arg-type]
+        return ranges
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(_Moments):
+    """Average numbers between public bounds: a noisy sum over a noisy count.
+
+    The bias from dividing by a noisy count is of the order of the variance of the noise over the
+    square of the count.
+
+    Examples
+    --------
+    >>> mean = Mean(epsilon=1.0, bounds=(0, 120))
+    >>> answer = mean.answer(np.full(10_000, 40.0))
+    >>> abs(answer.value - 40) < 1
+    True
+    """
+
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        return 0.5, 0.5
+
+    def answer(self, values: Any, source: Source | None = None) -> Answer:
+        """Return the mean with noise."""
+        chosen = Source() if source is None else source
+        low, high = self._ends
+        middle, half = (low + high) / 2, (high - low) / 2
+        _, found = self._ranges(values, chosen)
+        value, least, most = (middle + half * one for one in found)
+        return Answer(value, least, most, self.confidence, chosen.private)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variance(_Moments):
+    """The variance of numbers between public bounds, from a noisy count and two noisy sums.
+
+    The square of a noisy mean is too large by the variance of its noise, which is known and taken off.
+
+    Examples
+    --------
+    >>> variance = Variance(epsilon=1.0, bounds=(0, 2))
+    >>> answer = variance.answer(np.tile([0.0, 2.0], 50_000))
+    >>> abs(answer.value - 1) < 0.05
+    True
+    """
+
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        return 0.25, 0.375, 0.375
+
+    def answer(self, values: Any, source: Source | None = None) -> Answer:
+        """Return the variance (the mean squared distance from the mean) with noise."""
+        chosen = Source() if source is None else source
+        low, high = self._ends
+        unit = ((high - low) / 2) ** 2
+        (count, *_), (mean, *means), (square, *squares) = self._ranges(values, chosen)
+        noise = (self.noises[1].standard_deviation / max(count, 1)) ** 2
+        value = (square + 1) / 2 - mean**2 + noise
+        smallest_mean = 0.0 if means[0] <= 0 <= means[1] else min(abs(means[0]), abs(means[1]))
+        largest_mean = max(abs(means[0]), abs(means[1]))
+        least, most = (squares[0] + 1) / 2 - largest_mean**2, (squares[1] + 1) / 2 - smallest_mean**2
+        value, least, most = (unit * min(max(one, 0.0), 1.0) for one in (value, least, most))
+        return Answer(value, min(least, value), max(most, value), self.confidence, chosen.private)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContingencyTable(Statistic):
+    """Count the records of every combination of the public values of some columns.
+
+    A record is in one cell, so all cells together cost what one costs; under replace-one it may
+    leave a cell and enter another.
+
+    Examples
+    --------
+    >>> table = ContingencyTable(epsilon=1.0, domains=(("f", "m"), ("no", "yes")))
+    >>> counts = table.answer([["f", "m", "m"], ["yes", "no", "no"]])
+    >>> list(counts)
+    [('f', 'no'), ('f', 'yes'), ('m', 'no'), ('m', 'yes')]
+    """
+
+    domains: tuple[tuple[Hashable, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.domains:
+            raise OptionError(
+                "the columns need public domains: a category that only one record has would give it away",
+                hint="declare them in the schema, not read off the data, or buy them with SelectCategories",
+            )
+        object.__setattr__(self, "domains", tuple(tuple(domain) for domain in self.domains))
+        for domain in self.domains:
+            if not domain or len(set(domain)) != len(domain):
+                raise OptionError("a public domain must list at least one value, and each once")
+
+    @cached_property
+    def noise(self) -> AddedNoise:
+        """The noise on each cell."""
+        return self._noise(1, whole=True, changes=1 if self.relation is Relation.ADD_REMOVE else 2)
+
+    @property
+    def event(self) -> Event:
+        """What all the cells cost together."""
+        return self.noise.event
+
+    def answer(self, values: Sequence[Iterable[Hashable]], source: Source | None = None) -> dict[Any, Answer]:
+        """Return the count of every cell with noise, given the values of each column."""
+        chosen = Source() if source is None else source
+        assert self.domains is not None
+        if len(values) != len(self.domains):
+            raise OptionError(f"there are {len(self.domains)} domains, but values of {len(values)} columns")
+        shape = tuple(map(len, self.domains))
+        codes = [_codes(column, domain) for column, domain in zip(values, self.domains, strict=True)]
+        if len({len(code) for code in codes}) > 1:
+            raise OptionError("the columns must have the same number of values")
+        known = np.all([code >= 0 for code in codes], axis=0)
+        cells = np.ravel_multi_index([code[known] for code in codes], shape)
+        true = np.bincount(cells, minlength=math.prod(shape))
+        noisy, half = self.noise.release(true, chosen), self.noise.half_width(self.confidence)
+        return {
+            cell: self._answer(int(count), half, chosen)
+            for cell, count in zip(product(*self.domains), noisy, strict=True)
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram(Statistic):
+    """Count the records of every public value, or of every bin between public edges.
+
+    Examples
+    --------
+    >>> ages = Histogram(epsilon=1.0, edges=(0, 18, 65, 120))
+    >>> list(ages.answer([3.0, 20.0, 70.0, 120.0]))
+    [(0.0, 18.0), (18.0, 65.0), (65.0, 120.0)]
+    >>> list(Histogram(epsilon=1.0, domain=("a", "b")).answer(["a", "a", "z"]))
+    ['a', 'b']
+    """
+
+    domain: tuple[Hashable, ...] | None = None
+    edges: tuple[float, ...] | None = None
+    """Ends of the bins, in order; a bin holds its lower end, the last one both."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.edges is not None:
+            edges = tuple(map(float, self.edges))
+            if len(edges) < 2 or not all(map(math.isfinite, edges)) or any(np.diff(edges) <= 0):
+                raise OptionError(f"the edges of bins must be two or more finite numbers that increase, got {edges}")
+            if self.domain is not None:
+                raise OptionError("a histogram has either a domain or edges, not both")
+            object.__setattr__(self, "edges", edges)
+        _ = self._table  # a histogram without a domain is refused here
+
+    @cached_property
+    def _table(self) -> ContingencyTable:
+        bins = self.domain if self.edges is None else tuple(pairwise(self.edges))
+        domains = None if bins is None else (tuple(bins),)
+        return ContingencyTable(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            relation=self.relation,
+            confidence=self.confidence,
+            domains=domains,
+        )
+
+    @property
+    def noise(self) -> AddedNoise:
+        """The noise on each count."""
+        return self._table.noise
+
+    @property
+    def event(self) -> Event:
+        """What all the counts cost together."""
+        return self._table.event
+
+    def answer(self, values: Iterable[Any], source: Source | None = None) -> dict[Any, Answer]:
+        """Return the count of every value or bin with noise."""
+        if self.edges is not None:
+            values = _binned(values, self.edges)
+        return {cell[0]: answer for cell, answer in self._table.answer([values], source).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantile(_Bounded):
+    """Find the value below which a share of the numbers lies, among evenly spaced candidates (Smith 2011).
+
+    A third of epsilon chooses the value; the rest chooses, a little below and above, the interval.
+
+    Parameters
+    ----------
+    share : float
+        0.5 is the median.
+    candidates : int
+        How many values between the bounds, both included, can be the answer.
+
+    Examples
+    --------
+    >>> median = Quantile(epsilon=3.0, bounds=(0, 100), share=0.5, candidates=101)
+    >>> answer = median.answer(np.arange(101).repeat(100))
+    >>> abs(answer.value - 50) <= 2
+    True
+    """
+
+    share: float = 0.5
+    candidates: int = 1025
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.delta:
+            raise OptionError("a quantile is chosen with an epsilon alone, without delta")
+        if not 0 <= self.share <= 1:
+            raise OptionError(f"the share of a quantile must be a number from 0 to 1, got {self.share!r}")
+        if isinstance(self.candidates, bool) or not isinstance(self.candidates, int) or self.candidates < 2:
+            raise OptionError(f"the candidates must be a whole number of at least 2, got {self.candidates!r}")
+
+    @cached_property
+    def choice(self) -> ExponentialMechanism:
+        """The choice of one value: a record changes how far off its rank is by at most 1."""
+        third = math.nextafter(self.epsilon / 3, 0.0)  # three of them must not be more than the whole
+        return ExponentialMechanism(epsilon=third, relation=self.relation)
+
+    @property
+    def event(self) -> Event:
+        """What the three choices cost together."""
+        return Composed((self.choice.event,) * 3)
+
+    @property
+    def rank_error(self) -> float:
+        """How many records the rank of a choice is off at most, with the confidence for both ends of the interval."""
+        return 2 / self.choice.epsilon * (math.log(self.candidates + 2) + math.log(2 / (1 - self.confidence)))
+
+    def answer(self, values: Any, source: Source | None = None) -> Answer:
+        """Return the quantile with noise."""
+        chosen = Source() if source is None else source
+        low, high = self._ends
+        inner = np.linspace(low, high, self.candidates)
+        held = np.sort(clipped(values, low, high))
+        # A candidate is right if no more than the share lies below it, and no less at or below it. Before the
+        # first and after the last there is a bound that is right when the share, moved, lies beyond all numbers.
+        places = np.concatenate([[low], inner, [high]])
+        below = np.concatenate([[-np.inf], np.searchsorted(held, inner, "left"), [len(held)]])
+        upto = np.concatenate([[0], np.searchsorted(held, inner, "right"), [np.inf]])
+        found = []
+        for shift in (0.0, -self.rank_error, self.rank_error):
+            target = self.share * len(held) + shift
+            off: Floats = np.maximum(0.0, np.maximum(below - target, target - upto))
+            found.append(float(places[self.choice.choose(-off, chosen)]))
+        value, least, most = found
+        return Answer(value, min(least, value), max(most, value), self.confidence, chosen.private)
+
+
+def _noisy_sum(noise: AddedNoise, values: Floats, source: Source) -> float:
+    """Return the sum of numbers with noise; each is put on the grid first, so that the sum is exact."""
+    return noise.release_steps([exact_sum(noise.on_grid(values))], source)[0] * noise.step
+
+
+def _codes(values: Iterable[Hashable], domain: tuple[Hashable, ...]) -> Any:
+    place = {value: code for code, value in enumerate(domain)}
+    return np.array([place.get(value, -1) for value in values], dtype=np.int64)
+
+
+def _binned(values: Iterable[Any], edges: tuple[float, ...]) -> list[Any]:
+    """Return the bin of each number, or None for one that is in none."""
+    bins = [*pairwise(edges), None]
+    numbers = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.float64)
+    place = np.searchsorted(edges, numbers, "right") - 1
+    place[numbers == edges[-1]] = len(edges) - 2
+    place[(place < 0) | (place > len(edges) - 2) | np.isnan(numbers)] = -1
+    return [bins[at] for at in place]

@@ -1,0 +1,76 @@
+"""``sfumato perturb``: perturb every record on its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato._errors import OptionError
+from sfumato.budget.perturb import perturb as perturb_table
+from sfumato.cli.budget import NOT_PRIVATE, ledger_option, seed_option
+from sfumato.cli.options import Command, declared, file_options, keep_input, names_option, print_json, public_options
+from sfumato.data.files import format_of
+
+__all__ = ["perturb"]
+
+
+@click.command(cls=Command)
+@file_options
+@names_option("--columns", "The columns to perturb; the others are left out.")
+@click.option("--epsilon", type=float, required=True, metavar="E", help="For a whole record, all columns together.")
+@public_options
+@click.option("--missing", is_flag=True, help="Let a missing or unlisted value be an answer like the others.")
+@click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
+@ledger_option
+@seed_option
+@click.option("-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .parquet, .arrow.")
+def perturb(
+    as_json: bool,
+    columns: list[str],
+    epsilon: float,
+    missing: bool,
+    note: str,
+    ledger: str | None,
+    insecure_seed: int | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Perturb every record on its own, as if by the person before handing it in.
+
+    A column with a domain gets randomized response, one with bounds Laplace noise.
+    OUT.json says how, so that 'sfumato estimate OUT' can tell what holds of all
+    people together. The guarantee is local differential privacy: it holds against
+    everybody who sees OUT, and does not hide how many records there are.
+
+    \b
+    sfumato perturb answers.csv --columns smokes --domain smokes=yes,no --epsilon 1 -o out.csv
+    sfumato estimate out.csv
+    """
+    keep_input(output, options["data"], options["schema_file"], ledger)
+    keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
+    if format_of(Path(output)) == "excel":
+        raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    perturbed = perturb_table(
+        declared(**options),
+        columns,
+        epsilon=epsilon,
+        missing=missing,
+        ledger=ledger,
+        note=note,
+        insecure_seed=insecure_seed,
+    )
+    perturbed.write(output)
+    plain = perturbed.to_dict()
+    if as_json:
+        print_json({**plain, "charged": perturbed.charged, "file": output})
+    else:
+        for name, method in plain["columns"].items():
+            click.echo(f"{name:<26} {method['method']} of epsilon {method['epsilon']:g}")
+        click.echo(f"\nepsilon {epsilon:g} for each record, to {perturbed.event.relation.in_words}")
+    if not perturbed.private:
+        click.echo(NOT_PRIVATE, err=True)
+    if not perturbed.charged:
+        click.echo("This data has no ledger: nothing was charged.", err=True)
+    click.echo(f"The perturbed records are in {output}, and how they were perturbed in {output}.json", err=True)

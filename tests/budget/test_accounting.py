@@ -1,0 +1,299 @@
+"""What events cost together: never less than the truth, and not much more."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sfumato as sf
+from sfumato.budget.accounting import calibrate, check_delta, spent
+from sfumato.budget.composition import group, replace_one
+from sfumato.budget.events import (
+    ApproximateEvent,
+    Composed,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Exponential,
+    FixedSampled,
+    Gaussian,
+    Laplace,
+    NoiseEvent,
+    Parallel,
+    PoissonSampled,
+    PureEvent,
+    RandomizedResponse,
+    Relation,
+    Repeated,
+    Shuffled,
+)
+
+NOTEBOOK = Gaussian(1.2)  # sigma 1.2, batches of 64 of 60,000 records, 9 epochs, delta 1e-5
+RATE, STEPS, DELTA = 64 / 60_000, 9 * 938, 1e-5
+
+
+def gaussian_delta(strength: float, epsilon: float) -> float:
+    """Return the delta of Gaussian noise by its definition (Balle and Wang 2018, theorem 8)."""
+
+    def phi(x: float) -> float:
+        return math.erfc(-x / math.sqrt(2)) / 2
+
+    return phi(strength / 2 - epsilon / strength) - math.exp(epsilon) * phi(-strength / 2 - epsilon / strength)
+
+
+class TestTheNotebook:
+    """What epsilon did that notebook really have?"""
+
+    def test_poisson_sampling_by_privacy_loss(self) -> None:
+        cost = spent(Repeated(PoissonSampled(RATE, NOTEBOOK), STEPS), DELTA)
+        assert cost.epsilon == pytest.approx(0.343, abs=5e-4)
+        assert cost.optimistic is not None
+        assert cost.epsilon - 0.005 < cost.optimistic < cost.epsilon
+
+    def test_poisson_sampling_by_renyi_privacy_is_looser(self) -> None:
+        cost = spent(Repeated(PoissonSampled(RATE, NOTEBOOK), STEPS), DELTA, accountant="rdp")
+        assert cost.epsilon == pytest.approx(0.522, abs=5e-4)
+        assert cost.optimistic is None
+
+    def test_shuffled_batches_get_no_amplification(self) -> None:
+        cost = spent(Repeated(Shuffled(938, NOTEBOOK), 9), DELTA)
+        assert cost.epsilon == pytest.approx(13.2, abs=0.05)
+
+    def test_shuffled_batches_under_replace_one(self) -> None:
+        cost = spent(Repeated(Shuffled(938, NOTEBOOK), 9), DELTA, relation="replace-one")
+        assert cost.epsilon == pytest.approx(33.1, abs=0.05)
+        assert cost.relation is Relation.REPLACE_ONE
+
+    def test_fixed_batches_have_a_bound_of_their_own(self) -> None:
+        batches = Repeated(FixedSampled(64, 60_000, replace_one(NOTEBOOK)), STEPS)
+        by_loss, by_renyi = spent(batches, DELTA).epsilon, spent(batches, DELTA, accountant="rdp").epsilon
+        poisson = spent(Repeated(PoissonSampled(RATE, NOTEBOOK), STEPS), DELTA, relation="replace-one").epsilon
+        assert poisson < by_loss < by_renyi < 33.1
+
+
+@pytest.mark.parametrize(("scale", "times"), [(6.0, 200), (30.0, 5000), (2.0, 20)])
+@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-10, 1e-11, 2e-12])
+def test_the_rounding_of_convolutions_never_makes_a_cost_too_small(scale: float, times: int, delta: float) -> None:
+    """Parts that differ a little are convolved, while the worst of them has a formula."""
+    convolved = Repeated(Parallel((Gaussian(scale), Gaussian(scale * 1.1))), times)
+    exact = spent(Repeated(Gaussian(scale), times), delta).epsilon
+    cost = spent(convolved, delta)
+    assert cost.optimistic is not None
+    assert cost.optimistic <= exact <= cost.epsilon < exact * 1.01
+
+
+def test_one_sample_of_a_fixed_size_costs_what_the_theorem_says() -> None:
+    """Of a rate q: epsilon becomes log(1 + q (exp(epsilon) - 1)) and delta q delta (Balle et al. 2018)."""
+    noise = Gaussian(1.5, 2.0, Relation.REPLACE_ONE)
+    for delta in (1e-2, 1e-4, 1e-7):
+        amplified = math.log1p(0.1 * math.expm1(spent(noise, delta).epsilon))
+        assert spent(FixedSampled(10, 100, noise), 0.1 * delta).epsilon == pytest.approx(amplified, rel=1e-3)
+
+
+@pytest.mark.parametrize("times", [1, 20, 500])
+def test_samples_of_a_fixed_size_cost_at_least_what_some_two_tables_cost(times: int) -> None:
+    """If all the other records agree, one replaced record moves the noise at the rate of the sample."""
+    noise = Gaussian(1.5, 2.0, Relation.REPLACE_ONE)
+    reached = PoissonSampled(0.1, Gaussian(1.5, 2.0))
+    for delta in (1e-3, 1e-6):
+        cost = spent(Repeated(FixedSampled(10, 100, noise), times), delta).epsilon
+        assert cost >= spent(Repeated(reached, times), delta).epsilon * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("scale", [0.8, 2.0, 10.0])
+def test_gaussian_noise_costs_what_its_formula_says(scale: float, epsilon: float) -> None:
+    delta = gaussian_delta(1 / scale, epsilon)
+    if delta > 1e-11:
+        assert spent(Gaussian(scale), delta).epsilon == pytest.approx(epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize("times", [1, 7, 200])
+@pytest.mark.parametrize("event", [Gaussian(6.0), Laplace(9.0), DiscreteLaplace(9.0, 1)], ids=lambda event: event.kind)
+def test_costs_agree_with_dp_accounting_where_it_knows_the_event(event: Event, times: int) -> None:
+    accountant = PLDAccountant().compose(event.dp_event(), times)
+    assert spent(Repeated(event, times), 1e-6).epsilon == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-3)
+
+
+def test_sampled_noise_agrees_with_dp_accounting_under_both_relations() -> None:
+    event = Repeated(PoissonSampled(0.02, Gaussian(1.0)), 300)
+    assert spent(event, 1e-6).epsilon == pytest.approx(
+        PLDAccountant().compose(event.dp_event()).get_epsilon(1e-6), rel=1e-4
+    )
+    replaced = PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE).compose(event.dp_event())
+    assert spent(replace_one(event), 1e-6).epsilon == pytest.approx(replaced.get_epsilon(1e-6), rel=1e-4)
+
+
+def test_repeated_randomized_responses_all_count() -> None:
+    """dp-accounting 0.6 composes a repeated randomized response only once; here each is charged."""
+    one, many = RandomizedResponse(1.0), Repeated(RandomizedResponse(1.0), 10)
+    assert spent(many, 1e-9).epsilon > 5 * spent(one, 1e-9).epsilon
+    assert spent(many, 1e-9).epsilon == spent([one] * 10, 1e-9).epsilon
+
+
+def test_pure_epsilons_add_up_exactly() -> None:
+    assert spent([PureEvent(0.1)] * 10, 0).epsilon == 1.0
+    assert spent([PureEvent(0.5), Laplace(2.0), Exponential(0.25)], 1e-6).epsilon <= 1.25
+    assert spent([], 0).epsilon == 0.0
+    assert spent([], 1e-5).epsilon == 0.0
+
+
+def test_many_small_events_cost_less_than_their_sum() -> None:
+    assert spent([PureEvent(0.01)] * 1000, 1e-6).epsilon < 2.0 < 10.0
+
+
+def test_a_delta_alone_can_be_charged() -> None:
+    step = Repeated(PoissonSampled(0.01, Gaussian(1.0)), 100)
+    with_truncation = Composed((step, ApproximateEvent(0.0, 5e-6)))
+    assert spent(with_truncation, 1e-5).epsilon == pytest.approx(spent(step, 5e-6).epsilon, rel=1e-3)
+    assert spent(with_truncation, 4e-6).epsilon == math.inf
+
+
+def test_gaussian_noise_has_no_epsilon_at_a_delta_of_0() -> None:
+    cost = spent(Gaussian(1.0), 0)
+    assert cost.epsilon == math.inf
+    assert cost.to_dict()["epsilon"] == "inf"
+
+
+def test_separate_parts_cost_what_the_worst_costs() -> None:
+    cheap, dear = Laplace(10.0), Laplace(2.0)
+    assert spent(Parallel((cheap, dear)), 1e-6).epsilon == pytest.approx(spent(dear, 1e-6).epsilon, rel=1e-3)
+    assert spent(Parallel((dear,) * 50), 1e-6).epsilon == spent(dear, 1e-6).epsilon
+    mixed = Parallel((Gaussian(3.0), Laplace(2.0)))
+    for delta in (1e-2, 1e-4, 1e-8):
+        worst = max(spent(event, delta).epsilon for event in mixed.events)
+        assert worst <= spent(mixed, delta).epsilon * (1 + 1e-9) <= worst * 1.02
+    assert spent([mixed] * 3, 1e-6).epsilon >= max(spent([event] * 3, 1e-6).epsilon for event in mixed.events)
+
+
+@pytest.mark.parametrize("make", [Laplace, DiscreteLaplace, Gaussian, DiscreteGaussian])
+@pytest.mark.parametrize("multiplier", [0.6, 2.0, 10.0])
+def test_a_change_spread_over_several_numbers_costs_no_more_than_one_large_change(
+    make: type[NoiseEvent], multiplier: float
+) -> None:
+    """So the sum of the changes is all that the accountant needs to know."""
+    whole, parts = make(4 * multiplier, 4), [make(4 * multiplier, 2)] * 2
+    for delta in (0.1, 1e-3, 1e-6, 1e-9):
+        # rounding to the grid of losses adds up to one step of it for each event
+        assert spent(parts, delta).epsilon <= spent(whole, delta).epsilon + 2.1e-4
+
+
+@pytest.mark.parametrize("make", [DiscreteLaplace, DiscreteGaussian])
+def test_noise_of_a_large_scale_costs_what_noise_in_real_numbers_costs(make: type[NoiseEvent]) -> None:
+    listed, large, larger = (make(3.0 * units, units) for units in (160, 170, 2**30))
+    epsilons = [spent([event] * 5, 1e-6).epsilon for event in (listed, large, larger)]
+    smooth = {DiscreteLaplace: Laplace, DiscreteGaussian: Gaussian}[make](3.0)
+    assert epsilons == pytest.approx([spent([smooth] * 5, 1e-6).epsilon] * 3, rel=0.02)
+    cost = spent(larger, 1e-6)
+    assert cost.optimistic is not None
+    assert cost.optimistic <= cost.epsilon < cost.optimistic * 1.01
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [Gaussian(5.0), Laplace(8.0), DiscreteLaplace(8.0), PureEvent(0.1), PoissonSampled(0.1, Gaussian(2.0))]
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([1e-3, 1e-6]),
+)
+@settings(max_examples=25, deadline=None)
+def test_adding_an_event_never_costs_less_and_the_bounds_are_in_order(events: list[Event], delta: float) -> None:
+    before, after = spent(events[:-1], delta), spent(events, delta)
+    assert before.epsilon <= after.epsilon + 1e-9
+    assert after.optimistic is not None
+    assert 0 <= after.optimistic <= after.epsilon
+    assert after.epsilon - after.optimistic < 0.02
+    assert spent(events[::-1], delta).epsilon == pytest.approx(after.epsilon, rel=1e-6)
+
+
+def test_a_larger_group_costs_more() -> None:
+    costs = [spent(group(Gaussian(5.0), size), 1e-6).epsilon for size in (1, 2, 4, 8)]
+    assert costs == sorted(costs)
+    assert costs[1] > 2 * costs[0] * 0.99
+
+
+def test_events_of_two_relations_add_up_only_under_replace_one() -> None:
+    mixed = [PureEvent(0.5), RandomizedResponse(0.5)]
+    with pytest.raises(sf.OptionError, match="do not add up to one epsilon"):
+        spent(mixed, 0)
+    cost = spent(mixed, 0, relation="replace-one")
+    assert cost.epsilon == 1.5
+    assert cost.relation is Relation.REPLACE_ONE
+    with pytest.raises(sf.OptionError, match="says nothing about adding"):
+        spent(mixed, 0, relation="add-remove")
+
+
+def test_an_event_without_a_known_bound_is_refused_not_guessed() -> None:
+    sampled = PoissonSampled(0.1, Laplace(2.0, 2.0, Relation.REPLACE_ONE))
+    with pytest.raises(sf.OptionError, match="no bound is known"):
+        spent(sampled, 1e-6)
+    with pytest.raises(sf.OptionError, match="Renyi privacy cannot count"):
+        spent(ApproximateEvent(1.0, 1e-7), 1e-8, accountant="rdp")
+
+
+class TestCalibration:
+    @pytest.mark.parametrize("target", [0.1, 1.0, 8.0])
+    def test_what_is_calibrated_never_costs_more_than_the_target(self, target: float) -> None:
+        for make in (
+            Gaussian,
+            Laplace,
+            lambda scale: Repeated(PoissonSampled(0.01, Gaussian(scale)), 1000),
+            lambda scale: Repeated(DiscreteGaussian(scale), 2),
+        ):
+            scale = calibrate(make, target, 1e-6, precision=1e-3)
+            assert spent(make(scale), 1e-6).epsilon <= target
+            assert spent(make(scale * 0.99), 1e-6).epsilon > target
+
+    def test_renyi_privacy_asks_for_more_noise(self) -> None:
+        def training(scale: float) -> Event:
+            return Repeated(PoissonSampled(0.01, Gaussian(scale)), 1000)
+
+        by_loss, by_renyi = (calibrate(training, 1.0, 1e-6, accountant=name) for name in ("pld", "rdp"))
+        assert by_loss < by_renyi
+
+    def test_a_target_that_no_noise_reaches_is_refused(self) -> None:
+        with pytest.raises(sf.OptionError, match="no noise brings the event to epsilon"):
+            calibrate(lambda scale: Composed((PureEvent(1.0), Gaussian(scale))), 0.5, 1e-6)
+
+    @pytest.mark.parametrize("epsilon", [0, -1, math.inf, math.nan])
+    def test_an_epsilon_that_is_no_positive_number_is_refused(self, epsilon: float) -> None:
+        with pytest.raises(sf.OptionError, match="epsilon must be a finite number above 0"):
+            calibrate(Gaussian, epsilon, 1e-6)
+
+
+@pytest.mark.parametrize("delta", [-1e-9, 1.0, 2, math.nan, "0.1", True, None])
+def test_a_delta_outside_of_its_range_is_refused(delta: Any) -> None:
+    with pytest.raises(sf.OptionError, match="delta must be a number"):
+        spent(PureEvent(1.0), delta)
+
+
+def test_a_delta_must_be_below_one_over_the_number_of_records() -> None:
+    assert check_delta(1e-4, 9_999) == 1e-4
+    with pytest.raises(sf.OptionError, match="below 1 / 10,000"):
+        check_delta(1e-4, 10_000)
+
+
+def test_a_delta_below_the_rounding_of_convolutions_is_refused() -> None:
+    with pytest.raises(sf.OptionError, match="at least 1e-12"):
+        spent(Gaussian(1.0), 1e-14)
+    assert spent(PureEvent(1.0), 1e-14).epsilon == 1.0
+
+
+def test_an_unknown_accountant_is_refused() -> None:
+    with pytest.raises(sf.OptionError, match="must be pld or rdp"):
+        spent(PureEvent(1.0), 0, accountant="gdp")
+
+
+def test_a_cost_states_its_relation() -> None:
+    cost = spent(Gaussian(1.0), 1e-5)
+    assert "add or remove one record" in str(cost)
+    assert cost.to_dict()["relation"] == "add-remove"

@@ -1,0 +1,81 @@
+"""Many processes on one ledger, and processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sfumato as sf
+from sfumato.budget.events import Gaussian, PureEvent
+
+PEOPLE = pl.DataFrame({"age": [30, 41]})
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place for a ledger; in memory if the system has one, for thousands of writes to a disk take minutes."""
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "home"))
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
+        yield Path(folder, "some.ledger")
+
+
+def _spend(*arguments: object) -> list[int]:
+    command = [sys.executable, "-m", "tests.budget.spenders", *map(str, arguments)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return [int(number) for number in ran.stdout.split()]
+
+
+def test_fifty_processes_with_ten_thousand_charges_never_overspend(path: Path) -> None:
+    sf.Ledger.grant(PEOPLE, epsilon=7.5, path=path)
+    admitted, ended_well = _spend("many", path, 50, 200)
+    ledger = sf.Ledger(path)
+    assert ended_well == 50
+    assert admitted == len(ledger.events) == 7500
+    assert ledger.spent.epsilon == pytest.approx(7.5, rel=1e-12)
+    assert ledger.left == 0
+    with pytest.raises(sf.BudgetError, match="nothing is left"):
+        ledger.charge(PureEvent(0.001))
+
+
+def test_a_thousand_killed_processes_lose_no_charge_and_block_nobody(path: Path) -> None:
+    sf.Ledger.grant(PEOPLE, epsilon=1e6, path=path)
+    told, ours, lost = _spend("killed", path, 1000, 8)
+    ledger = sf.Ledger(path)
+    assert lost == 0
+    assert told > 500, "most were killed while they charged"
+    assert told + ours <= len(ledger.events) <= told + ours + 1000, "at most one charge per kill was not yet told"
+    ledger.charge(PureEvent(0.001))
+    assert not list(path.parent.glob("*-journal"))
+
+
+def test_threads_share_a_ledger(path: Path) -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=1, delta=1e-6, path=path)
+    refused = []
+
+    def spend() -> None:
+        for _ in range(10):
+            try:
+                ledger.charge(Gaussian(30.0))
+            except sf.BudgetError:
+                refused.append(1)
+
+    threads = [threading.Thread(target=spend) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger.events) + len(refused) == 80
+    assert refused
+    assert ledger.spent.epsilon <= 1

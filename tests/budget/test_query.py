@@ -1,0 +1,320 @@
+"""Answers to questions: right within their intervals, private, charged first, and nothing read off the data.
+
+Intervals and privacy are tested by drawing the answers of many equal groups at once. Each check
+allows for 5.5 standard deviations: it raises a false alarm with a probability below 1e-6.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import sfumato as sf
+from sfumato.budget.accounting import spent
+from sfumato.budget.ledger import Budget
+from sfumato.budget.noise import Source
+from sfumato.budget.plans import Bounded, Records, plan
+from sfumato.budget.question import Question
+
+SIGMAS = 5.5
+AGES = Bounded("age", 0.0, 100.0)
+QUESTIONS = ["count", "sum of age", "mean of age", "quantile 0.3 of age"]
+PEOPLE = pl.DataFrame(
+    {
+        "sex": ["f", "m", "f", "m", "f", None, "x"] * 30,
+        "age": [30, 41, 30, None, 99, 50, 20] * 30,
+        "job": ["nurse"] * 100 + ["baker"] * 109 + ["astronaut"],
+    }
+)
+SCHEMA = sf.Schema([sf.Column(name="sex", domain=["f", "m"]), sf.Column(name="age", bounds=(0, 90))])
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "home"))
+
+
+def ask(question: str, epsilon: float = 1e5, **options: Any) -> Any:
+    """Ask with next to no noise."""
+    sf.Ledger.grant(PEOPLE, epsilon=1e6, delta=1e-3)
+    return sf.query(PEOPLE, question, epsilon=epsilon, schema=SCHEMA, **options)
+
+
+def values(answer: Any) -> dict[Any, float]:
+    return {tuple(str(part) for part in row.group.values()): round(row.value, 1) for row in answer.rows}
+
+
+# --- what is answered --------------------------------------------------------------------------
+
+
+def test_with_little_noise_the_answers_are_the_true_ones() -> None:
+    assert values(ask("count")) == {(): 210}
+    assert values(ask("count by sex")) == {("f",): 90, ("m",): 60, ("None",): 60}
+    assert values(ask("sum of age by sex")) == {("f",): 30 * 150, ("m",): 30 * 41, ("None",): 30 * 70}
+    assert values(ask("mean of age by sex")) == {("f",): 50, ("m",): 41, ("None",): 35}
+    assert values(ask("median of age by sex")) == {("f",): 30, ("m",): 41, ("None",): pytest.approx(35, abs=15)}
+    assert values(ask("quantile 0.9 of age")) == {(): 90}
+    assert values(ask("histogram of age in 3 bins by sex")) == {
+        ("f", "[0.0, 30.0]"): 0, ("f", "[30.0, 60.0]"): 60, ("f", "[60.0, 90.0]"): 30, ("f", "None"): 0,
+        ("m", "[0.0, 30.0]"): 0, ("m", "[30.0, 60.0]"): 30, ("m", "[60.0, 90.0]"): 0, ("m", "None"): 30,
+        ("None", "[0.0, 30.0]"): 30, ("None", "[30.0, 60.0]"): 30, ("None", "[60.0, 90.0]"): 0, ("None", "None"): 0,
+    }  # fmt: skip
+
+
+def test_every_group_of_the_public_domain_is_answered_whether_anybody_is_in_it_or_not() -> None:
+    schema = sf.Schema([sf.Column(name="sex", domain=["f", "m", "nobody"])])
+    sf.Ledger.grant(PEOPLE, epsilon=1e6)
+    answer = sf.query(PEOPLE, "count by sex", epsilon=1, schema=schema)
+    assert [row.group["sex"] for row in answer.rows] == ["f", "m", "nobody", None]
+
+
+def test_a_value_is_in_the_group_that_reads_alike(tmp_path: Path) -> None:
+    people = pl.DataFrame({"zip": [13053, 13053, 14850], "flag": [True, False, True]})
+    sf.Ledger.grant(people, epsilon=1e6)
+    schema = sf.Schema([sf.Column(name="zip", domain=["13053", 14850])])
+    assert values(sf.query(people, "count by zip", epsilon=1e3, schema=schema)) == {
+        ("13053",): 2,
+        ("14850",): 1,
+        ("None",): 0,
+    }
+
+
+def test_groups_are_discovered_only_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = ask("count by job", epsilon=4, delta=1e-6, discover=True)
+    assert [row.group for row in answer.rows] == [{"job": "baker"}, {"job": "nurse"}]
+    assert answer.delta == 1e-6
+    assert len(ask("mean of age by job", epsilon=4, delta=1e-6, discover=True).rows) == 2
+    assert ask("count by age, job, sex", epsilon=0.01, delta=1e-6, discover=True).rows == ()
+
+
+def test_the_answer_does_not_depend_on_where_the_rows_are(tmp_path: Path) -> None:
+    for name in ("people.csv", "people.parquet"):
+        sf.write(PEOPLE, tmp_path / name)
+        sf.Ledger.grant(tmp_path / name, epsilon=1e6)
+        answer = sf.query(tmp_path / name, "mean of age by sex", epsilon=1e3, schema=SCHEMA)
+        assert values(answer) == {("f",): 50, ("m",): 41, ("None",): 35}
+    import duckdb
+
+    sf.Ledger.grant(PEOPLE, epsilon=1e6)
+    answer = sf.query(duckdb.from_arrow(PEOPLE.to_arrow()), "mean of age by sex", epsilon=1e3, schema=SCHEMA)
+    assert values(answer) == {("f",): 50, ("m",): 41, ("None",): 35}
+    assert answer.spent.epsilon == 3000, "all are one data set"
+
+
+def test_an_empty_column_of_numbers_has_an_answer() -> None:
+    people = pl.DataFrame({"age": pl.Series([None, None], dtype=pl.Int64)})
+    sf.Ledger.grant(people, epsilon=1e6)
+    for question in ("sum of age", "mean of age", "median of age"):
+        (row,) = sf.query(people, question, epsilon=1, schema=sf.Schema([SCHEMA["age"]])).rows
+        assert row.interval[0] <= row.value <= row.interval[1]
+
+
+# --- what it costs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    "question", ["count by sex", "sum of age by sex", "mean of age", "median of age by sex", "histogram of age"]
+)
+def test_an_answer_costs_its_epsilon_and_is_noted(question: str, relation: str) -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=10, relation=relation)
+    answer = sf.query(PEOPLE, question, epsilon=0.3, schema=SCHEMA, note="for the board")
+    assert ledger.spent == answer.spent == Budget(pytest.approx(0.3, rel=1e-9))
+    assert ledger.spent.epsilon <= 0.3 * (1 + 1e-12)
+    assert answer.left == pytest.approx(9.7)
+    assert ledger.events == (answer.event,)
+    assert spent(answer.event, 0).epsilon == ledger.spent.epsilon
+    assert answer.relation == answer.event.relation == relation
+    assert ledger.history()[-1]["note"].startswith(str(Question.parse(question)))
+    assert ledger.history()[-1]["note"].endswith("(for the board)")
+
+
+def test_discovering_groups_costs_epsilon_and_delta() -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=10, delta=1e-5)
+    sf.query(PEOPLE, "count by job", epsilon=0.5, delta=9e-6, discover=True)
+    assert ledger.spent.epsilon <= 0.5
+    with pytest.raises(sf.BudgetError):
+        sf.query(PEOPLE, "count by job", epsilon=0.5, delta=9e-6, discover=True)
+
+
+def test_what_does_not_fit_is_refused_and_not_answered() -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=1)
+    sf.query(PEOPLE, "count by sex", epsilon=0.75, schema=SCHEMA)
+    with pytest.raises(sf.BudgetError, match=r"epsilon 0\.25 is left"):
+        sf.query(PEOPLE, "count by sex", epsilon=0.5, schema=SCHEMA)
+    assert len(ledger.events) == 1
+
+
+def test_without_a_budget_nothing_is_answered() -> None:
+    with pytest.raises(sf.BudgetError, match="no budget was granted"):
+        sf.query(PEOPLE, "count by sex", epsilon=0.75, schema=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "message"),
+    [
+        ("count by job", {}, "'job' has no public domain"),
+        ("count by age", {}, "'age' has no public domain"),
+        ("mean of job", {}, "'job' has no public bounds"),
+        ("median of sex", {}, "'sex' has no public bounds"),
+        ("count by jobs", {}, "there is no column 'jobs' .did you mean 'job'"),
+        ("count", {"epsilon": 0}, "epsilon must be a finite number above 0"),
+        ("count", {"epsilon": -1}, "epsilon must be a finite number above 0"),
+        ("count", {"epsilon": math.inf}, "epsilon must be a finite number above 0"),
+        ("count", {"epsilon": 1e-12}, "epsilon must be at least 1e-09"),
+        ("count", {"confidence": 1}, "the confidence must be"),
+        ("count", {"delta": 1e-6}, "delta is for discovering groups"),
+        ("count", {"discover": True, "delta": 1e-6}, "names columns that make them"),
+        ("count by job", {"discover": True}, "delta must be"),
+        ("count by job", {"discover": True, "delta": 1.0}, "delta must be"),
+        ("histogram of age by age", {"discover": True, "delta": 1e-6}, "a histogram of 'age' by itself"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_before_it_is_charged(
+    question: str, options: dict[str, Any], message: str
+) -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=10)
+    with pytest.raises(sf.SfumatoError, match=message):
+        sf.query(PEOPLE, question, schema=SCHEMA, **{"epsilon": 1.0, **options})
+    assert ledger.spent == Budget(0.0)
+
+
+def test_a_column_of_texts_has_no_mean_and_is_not_charged() -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=10)
+    with pytest.raises(sf.SchemaError, match="only a number can have them"):
+        sf.query(PEOPLE, "mean of job", epsilon=1, schema=sf.Schema([sf.Column(name="job", bounds=(0, 1))]))
+    assert ledger.spent == Budget(0.0)
+
+
+def test_too_many_groups_are_refused() -> None:
+    people = pl.DataFrame({"a": [1], "b": [1]})
+    sf.Ledger.grant(people, epsilon=10)
+    schema = sf.Schema([sf.Column(name=name, domain=range(2000)) for name in "ab"])
+    with pytest.raises(sf.OptionError, match="more than 1,000,000 groups"):
+        sf.query(people, "count by a, b", epsilon=1, schema=schema)
+
+
+def test_an_order_that_the_data_breaks_gives_nothing_away() -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=1e6)
+    schema = sf.Schema([sf.Column(name="sex", kind="ordinal", domain=["m", "f"])])
+    assert values(sf.query(PEOPLE, "count by sex", epsilon=1e3, schema=schema)) == {
+        ("m",): 60,
+        ("f",): 90,
+        ("None",): 60,
+    }
+    assert ledger.spent.epsilon == 1e3
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_discovering_groups_costs_what_is_said_under_either_relation(relation: str) -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=10, delta=1e-5, relation=relation)
+    answer = sf.query(PEOPLE, "count by job", epsilon=1, delta=1e-6, discover=True)
+    assert spent(answer.event, 1e-6).epsilon <= 1 + 1e-9
+    assert ledger.events == (answer.event,)
+
+
+def test_a_given_seed_makes_an_answer_reproducible_and_not_private() -> None:
+    sf.Ledger.grant(PEOPLE, epsilon=10)
+    one, same, other = (
+        sf.query(PEOPLE, "mean of age by sex", epsilon=1, schema=SCHEMA, insecure_seed=seed) for seed in (1, 1, 2)
+    )
+    assert one.rows == same.rows != other.rows
+    assert one.to_dict()["private"] is False
+    assert sf.query(PEOPLE, "count", epsilon=1).private
+    assert one.spent == Budget(1.0)
+
+
+# --- how it is drawn ---------------------------------------------------------------------------
+
+
+def many(ages: list[float], groups: int) -> Records:
+    """The same people, again and again, each time in a group of their own."""
+    return Records(
+        np.repeat(np.arange(groups), len(ages)),
+        np.tile(np.array(ages, dtype=float), groups),
+        np.ones(groups * len(ages), dtype=np.int64),
+        groups,
+    )
+
+
+PEOPLE_OF = {
+    "none": [],
+    "one": [70.0],
+    "few": [0.0, 10, 10, 35, 99.5, 100, math.nan],
+    "many": [float(age) for age in np.random.default_rng(8).integers(0, 101, 200)],
+}
+
+
+@pytest.mark.parametrize("ages", PEOPLE_OF.values(), ids=PEOPLE_OF)
+@pytest.mark.parametrize("bounded", [AGES, Bounded("age", 0.0, 100.5)], ids=["whole", "cells"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_intervals_hold_as_often_as_they_say(question: str, bounded: Bounded, ages: list[float]) -> None:
+    asked = Question.parse(question)
+    groups = 300 if "quantile" in question else 3000
+    found = plan(asked, bounded, 1.0).draw(many(ages, groups), 0.2, Source())
+    known = np.array([age for age in ages if age == age])
+    if question == "count":
+        right = (found.low <= len(ages)) & (len(ages) <= found.high)
+    elif question == "sum of age":
+        right = (found.low <= known.sum()) & (known.sum() <= found.high)
+    elif not len(known):
+        return  # nothing has no mean
+    elif question == "mean of age":
+        right = (found.low <= known.mean()) & (known.mean() <= found.high)
+    else:  # some 0.3-quantile is inside: not too many lie below the lower end, nor too few up to the upper one
+        rank, slack = 0.3 * len(known), 1e-9
+        below = (known[None, :] < found.low[:, None]).sum(axis=1)
+        upto = (known[None, :] <= found.high[:, None]).sum(axis=1)
+        right = (below <= rank + slack) & (upto >= rank - slack)
+    assert (found.low <= found.high).all()
+    assert right.mean() >= 0.8 - SIGMAS * math.sqrt(0.8 * 0.2 / groups)
+
+
+@pytest.mark.parametrize("question", ["count", "sum of age"])
+def test_counts_and_sums_have_no_bias_and_the_variance_of_their_noise(question: str) -> None:
+    groups, epsilon = 40_000, 0.5
+    found = plan(Question.parse(question), AGES, epsilon).draw(many([20, 80], groups), 0.05, Source())
+    scale = {"count": 1, "sum of age": 100}[question] / epsilon
+    true = {"count": 2, "sum of age": 100}[question]
+    ratio = math.exp(-1 / scale)
+    variance = 2 * ratio / (1 - ratio) ** 2 if question == "count" else 2 * scale**2
+    assert abs(found.value.mean() - true) < SIGMAS * math.sqrt(variance / groups)
+    # The fourth moment of Laplace noise is 24 scale^4: the variance of its square is 20 scale^4.
+    assert abs(found.value.var() - variance) < SIGMAS * math.sqrt(24 / groups) * scale**2
+
+
+@pytest.mark.parametrize(
+    ("question", "ages", "without", "part", "claimed"),
+    [
+        ("count", [50.0] * 5, [50.0] * 4, "value", 1.0),
+        ("sum of age", [100.0, 100.0], [100.0], "value", 1.0),
+        ("sum of age", [100.0, 7.0], [7.0], "value", 1.0),
+        ("mean of age", [100.0, 60, 60], [60.0, 60], "value", 1.0),
+        ("quantile 0.5 of age", [0.0, 0, 3, 3, 3], [0.0, 0, 3, 3], "value", 0.5),
+        ("quantile 0.5 of age", [0.0, 0, 3, 3, 3], [0.0, 0, 3, 3], "low", 0.25),
+    ],
+)
+def test_one_record_more_makes_no_answer_more_likely_than_claimed(
+    question: str, ages: list[float], without: list[float], part: str, claimed: float
+) -> None:
+    groups = 4000 if "quantile" in question else 60_000
+    bounded = Bounded("age", 0.0, 3.0) if "quantile" in question else AGES
+    how = plan(Question.parse(question), bounded, 1.0)
+    drawn = [getattr(how.draw(many(people, groups), 0.05, Source()), part) for people in (ages, without)]
+    largest = 0.0
+    for threshold in np.unique(np.quantile(np.concatenate(drawn), np.linspace(0.05, 0.95, 19))):
+        for side in (np.greater_equal, np.less):
+            p, q = (side(one, threshold).mean() for one in drawn)
+            for most, least in ((p, q), (q, p)):
+                # What the larger probability is at least, and the smaller at most.
+                low = most - SIGMAS * math.sqrt(most * (1 - most) / groups + 1e-9)
+                high = least + SIGMAS * math.sqrt(least * (1 - least) / groups + 1e-9)
+                largest = max(largest, math.log(low / high) if low > 0 else 0.0)
+    assert largest <= claimed
+    if question in ("count", "sum of age") and len(set(ages)) == 1:
+        assert largest > claimed / 1.5, "the test would catch noise that is too small by a factor of 1.5"

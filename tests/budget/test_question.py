@@ -1,0 +1,106 @@
+"""Questions are read as they are meant, or refused in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sfumato as sf
+from sfumato.budget.question import Question, Statistic
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("count", Question(Statistic.COUNT)),
+        ("  COUNT  By sex , income", Question(Statistic.COUNT, groups=("sex", "income"))),
+        ("sum of capital-gain", Question(Statistic.SUM, "capital-gain")),
+        ("total income", Question(Statistic.SUM, "income")),
+        ("mean age by sex", Question(Statistic.MEAN, "age", ("sex",))),
+        ("average of age", Question(Statistic.MEAN, "age")),
+        ("median of age", Question(Statistic.QUANTILE, "age")),
+        ("quantile .9 of age by sex", Question(Statistic.QUANTILE, "age", ("sex",), share=0.9)),
+        ("histogram of age", Question(Statistic.HISTOGRAM, "age", bins=10)),
+        ("histogram age in 5 bins by sex", Question(Statistic.HISTOGRAM, "age", ("sex",), bins=5)),
+        ("histogram age in 1 bin", Question(Statistic.HISTOGRAM, "age", bins=1)),
+        ("mean of 'hours per week' by \"a, b\"", Question(Statistic.MEAN, "hours per week", ("a, b",))),
+        ('mean of "by" by "of"', Question(Statistic.MEAN, "by", ("of",))),
+        ('count by "say ""no"""', Question(Statistic.COUNT, groups=('say "no"',))),
+        ("mean of count by sum", Question(Statistic.MEAN, "count", ("sum",))),
+    ],
+)
+def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> None:
+    assert Question.parse(text) == question
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the question is empty"),
+        ("   ", "the question is empty"),
+        ("cout by sex", "begins with 'cout', which is no statistic .did you mean 'count'"),
+        ("variance of age", "begins with 'variance', which is no statistic"),
+        ("'count'", "begins with 'count', which is no statistic"),
+        ("mean", "names no column after 'mean'"),
+        ("mean of", "names no column after 'mean'"),
+        ("mean of by sex", "names no column after 'mean'"),
+        ("count by", "names no column after 'by'"),
+        ("count by sex,", "names no column after ','"),
+        ("count by ,sex", "names no column after 'by'"),
+        ("count by sex income", "goes on with 'income' where it should end"),
+        ("count of age", "goes on with 'of' where it should end .a count is of rows"),
+        ("count where age", "goes on with 'where'"),
+        ("count by sex by age", "goes on with 'by'"),
+        ("count by sex, sex", "groups by 'sex' twice"),
+        ("quantile of age", "a quantile needs a number between 0 and 1, got 'of'"),
+        ("quantile 1.5 of age", "a quantile needs a number between 0 and 1, got '1.5'"),
+        ("quantile nan of age", "a quantile needs a number between 0 and 1, got 'nan'"),
+        ("histogram of age in 0 bins", "1 to 10,000 bins, got '0'"),
+        ("histogram of age in ten bins", "1 to 10,000 bins, got 'ten'"),
+        ("histogram of age in 99999999999 bins", "1 to 10,000 bins"),
+        ("count by 'sex", "quotation mark without its partner"),
+        ("mean of age; drop table people", "goes on with 'drop'"),
+        ("__import__('os')", "which is no statistic"),
+    ],
+)
+def test_a_question_that_cannot_be_read_gets_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(sf.OptionError, match=message):
+        Question.parse(text)
+
+
+def test_a_question_is_a_text() -> None:
+    with pytest.raises(sf.OptionError, match="a question is a text"):
+        Question.parse(7)  # type: ignore[arg-type]
+
+
+_NAMES = st.text(min_size=1, max_size=8)
+
+
+@given(
+    st.sampled_from(list(Statistic)),
+    _NAMES,
+    st.lists(_NAMES, unique=True, max_size=3),
+    st.sampled_from([0.5, 0.25, 0.9, 0.01]),
+    st.integers(1, 10_000),
+)
+def test_what_a_question_says_can_be_read_again(
+    statistic: Statistic, column: str, groups: list[str], share: float, bins: int
+) -> None:
+    question = Question(
+        statistic,
+        column if statistic.needs_column else None,
+        tuple(groups),
+        share if statistic is Statistic.QUANTILE else 0.5,
+        bins if statistic is Statistic.HISTOGRAM else 10,
+    )
+    assert Question.parse(str(question)) == question
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        question = Question.parse(text)
+    except sf.OptionError:
+        return
+    assert Question.parse(str(question)) == question
