@@ -49,6 +49,7 @@ LOAN = (
     "loan_amnt", "term", "annual_inc", "dti", "payment_inc_ratio", "revol_bal", "revol_util", "purpose",
     "home_ownership", "delinq_2yrs_zero", "pub_rec_zero", "open_acc", "grade", "emp_length",
 )  # fmt: skip
+BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 Point = dict[str, Any]
 
 
@@ -349,7 +350,7 @@ def in_markdown(points: Sequence[Point], experiment: Experiment, key: str = "sco
     peer, printed = PEER.get(experiment.name), PRINTED.get(experiment.name)
     seeds = len({one["seed"] for one in points if one["name"] == experiment.name and one["who"] == "guided"})
     before = summary(points, experiment.name, "before", 0, key)
-    said = f"**{experiment.title}** ({seeds} seeds). Before: {_written(before)}"
+    said = f"**{experiment.title}** ({seeds} seed{'s' * (seeds > 1)}). Before: {_written(before)}"
     said += f"; printed in the paper: {printed:.3f}." if printed and key == "score" else "."
     head = ["k", *(title for title, _ in LINES.values()), *(["ai-privacy-toolkit"] if peer and key == "score" else [])]
     lines = [said, "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -371,6 +372,7 @@ def main() -> None:
     parser.add_argument("--experiments", default=",".join(names), help=", ".join(names))
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--draw", action="store_true", help="only draw what has been measured, and print the tables")
+    parser.add_argument("--page", type=Path, help="a page whose figures are replaced: docs/explanation/guided.md")
     parser.add_argument("--figures", type=Path, default=FIGURES)
     parser.add_argument("--assets", type=Path, default=ASSETS)
     options = parser.parse_args()
@@ -379,13 +381,37 @@ def main() -> None:
     points = json.loads(options.figures.read_text())
     options.assets.mkdir(exist_ok=True)
     for experiment in EXPERIMENTS:
-        if any(point["name"] == experiment.name and point["who"] == "guided" for point in points):
+        if _is_measured(points, experiment):
             options.assets.joinpath(f"guided-{experiment.name}.svg").write_text(draw(points, experiment))
-            print(f"\n{in_markdown(points, experiment)}")
-            if experiment.table == "loan":
-                print(f"\nThe same as area under the ROC curve:\n\n{in_markdown(points, experiment, 'auc')}")
-    least = [(one["real_k"] - one["k"], one["name"], one["who"]) for one in points if "real_k" in one]
-    print(f"\n{len(least)} releases; the smallest measured k minus the asked one: {min(least)}")
+    text = figures_in_markdown(points)
+    print(text)
+    if options.page:
+        before, _, rest = options.page.read_text().partition(BEGIN)
+        after = rest.partition(END)[2]
+        options.page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def figures_in_markdown(points: Sequence[Point]) -> str:
+    """Return the charts and tables of all that has been measured."""
+    parts = []
+    for experiment in filter(partial(_is_measured, points), EXPERIMENTS):
+        parts += [in_markdown(points, experiment), f"![{experiment.title}](../assets/guided-{experiment.name}.svg)"]
+        if experiment.table == "loan":
+            parts += ["The same as area under the ROC curve:", in_markdown(points, experiment, "auc")]
+        elsewhere = [(k, summary(points, experiment.name, "elsewhere", k)) for k in experiment.k]
+        if any(one for _, one in elsewhere):
+            told = ", ".join(f"{_written(one)} (k = {k})" for k, one in elsewhere if one)
+            parts.append(f"The paper's split, with a tree from other rows, pruned until k holds: {told}.")
+    asked = [one for one in points if "real_k" in one]
+    kept = sum(one["real_k"] >= one["k"] for one in asked)
+    parts.append(f"The measured k is at least the asked one in {kept:,} of {len(asked):,} releases.")
+    return "\n\n".join(parts)
+
+
+def _is_measured(points: Sequence[Point], experiment: Experiment) -> bool:
+    """Say whether every method has been measured with one seed at least."""
+    found = {(point["who"], point["k"]) for point in points if point["name"] == experiment.name}
+    return all((who, k) in found for who in LINES for k in experiment.k)
 
 
 if __name__ == "__main__":

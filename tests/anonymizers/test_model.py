@@ -114,6 +114,14 @@ def test_a_fitted_estimator_guides_by_its_own_answers_and_stays_as_it_is() -> No
     pd.testing.assert_frame_equal(model.release.table.frame[QI], expected[QI])
 
 
+def test_a_model_that_answers_the_same_everywhere_does_not_guide() -> None:
+    rare = np.where(RNG.random(ROWS) < 0.1, "yes", "no")
+    model = sf.anonymize_model(LogisticRegression(max_iter=1000), PEOPLE[["age"]], k=20, y=rare, qi=["age"])
+    assert (model.predict(PEOPLE[["age"]]) == "no").all()
+    assert "hard" not in {trial.guide for trial in model.trials_}
+    assert model.release.assessment.k >= 20
+
+
 def test_numbers_are_predicted_too() -> None:
     hours = PEOPLE["age"] * 2.0 + RNG.normal(size=ROWS)
     model = sf.anonymize_model(
