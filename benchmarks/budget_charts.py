@@ -71,7 +71,7 @@ def _panel(panel: Panel, left: int, wide: int) -> str:
         who, mark, y = f"c{place}", MARKS[place], 18 + 19 * place
         parts.append(
             f'<path class="line {who}" d="M{left - 46} {y}h28"/>'
-            f'{draw_mark(who, mark, left - 32, y) if panel.marks else ""}'
+            f"{draw_mark(who, mark, left - 32, y) if panel.marks else ''}"
             f'<text x="{left - 11}" y="{y + 4}">{escape(name)}</text>'
         )
         places = [(across(x), up(min(max(y, panel.y_ticks[0]), panel.y_ticks[-1]))) for x, y in points]

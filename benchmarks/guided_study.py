@@ -302,7 +302,7 @@ def draw(points: Sequence[Point], experiment: Experiment) -> str:
     low, high = np.floor(50 * min(ends)) / 50, np.ceil(50 * max(ends)) / 50
     across = log_scale(experiment.k[0], experiment.k[-1], left + 14, right - 14)
     up = _straight_scale(low, high, bottom, top)
-    step = next(step for step in (0.01, 0.02, 0.05, 0.1, 0.2) if (high - low) / step <= 8)
+    step = next(step for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0) if (high - low) / step <= 8)
     parts = [f'<text class="soft" x="12" y="{top - 12}">{"accuracy" if _classifies(experiment) else "R2"}</text>']
     for tick in np.arange(np.ceil(low / step) * step, high + 1e-9, step):
         parts.append(

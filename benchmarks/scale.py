@@ -8,7 +8,7 @@ from functools import partial
 
 from clock import alternate, cpu_seconds
 from tables import NAMES, QI, Format, large_table, rows_of
-from work import apart, by_anonymizing, by_duckdb, by_polars, by_sfumato
+from work import apart, by_anonymizing, by_duckdb, by_polars, by_publishing, by_sfumato
 
 ROWS, HUGE = 10**7, 10**8
 
@@ -44,11 +44,12 @@ def huge_table(rows: int) -> tuple[str, str, str]:
 def released(rows: int) -> tuple[str, str, str]:
     path = large_table(rows)
     by_anonymizing(large_table(10**5), NAMES)  # compiled
-    ours, polars = alternate(partial(by_anonymizing, path, NAMES), partial(by_polars, path, NAMES), rounds=3)
+    ours, polars = alternate(partial(by_publishing, path, NAMES), partial(by_polars, path, NAMES), rounds=3)
+    whole = statistics.median(cpu_seconds(partial(by_anonymizing, path, NAMES)) for _ in range(3))
     return (
-        f"anonymize (Mondrian, k = 10, l = 2), {rows:,} rows from Parquet to Parquet, release measured again and its "
-        f"loss: Sfumato {ours:.1f} CPU s; bare streaming group-by of Polars {polars:.1f}",
-        f"{ours / polars:.2f} of Polars",
+        f"anonymize (Mondrian, k = 10, l = 2), {rows:,} rows, Parquet to Parquet: Sfumato {ours:.1f} CPU s, with the "
+        f"release read back and measured and its loss {whole:.1f}; bare streaming group-by of Polars {polars:.1f}",
+        f"{ours / polars:.2f} of Polars, {whole / polars:.2f} measured",
         "at most 2",
     )
 
