@@ -123,8 +123,21 @@ def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_pa
     assert ["What it cost: models" in text for text in texts] == [True, False]
 
 
-def test_a_text_file_that_would_mean_something_else_is_refused(tmp_path: Path) -> None:
-    """Read back from CSV, an empty text is missing: two classes become one, and delta is no longer kept."""
+def test_a_text_file_that_no_longer_keeps_the_promise_is_refused(tmp_path: Path) -> None:
+    """Read back from CSV, an empty text is missing: two classes become one, in which delta is larger."""
+    rows = [("", "flu")] * 6 + [(None, "ulcer")] * 60 + [("Bonn", "flu")] * 75 + [("Bonn", "ulcer")] * 25
+    frame = pd.DataFrame(rows, columns=["city", "disease"])
+    release = sf.anonymize(frame, [sf.KAnonymity(5), sf.DeltaDisclosure(1.2)], qi=["city"], sensitive=["disease"])
+    assert release.assessment.classes == 3
+    sf.save(release, tmp_path / "parquet", format="parquet")
+    assert sf.verify(tmp_path / "parquet")
+    with pytest.raises(sf.InputError, match="read back from csv, the release does not keep delta_disclosure"):
+        sf.save(release, tmp_path / "csv", format="csv")
+    assert not (tmp_path / "csv").exists()
+
+
+def test_the_claims_of_a_text_file_are_measured_on_the_file(tmp_path: Path) -> None:
+    """Two classes that read alike in CSV are one there."""
     frame = pd.DataFrame({"city": ["", None] * 6, "disease": ["flu", "ulcer"] * 6})
     release = sf.anonymize(frame, [sf.KAnonymity(6), sf.DeltaDisclosure(1.0)], qi=["city"], sensitive=["disease"])
     sf.save(release, tmp_path / "parquet", format="parquet")
