@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,20 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> Non
     assert len(names(tmp_path)) == 1  # that of the living one
     alive.send_signal(signal.SIGTERM)
     alive.communicate()
+
+
+def test_a_folder_that_is_just_being_made_is_not_taken_for_an_abandoned_one(tmp_path: Path) -> None:
+    def write(name: str) -> str:
+        try:
+            with atomic_folder(tmp_path / name) as folder:
+                (folder / "table.csv").write_text("age\n30\n")
+        except sf.FileError as error:
+            return str(error)
+        return "written"
+
+    with ThreadPoolExecutor(8) as pool:
+        for round_ in range(100):
+            said = sorted(pool.map(write, [f"release{round_}"] * 8))
+            assert said.count("written") == 1
+            assert all(re.search("written|exists already|has made it meanwhile", text) for text in said), said
+    assert {path.name for path in tmp_path.iterdir()} == {f"release{n}" for n in range(100)}

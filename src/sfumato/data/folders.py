@@ -7,11 +7,16 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from sfumato._errors import FileError
 from sfumato.data.files import why
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["atomic_folder", "refuse_taken"]
 
@@ -41,11 +46,10 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     """
     refuse_taken(path)
     target = Path(path).resolve()
-    _remove_abandoned(target)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        temporary.mkdir()
-        with _held(temporary):
+        _remove_abandoned(target)
+        with ExitStack() as held:
+            temporary = _sibling(target, held)
             yield temporary
             for file in temporary.iterdir():
                 _sync(file)
@@ -55,8 +59,18 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         reason = "another process has made it meanwhile" if target.exists() else why(error)
         raise FileError(f"'{path}' cannot be written: {reason}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sibling(target: Path, held: ExitStack) -> Path:
+    """Make a folder beside another and hold it, so that nobody takes it for an abandoned one."""
+    while True:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        temporary.mkdir()
+        held.callback(shutil.rmtree, temporary, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            if held.enter_context(_held(temporary)) and temporary.exists():
+                return temporary
+        # else another process came between, and has removed it
 
 
 def _sync(path: Path) -> None:
@@ -72,10 +86,8 @@ def _sync(path: Path) -> None:
 @contextmanager
 def _held(folder: Path) -> Iterator[bool]:
     """Hold a lock on a folder, which ends with this process; say whether it could be had."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows nothing is held, and nothing is removed
-        yield False
+    if fcntl is None:
+        yield True
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -91,6 +103,8 @@ def _held(folder: Path) -> Iterator[bool]:
 
 def _remove_abandoned(target: Path) -> None:
     """Remove what processes that are no more have left of this folder."""
+    if fcntl is None:  # on Windows nothing is held, and nothing is removed
+        return
     for left in target.parent.iterdir():
         if re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.tmp", left.name):
             with suppress(OSError), _held(left) as alone:
