@@ -165,7 +165,7 @@ def test_leaves_keep_every_guarantee(one: Case, data: st.DataObject, refine: boo
     _, tree, leaf = guided_case(one, labels, refine=refine)
     assert keeps(one, leaf[tuple_of_row(one)])
     # A tuple finds its own leaf again.
-    assert tree.leaves(one.problem, one.problem.tuples).tolist() == leaf.tolist()
+    assert tree.leaves(one.problem.tuples).tolist() == leaf.tolist()
 
 
 @settings(max_examples=40)
@@ -440,3 +440,99 @@ def test_rows_of_another_order_are_found() -> None:
     problem = Problem.of(reduce(people, ["age"]), ["age"], [], [])
     found = guidance(problem, people, labels=["y", "n", "n", "n"])
     assert found.mass.tolist() == [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("cut_by", ["qi", "all"])
+@pytest.mark.parametrize(
+    "numbers",
+    [2**60 + RNG.integers(0, 40, 400), np.append(np.arange(399) * 1e-300, 1e300)],
+    ids=["beyond 2**53", "closer than a float tells"],
+)
+def test_rows_that_were_learnt_are_transformed_as_they_were_published(numbers: NDArray[Any], cut_by: str) -> None:
+    people = CROWD.assign(age=numbers)
+    method = sf.Guided("k=5", qi=["age", "town"], labels=BUYS, cut_by=cut_by)
+    pd.testing.assert_frame_equal(method.fit_transform(people), method.transform(people))
+
+
+def test_the_label_does_not_tell_rows_apart_by_itself() -> None:
+    people = CROWD.assign(buys=BUYS)
+    method = sf.Guided("k=20", qi=["age"], labels="buys", cut_by="all").fit(people)
+    assert [domain.name for domain in method.wide_.domains] == ["age", "height", "town"]
+    assert method.transform(CROWD).shape == CROWD.shape
+
+
+def test_a_model_that_changes_what_it_is_given_changes_nothing_else() -> None:
+    def careless(frame: pd.DataFrame) -> NDArray[Any]:
+        said = (frame["town"] == "b").to_numpy()
+        frame["age"] = 0
+        frame.loc[frame["height"] > 160, "height"] = -1
+        return said
+
+    people = CROWD.copy()
+    made = sf.Guided("k=10", qi=list(CROWD.columns), model=careless).fit_transform(people)
+    pd.testing.assert_frame_equal(people, CROWD)
+    assert made["age"].min() > 0
+
+
+def test_what_is_printed_of_a_method_shows_no_rows() -> None:
+    assert "yes" not in repr(sf.Guided(labels=BUYS, grown_on=CROWD.assign(buys=BUYS)))
+
+
+def test_the_number_of_a_sensitive_column_gets_a_warning_too() -> None:
+    people = CROWD.assign(salary=RNG.normal(size=400))
+    with pytest.warns(UserWarning, match="the guiding label 'salary' is sensitive"):
+        sf.Guided("k=10", qi=["age"], sensitive=["salary"], labels=people["salary"].to_numpy()).fit(people)
+
+
+def test_other_rows_have_the_roles_and_hierarchies_of_the_released_ones() -> None:
+    tree = sf.Hierarchy.tree([(town, "x" if town in "abc" else "y") for town in "abcde"])
+    people = CROWD.assign(buys=BUYS, sick=np.where(BUYS == "no", "flu", "ulcer"))
+    columns = [
+        sf.Column(name="town", role="quasi", kind="category", hierarchy=tree),
+        sf.Column(name="age", role="quasi"),
+        sf.Column(name="sick", role="sensitive"),
+        sf.Column(name="buys", role="target"),
+    ]
+    released = sf.Table(people, sf.Schema(columns))
+    method = sf.Guided("k=10", grown_on=people, labels="sick")
+    with pytest.warns(UserWarning, match="the guiding label 'sick' is sensitive"):
+        method.fit(released)
+    assert [domain.column.hierarchy for domain in method.grown_.domains] == [None, tree]
+    # They need not have the target if something else guides.
+    guide = DecisionTreeClassifier(max_depth=3).fit(NUMBERS, BUYS)
+    assert sf.anonymize(released, "k=10", method=sf.Guided(grown_on=CROWD, model=guide)).assessment.k >= 10
+
+
+def test_a_tree_cannot_grow_on_no_rows_or_without_a_column() -> None:
+    with pytest.raises(sf.InputError, match="there are no rows to grow the tree on"):
+        sf.Guided("k=10", qi=["age"], labels="height", grown_on=CROWD[:0]).fit(CROWD)
+    with pytest.raises(sf.ColumnError, match="the rows to grow the tree on lack the column 'age'"):
+        sf.Guided("k=10", qi=["age"], labels="height", grown_on=CROWD[["height"]]).fit(CROWD)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1.7e308])
+def test_numbers_without_a_variance_do_not_guide(value: float) -> None:
+    cost = np.where(CROWD["age"] > 30, value, -1.7e308 if value > 1 else 1.5)
+    with pytest.raises(sf.InputError, match="infinite"):
+        sf.Guided("k=10", qi=["age"], labels="cost", task="regress").fit(CROWD.assign(cost=cost))
+    with pytest.raises(sf.InputError, match="infinite"):
+        sf.Guided("k=10", qi=["age"], labels=cost, task="regress").fit(CROWD)
+
+
+def test_a_number_that_is_the_same_everywhere_does_not_guide() -> None:
+    with pytest.raises(sf.InputError, match="is the same in every row"):
+        sf.Guided("k=10", qi=["age"], labels=np.full(300, 0.1), task="regress").fit(CROWD[:300])
+    with pytest.raises(sf.InputError, match="is the same in every row"):
+        sf.Guided("k=10", qi=["age"], labels="cost", task="regress").fit(CROWD.assign(cost=0.1))
+
+
+def test_labels_of_any_kind_get_one_sentence() -> None:
+    import torch
+
+    with pytest.raises(sf.InputError, match="a label is missing in what comes of the labels"):
+        sf.Guided("k=10", qi=["age"], labels=pd.Series(BUYS, dtype="string").where(CROWD["age"] > 30)).fit(CROWD)
+    with pytest.raises(sf.InputError, match="probabilities are numbers"):
+        sf.Guided("k=10", qi=["age"], labels=np.column_stack([BUYS, BUYS])).fit(CROWD)
+    learning = torch.ones(400, requires_grad=True)
+    with pytest.raises(sf.InputError, match=r"one label per row, .* is needed of the guiding model"):
+        sf.Guided("k=10", qi=["age"], model=lambda _: learning).fit(CROWD)

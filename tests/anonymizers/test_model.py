@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,16 @@ import polars as pl
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils.validation import check_is_fitted
 
 import sfumato as sf
 
@@ -56,7 +60,7 @@ def test_it_keeps_k_and_most_of_its_accuracy(model: sf.AnonymizedModel) -> None:
 def test_it_has_learnt_from_the_released_rows_only(model: sf.AnonymizedModel) -> None:
     released = model.release.table.frame[["age", "hours", "town", "noise"]]
     again = clone(TREE).fit(released, BUYS)
-    asked = model.anonymizer_.transform(PEOPLE) if model.transforms_ else PEOPLE
+    asked = model.routes_.transform(PEOPLE) if model.routes_ is not None else PEOPLE
     assert (again.predict(asked) == model.predict(PEOPLE)).all()
     assert sf.assess(released, qi=QI).k == model.release.assessment.k
 
@@ -188,6 +192,13 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a strange transform": ({"transform": "no"}, "transform must be 'auto', True or False"),
     "no such column": ({"features": ["agee"]}, r"there is no column 'agee' to learn from \(did you mean 'age'"),
     "no such option": ({"giude": "hard"}, r"anonymize_model has no option 'giude' \(did you mean 'guide'"),
+    "a hold-out that is no number": ({"holdout": "0.2"}, "holdout must be between 0 and 1, got '0.2'"),
+    "a hold-out of no row": ({"holdout": 0.9999}, r"holdout 0.9999 of 600 row\(s\) leaves none to learn from"),
+    "one fold": ({"folds": 1}, "folds must be a whole number of at least 2, got 1"),
+    "strange folds": ({"folds": "3"}, "folds must be a whole number of at least 2, got '3'"),
+    "a strange seed": ({"seed": "a"}, "seed must be a whole number of at least 0, got 'a'"),
+    "two labels per row": ({"y": np.column_stack([BUYS, BUYS])}, "one label per row is to be predicted"),
+    "no feature": ({"features": []}, "no feature is selected"),
     "no estimator": ({"estimator": 3}, "an estimator has fit and predict, got int"),
 }  # fmt: skip
 
@@ -206,3 +217,130 @@ def test_what_has_learnt_nothing_cannot_answer() -> None:
         model.predict(PEOPLE)
     with pytest.raises(sf.OptionError, match=r"has no parameter 'guides' \(did you mean 'guide'"):
         model.set_params(guides="soft")
+
+
+@pytest.mark.parametrize("transform", [True, False])
+def test_a_stored_model_answers_as_before_and_holds_no_original_row(transform: bool) -> None:
+    people = PEOPLE.drop(columns="town").astype(float)
+    people.loc[0, ["age", "hours"]] = 77.123456789, 33.987654321
+    fitted = KNeighborsClassifier().fit(people, BUYS)
+    model = sf.anonymize_model(fitted, people, k=20, y=BUYS, qi=["age", "hours"], transform=transform, guide="soft")
+    stored = pickle.dumps(model)
+    again = pickle.loads(stored)
+    assert (again.predict(people) == model.predict(people)).all()
+    assert again.certificate == model.certificate
+    with pytest.raises(NotFittedError):
+        check_is_fitted(again.estimator)
+    assert not hasattr(again, "release")
+    assert model.release.source is not None, "here it is still known"
+    # A row has two such numbers; the values of a column, one by one, are needed to transform new rows.
+    rows = people[["age", "hours"]].to_numpy()
+    held = [part for part in _arrays(again) if part.ndim == 2 and part.shape[0] == len(rows) and part.dtype != bool]
+    assert all(not np.isin(77.123456789, part) for part in held)
+    if not transform:
+        assert np.float64(77.123456789).tobytes() not in stored
+    # One that has learnt nothing yet is stored as it is.
+    check_is_fitted(pickle.loads(pickle.dumps(sf.AnonymizedModel(fitted))).estimator)
+
+
+def _arrays(thing: Any, seen: set[int] | None = None) -> list[Any]:
+    """All arrays that can be reached from an object."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, str | int | float | type | None):
+        return []
+    seen.add(id(thing))
+    if isinstance(thing, np.ndarray):
+        return [thing]
+    parts = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
+    inside = [*parts, *getattr(thing, "__dict__", {}).values()]
+    return [array for part in inside for array in _arrays(part, seen)]
+
+
+def test_the_certificate_says_what_was_chosen_with_original_rows() -> None:
+    options: dict[str, Any] = {"k": 20, "y": BUYS, "qi": ["age", "hours"], "features": SelectKBest(k=2)}
+    people = PEOPLE.drop(columns="town")
+    estimator = DecisionTreeClassifier(random_state=0)
+    chosen = sf.anonymize_model(estimator, people, **options).certificate["not_covered"]
+    assert any("the way was chosen on original rows" in one for one in chosen)
+    assert any("features were selected on the original rows" in one for one in chosen)
+    assert any("answers of a model that had learnt the original rows" in one for one in chosen)
+    given = sf.anonymize_model(
+        estimator, people, **options, guide="true", cut_by="qi", transform=False, select="after"
+    ).certificate["not_covered"]
+    assert not any("original rows" in one for one in given)
+    assert not any("thresholds" in one for one in given), "nothing is transformed"
+
+
+def test_a_pipeline_that_hands_frames_over_ends_with_it() -> None:
+    people = PEOPLE[["age", "hours"]]
+    model = sf.AnonymizedModel(DecisionTreeClassifier(), "k=20", qi=["age", "hours"])
+    pipeline = make_pipeline(StandardScaler(), model).set_output(transform="pandas")
+    assert pipeline.fit(people, BUYS).score(people, BUYS) > 0.5
+
+
+def test_what_is_not_selected_is_not_learnt_even_if_it_is_sensitive() -> None:
+    people = PEOPLE[["age", "hours"]].assign(sick=RNG.choice(["flu", "ulcer"], ROWS))
+    model = sf.anonymize_model(
+        LogisticRegression(), people, k=20, guarantees="l=2", y=BUYS, qi=["age", "hours"], sensitive=["sick"],
+        features=["age"],
+    )  # fmt: skip
+    assert model.names_ == ["age"]
+    assert model.release.assessment.l == 2
+    assert model.predict(people[["age"]]).shape == (ROWS,)
+
+
+def test_a_fitted_estimator_guides_with_the_columns_that_are_not_selected() -> None:
+    people = PEOPLE[["age", "hours"]]
+    fitted = DecisionTreeClassifier(max_depth=3).fit(people, BUYS)
+    model = sf.anonymize_model(fitted, people, k=20, y=BUYS, qi=["age", "hours"], features=["age"], guide="soft")
+    assert model.names_ == ["age"]
+
+
+def test_features_that_nobody_knows_need_no_anonymization() -> None:
+    with pytest.raises(sf.OptionError, match="no quasi-identifier is among the selected features"):
+        sf.anonymize_model(DecisionTreeClassifier(), PEOPLE, k=20, y=BUYS, qi=["age"], features=["noise"])
+
+
+def test_the_estimator_says_whether_classes_or_numbers_are_learnt() -> None:
+    people, letters = PEOPLE[["age", "hours"]], PEOPLE["age"].to_numpy() % 26
+    options: dict[str, Any] = {"k": 5, "qi": ["age", "hours"], "guide": "true", "transform": False}
+    classes = sf.anonymize_model(DecisionTreeClassifier(), people, y=letters, **options)
+    numbers = sf.anonymize_model(DecisionTreeRegressor(), people, y=(PEOPLE["age"] // 20).to_numpy(), **options)
+    assert classes.release.parameters["task"] == "classify"
+    assert numbers.release.parameters["task"] == "regress"
+
+
+@pytest.mark.parametrize(
+    ("labels", "k"),
+    [(["a", "b"], 1), (["a", "b"] * 2, 4), (["a"] * 9 + ["b"], 2), (["a", "b"] * 9 + ["c"] * 2, 3),
+     ([str(index // 3) for index in range(60)], 2)],
+)  # fmt: skip
+def test_few_rows_and_rare_classes_are_learnt_too(labels: list[str], k: int) -> None:
+    people = PEOPLE[["age", "hours"]][: len(labels)]
+    model = sf.anonymize_model(DecisionTreeClassifier(), people, k=k, y=np.array(labels), qi=["age", "hours"])
+    assert model.release.assessment.k >= k
+    assert model.predict(people).shape == (len(labels),)
+
+
+def test_a_single_row_leaves_nothing_to_choose_by() -> None:
+    one: dict[str, Any] = {"k": 1, "y": ["a"], "qi": ["age", "hours"]}
+    rows = PEOPLE[["age", "hours"]][:1]
+    with pytest.raises(sf.OptionError, match=r"holdout 0.25 of 1 row\(s\) leaves none .*yourself"):
+        sf.anonymize_model(DecisionTreeClassifier(), rows, **one)
+    with pytest.raises(sf.InputError, match="no model can be asked about a single row"):
+        sf.anonymize_model(DecisionTreeClassifier(), rows, **one, guide="soft", cut_by="qi", transform=False)
+    model = sf.anonymize_model(DecisionTreeClassifier(), rows, **one, guide="true", cut_by="qi", transform=True)
+    assert model.predict(rows).tolist() == ["a"]
+
+
+def test_rows_of_a_file_are_predicted_and_missing_columns_named(tmp_path: Any) -> None:
+    people = PEOPLE[["age", "hours"]].assign(noise=PEOPLE["noise"] + 0.0)  # no -0.0, which a file has as a text
+    sf.write(people, tmp_path / "people.csv")
+    for transform in (True, False):
+        model = sf.anonymize_model(
+            DecisionTreeClassifier(), people, k=20, y=BUYS, qi=["age"], transform=transform, guide="true"
+        )
+        assert (model.predict(tmp_path / "people.csv") == model.predict(people)).all()
+        assert (model.predict(sf.read(tmp_path / "people.csv")) == model.predict(people)).all()
+        with pytest.raises(sf.ColumnError, match="the rows lack the column 'hours'"):
+            model.predict(people[["age", "noise"]])

@@ -31,7 +31,7 @@ from sfumato.measures.counts import Floats, Ints, class_counts
 from sfumato.measures.universe import as_floats
 from sfumato.measures.utility import MODELS, estimators_of
 
-__all__ = ["Guidance", "Task", "features_of", "guidance", "index_rows", "numbers_of", "predictions"]
+__all__ = ["Guidance", "Task", "features_of", "guidance", "index_rows", "is_missing", "numbers_of", "predictions"]
 
 _FEW_CLASSES, _MOST_CLASSES = 20, 256
 
@@ -147,7 +147,7 @@ def guidance(
         raise InputError(
             f"the label must be told of every row: there are {table.rows:,} rows and {len(mass):,} labels",
         )
-    if classes is not None and model is None:
+    if model is None:
         _warn_of_the_same(table, mass)
     row = index_rows(problem, table)
     sums = _added_up(row, mass, len(problem))
@@ -171,7 +171,8 @@ def predictions(model: Any, table: Table, *, soft: bool = True) -> NDArray[Any]:
                 f"the guiding model needs the column '{name}', which the table lacks",
                 hint=did_you_mean(name, table.schema.names),
             )
-    frame = nw.to_native(nw.from_native(table.fetched() if table.is_lazy else table.frame).select(names))
+    rows = nw.from_native(table.fetched() if table.is_lazy else table.frame).select(names)
+    frame = nw.to_native(rows.clone())  # a function may change what it is given
     if _is_torch(model):
         return _torch(model, Table(frame))
     if soft and hasattr(model, "predict_proba"):
@@ -208,6 +209,11 @@ def index_rows(problem: Problem, table: Table) -> Ints:
     tuple_of = np.empty(len(first), dtype=np.int64)
     tuple_of[of_row[: len(problem)]] = np.arange(len(problem))
     return tuple_of[of_row[len(problem) :]]
+
+
+def is_missing(value: Any) -> bool:
+    """Say whether a label is missing: None, a number that is none, or what pandas has for that."""
+    return value is None or str(value != value) != "False"  # of pandas' own it is neither true nor false
 
 
 def numbers_of(table: Table, names: Sequence[str]) -> Floats:
@@ -257,9 +263,10 @@ def _of_column(problem: Problem, table: Table, name: str, task: Task) -> Guidanc
             raise ColumnError(f"column '{name}' holds no numbers to regress", hint="task='classify' is for classes")
         numbers = as_floats(domain.values).to_numpy()
         known = ~np.isnan(numbers)
-        mean = float(np.average(numbers[known], weights=counts.total[known])) if known.any() else 0.0
-        numbers = np.where(known, numbers - mean, 0.0)  # a missing one says nothing
-        numbers /= np.sqrt(np.average(numbers**2, weights=counts.total)) or 1.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.average(numbers[known], weights=counts.total[known]) if known.sum() > 1 else numbers
+            apart = np.where(known, numbers - mean, 0.0)  # a missing one says nothing
+            numbers = _scaled(apart, np.sqrt(np.average(apart**2, weights=counts.total)))
         of_entry: Floats = numbers[counts.value] * counts.count
         mass = _added_up(counts.owner, of_entry[:, None], len(problem))
         spread = float((numbers**2 * counts.total).sum())
@@ -278,6 +285,8 @@ def _of_rows(said: NDArray[Any], soft: bool, task: Task) -> tuple[Floats, tuple[
     if said.ndim == 2:
         if task is Task.REGRESS:
             raise OptionError("a number is to guide, and there are probabilities", hint="give one number per row")
+        if said.dtype.kind not in "biuf":
+            raise InputError("probabilities are numbers, one per row and class, and there are texts")
         shares = said.astype(np.float64)
         if (shares < 0).any() or not (shares.sum(axis=1) > 0).all():
             raise InputError("probabilities must not be negative, and not all be 0")
@@ -294,11 +303,21 @@ def _of_rows(said: NDArray[Any], soft: bool, task: Task) -> tuple[Floats, tuple[
     if task is Task.REGRESS:
         if not numeric:
             raise OptionError("the labels are no numbers to regress", hint="task='classify' is for classes")
-        numbers = said.astype(np.float64) - said.mean()
-        return (numbers / (numbers.std() or 1.0))[:, None], None
+        numbers = said.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = numbers - (said.mean() if len(np.unique(said)) > 1 else numbers)
+            return _scaled(apart, apart.std())[:, None], None
     names, code = np.unique(said, return_inverse=True)
     _refuse_many(len(names))
     return np.eye(len(names))[code], tuple(text_of(name) for name in names.tolist())
+
+
+def _scaled(apart: Floats, deviation: Any) -> Floats:
+    """Return distances from the mean in standard deviations."""
+    if not np.isfinite(deviation):
+        raise InputError("the label that should guide holds a number that is infinite, or too large to be squared")
+    scaled: Floats = apart / (deviation or 1.0)
+    return scaled
 
 
 def _added_up(index: Ints, mass: Floats, length: int) -> Floats:
@@ -332,12 +351,12 @@ def _array(said: Any, who: str) -> NDArray[Any]:
         said = said.to_numpy()
     try:
         array = np.asarray(said)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # the last if it is a tensor that still learns
         array = np.zeros(())
     if array.ndim not in (1, 2) or array.size == 0:
         raise InputError(f"one label per row, or one probability per row and class, is needed of {who}")
     if array.dtype.kind == "O":
-        if any(value is None or value != value for value in array.ravel().tolist()):
+        if any(map(is_missing, array.ravel().tolist())):
             raise InputError(f"a label is missing in what comes of {who}")
         array = array.astype(str)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -413,10 +432,10 @@ def _warn(name: str) -> None:
 
 def _warn_of_the_same(table: Table, mass: Floats) -> None:
     """Warn if the labels are a sensitive column under other names."""
-    label = mass.argmax(axis=1)
+    label = mass.argmax(axis=1) if mass.shape[1] > 1 else np.unique(mass, return_inverse=True)[1].ravel()
     for column in table.schema.columns:
         if column.role is Role.SENSITIVE:
             code = table.encode([column.name]).values[:, 0]
-            pairs = len(np.unique(code.astype(np.int64) * mass.shape[1] + label))
+            pairs = len(np.unique(code.astype(np.int64) * (label.max() + 1) + label))
             if pairs == len(np.unique(code)) == len(np.unique(label)):
                 _warn(column.name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sfumato._errors import ColumnError, OptionError, did_you_mean, one_of
+from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.anonymizers.anonymizer import Partitioner
-from sfumato.anonymizers.guidance import Guidance, Task, guidance, index_rows
+from sfumato.anonymizers.guidance import Guidance, Task, guidance
 from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.partition import space_of
-from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.problem import Line, Problem
 from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.anonymizers.route import known_codes, places_on
-from sfumato.data.schema import Kind, Role
-from sfumato.data.source import File
-from sfumato.data.table import Table, write
-from sfumato.engines.engine import Progress
-from sfumato.engines.reduce import reduce
+from sfumato.data.coding import Domain
+from sfumato.data.schema import Kind, Role, Schema
+from sfumato.data.table import Table
+from sfumato.engines.engine import Progress, Recoding
+from sfumato.engines.reduce import recode, reduce
 from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.models import KAnonymity
 
-__all__ = ["Criterion", "CutBy", "Guided", "Tree", "guided", "pruned"]
+__all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
 
 _MOST_NAMES = 1000  # of a category: if half of the rows have one of their own, it names people
 
@@ -78,36 +78,71 @@ class Tree:
 
     Attributes
     ----------
-    nodes : the dimension (-1 for a leaf), both children, the records, the tuples in its range, and the range of `pool`
+    nodes : the dimension (-1 for a leaf), both children, the records, the tuples in its range, and the range of `pool`;
+        of an ordered dimension instead the positions of the last value on the left and of the first on the right
     threshold : the place up to which an ordered dimension goes to the left
     pool : of each cut of a category its positions in order, twice the position and 1 if it goes to the right
+    domains, lines : the values of each dimension, and how they lie on a line
     """
 
     nodes: Ints
     threshold: Floats
     pool: Ints
+    domains: tuple[Domain, ...]
+    lines: tuple[Line, ...]
 
-    def leaves(self, problem: Problem, tuples: Tuples) -> Ints:
-        """Return the leaf of each tuple, which may have values that the problem of the tree does not have.
+    def leaves(self, tuples: Tuples) -> Ints:
+        """Return the leaf of each tuple, which may have values that the tree has never seen.
 
         A number between two others goes to the side of the nearer one, an unknown category to the larger side.
         """
         from sfumato.anonymizers.guided_kernels import UNKNOWN, find_leaves
 
-        places = np.empty((len(problem.domains), len(tuples.count)))
-        for column, (known, line) in enumerate(zip(problem.domains, problem.lines, strict=True)):
-            new = tuples.domains[tuples.position[known.name]]
+        places = np.full((len(self.domains), len(tuples.count)), UNKNOWN)
+        positions = np.empty(places.shape, dtype=np.int64)
+        for column, (known, line) in enumerate(zip(self.domains, self.lines, strict=True)):
+            new, at = tuples.domains[tuples.position[known.name]], tuples.codes[:, tuples.position[known.name]]
+            code = known_codes(known, new)
+            positions[column] = np.where(code < 0, -1, line.position[code])[at]
             if line.ordered:
                 of_code = places_on(known, line, new)
                 if known.missing is None and new.missing is not None:
                     of_code[new.missing] = UNKNOWN
-            else:
-                code = known_codes(known, new)
-                of_code = np.where(code < 0, UNKNOWN, line.position[code])
-            places[column] = of_code[tuples.codes[:, tuples.position[known.name]]]
-        ordered = np.array([line.ordered for line in problem.lines])
-        found: Ints = find_leaves(places, ordered, self.nodes, self.threshold, self.pool)
+                places[column] = of_code[at]
+        ordered = np.array([line.ordered for line in self.lines])
+        found: Ints = find_leaves(positions, places, ordered, self.nodes, self.threshold, self.pool)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """All that is needed to transform new rows: a tree, and what is published of its leaves. It holds no rows.
+
+    Attributes
+    ----------
+    tree : Tree
+    group : the group of each leaf
+    published : what is published of each group: a series per quasi-identifier
+    """
+
+    tree: Tree
+    group: Ints
+    published: list[pl.Series]
+
+    def transform(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name
+        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table."""
+        table = Table.of(X)
+        names, quasi = [domain.name for domain in self.tree.domains], [series.name for series in self.published]
+        for name in names:
+            if name not in table.schema.names:
+                raise ColumnError(
+                    f"the table lacks the {'quasi-identifier' if name in quasi else 'column'} '{name}', "
+                    "by which rows were told apart",
+                    hint=did_you_mean(name, table.schema.names),
+                )
+        tuples = reduce(table, names)
+        recoded = recode(table, Recoding(tuples, self.published, self.group[self.tree.leaves(tuples)]))
+        return recoded if isinstance(X, Table) else recoded.frame
 
 
 @dataclass(eq=False)
@@ -158,14 +193,14 @@ class Guided(Partitioner):
 
     output: Output | str = Output.MEDIAN
     model: Any = None
-    labels: Any = None
+    labels: Any = field(default=None, repr=False)  # it may be rows
     soft: bool = True
     task: Task | str = Task.AUTO
     criterion: Criterion | str = Criterion.GINI
     cut_by: CutBy | str = CutBy.QI
     refine: bool = True
     look_ahead: int = 64
-    grown_on: Any = None
+    grown_on: Any = field(default=None, repr=False)
 
     name = "guided"
 
@@ -188,7 +223,7 @@ class Guided(Partitioner):
         if not isinstance(self.look_ahead, numbers.Integral) or self.look_ahead < 0:
             raise OptionError(f"look_ahead must be a whole number of at least 0, got {self.look_ahead!r}")
         problem.require_reachable()
-        names = [*table.schema.quasi, *(_others(table) if cut_by is CutBy.ALL else ())]
+        names = [*table.schema.quasi, *(_others(table, self.labels) if cut_by is CutBy.ALL else ())]
         wide = problem
         if len(names) > len(table.schema.quasi):
             sensitive = table.schema.sensitive
@@ -196,26 +231,27 @@ class Guided(Partitioner):
         _refuse_names(wide)
         grown, rows = wide, table
         if self.grown_on is not None:
-            rows = Table.of(self.grown_on, qi=self.qi or table.schema.quasi, target=table.schema.target)
+            rows = _like(table, Table.of(self.grown_on), names)
             k = min(limits(problem.counts, self.asked).k, rows.rows)
             grown = Problem.of(reduce(rows, names), names, [], [KAnonymity(k)])
         labels = y if y is not None and self.model is None and self.labels is None else self.labels
         guides = guidance(grown, rows, model=self.model, labels=labels, soft=bool(self.soft), task=self.task)
         tree, leaf = guided(grown, guides, **options)
         if grown is not wide:
-            tree, leaf = pruned(tree, wide, tree.leaves(grown, wide.tuples))
+            tree, leaf = pruned(tree, wide, tree.leaves(wide.tuples))
         of_leaf, groups = np.unique(leaf, return_inverse=True)
-        self.tree_: Tree = tree
         self.grown_: Problem = grown
         self.wide_: Problem = wide
         self.groups_: Ints = groups
-        self.group_of_leaf_: Ints = np.full(len(tree.nodes), -1)
-        self.group_of_leaf_[of_leaf] = np.arange(len(of_leaf))
         _, of_tuple = group(wide.codes[:, : len(problem.domains)], [len(domain) for domain in problem.domains])
         self.members_ = Members(of_tuple, wide.records, groups)
         self.agreement_: float | None = None if grown is not wide else guides.agreement(wide.records, groups)
-        typical = guides.typical(np.arange(len(wide)), wide.records, groups) if grown is wide else None
+        by_label = grown is wide and output is Output.MEDOID
+        typical = guides.typical(np.arange(len(wide)), wide.records, groups) if by_label else None
         self.published_ = publish(problem, self.members_, output, typical)
+        group_of = np.full(len(tree.nodes), -1)
+        group_of[of_leaf] = np.arange(len(of_leaf))
+        self.routes_: Routes = Routes(tree, group_of, self.published_)
 
     def apply(
         self,
@@ -226,42 +262,13 @@ class Guided(Partitioner):
         progress: Progress | None = None,
     ) -> Table:
         """Publish the very table that was learnt."""
-        if not self.divides_tuples:
-            return super().apply(table, without=without, to=to, progress=progress)
-        released = Table(self._with(table, self.groups_[index_rows(self.wide_, table)]))
-        released = Table(released.drop(without)) if without else released
-        if to is None:
-            return released
-        write(released, to)
-        return Table(File(Path(to)))
+        recoding = Recoding(self.wide_.tuples, self.published_, self.groups_, without)
+        return recode(table, recoding, to, progress=progress)
 
     def transform(self, X: Any) -> Any:  # noqa: N803
         """Give each row what is published of its leaf: a frame of the same kind, or a table of a table."""
         self._require_fitted()
-        if not self.divides_tuples:
-            return super().transform(X)
-        table = Table.of(X)
-        names = [domain.name for domain in self.wide_.domains]
-        for name in names:
-            if name not in table.schema.names:
-                raise ColumnError(
-                    f"the table lacks the column '{name}', by which rows were told apart",
-                    hint=did_you_mean(name, table.schema.names),
-                )
-        codes = table.encode(names)
-        rows = Tuples(codes.values, np.ones(len(codes.values), dtype=np.int64), codes.domains)
-        recoded = self._with(table, self._groups(rows))
-        return Table(recoded) if isinstance(X, Table) else recoded
-
-    def _publish(self, tuples: Tuples) -> list[pl.Series]:
-        groups = self._groups(tuples)
-        return [series.gather(groups) for series in self.published_]
-
-    def _groups(self, tuples: Tuples) -> Ints:
-        return self.group_of_leaf_[self.tree_.leaves(self.grown_, tuples)]
-
-    def _with(self, table: Table, groups: Ints) -> Any:
-        return table.with_columns([series.gather(groups) for series in self.published_])
+        return self.routes_.transform(X)
 
     def details(self) -> dict[str, Any]:
         """Return the number of leaves, and how well they tell the label; see `Guidance.agreement`."""
@@ -324,9 +331,8 @@ def guided(
     dimensions = np.column_stack([space.length, space.size, space.ordered, space.at, space.height, space.node_at])
     entropy = entropy and guides.classes is not None
     nodes, threshold, pool, leaf = grow(
-        np.ascontiguousarray(problem.positions.T),
-        problem.records,
-        np.ascontiguousarray(guides.mass if entropy else guides.told),
+        (problem.positions + space.at).astype(np.int32),
+        np.column_stack([problem.records, guides.mass if entropy else guides.told]).astype(np.float64),
         *_entries(problem),
         dimensions.astype(np.int64),
         space.place,
@@ -338,7 +344,7 @@ def guided(
         np.arange(len(problem)),
     )
     problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
-    return Tree(nodes, threshold, pool), leaf
+    return Tree(nodes, threshold, pool, problem.domains, problem.lines), leaf
 
 
 def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
@@ -405,9 +411,27 @@ def _entries(problem: Problem) -> tuple[Ints, Ints, Ints]:
     return np.searchsorted(owner[order], np.arange(len(problem) + 1)), cell, count
 
 
-def _others(table: Table) -> list[str]:
-    """Return the columns beside the quasi-identifiers that may tell rows apart."""
-    return [one.name for one in table.schema.columns if one.role is Role.OTHER and one.kind is not Kind.TEXT]
+def _others(table: Table, labels: Any) -> list[str]:
+    """Return the columns beside the quasi-identifiers that may tell rows apart: not the one that guides."""
+    guides = labels if isinstance(labels, str) else None
+    return [
+        one.name
+        for one in table.schema.columns
+        if one.role is Role.OTHER and one.kind is not Kind.TEXT and one.name != guides
+    ]
+
+
+def _like(table: Table, rows: Table, needed: Sequence[str]) -> Table:
+    """Return other rows with all that is said of the columns of a table."""
+    for name in needed:
+        if name not in rows.schema.names:
+            raise ColumnError(
+                f"the rows to grow the tree on lack the column '{name}'", hint=did_you_mean(name, rows.schema.names)
+            )
+    if not rows.rows:
+        raise InputError("there are no rows to grow the tree on")
+    said = {column.name: column for column in table.schema.columns}
+    return Table.of(rows, schema=Schema(said.get(column.name, column) for column in rows.schema.columns))
 
 
 def _refuse_names(problem: Problem) -> None:

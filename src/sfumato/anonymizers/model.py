@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
@@ -11,11 +14,11 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato._errors import InputError, OptionError, did_you_mean, one_of
+from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.anonymizers.anonymize import anonymize
 from sfumato.anonymizers.anonymizer import Anonymizer, require_quasi
-from sfumato.anonymizers.guidance import features_of, predictions
-from sfumato.anonymizers.guided import CutBy, Guided
+from sfumato.anonymizers.guidance import Task, features_of, is_missing, predictions
+from sfumato.anonymizers.guided import CutBy, Guided, Routes
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Output
 from sfumato.data.schema import Role
@@ -88,6 +91,9 @@ class AnonymizedModel:
     It can be cloned, stands at the end of a pipeline, and predicts like the estimator that it wraps. What may be
     chosen is chosen on training rows that are held out; then all rows are anonymized once. See `anonymize_model`.
 
+    A model that is stored or copied (pickle, joblib, deepcopy) leaves behind what knows the original rows: its
+    ``release``, and what a fitted ``estimator`` had learnt.
+
     Parameters
     ----------
     estimator : estimator
@@ -153,46 +159,67 @@ class AnonymizedModel:
             table = Table(table.fetched(), table.schema)
         truth = _truth(table, y)
         select = one_of(Select, self.select, "select")
+        says = self._own_answers(table)
+        names = features_of(table)
         if self.features is not None and select is Select.BEFORE:
-            table = _only(table, self._selected(table, truth))
+            names = self._selected(table, truth)
+            table = _only(table, names)
         _require_reachable(table, self.guarantees)  # before anything is trained
-        says = self._answers(table, truth)
-        self.trials_ = self._trials(table, truth, says, output)
+        if says is None and self.guide != Guide.TRUE:
+            says = self._answers_of_clones(_select(table.frame, names), truth)
+        self.trials_ = self._trials(table, names, truth, says, output)
         best = max(self.trials_, key=lambda trial: trial.score)
         method = self._method(best.guide, best.cut_by, output, truth, says)
         self.release = anonymize(table, self.guarantees, method=method)
-        self.anonymizer_: Guided = type(method)(**method.get_params() | {"guarantees": self.guarantees}).fit(table)
-        self.transforms_ = best.transform
-        self.names_ = features_of(table)
+        again = method.set_params(guarantees=self.guarantees)
+        routes: Routes | None = again.fit(table).routes_ if best.transform else None
+        self.routes_ = routes
+        self.names_ = names
         if self.features is not None and select is Select.AFTER:
-            kept = self._selected(self.release.table, truth)
-            self.names_ = [name for name in self.names_ if name in kept]
+            self.names_ = self._selected(self.release.table, truth)
         self.estimator_ = clone(self.estimator).fit(_select(self.release.table.frame, self.names_), truth)
         self.chosen_ = best
-        self.feature_names_in_ = np.asarray(features_of(table), dtype=object)
-        self.n_features_in_ = len(self.feature_names_in_)
+        self.feature_names_in_ = np.asarray(names, dtype=object)
+        self.n_features_in_ = len(names)
+        self.certificate_ = self._certified(select)
         return self
 
     @property
     def certificate(self) -> dict[str, Any]:
         """What is promised of the rows that the model has learnt from, how they were made, and what is not promised."""
         self._require_fitted()
-        assert self.release.assessment.verdict is not None
+        return self.certificate_
+
+    def _certified(self, select: Select) -> dict[str, Any]:
+        release = self.release
+        assert release.assessment.verdict is not None
+        further = {
+            "the classes were guided by the answers of a model that had learnt the original rows": (
+                self.chosen_.guide is not Guide.TRUE
+            ),
+            "the way was chosen on original rows that were held out: the choice and the scores of the trials are a "
+            "further release": len(self.trials_) > 1,
+            "the features were selected on the original rows": (
+                hasattr(self.features, "get_support") and select is Select.BEFORE
+            ),
+            "the thresholds of the tree and the values of each column that it cuts, which new rows are transformed by, "
+            "are a further release": self.chosen_.transform,
+        }
         return {
             "kind": "model",
             "estimator": type(self.estimator).__name__,
-            "guarantees": [guarantee.to_dict() for guarantee in self.release.guarantees],
-            "held": bool(self.release.assessment.verdict),
-            "measured": self.release.assessment.to_dict(),
-            "loss": self.release.loss.to_dict(),
-            "method": self.release.method,
+            "guarantees": [guarantee.to_dict() for guarantee in release.guarantees],
+            "held": bool(release.assessment.verdict),
+            "measured": release.assessment.to_dict(),
+            "loss": release.loss.to_dict(),
+            "method": release.method,
             "chosen": _as_plain(self.chosen_),
             "trials": [_as_plain(trial) for trial in self.trials_],
-            "rows": self.release.table.rows,
+            "rows": release.table.rows,
             "not_covered": [
                 "k-anonymity and its relatives are not differential privacy",
                 "columns that are no quasi-identifiers, and the labels, were learnt as they are",
-                "the thresholds of the tree, which new rows are transformed by, are a further release",
+                *(text for text, holds in further.items() if holds),
             ],
         }
 
@@ -204,13 +231,22 @@ class AnonymizedModel:
     @property
     def predict_proba(self) -> Any:
         """Return the probability of each class; only if the estimator does."""
-        if not hasattr(self.estimator, "predict_proba"):
-            raise AttributeError(f"{type(self.estimator).__name__} has no predict_proba")
-        return self._predict_proba
+        return self._asks("predict_proba")
 
-    def _predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        rows = self._prepared(X)
-        return np.asarray(self.estimator_.predict_proba(rows))
+    @property
+    def decision_function(self) -> Any:
+        """Return how sure it is of each class; only if the estimator does."""
+        return self._asks("decision_function")
+
+    def _asks(self, how: str) -> Callable[[Any], NDArray[Any]]:
+        if not hasattr(self.estimator, how):
+            raise AttributeError(f"{type(self.estimator).__name__} has no {how}")
+
+        def ask(X: Any) -> NDArray[Any]:  # noqa: N803
+            rows = self._prepared(X)
+            return np.asarray(getattr(self.estimator_, how)(rows))
+
+        return ask
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """Return the score of the estimator: accuracy, or R2."""
@@ -241,6 +277,20 @@ class AnonymizedModel:
                 setattr(self, name, value)
         return self
 
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Change nothing: pipelines take the parameter ``transform`` for a method that needs this."""
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what knows the original rows."""
+        from sklearn.base import clone
+
+        state = self.__dict__.copy()
+        if self.__sklearn_is_fitted__():
+            state |= {"estimator": clone(self.estimator)}
+            del state["release"]
+        return state
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
 
@@ -259,8 +309,12 @@ class AnonymizedModel:
         output = one_of(Output, self.output, "output")
         if output not in _REPRESENTATIVES:
             raise OptionError(f"a model learns from values, and output '{output}' publishes texts", hint="take median")
-        if not 0 < self.holdout < 1:
-            raise OptionError(f"holdout must be between 0 and 1, got {self.holdout}")
+        if not isinstance(self.holdout, numbers.Real) or not 0 < self.holdout < 1:
+            raise OptionError(f"holdout must be between 0 and 1, got {self.holdout!r}")
+        for name, least in {"folds": 2, "seed": 0}.items():
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or value < least:
+                raise OptionError(f"{name} must be a whole number of at least {least}, got {value!r}")
         if self.transform not in (_AUTO, True, False):
             raise OptionError(f"transform must be 'auto', True or False, got {self.transform!r}")
         if self.guide != _AUTO:
@@ -273,33 +327,53 @@ class AnonymizedModel:
 
     def _prepared(self, X: Any) -> Any:  # noqa: N803
         self._require_fitted()
-        frame = X.frame if isinstance(X, Table) else X
-        return _select(self.anonymizer_.transform(frame) if self.transforms_ else frame, self.names_)
+        table = Table.of(X)
+        for name in self.names_:
+            if name not in table.schema.names:
+                raise ColumnError(
+                    f"the rows lack the column '{name}', which the model has learnt from",
+                    hint=did_you_mean(name, table.schema.names),
+                )
+        frame = table.fetched() if table.is_lazy else table.frame
+        return _select(frame if self.routes_ is None else self.routes_.transform(frame), self.names_)
 
-    def _answers(self, table: Table, truth: NDArray[Any]) -> NDArray[Any] | None:
-        """Return what the estimator says of every row, if anything but the truth may guide."""
-        from sklearn.base import clone
+    def _own_answers(self, table: Table) -> NDArray[Any] | None:
+        """Return what the estimator itself says of every row, if it is fitted and may guide."""
         from sklearn.exceptions import NotFittedError
-        from sklearn.model_selection import cross_val_predict
         from sklearn.utils.validation import check_is_fitted
 
         if self.guide == Guide.TRUE:
             return None
         try:
             check_is_fitted(self.estimator)
-            return predictions(self.estimator, table)
         except (NotFittedError, TypeError):
-            pass
+            return None
+        return predictions(self.estimator, table)
+
+    def _answers_of_clones(self, rows: Any, truth: NDArray[Any]) -> NDArray[Any] | None:
+        """Return what clones say of rows that they have not seen; None if there is only one."""
+        from sklearn.base import clone, is_classifier
+        from sklearn.model_selection import KFold, cross_val_predict
+
+        if len(truth) < 2:
+            return None
         how = "predict_proba" if hasattr(self.estimator, "predict_proba") else "predict"
-        rows = _select(table.frame, features_of(table))
-        said: NDArray[Any] = cross_val_predict(clone(self.estimator), rows, truth, cv=self.folds, method=how)
+        folds = min(self.folds, len(truth))
+        rare = is_classifier(self.estimator) and np.unique(truth, return_counts=True)[1].min() < folds
+        parts = KFold(folds, shuffle=True, random_state=self.seed) if rare else folds
+        with warnings.catch_warnings():
+            if rare:  # a class that a clone has not seen has the probability 0
+                warnings.filterwarnings("ignore", "Number of classes in training fold")
+            said: NDArray[Any] = cross_val_predict(clone(self.estimator), rows, truth, cv=parts, method=how)
         return said
 
     def _ways(self, table: Table, says: NDArray[Any] | None) -> Iterator[tuple[Guide, CutBy]]:
         """Yield the ways that may be chosen from."""
         others = any(column.role is Role.OTHER for column in table.schema.columns)
         for guide in Guide if self.guide == _AUTO else [one_of(Guide, self.guide, "guide")]:
-            if guide is Guide.HARD and (says is None or says.ndim < 2) and self.guide == _AUTO:
+            if self.guide == _AUTO and guide is not Guide.TRUE and says is None:
+                continue
+            if self.guide == _AUTO and guide is Guide.HARD and says is not None and says.ndim < 2:
                 continue  # what is said is hard already, or a number
             if self.cut_by != _AUTO:
                 yield guide, one_of(CutBy, self.cut_by, "cut_by")
@@ -311,13 +385,28 @@ class AnonymizedModel:
     def _method(
         self, guide: Guide, cut_by: CutBy, output: Output, truth: NDArray[Any], says: NDArray[Any] | None
     ) -> Guided:
+        from sklearn.base import is_classifier, is_regressor
+
         labels = truth if guide is Guide.TRUE else says
-        return Guided(labels=labels, soft=guide is not Guide.HARD, cut_by=cut_by, output=output, look_ahead=_LOOK_AHEAD)
+        if labels is None:
+            raise InputError("no model can be asked about a single row", hint="guide='true' needs none")
+        learns = {is_regressor: Task.REGRESS, is_classifier: Task.CLASSIFY}
+        return Guided(
+            labels=labels,
+            soft=guide is not Guide.HARD,
+            task=next((task for kind, task in learns.items() if kind(self.estimator)), Task.AUTO),
+            cut_by=cut_by,
+            output=output,
+            look_ahead=_LOOK_AHEAD,
+        )
 
     def _trials(
-        self, table: Table, truth: NDArray[Any], says: NDArray[Any] | None, output: Output
+        self, table: Table, names: Sequence[str], truth: NDArray[Any], says: NDArray[Any] | None, output: Output
     ) -> tuple[Trial, ...]:
-        """Try every way on a part of the rows, and score it on the others; nothing of that is released."""
+        """Try every way on a part of the rows, and score it on the others; only the scores are told.
+
+        The answers that guide are those about all rows: clones were trained on held-out rows too, as in the end.
+        """
         from sklearn.base import clone, is_classifier
         from sklearn.model_selection import train_test_split
 
@@ -325,14 +414,22 @@ class AnonymizedModel:
         transforms = [False, True] if self.transform == _AUTO else [bool(self.transform)]
         if len(ways) * len(transforms) == 1:
             return (Trial(*ways[0], transforms[0], float("nan")),)
-        rare = is_classifier(self.estimator) and np.unique(truth, return_counts=True)[1].min() < 2
+        least = min(held_out := math.ceil(self.holdout * len(truth)), len(truth) - held_out)
+        if least < 1:
+            raise OptionError(
+                f"holdout {self.holdout} of {len(truth):,} row(s) leaves none to learn from",
+                hint="hold out less, or choose guide, cut_by and transform yourself",
+            )
+        together = is_classifier(self.estimator)
+        if together:  # both parts get some of every class, if there are enough
+            number = np.unique(truth, return_counts=True)[1]
+            together = number.min() > 1 and len(number) <= least
         part, held = train_test_split(
             np.arange(len(truth)),
             test_size=self.holdout,
             random_state=self.seed,
-            stratify=truth if is_classifier(self.estimator) and not rare else None,
+            stratify=truth if together else None,
         )
-        names = features_of(table)
         learnt = Table(_rows(table.frame, part), table.schema)
         unseen = _select(_rows(table.frame, held), names)
         asked = [_fewer(one, 1 - self.holdout) for one in Guided(self.guarantees).asked]
@@ -358,12 +455,12 @@ class AnonymizedModel:
             for name in chosen:
                 if name not in names:
                     raise OptionError(f"there is no column '{name}' to learn from", hint=did_you_mean(str(name), names))
-            return chosen
+            return _some(name for name in names if name in chosen)
         from sklearn.base import clone
 
         matrix = np.column_stack([_as_number(table, name, truth) for name in names])
         support = clone(self.features).fit(matrix, truth).get_support()
-        return [name for name, kept in zip(names, support, strict=True) if kept]
+        return _some(name for name, kept in zip(names, support, strict=True) if kept)
 
 
 def anonymize_model(
@@ -426,13 +523,16 @@ def _truth(table: Table, y: Any) -> NDArray[Any]:
     """Return what is to be predicted."""
     if y is not None:
         truth = np.asarray(y)
+        truth = truth[:, 0] if truth.ndim == 2 and truth.shape[1] == 1 else truth
     elif table.schema.target is None:
         raise OptionError("no target is named", hint="name the column to predict, with target")
     else:
         truth = table.column(table.schema.target).to_numpy()
     if len(truth) != table.rows:
         raise InputError(f"what to predict must be known of every row: {table.rows:,} rows, {len(truth):,} labels")
-    missing = np.array([value is None or value != value for value in truth.tolist()])
+    if truth.ndim != 1:
+        raise InputError(f"one label per row is to be predicted, got an array of {truth.ndim} dimensions")
+    missing = np.array([is_missing(value) for value in truth.tolist()])
     if missing.any():
         raise InputError(
             f"what to predict is missing in {int(missing.sum()):,} rows", hint="leave these rows out of the training"
@@ -470,8 +570,21 @@ def _as_number(table: Table, name: str, truth: NDArray[Any]) -> NDArray[np.float
     return means[code]
 
 
+def _some(names: Iterable[str]) -> list[str]:
+    """Refuse to learn from nothing."""
+    chosen = list(names)
+    if not chosen:
+        raise OptionError("no feature is selected", hint="select at least one")
+    return chosen
+
+
 def _only(table: Table, names: Sequence[str]) -> Table:
     """Return the table with these features, and all that is no feature."""
+    if table.schema.quasi and not any(name in names for name in table.schema.quasi):
+        raise OptionError(
+            "no quasi-identifier is among the selected features",
+            hint="then nothing that is learnt has to be anonymized",
+        )
     dropped = [name for name in features_of(table) if name not in names and name not in table.schema.sensitive]
     kept = [column for column in table.schema.columns if column.name not in dropped]
     return Table(table.drop(dropped) if dropped else table.frame, type(table.schema)(kept))
