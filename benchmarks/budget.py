@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from clock import alternate, cpu_seconds
-from sfumato.budget.accounting import _pld_epsilon, _repeated, _single, calibrate, spent
+from sfumato.budget.accounting import calibrate, spent
 from sfumato.budget.events import Event, Gaussian, PoissonSampled, Repeated
+from sfumato.budget.losses import _repeated, _single, most_epsilon
 from sfumato.budget.noise import Source
 
 MANY = 11_000_000  # the weights of a small network
@@ -70,7 +71,7 @@ def accounting() -> list[tuple[str, str, str]]:
     spent(training(1), 1e-5)  # imports
 
     def first() -> object:
-        for cached in (_single, _repeated, _pld_epsilon):
+        for cached in (_single, _repeated, most_epsilon):
             cached.cache_clear()
         return spent(training(9 * EPOCH), 1e-5)
 

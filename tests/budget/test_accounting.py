@@ -297,3 +297,61 @@ def test_a_cost_states_its_relation() -> None:
     cost = spent(Gaussian(1.0), 1e-5)
     assert "add or remove one record" in str(cost)
     assert cost.to_dict()["relation"] == "add-remove"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        PureEvent(1000.0),
+        Laplace(1e-3),
+        DiscreteLaplace(1e-3),
+        PoissonSampled(0.1, PureEvent(1000.0)),
+        PoissonSampled(0.1, Laplace(1e-3)),
+        ApproximateEvent(1000.0, 1e-8),
+        Parallel((PureEvent(1000.0), Laplace(1.0))),
+    ],
+    ids=str,
+)
+def test_an_epsilon_without_an_exponential_is_added(event: Event) -> None:
+    assert spent(event, 1e-6).epsilon == pytest.approx(1000, abs=2)
+    assert 1000 < spent([event, Gaussian(1.0)], 1e-6).epsilon < 1010
+
+
+@pytest.mark.parametrize("event", [Gaussian(0.01), PoissonSampled(0.1, Gaussian(0.01)), DiscreteGaussian(0.01)])
+def test_hardly_any_noise_has_its_cost(event: Event) -> None:
+    assert 5000 <= spent(event, 1e-6).epsilon < 5600
+
+
+def test_a_sample_of_several_events_costs_what_the_theorem_says() -> None:
+    sampled = PoissonSampled(0.1, Repeated(PureEvent(0.1), 3))
+    assert spent(sampled, 1e-6).epsilon == pytest.approx(math.log1p(0.1 * math.expm1(0.3)))
+    with pytest.raises(sf.OptionError, match="no bound is known"):
+        spent(PoissonSampled(0.1, Composed((Gaussian(2.0), Gaussian(3.0)))), 1e-6)
+
+
+def test_more_events_than_can_be_composed_are_added_up() -> None:
+    assert spent(Repeated(PureEvent(1e-9), 10**12), 1e-6).epsilon == pytest.approx(1000)
+    assert spent(Repeated(PoissonSampled(0.1, Gaussian(1.0)), 10**12), 1e-6).epsilon == math.inf
+    assert spent(Repeated(Gaussian(1e6), 10**12), 1e-6).epsilon == spent(Gaussian(1.0), 1e-6).epsilon
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4, 1e7])
+def test_the_smallest_delta_of_the_weakest_noise_is_kept(scale: float) -> None:
+    """Decided with 60 digits: the difference of two floats would not tell."""
+    import mpmath
+
+    with mpmath.workdps(60):
+        epsilon, strength = mpmath.mpf(spent(Gaussian(scale), 1e-12).epsilon), 1 / mpmath.mpf(scale)
+        above, below = strength / 2 - epsilon / strength, -strength / 2 - epsilon / strength
+        delta = mpmath.ncdf(above) - mpmath.exp(epsilon) * mpmath.ncdf(below)
+        assert 0.999 < delta / mpmath.mpf(1e-12) <= 1
+
+
+def test_what_cannot_be_added_up_is_one_sentence() -> None:
+    with pytest.raises(sf.OptionError, match="the relation must be one of"):
+        spent([], 0, relation="neighbours")
+    with pytest.raises(sf.OptionError, match="only events can be added up"):
+        spent([3], 0)  # type: ignore[list-item]
+    with pytest.raises(sf.OptionError, match="would be 1 or more"):
+        group(ApproximateEvent(800.0, 1e-7), 3)
+    assert calibrate(Gaussian, 1.0, 1e-6, precision=1e-17) > 1

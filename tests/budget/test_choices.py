@@ -101,3 +101,8 @@ class TestSparseVector:
     def test_what_cannot_be_is_refused(self, options: dict[str, Any]) -> None:
         with pytest.raises(sf.OptionError, match="must be a"):
             self.monitor(**options)
+
+
+def test_scores_that_are_farther_apart_than_floats_reach_are_no_error() -> None:
+    assert NoisyMax(epsilon=1.0).choose([1e308, -1e308]) == 0
+    assert ExponentialMechanism(epsilon=1.0).choose([-1e308, 1e308]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import sfumato as sf
 from sfumato.budget.accounting import spent
 from sfumato.budget.events import Relation
 from sfumato.budget.local import CategoryResponse, CoinResponse, LocalMechanism, NumberResponse, UnaryResponse
+from sfumato.budget.noise import Source
 from tests.budget.chance import assert_epsilon, assert_mean, assert_variance
 
 RUNS = 400_000
@@ -131,3 +133,33 @@ def test_an_estimate_has_an_interval() -> None:
 def test_what_cannot_be_is_refused(make: Any, says: str) -> None:
     with pytest.raises(sf.InputError, match=says):
         make()
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 30.0, 40.0, 800.0])
+def test_a_large_epsilon_still_hides_something(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest random words make everybody lie: no share of honest answers rounds to 1."""
+    words = Source.words
+    monkeypatch.setattr(Source, "words", lambda self, count: words(self, count) * np.uint64(0))
+    assert set(CategoryResponse(epsilon=epsilon, domain=("a", "b")).perturb(["a"] * 5)) == {"b"}
+    assert UnaryResponse(epsilon=epsilon, domain=("a", "b")).perturb(["a"] * 5).all()
+
+
+def test_a_category_is_named_as_likely_as_its_epsilon_says_and_no_likelier() -> None:
+    asked: list[float] = []
+
+    class Asked(Source):
+        def happens(self, probability: Any, count: int) -> Any:
+            asked.append(float(probability))
+            return super().happens(probability, count)
+
+    for epsilon in (0.1, 1.0, 30.0, 40.0):
+        CategoryResponse(epsilon=epsilon, domain=("a", "b", "c")).perturb(["a"], Asked())
+        exact = Fraction(2) / (2 + Fraction(math.exp(epsilon)))
+        assert exact < Fraction(asked.pop()) < exact * Fraction(1 + 1e-12)
+
+
+def test_coins_that_hardly_lie_cost_what_they_cost() -> None:
+    nearly = CoinResponse(honest=math.nextafter(1.0, 0.0))
+    assert nearly.epsilon == pytest.approx(math.log(2.0**54), rel=1e-6)
+    assert CoinResponse.for_epsilon(50.0).epsilon <= 50.0
+    assert CoinResponse(yes=1e-17).epsilon == pytest.approx(math.log(1 + 1e17), rel=1e-9)

@@ -153,3 +153,16 @@ def test_epsilons_and_scales_agree_with_opendp() -> None:
     assert rho == pytest.approx(DiscreteGaussian(4.0).dp_event().rho, rel=1e-9)
     theirs = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*squares, scale=4.0)).map(1.0).epsilon(delta=1e-6)
     assert spent(DiscreteGaussian(4.0), 1e-6).epsilon <= theirs
+
+
+def test_a_huge_epsilon_needs_no_grid_that_whole_numbers_cannot_count() -> None:
+    noise = AddedNoise(sensitivity=100.0, epsilon=1e15)
+    assert noise.on_grid([100.0, -100.0]).tolist() == [100 / noise.step, -100 / noise.step]
+    assert noise.release(42.0) == pytest.approx(42.0)
+    assert spent(noise.event, 0).epsilon <= 1e15
+
+
+@pytest.mark.parametrize("sensitivity", [1e308, 1e-310])
+def test_a_sensitivity_without_a_grid_is_refused(sensitivity: float) -> None:
+    with pytest.raises(sf.OptionError, match="the sensitivity must be from"):
+        AddedNoise(sensitivity=sensitivity, epsilon=1.0)

@@ -132,3 +132,17 @@ def test_a_scale_outside_of_the_range_is_refused(scale: object) -> None:
 
 def test_no_draws_are_no_numbers() -> None:
     assert len(Source().discrete_gaussian(2.0, 0)) == len(Source().discrete_laplace(2.0, 0)) == 0
+
+
+def test_a_coin_is_exactly_as_likely_as_its_float_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probability of 2**-70 takes a word of 0, and then a word in the lowest 64th."""
+    drawn = iter([[0, 1, 5], [2**58 - 1], [0], [2**58]])
+    monkeypatch.setattr(Source, "words", lambda self, count: np.array(next(drawn), dtype=np.uint64))
+    assert Source().happens(2.0**-70, 3).tolist() == [True, False, False]
+    assert Source().happens(2.0**-70, 1).tolist() == [False]
+
+
+def test_what_is_certain_or_impossible_always_or_never_happens() -> None:
+    assert Source().happens(1.0, 1000).all()
+    assert not Source().happens(0.0, 1000).any()
+    assert Source().happens(np.array([0.0, 1.0]), 2).tolist() == [False, True]

@@ -167,3 +167,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         right += yes.interval[0] <= 0.25 <= yes.interval[1]
     # The interval is that of a normal distribution: at 400 people it is nearly right.
     assert right / runs > 0.88 - SIGMAS * math.sqrt(0.88 * 0.12 / runs)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_values_that_look_like_numbers_are_estimated_from_a_file(suffix: str, tmp_path: Path) -> None:
+    people = pl.DataFrame({"stage": ["1.0", "2.0", None] * 100})
+    schema = sf.Schema([sf.Column(name="stage", domain=["1.0", "2.0"])])
+    perturbed = sf.perturb(people, ["stage"], epsilon=5, schema=schema, missing=True)
+    perturbed.write(tmp_path / f"out.{suffix}")
+    found = sf.Perturbed.read(tmp_path / f"out.{suffix}").estimate()
+    assert [one.value for one in found] == ["1.0", "2.0", None]
+    assert found == perturbed.estimate()

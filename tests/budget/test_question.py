@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +106,19 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except sf.OptionError:
         return
     assert Question.parse(str(question)) == question
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"statistic": "count", "column": "age"}, "a count is of rows"),
+        ({"statistic": "mean"}, "a mean is of a column"),
+        ({"statistic": "quantile", "column": "age", "share": 5.0}, "between 0 and 1, got 5.0"),
+        ({"statistic": "histogram", "column": "age", "bins": 10**9}, "1 to 10,000 bins"),
+        ({"statistic": "count", "groups": ["sex", "sex"]}, "groups by 'sex' twice"),
+        ({"statistic": "mode", "column": "age"}, "the statistic must be one of"),
+    ],
+)
+def test_a_question_that_was_not_written_is_checked_too(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(sf.OptionError, match=says):
+        Question(**values)

@@ -177,3 +177,20 @@ def test_a_file_system_of_the_network_is_refused(tmp_path: Path, path: Path, mon
         sf.Ledger(path)
     with pytest.raises(sf.FileError, match="file system of the network"):
         sf.Ledger.grant(PEOPLE, epsilon=1, path=path.with_name("new.ledger"))
+
+
+def test_a_second_name_of_the_file_is_refused(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.ledger"
+    other.hardlink_to(path)
+    for name in (path, other):
+        with pytest.raises(sf.FileError, match=r"has a second name \(hard link\)"):
+            sf.Ledger(name)
+    other.unlink()
+    assert len(sf.Ledger(path).events) == 40
+
+
+def test_the_name_that_a_killed_process_left_is_removed(path: Path) -> None:
+    left = path.with_name(f".{path.name}.0123abcd.tmp")
+    left.hardlink_to(path)
+    assert len(sf.Ledger(path).events) == 40
+    assert not left.exists()

@@ -103,6 +103,30 @@ def test_the_whole_ledger_can_be_exported(run: Run) -> None:
     refused(run("budget", "export", "t.csv", "-o", "t.csv"), "'t.csv' is read and cannot be written too")
 
 
+def test_a_note_or_a_value_cannot_write_over_what_is_shown(run: Run) -> None:
+    rows = "a\x1b[2Jb\n" * 50
+    Path("t.csv").write_text(f"job\n{rows}")
+    run("budget", "grant", "t.csv", "--epsilon", "9", "--delta", "1e-3", "--note", "ok\n2099  granted  epsilon 1000")
+    ran = run(
+        "query", "t.csv", "count by job", "--epsilon", "5", "--discover", "--delta", "1e-4", "--note", "\x1b]0;x\x07"
+    )
+    assert "a\ufffd[2Jb" in ran.out
+    history = run("budget", "history", "t.csv").out
+    assert len(history.splitlines()) == 5
+    assert "\x1b" not in ran.out + history
+    assert run("budget", "history", "t.csv", "--json").json["history"][1]["note"].startswith("ok\n2099")
+
+
+def test_the_built_in_table_says_what_is_public(run: Run) -> None:
+    run("budget", "grant", "adult", "--epsilon", "9")
+    ran = run("query", "adult", "count by sex, income", "--epsilon", "0.5", "--json")
+    assert ran.code == 0, ran.err
+    assert [row["value"] for row in ran.json["rows"][:2]] == pytest.approx([14_423, 1_769], abs=80)
+    assert run("query", "adult", "mean of hours-per-week by race", "--epsilon", "0.5").code == 0
+    ran = run("query", "adult", "count by sex", "--epsilon", "0.5", "--domain", "sex=Female", "--json")
+    assert [row["sex"] for row in ran.json["rows"]] == ["Female", None]
+
+
 def test_every_statistic_can_be_asked_for(run: Run) -> None:
     run("budget", "grant", "t.csv", "--epsilon", "1000", "--delta", "1e-4")
     for question in ("count", "sum of age", "mean of age", "median of age", "quantile 0.9 of age", "histogram of age"):

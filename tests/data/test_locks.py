@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -46,5 +47,35 @@ def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     with (
         pytest.raises(sf.FileError, match=r"the mapping '.*' cannot be written"),
         alone(tmp_path / "no" / "x", "the mapping"),
+    ):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
+def test_a_process_that_is_forked_meanwhile_does_not_keep_the_lock(tmp_path: Path) -> None:
+    path, go = tmp_path / "file", os.pipe()
+    with alone(path, "the file"):
+        child = os.fork()
+        if not child:
+            os.read(go[0], 1)
+            os._exit(0)
+    try:
+        subprocess.run([sys.executable, "-c", HOLD.replace("600", "0"), str(path)], timeout=60, check=True)
+    finally:
+        os.write(go[1], b"x")
+        os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it locks by other means")
+def test_a_file_system_without_locks_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def none_left(number: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none_left)
+    with (
+        pytest.raises(sf.FileError, match=r"the ledger '.*' cannot be locked: No locks available"),
+        alone(tmp_path / "x", "the ledger"),
     ):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -40,7 +41,8 @@ class _Choice(Mechanism):
         """Say of tried candidates whether they survive: exp(-epsilon (best - score) / (2 sensitivity))."""
         best = float(scores.max())
         rate = Fraction(self.epsilon) / (2 * Fraction(self.sensitivity))
-        exponent = (best - scores[tried]) * float(rate)
+        with np.errstate(over="ignore"):  # what is too far behind to be a float does not survive
+            exponent = np.minimum((best - scores[tried]) * float(rate), 1e300)
         return source.survives(exponent, lambda at: (Fraction(best) - Fraction(float(scores[tried[at]]))) * rate)
 
 
@@ -133,7 +135,7 @@ class SparseVector(Mechanism):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")
         self._left = self.positives
-        scale = 3 * self.sensitivity / self.epsilon
+        scale = math.nextafter(3 * self.sensitivity / self.epsilon, math.inf)
         self._noisy = int(self.threshold) + int(self.source.discrete_laplace(scale, 1)[0])
 
     @property
@@ -150,7 +152,7 @@ class SparseVector(Mechanism):
             )
         if not isinstance(count, int | np.integer):
             raise OptionError("a count must be a whole number")
-        scale = 3 * self.positives * self.sensitivity / self.epsilon  # 2 c s / (2/3 epsilon)
+        scale = math.nextafter(3 * self.positives * self.sensitivity / self.epsilon, math.inf)  # 2 c s / (2/3 epsilon)
         is_above = int(count) + int(self.source.discrete_laplace(scale, 1)[0]) >= self._noisy
         self._left -= is_above
         return is_above

@@ -74,7 +74,7 @@ def _changed(event: Event, records: int, relation: Relation) -> Event:
             return replace(event, epsilon=event.epsilon * records, relation=relation)
         case ApproximateEvent():
             # From table to table, the delta of each step is carried through the steps after it.
-            delta = math.fsum(event.delta * math.exp(step * event.epsilon) for step in range(records))
+            delta = math.fsum(event.delta * math.exp(min(step * event.epsilon, 700.0)) for step in range(records))
             if delta >= 1:
                 raise OptionError(f"for {records} records the delta of this event would be 1 or more: {event}")
             return ApproximateEvent(event.epsilon * records, delta, relation)

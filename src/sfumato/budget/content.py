@@ -7,6 +7,8 @@ another order or in a database are one data set.
 from __future__ import annotations
 
 import json
+import re
+from datetime import datetime
 
 import numpy as np
 import polars as pl
@@ -18,7 +20,10 @@ from sfumato.data.table import Table
 from sfumato.engines.reduce import reduce
 from sfumato.engines.tuples import group
 
-__all__ = ["content_fingerprint", "texts_of"]
+__all__ = ["content_fingerprint", "reading", "texts_of"]
+
+_NUMBER = re.compile(r"[+-]?(?:(?!0\d)\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|[+-]?(?:inf|nan|Inf|NaN)")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
 
 
 def content_fingerprint(table: Table) -> tuple[str, int]:
@@ -66,3 +71,26 @@ def texts_of(domain: Domain) -> list[str | None]:
     if values.dtype.is_numeric() and values.dtype != pl.Float32:
         return [None if value is None else text_of(value) for value in values.to_list()]
     return [None if code == domain.missing else domain.label(code) for code in range(len(domain))]
+
+
+def reading(text: str) -> str | None:
+    """Return what a text reads as, whatever the type of its column: a number in its shortest form, or the text.
+
+    In a text file, all the values of a column decide together whether it holds numbers, so that one record
+    could change how every other one reads. What a text stands for must not depend on the others.
+
+    Examples
+    --------
+    >>> reading("30.0"), reading(" 30"), reading("030"), reading("f"), reading("nan")
+    ('30', '30', '030', 'f', None)
+    """
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        return text_of(number + 0.0) if number == number else None
+    if _MOMENT.fullmatch(text):
+        try:
+            return str(datetime.fromisoformat(text))
+        except ValueError:  # no day or hour of the calendar
+            return text
+    return text

@@ -95,7 +95,7 @@ class CoinResponse(LocalMechanism):
     def for_epsilon(cls, epsilon: float) -> CoinResponse:
         """Return the coins of an epsilon of which the second is fair."""
         epsilon = positive("epsilon", epsilon)
-        honest = math.tanh(epsilon / 2)
+        honest = min(math.tanh(epsilon / 2), math.nextafter(1.0, 0.0))  # no coin is more honest
         while cls(honest=honest).epsilon > epsilon:
             honest = math.nextafter(honest, 0.0)
         return cls(honest=honest)
@@ -109,8 +109,8 @@ class CoinResponse(LocalMechanism):
     @property
     def epsilon(self) -> float:
         """The logarithm of how much more likely an answer is for one truth than for the other."""
-        no, yes = self.said
-        return max(math.log(yes / no), math.log((1 - no) / (1 - yes)))
+        lies = (1 - self.honest) * np.array([self.yes, 1 - self.yes])
+        return float(np.log1p(self.honest / lies.min()))
 
     @property
     def event(self) -> Event:
@@ -168,15 +168,18 @@ class CategoryResponse(LocalMechanism):
     def said(self) -> tuple[float, float]:
         """The probabilities of naming a category that is not one's own, and one's own."""
         assert self.domain is not None
-        total = 1 + (len(self.domain) - 1) * math.exp(-self.epsilon)
-        return math.exp(-self.epsilon) / total, 1 / total
+        less = _less_likely(self.epsilon)
+        total = 1 + (len(self.domain) - 1) * less
+        return less / total, 1 / total
 
     def perturb(self, values: Iterable[Hashable], source: Source | None = None) -> list[Any]:
         """Return the category that is named for each value."""
         assert self.domain is not None
         chosen = Source() if source is None else source
         codes = _known_codes(values, self.domain)
-        honest = chosen.happens(self.said[1], len(codes))
+        # Of a large epsilon the share of honest answers rounds to 1, which would be no privacy at all.
+        lie = (len(self.domain) - 1) * self.said[0]
+        honest = ~chosen.happens(lie * (1 + 2.0**-48), len(codes))
         other = chosen.below(len(self.domain) - 1, len(codes))
         other += other >= codes  # any but one's own
         return [self.domain[code] for code in np.where(honest, codes, other)]
@@ -218,7 +221,8 @@ class UnaryResponse(LocalMechanism):
     @property
     def said(self) -> tuple[float, float]:
         """The probabilities of a yes for a category that is not one's own, and for one's own."""
-        return 1 / (1 + math.exp(self.epsilon)), 0.5
+        less = _less_likely(self.epsilon)
+        return less / (1 + less), 0.5
 
     def perturb(self, values: Iterable[Hashable], source: Source | None = None) -> NDArray[np.bool_]:
         """Return a row of yes and no for each value."""
@@ -226,8 +230,9 @@ class UnaryResponse(LocalMechanism):
         chosen = Source() if source is None else source
         codes = _known_codes(values, self.domain)
         no, yes = self.said
-        # Rounding up the smaller probability, where `happens` rounds down, must not cost a last digit of epsilon.
-        reports = chosen.happens(no + 2.0**-52, len(codes) * len(self.domain)).reshape(len(codes), len(self.domain))
+        # Rounding the smaller probability must not cost a last digit of epsilon.
+        shape = len(codes), len(self.domain)
+        reports = chosen.happens(no * (1 + 2.0**-48), math.prod(shape)).reshape(shape)
         reports[np.arange(len(codes)), codes] = chosen.happens(yes, len(codes))
         return reports
 
@@ -288,6 +293,10 @@ class NumberResponse(LocalMechanism):
         numbers = np.asarray(reports, dtype=np.float64).reshape(-1)
         count = _at_least_one(len(numbers))
         return Estimate(float(numbers.mean()), self.noise.standard_deviation / math.sqrt(count))
+
+
+def _less_likely(epsilon: float) -> float:
+    return math.exp(-min(epsilon, 600.0))  # of a larger epsilon it would be 0, and nothing would be hidden
 
 
 def _shares(

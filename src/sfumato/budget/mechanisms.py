@@ -24,6 +24,8 @@ from sfumato.budget.noise import Floats, Integers, Source
 __all__ = ["AddedNoise", "Mechanism", "declared_bounds", "positive"]
 
 _FINE = 30  # a grid has steps of the noise's scale over 2**30
+_FINEST = 50  # and of the sensitivity over 2**50, however little noise there is: sums of steps are whole numbers
+_SMALLEST, _LARGEST = 1e-200, 1e200  # sensitivities of which the grid has floats
 _BLOCK = 1 << 16
 
 
@@ -80,7 +82,8 @@ class AddedNoise(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
-        positive("the sensitivity", self.sensitivity)
+        if not _SMALLEST <= positive("the sensitivity", self.sensitivity) <= _LARGEST:
+            raise OptionError(f"the sensitivity must be from {_SMALLEST:g} to {_LARGEST:g}, got {self.sensitivity!r}")
         positive("epsilon", self.epsilon)
         check_delta(self.delta, allow_zero=True)
         if isinstance(self.changes, bool) or not isinstance(self.changes, int) or self.changes < 1:
@@ -93,7 +96,8 @@ class AddedNoise(Mechanism):
         """The distance of the points of the grid: 1, or a power of two far below the scale of the noise."""
         if self.whole:
             return 1.0
-        return 2.0 ** (math.floor(math.log2(self.sensitivity * self.changes / self.epsilon)) - _FINE)
+        finest = math.log2(self.sensitivity) - _FINEST
+        return 2.0 ** math.floor(max(math.log2(self.sensitivity * self.changes / self.epsilon) - _FINE, finest))
 
     @cached_property
     def units(self) -> int:
@@ -203,8 +207,9 @@ def declared_bounds(bounds: Any) -> tuple[float, float]:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError):
         raise OptionError(f"the bounds must be two numbers, got {bounds!r}") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise OptionError(f"the bounds must be finite, the lower below the upper, got ({low:g}, {high:g})")
+    if not (max(abs(low), abs(high)) <= _LARGEST / 4 and low < high):
+        far = f"finite and within {_LARGEST / 4:g}"
+        raise OptionError(f"the bounds must be {far}, the lower below the upper, got ({low:g}, {high:g})")
     return low, high
 
 

@@ -89,8 +89,16 @@ class Source:
         return np.argsort(keys).astype(np.int64)
 
     def happens(self, probability: float | Floats, count: int) -> NDArray[np.bool_]:
-        """Return whether things of these probabilities happened; a probability is rounded down to 2**-53."""
-        return (self.words(count) >> np.uint64(11)) < np.floor(np.asarray(probability) * 2.0**53).astype(np.uint64)
+        """Return whether things of these probabilities happened, exactly as often as the floats say."""
+        scaled = np.broadcast_to(np.asarray(probability, dtype=np.float64) * 2.0**64, (count,))
+        sure = scaled >= 2.0**64
+        limit = np.where(sure, 0.0, scaled).astype(np.uint64)  # the whole part; of a small probability there is a rest
+        words = self.words(count)
+        result = (words < limit) | sure
+        for at in np.flatnonzero((words == limit) & ~sure):
+            rest = float(scaled[at]) - int(limit[at])
+            result[at] = rest > 0 and self.happens(rest, 1)[0]
+        return result
 
     def survives(self, exponent: Floats, exact: Any) -> NDArray[np.bool_]:
         """Return, for each exponent x >= 0, true with a probability of exactly exp(-x).

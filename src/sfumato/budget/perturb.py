@@ -16,11 +16,13 @@ import numpy as np
 import polars as pl
 
 from sfumato._errors import BudgetError, ColumnError, FileError, OptionError, SchemaError
+from sfumato.budget.content import reading
 from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.local import CategoryResponse, Estimate, NumberResponse
 from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
+from sfumato.budget.public import declared
 from sfumato.data.files import atomic_path, why, write_frame
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Schema
@@ -102,7 +104,7 @@ class Perturbed:
                 mean = method.estimate(self.frame[name].cast(pl.Float64).to_numpy())
                 found.append(_estimated(name, None, "mean", mean, confidence))
             else:
-                shares = method.estimate(_texts(self.frame[name]))
+                shares = method.estimate(_answers(self.frame[name], method))
                 found += [_estimated(name, value, "share", share, confidence) for value, share in shares.items()]
         return found
 
@@ -200,12 +202,13 @@ def perturb(
     a randomized response of epsilon 1
     """
     source = Source(insecure_seed=insecure_seed)
-    table = Table.of(data, schema=schema)
+    table = Table.of(data)
+    public = declared(table, schema)
     if isinstance(columns, str) or not columns:
         raise OptionError("the columns to be perturbed must be a list of names", hint="give columns / --columns")
     names = list(dict.fromkeys(columns))
     each = positive("epsilon", epsilon) / len(names)
-    methods = {name: _chosen(table.schema[name], each, missing) for name in names}
+    methods = {name: _chosen(public[name], each, missing) for name in names}
     values = {name: _values(table, name, method, missing) for name, method in methods.items()}
     perturbed = Perturbed(pl.DataFrame(), methods, float(epsilon))
     charged = _charge(table, perturbed.event, ledger, note or f"perturbed {', '.join(names)}")
@@ -226,6 +229,8 @@ def _charge(table: Table, event: Event, path: str | Path | None, note: str) -> b
 def _chosen(column: Column, epsilon: float, missing: bool) -> CategoryResponse | NumberResponse:
     if column.domain is not None:
         domain = tuple(map(text_of, column.domain))
+        if len(set(map(reading, domain))) < len(domain):
+            raise SchemaError(f"the domain of column '{column.name}' lists two values that read alike")
         return CategoryResponse(epsilon=epsilon, domain=(*domain, None) if missing else domain)
     if column.bounds is not None:
         return NumberResponse(epsilon=epsilon, bounds=column.bounds)
@@ -245,14 +250,19 @@ def _values(table: Table, name: str, method: CategoryResponse | NumberResponse, 
         if np.isnan(numbers).any():
             raise ColumnError(f"column '{name}' has missing numbers, which cannot be perturbed")
         return numbers
-    known = set(method.domain or ())
-    texts = [text if text in known else None for text in _texts(series)]
-    if None in texts and not missing:
+    answers = _answers(series, method)
+    if None in answers and not missing:
         raise ColumnError(
             f"column '{name}' has values that are missing or that its domain does not list",
             hint="missing / --missing makes them an answer of their own",
         )
-    return texts
+    return answers
+
+
+def _answers(series: pl.Series, method: CategoryResponse) -> list[str | None]:
+    """Return the value of the domain that each value reads as; None for one that is missing or not listed."""
+    domain = {reading(text): text for text in map(str, filter(None, method.domain or ()))}
+    return [None if text is None else domain.get(reading(text)) for text in _texts(series)]
 
 
 def _texts(series: pl.Series) -> list[str | None]:

@@ -25,14 +25,18 @@ from numpy.typing import NDArray
 from sfumato._errors import ColumnError, OptionError, SchemaError
 from sfumato.budget.accounting import check_delta
 from sfumato.budget.composition import replace_one
-from sfumato.budget.content import texts_of
+from sfumato.budget.content import reading, texts_of
 from sfumato.budget.discovery import SelectCategories
 from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.ledger import Budget, Ledger
 from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
-from sfumato.budget.plans import Bounded, Found, Records, bins_of, plan
+from sfumato.budget.plans import Bounded, bins_of, plan
+from sfumato.budget.public import declared
 from sfumato.budget.question import Question, Statistic
+from sfumato.budget.records import Records
+from sfumato.budget.statistics import Count
+from sfumato.data.files import format_of
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
@@ -161,14 +165,15 @@ def query(
     asked = question if isinstance(question, Question) else Question.parse(question)
     source = Source(insecure_seed=insecure_seed)
     _check(epsilon, delta, confidence, discover)
-    table = Table.of(data, schema=schema)
-    groups = [table.schema[name] for name in asked.groups]
-    bounded = None if asked.column is None else Bounded.of(table.schema[asked.column])
+    table = Table.of(data)
+    public = declared(table, schema)
+    groups = [public[name] for name in asked.groups]
+    bounded = None if asked.column is None else Bounded.of(public[asked.column])
     _refuse_names(asked, discover)
     domains = [] if discover else _domains(groups)
     with Ledger.of(table, ledger) as book:
         own = epsilon / 2 if book.relation is Relation.REPLACE_ONE else epsilon
-        how = plan(asked, bounded, own / 2 if discover else own)
+        how = plan(asked, bounded, own / 2 if discover else own, float(confidence))
         event = how.event if own == epsilon else replace_one(how.event)
         selection = None
         if discover:
@@ -182,12 +187,17 @@ def query(
         edges = bins_of(asked, bounded)
         records = _in_bins(records, edges)
         bins: list[Any] = [*map(list, itertools.pairwise(edges.tolist())), None]
-        groups, keys = [*groups, table.schema[bounded.name]], [(*key, one) for key in keys for one in bins]
-    found = how.draw(records, 1 - confidence, source) if keys else Found.nothing()
+        groups, keys = [*groups, public[bounded.name]], [(*key, one) for key in keys for one in bins]
+    found = how.each(records, source)
+    least = 0 if isinstance(how, Count) else -math.inf  # there are no fewer than none
     return Answer(
         asked,
         tuple(
-            Row({column.name: value for column, value in zip(groups, key, strict=True)}, value, (low, high))
+            Row(
+                {column.name: value for column, value in zip(groups, key, strict=True)},
+                value,
+                (max(low, least), max(high, least)),
+            )
             for key, value, low, high in zip(
                 keys, found.value.tolist(), found.low.tolist(), found.high.tolist(), strict=True
             )
@@ -236,6 +246,8 @@ def _domains(groups: Sequence[Column]) -> list[list[Any]]:
                 f"column '{column.name}' has no public domain, so its groups are not known",
                 hint="list its values in the schema, or have large groups found with discover / --discover",
             )
+        if len({reading(text_of(value)) for value in column.domain}) < len(column.domain):
+            raise SchemaError(f"the domain of column '{column.name}' lists two values that read alike")
     domains = [[*(column.domain or ()), None] for column in groups]
     if math.prod(map(len, domains)) > _MOST_GROUPS:
         raise OptionError(f"the question asks for more than {_MOST_GROUPS:,} groups", hint="group by fewer columns")
@@ -247,7 +259,7 @@ class _Rows:
     """The rows of a table as far as a question needs them: distinct ones, with the texts of what makes groups."""
 
     texts: list[list[str | None]]
-    """Of each column that makes groups: the text of every code."""
+    """Of each column that makes groups: what every code reads as, in order."""
     codes: Ints
     records: Records
     """All in one group."""
@@ -260,12 +272,19 @@ class _Rows:
         value = np.full(len(tuples.count), np.nan)
         if bounded:
             at = tuples.position[bounded.name]
-            numbers = _numbers(tuples.domains[at].values, bounded.name)
+            found_out = table.origin is not None and format_of(table.origin) in ("csv", "tsv", "excel")
+            numbers = _numbers(tuples.domains[at].values, bounded.name, lenient=found_out)
             value = np.clip(numbers[tuples.codes[:, at]], bounded.low, bounded.high)
-        made = range(len(question.groups))
+        texts: list[list[str | None]] = []
+        codes = np.empty((len(value), len(question.groups)), dtype=np.int64)
+        for at in range(len(question.groups)):
+            read = [None if text is None else reading(text) for text in texts_of(tuples.domains[at])]
+            texts.append(sorted(set(read), key=lambda text: (text is None, text or "")))
+            place = {text: code for code, text in enumerate(texts[at])}
+            codes[:, at] = np.array([place[text] for text in read], dtype=np.int64)[tuples.codes[:, at]]
         return cls(
-            [texts_of(tuples.domains[at]) for at in made],
-            tuples.codes[:, made].astype(np.int64),
+            texts,
+            codes,
             Records(np.zeros(len(value), dtype=np.int64), value, tuples.count, 1),
         )
 
@@ -273,7 +292,7 @@ class _Rows:
         """Return all groups of public domains, and the records in them."""
         group = np.zeros(len(self.codes), dtype=np.int64)
         for position, domain in enumerate(domains):
-            place = {None if value is None else text_of(value): at for at, value in enumerate(domain)}
+            place = {None if value is None else reading(text_of(value)): at for at, value in enumerate(domain)}
             of_code = np.array([place.get(text, len(domain) - 1) for text in self.texts[position]], dtype=np.int64)
             group = group * len(domain) + of_code[self.codes[:, position]]
         keys = [tuple(map(_plain, key)) for key in itertools.product(*domains)]
@@ -303,8 +322,13 @@ def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:
     return replace(records, group=records.group * width + bins, groups=records.groups * width)
 
 
-def _numbers(values: pl.Series, name: str) -> NDArray[np.float64]:
-    if not (values.dtype.is_numeric() or values.dtype == pl.Boolean) and values.null_count() < len(values):
+def _numbers(values: pl.Series, name: str, *, lenient: bool) -> NDArray[np.float64]:
+    """Return values as numbers; where the values decided on their type, one that is no number is a missing one."""
+    if lenient and values.dtype == pl.String:
+        values = values.str.strip_chars()
+    elif lenient and not values.dtype.is_numeric():
+        return np.full(len(values), np.nan)
+    elif not (values.dtype.is_numeric() or values.dtype == pl.Boolean) and values.null_count() < len(values):
         raise ColumnError(
             f"column '{name}' does not hold numbers", hint="marks for missing values are named with na / --na"
         )

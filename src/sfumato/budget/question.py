@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sfumato._errors import OptionError, did_you_mean
+from sfumato._errors import OptionError, did_you_mean, one_of
 
 __all__ = ["Question", "Statistic"]
 
@@ -82,6 +82,19 @@ class Question:
     groups: tuple[str, ...] = ()
     share: float = 0.5
     bins: int = _BINS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "statistic", one_of(Statistic, self.statistic, "the statistic"))
+        object.__setattr__(self, "groups", tuple(self.groups))
+        if self.statistic.needs_column is not isinstance(self.column, str):
+            raise OptionError(f"a {self.statistic} is of {'a column' if self.statistic.needs_column else 'rows'}")
+        if not 0 < self.share < 1:
+            raise OptionError(f"a quantile needs a number between 0 and 1, got {self.share!r}")
+        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or not 1 <= self.bins <= _MOST_BINS:
+            raise OptionError(f"a histogram has 1 to {_MOST_BINS:,} bins, got {self.bins!r}")
+        for name in self.groups:
+            if self.groups.count(name) > 1:
+                raise OptionError(f"the question groups by '{name}' twice")
 
     @classmethod
     def parse(cls, text: str) -> Question:
@@ -191,9 +204,6 @@ class _Reader:
         while self._next.text == "," and not self._next.quoted:
             self._take()
             groups.append(self._column(after=",", hint="for example: count by sex, income"))
-        for name in groups:
-            if groups.count(name) > 1:
-                raise OptionError(f"the question groups by '{name}' twice")
         return tuple(groups)
 
     def _column(self, *, after: str, hint: str) -> str:

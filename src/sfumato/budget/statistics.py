@@ -10,21 +10,38 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato._errors import OptionError, one_of
 from sfumato.budget.accounting import check_delta
-from sfumato.budget.choices import ExponentialMechanism
+from sfumato.budget.choices import NoisyMax
 from sfumato.budget.events import Composed, Event, Relation
-from sfumato.budget.mechanisms import AddedNoise, Mechanism, clipped, declared_bounds, exact_sum, positive
+from sfumato.budget.mechanisms import AddedNoise, Mechanism, declared_bounds, positive
 from sfumato.budget.noise import Floats, Source
+from sfumato.budget.records import Records
 
-__all__ = ["Answer", "ContingencyTable", "Count", "Histogram", "Mean", "Quantile", "Statistic", "Sum", "Variance"]
+__all__ = [
+    "Answer",
+    "Answers",
+    "ContingencyTable",
+    "Count",
+    "Histogram",
+    "Mean",
+    "OfRecords",
+    "Quantile",
+    "Statistic",
+    "Sum",
+    "Variance",
+]
+
+_BEYOND = 2**61  # a rank that no table reaches
 
 
 @dataclass(frozen=True)
@@ -75,12 +92,43 @@ class Statistic(Mechanism):
             relation=self.relation,
         )
 
-    def _answer(self, value: float, half: float, source: Source, confidence: float | None = None) -> Answer:
-        return Answer(value, value - half, value + half, confidence or self.confidence, source.private)
+    def _answer(self, value: float, half: float, source: Source) -> Answer:
+        return Answer(value, value - half, value + half, self.confidence, source.private)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """A statistic of every group with noise, and the interval that holds it without noise."""
+
+    value: NDArray[Any]
+    low: NDArray[Any]
+    high: NDArray[Any]
+
+    @classmethod
+    def around(cls, value: NDArray[Any], half: float) -> Answers:
+        """Return values with intervals that reach equally far to both sides."""
+        return cls(value, value - half, value + half)
+
+
+class OfRecords(Statistic):
+    """A statistic of records, for every group at once: a record is in one group, so all cost what one costs."""
+
+    @abstractmethod
+    def each(self, records: Records, source: Source | None = None) -> Answers:
+        """Return the statistic of every group, with noise."""
+
+    def answer(self, values: Any, source: Source | None = None) -> Answer:
+        """Return the statistic of values, with noise."""
+        chosen = Source() if source is None else source
+        return self._first(self.each(Records.of(values), chosen), chosen)
+
+    def _first(self, found: Answers, source: Source) -> Answer:
+        value, low, high = (ends[0].item() for ends in (found.value, found.low, found.high))
+        return Answer(value, low, high, self.confidence, source.private)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count(Statistic):
+class Count(OfRecords):
     """Count the records, or those that fulfil a condition.
 
     Examples
@@ -102,15 +150,23 @@ class Count(Statistic):
         """The noise on the count."""
         return self.noise.event
 
+    def each(self, records: Records, source: Source | None = None) -> Answers:
+        """Return the number of records of every group, with noise."""
+        return self._noisy(records.counts(), source)
+
     def answer(self, values: Any, source: Source | None = None) -> Answer:
         """Return the count with noise of a true count, or of the true values in an array of conditions."""
         chosen = Source() if source is None else source
         true = int(values) if isinstance(values, int | np.integer) else int(np.count_nonzero(np.asarray(values)))
-        return self._answer(self.noise.release(true, chosen), self.noise.half_width(self.confidence), chosen)
+        return self._first(self._noisy([true], chosen), chosen)
+
+    def _noisy(self, counts: list[int], source: Source | None) -> Answers:
+        noisy = np.array(self.noise.release_steps(counts, source), dtype=np.int64)
+        return Answers.around(noisy, int(self.noise.half_width(self.confidence)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Bounded(Statistic):
+class _Bounded(OfRecords):
     """A statistic of numbers between public bounds."""
 
     bounds: tuple[float, float] | None = None
@@ -123,6 +179,11 @@ class _Bounded(Statistic):
     def _ends(self) -> tuple[float, float]:
         assert self.bounds is not None
         return self.bounds
+
+    def _held(self, records: Records) -> Records:
+        """Return the records whose number is not missing, cut off at the bounds."""
+        known = records.known()
+        return replace(known, value=np.clip(known.value, *self._ends))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +216,10 @@ class Sum(_Bounded):
         """What the noise costs."""
         return self.noise.event
 
-    def answer(self, values: Any, source: Source | None = None) -> Answer:
-        """Return the sum with noise."""
-        chosen = Source() if source is None else source
-        noisy = _noisy_sum(self.noise, clipped(values, *self._ends), chosen)
-        return self._answer(noisy, self.noise.half_width(self.confidence), chosen)
+    def each(self, records: Records, source: Source | None = None) -> Answers:
+        """Return the sum of every group, with noise."""
+        held = self._held(records)
+        return Answers.around(_noisy_sums(self.noise, held, held.value, source), self.noise.half_width(self.confidence))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,23 +242,26 @@ class _Moments(_Bounded):
         """What the count and the sums cost together."""
         return Composed(tuple(noise.event for noise in self.noises))
 
-    def _ranges(self, values: Any, source: Source) -> list[tuple[float, float, float]]:
-        """Return (noisy value, low, high) of the count and of the mean of each power; all intervals hold together."""
+    def _means(self, records: Records, source: Source | None) -> tuple[NDArray[np.int64], list[Answers]]:
+        """Return the noisy counts, and the noisy mean of each power; all intervals of a group hold together."""
         low, high = self._ends
-        centred = (clipped(values, low, high) - (low + high) / 2) / ((high - low) / 2)
+        held = self._held(records)
+        # Between bounds that are large and close, rounding moves the middle: the limits are kept all the same.
+        centred = np.clip((held.value - (low + high) / 2) / ((high - low) / 2), -1, 1)
         each = 1 - (1 - self.confidence) / len(self.noises)
-        halves = [noise.half_width(each) for noise in self.noises]
-        count = self.noises[0].release(len(centred), source)
-        counted = max(count, 1)
-        least, most = max(count - halves[0], 1), max(count + halves[0], 1)
-        ranges = [(float(count), float(count - halves[0]), float(count + halves[0]))]
-        for power, (noise, half) in enumerate(zip(self.noises[1:], halves[1:], strict=True), start=1):
+        count = np.array(self.noises[0].release_steps(held.counts(), source), dtype=np.int64)
+        more = int(self.noises[0].half_width(each))
+        sizes = np.maximum(count - more, 1), np.maximum(count + more, 1)
+        means = []
+        for power, noise in enumerate(self.noises[1:], start=1):
             # The second power lies in [0, 1]: moved to [-1, 1], it needs no more noise than the first.
-            moved = centred if power == 1 else 2 * centred**2 - 1
-            total = _noisy_sum(noise, moved, source)
-            ends = [(total + side) / size for side in (-half, half) for size in (least, most)]
-            ranges.append(tuple(float(np.clip(one, -1, 1)) for one in (total / counted, min(ends), max(ends))))  # type: ignore[arg-type]
-        return ranges
+            total = _noisy_sums(noise, held, centred if power == 1 else 2 * centred**2 - 1, source)
+            half = noise.half_width(each)
+            ends = np.array([(total + side) / size for side in (-half, half) for size in sizes])
+            # Rounding to the grid moves a mean by less than a step.
+            found = total / np.maximum(count, 1), ends.min(axis=0) - noise.step, ends.max(axis=0) + noise.step
+            means.append(Answers(*(np.clip(one, -1, 1) for one in found)))
+        return count, means
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,14 +283,13 @@ class Mean(_Moments):
     def _shares(self) -> tuple[float, ...]:
         return 0.5, 0.5
 
-    def answer(self, values: Any, source: Source | None = None) -> Answer:
-        """Return the mean with noise."""
-        chosen = Source() if source is None else source
+    def each(self, records: Records, source: Source | None = None) -> Answers:
+        """Return the mean of every group, with noise."""
         low, high = self._ends
+        _, (mean,) = self._means(records, source)
         middle, half = (low + high) / 2, (high - low) / 2
-        _, found = self._ranges(values, chosen)
-        value, least, most = (middle + half * one for one in found)
-        return Answer(value, least, most, self.confidence, chosen.private)
+        ends = (np.clip(middle + half * one, low, high) for one in (mean.value, mean.low, mean.high))
+        return Answers(*ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,19 +310,22 @@ class Variance(_Moments):
     def _shares(self) -> tuple[float, ...]:
         return 0.25, 0.375, 0.375
 
-    def answer(self, values: Any, source: Source | None = None) -> Answer:
-        """Return the variance (the mean squared distance from the mean) with noise."""
-        chosen = Source() if source is None else source
+    def each(self, records: Records, source: Source | None = None) -> Answers:
+        """Return the variance (the mean squared distance from the mean) of every group, with noise."""
         low, high = self._ends
-        unit = ((high - low) / 2) ** 2
-        (count, *_), (mean, *means), (square, *squares) = self._ranges(values, chosen)
-        noise = (self.noises[1].standard_deviation / max(count, 1)) ** 2
-        value = (square + 1) / 2 - mean**2 + noise
-        smallest_mean = 0.0 if means[0] <= 0 <= means[1] else min(abs(means[0]), abs(means[1]))
-        largest_mean = max(abs(means[0]), abs(means[1]))
-        least, most = (squares[0] + 1) / 2 - largest_mean**2, (squares[1] + 1) / 2 - smallest_mean**2
-        value, least, most = (unit * min(max(one, 0.0), 1.0) for one in (value, least, most))
-        return Answer(value, min(least, value), max(most, value), self.confidence, chosen.private)
+        count, (mean, square) = self._means(records, source)
+        noise = (self.noises[1].standard_deviation / np.maximum(count, 1)) ** 2
+        far = np.maximum(np.abs(mean.low), np.abs(mean.high))
+        near = np.where((mean.low <= 0) & (mean.high >= 0), 0.0, np.minimum(np.abs(mean.low), np.abs(mean.high)))
+        value, least, most = (
+            ((high - low) / 2) ** 2 * np.clip(one, 0, 1)
+            for one in (
+                (square.value + 1) / 2 - mean.value**2 + noise,
+                (square.low + 1) / 2 - far**2,
+                (square.high + 1) / 2 - near**2,
+            )
+        )
+        return Answers(value, np.minimum(least, value), np.maximum(most, value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,7 +448,7 @@ class Histogram(Statistic):
 class Quantile(_Bounded):
     """Find the value below which a share of the numbers lies, among evenly spaced candidates (Smith 2011).
 
-    A third of epsilon chooses the value; the rest chooses, a little below and above, the interval.
+    Half of epsilon chooses the value; a quarter each chooses, a little below and above, the ends of the interval.
 
     Parameters
     ----------
@@ -413,44 +478,75 @@ class Quantile(_Bounded):
             raise OptionError(f"the candidates must be a whole number of at least 2, got {self.candidates!r}")
 
     @cached_property
-    def choice(self) -> ExponentialMechanism:
-        """The choice of one value: a record changes how far off its rank is by at most 1."""
-        third = math.nextafter(self.epsilon / 3, 0.0)  # three of them must not be more than the whole
-        return ExponentialMechanism(epsilon=third, relation=self.relation)
+    def _share(self) -> Fraction:
+        return Fraction(self.share).limit_denominator(10**6)
+
+    @cached_property
+    def choice(self) -> NoisyMax:
+        """The choice of one value."""
+        return self._choice(self.epsilon / 2)
+
+    @cached_property
+    def end(self) -> NoisyMax:
+        """The choice of one end of the interval."""
+        return self._choice(self.epsilon / 4)
+
+    def _choice(self, epsilon: float) -> NoisyMax:
+        """Return a choice by how far off a rank is, in parts of a record: so all ranks are whole numbers.
+
+        A record more adds 1 to some ranks, and the share to the rank that is looked for; another record adds 1
+        to some ranks alone.
+        """
+        most = max(self._share, 1 - self._share) if self.relation is Relation.ADD_REMOVE else Fraction(1)
+        return NoisyMax(epsilon=epsilon, sensitivity=float(most * self._share.denominator), relation=self.relation)
 
     @property
     def event(self) -> Event:
         """What the three choices cost together."""
-        return Composed((self.choice.event,) * 3)
+        return Composed((self.choice.event, self.end.event, self.end.event))
 
     @property
-    def rank_error(self) -> float:
-        """How many records the rank of a choice is off at most, with the confidence for both ends of the interval."""
-        return 2 / self.choice.epsilon * (math.log(self.candidates + 2) + math.log(2 / (1 - self.confidence)))
+    def rank_error(self) -> int:
+        """How many records the rank of an end is off at most, with the confidence for both ends of the interval."""
+        apart = 2 * self.end.sensitivity / self._share.denominator / self.end.epsilon
+        return math.ceil(apart * (math.log(self.candidates + 2) + math.log(2 / (1 - self.confidence))))
 
-    def answer(self, values: Any, source: Source | None = None) -> Answer:
-        """Return the quantile with noise."""
+    def each(self, records: Records, source: Source | None = None) -> Answers:
+        """Return the quantile of every group, with noise."""
         chosen = Source() if source is None else source
+        held = self._held(records)
+        order = np.lexsort((held.value, held.group))
+        starts = np.searchsorted(held.group[order], np.arange(records.groups + 1))
+        found = np.empty((records.groups, 3))
+        for group in range(records.groups):
+            of_group = order[starts[group] : starts[group + 1]]
+            found[group] = self._chosen(held.value[of_group], held.count[of_group], chosen)
+        value, low, high = found.T
+        return Answers(value, np.minimum(low, value), np.maximum(high, value))
+
+    def _chosen(self, values: Floats, counts: NDArray[np.int64], source: Source) -> list[float]:
+        """Return the value and the two ends that are chosen for the sorted numbers of one group."""
         low, high = self._ends
-        inner = np.linspace(low, high, self.candidates)
-        held = np.sort(clipped(values, low, high))
+        inner, per = np.linspace(low, high, self.candidates), self._share.denominator
+        until = np.concatenate([[0], np.cumsum(counts)]) * per
+        everybody = int(until[-1])
         # A candidate is right if no more than the share lies below it, and no less at or below it. Before the
         # first and after the last there is a bound that is right when the share, moved, lies beyond all numbers.
         places = np.concatenate([[low], inner, [high]])
-        below = np.concatenate([[-np.inf], np.searchsorted(held, inner, "left"), [len(held)]])
-        upto = np.concatenate([[0], np.searchsorted(held, inner, "right"), [np.inf]])
+        below = np.concatenate([[-_BEYOND], until[np.searchsorted(values, inner, "left")], [everybody]])
+        upto = np.concatenate([[0], until[np.searchsorted(values, inner, "right")], [_BEYOND]])
         found = []
-        for shift in (0.0, -self.rank_error, self.rank_error):
-            target = self.share * len(held) + shift
-            off: Floats = np.maximum(0.0, np.maximum(below - target, target - upto))
-            found.append(float(places[self.choice.choose(-off, chosen)]))
-        value, least, most = found
-        return Answer(value, min(least, value), max(most, value), self.confidence, chosen.private)
+        for choice, shift in ((self.choice, 0), (self.end, -self.rank_error), (self.end, self.rank_error)):
+            target = self._share.numerator * (everybody // per) + shift * per
+            off = np.maximum(0, np.maximum(below - target, target - upto))
+            found.append(float(places[choice.choose(-off, source)]))
+        return found
 
 
-def _noisy_sum(noise: AddedNoise, values: Floats, source: Source) -> float:
-    """Return the sum of numbers with noise; each is put on the grid first, so that the sum is exact."""
-    return noise.release_steps([exact_sum(noise.on_grid(values))], source)[0] * noise.step
+def _noisy_sums(noise: AddedNoise, records: Records, values: Floats, source: Source | None) -> Floats:
+    """Return the sum of a number of each record, for every group; each is put on the grid, so that sums are exact."""
+    steps = noise.release_steps(records.sums(noise.on_grid(values)), source)
+    return np.array([one * noise.step for one in steps], dtype=np.float64)
 
 
 def _codes(values: Iterable[Hashable], domain: tuple[Hashable, ...]) -> Any:

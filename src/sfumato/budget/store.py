@@ -11,6 +11,7 @@ between two writes, and can be copied.
 
 from __future__ import annotations
 
+import glob
 import hmac
 import json
 import os
@@ -176,6 +177,8 @@ class Store:
             self._connection = None
         if not stat.S_ISREG(state.st_mode):
             raise FileError(f"the ledger '{self.path}' is not a regular file")
+        if state.st_nlink > 1 and self._links() > 1:  # what a crash leaves beside one name is not seen by the other
+            raise FileError(f"the ledger '{self.path}' has a second name (hard link)", hint="remove one, or copy it")
         if os.name == "posix" and stat.S_IMODE(state.st_mode) & 0o077:
             hint = f"chmod 600 {shlex.quote(str(self.path))}"
             raise FileError(f"the ledger '{self.path}' is open to others", hint=hint)
@@ -197,6 +200,14 @@ class Store:
                 self._connection = None
                 raise
         return connection
+
+    def _links(self) -> int:
+        """Return how many names the file has, without those that a process left which was killed while it made it."""
+        for left in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp"):
+            with suppress(OSError):
+                if left.samefile(self.path):
+                    left.unlink()
+        return self.path.stat().st_nlink
 
     def _check(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA trusted_schema = OFF")

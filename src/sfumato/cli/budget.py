@@ -10,7 +10,7 @@ import click
 
 from sfumato.budget.events import Relation
 from sfumato.budget.ledger import Ledger
-from sfumato.cli.options import Command, choice, file_options, keep_input, print_json, read_table
+from sfumato.cli.options import Command, choice, file_options, keep_input, print_json, printable, read_table
 from sfumato.data.files import atomic_path
 
 __all__ = ["NOT_PRIVATE", "budget", "ledger_option", "seed_option"]
@@ -89,7 +89,7 @@ def history(as_json: bool, ledger: str | None, **options: Any) -> None:
             print_json({**found.to_dict(), "history": found.history()})
             return
         for entry in found.history():
-            click.echo(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry)}")
+            click.echo(printable(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry)}"))
         _summary(found.to_dict())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sfumato.budget.perturb import Perturbed
-from sfumato.cli.options import Command, print_json
+from sfumato.cli.options import Command, print_json, printable
 
 __all__ = ["estimate"]
 
@@ -36,10 +36,11 @@ def estimate(as_json: bool, data: str, confidence: float) -> None:
         )
         return
     for one in found:
-        name = f"mean of {one.column}" if one.statistic == "mean" else f"{one.column} = {one.value or '(missing)'}"
+        named = "(missing)" if one.value is None else one.value
+        name = f"mean of {one.column}" if one.statistic == "mean" else f"{one.column} = {named}"
         low, high = (_number(end, one.statistic) for end in one.interval)
         value = click.style(f"{_number(one.estimate, one.statistic):>8}", bold=True)
-        click.echo(f"{name:<26} {value}  ({100 * confidence:g} % interval {low} to {high})")
+        click.echo(f"{printable(name):<26} {value}  ({100 * confidence:g} % interval {low} to {high})")
 
 
 def _number(value: float, statistic: str) -> str:

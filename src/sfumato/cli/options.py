@@ -14,7 +14,7 @@ import click
 
 from sfumato._errors import OptionError
 from sfumato.data import datasets
-from sfumato.data.schema import Schema
+from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, read
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "load_table",
     "names_option",
     "print_json",
+    "printable",
     "public_options",
     "read_table",
     "reading",
@@ -178,19 +179,22 @@ def declared(
     domain: tuple[tuple[str, str], ...],
     bounds: tuple[tuple[str, str], ...],
     **reading: Any,
-) -> Table:
-    """Read a table, with what the schema and the options declare as public."""
-    table = Table.of(read_table(data, None, **reading), schema=schema_file)
-    columns = {column.name: column for column in table.schema.columns}
+) -> tuple[Table, Schema]:
+    """Read a table, and what the schema and the options declare as public, whatever the data holds."""
+    table = read_table(data, None, **reading)
+    own = table.schema if data in _EMBEDDED else Schema(Column(name=name) for name in table.schema.names)
+    columns = {column.name: column for column in own.columns}
+    for column in Schema.load(schema_file).columns if schema_file else ():
+        columns[own[column.name].name] = column
     for name, values in domain:
-        columns[name] = replace(table.schema[name], domain=tuple(Names().convert(values, None, None)))
+        columns[name] = replace(columns[own[name].name], domain=tuple(Names().convert(values, None, None)))
     for name, ends in bounds:
         low, _, high = ends.partition(",")
         try:
-            columns[name] = replace(table.schema[name], bounds=(float(low), float(high)))
+            columns[name] = replace(columns[own[name].name], bounds=(float(low), float(high)))
         except ValueError:
             raise OptionError(f"--bounds needs two numbers, such as {name}=0,100, got '{ends}'") from None
-    return Table.of(table, schema=Schema(columns.values()))
+    return table, Schema(columns.values())
 
 
 def keep_input(output: str | None, *inputs: str | None) -> None:
@@ -198,6 +202,11 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
     for one in inputs:
         if output and one and Path(output).resolve() == Path(_SQLITE.sub("", one).partition("?")[0]).resolve():
             raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
+
+
+def printable(text: str) -> str:
+    """Return a text of others as a terminal may show it: without what would move its cursor or end the line."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def print_json(plain: dict[str, Any]) -> None:

@@ -10,7 +10,16 @@ import click
 from sfumato._errors import OptionError
 from sfumato.budget.perturb import perturb as perturb_table
 from sfumato.cli.budget import NOT_PRIVATE, ledger_option, seed_option
-from sfumato.cli.options import Command, declared, file_options, keep_input, names_option, print_json, public_options
+from sfumato.cli.options import (
+    Command,
+    declared,
+    file_options,
+    keep_input,
+    names_option,
+    print_json,
+    printable,
+    public_options,
+)
 from sfumato.data.files import format_of
 
 __all__ = ["perturb"]
@@ -52,9 +61,11 @@ def perturb(
     keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
     if format_of(Path(output)) == "excel":
         raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    table, public = declared(**options)
     perturbed = perturb_table(
-        declared(**options),
+        table,
         columns,
+        schema=public,
         epsilon=epsilon,
         missing=missing,
         ledger=ledger,
@@ -67,7 +78,7 @@ def perturb(
         print_json({**plain, "charged": perturbed.charged, "file": output})
     else:
         for name, method in plain["columns"].items():
-            click.echo(f"{name:<26} {method['method']} of epsilon {method['epsilon']:g}")
+            click.echo(f"{printable(name):<26} {method['method']} of epsilon {method['epsilon']:g}")
         click.echo(f"\nepsilon {epsilon:g} for each record, to {perturbed.event.relation.in_words}")
     if not perturbed.private:
         click.echo(NOT_PRIVATE, err=True)

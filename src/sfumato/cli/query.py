@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from sfumato.budget.query import Answer, Row
 from sfumato.budget.query import query as ask
 from sfumato.budget.question import Question
 from sfumato.cli.budget import NOT_PRIVATE, ledger_option, seed_option
-from sfumato.cli.options import Command, declared, file_options, print_json, public_options
+from sfumato.cli.options import Command, declared, file_options, print_json, printable, public_options
 
 __all__ = ["query"]
 
@@ -56,9 +57,11 @@ def query(
     sfumato query patients.csv "quantile 0.9 of age" --bounds age=0,120 --epsilon 0.5
     """
     asked = Question.parse(question)  # so that a mistake is found before a large file is read
+    table, public = declared(**options)
     answer = ask(
-        declared(**options),
+        table,
         asked,
+        schema=public,
         epsilon=epsilon,
         delta=delta,
         discover=discover,
@@ -77,7 +80,7 @@ def query(
 
 def _print(answer: Answer) -> None:
     lines = [[*map(_text, row.group.values()), _number(row.value, row), _interval(row)] for row in answer.rows]
-    names = list(answer.rows[0].group) if answer.rows else []
+    names = list(map(printable, answer.rows[0].group)) if answer.rows else []
     percent = f"{100 * answer.confidence:g} % interval"
     table = [[*names, _title(answer.question), percent], *lines]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -97,13 +100,13 @@ def _print(answer: Answer) -> None:
 
 
 def _title(question: Question) -> str:
-    return str(question).partition(" by ")[0] if question.groups else str(question)
+    return printable(str(replace(question, groups=())))
 
 
 def _text(value: Any) -> str:
     if value is None:
         return "(other or missing)"
-    return f"{value[0]:g} to {value[1]:g}" if isinstance(value, list) else str(value)
+    return f"{value[0]:g} to {value[1]:g}" if isinstance(value, list) else printable(str(value))
 
 
 def _interval(row: Row) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sfumato.cli.options import Command, print_json
+from sfumato.cli.options import Command, print_json, printable
 from sfumato.cli.progress import progress_bar
 from sfumato.data.schema import Role
 from sfumato.measures.verify import Verification
@@ -61,4 +61,4 @@ def _print(verdict: Verification) -> None:
 
 def _say(text: str) -> None:
     """Print one line of what others wrote: whatever moves the cursor could overwrite a verdict."""
-    click.echo("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text))
+    click.echo(printable(text))

@@ -84,6 +84,27 @@ _LENDING = _File(
 _TIME_OUT = 30.0  # seconds without an answer
 _LONGEST = 16 << 20  # bytes; more than any file above, so that no answer can fill the memory
 
+# What UCI's description of Adult (adult.names) lists for each column, with ? for what is unknown. Of the numbers, ages
+# are above 16 and counted up to 90, hours have two digits, and the largest capital gain stands for all above it.
+_ADULT_DOMAINS = {
+    "workclass": "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked ?",
+    "education": "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters "
+    "1st-4th 10th Doctorate 5th-6th Preschool",
+    "marital-status": "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent "
+    "Married-AF-spouse",
+    "occupation": "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty Handlers-cleaners "
+    "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv Armed-Forces ?",
+    "relationship": "Wife Own-child Husband Not-in-family Other-relative Unmarried",
+    "race": "White Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
+    "sex": "Female Male",
+    "native-country": "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India "
+    "Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal Ireland "
+    "France Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand "
+    "Yugoslavia El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands ?",
+    "income": "<=50K >50K",
+}
+_ADULT_BOUNDS = {"age": (17, 90), "education-num": (1, 16), "capital-gain": (0, 99_999), "hours-per-week": (1, 99)}
+
 # The rows of Nursery are all combinations of these values, in this order: only the class is stored.
 _NURSERY = {
     "parents": ("usual", "pretentious", "great_pret"),
@@ -133,7 +154,8 @@ def adult(split: Literal["train", "test"] | None = None) -> Table:
     """Return the Adult table of the 1994 US census: 48,842 people and whether they earn over 50,000 dollars.
 
     The quasi-identifiers are the six of the pyCANON paper (Sáinz-Pardo Díaz and López García,
-    *Scientific Data* 2022), the sensitive attribute is the income. Unknown values stay ``?``.
+    *Scientific Data* 2022), the sensitive attribute is the income. Unknown values stay ``?``. The
+    domains and bounds that UCI's description gives are declared as public.
 
     Parameters
     ----------
@@ -156,7 +178,9 @@ def adult(split: Literal["train", "test"] | None = None) -> Table:
     if split is not None:
         frame = frame.filter(pl.col("split") == split).drop("split")
     quasi = ("age", "education", "occupation", "relationship", "sex", "native-country")
-    return Table.of(frame, qi=quasi, sensitive=["income"])
+    public = [Column(name=name, domain=tuple(values.split())) for name, values in _ADULT_DOMAINS.items()]
+    public += [Column(name=name, bounds=bounds) for name, bounds in _ADULT_BOUNDS.items()]
+    return Table.of(frame, schema=Schema(public), qi=quasi, sensitive=["income"])
 
 
 def nursery() -> Table:

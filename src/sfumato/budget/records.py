@@ -1,0 +1,56 @@
+"""The records that a statistic is of, in groups: all groups are answered at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Records"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Equal records, once: their group, their number (NaN if it is missing), and how many they are.
+
+    Examples
+    --------
+    >>> records = Records.of([30.0, float("nan"), 7.5])
+    >>> records.counts(), records.known().counts()
+    ([3], [2])
+    """
+
+    group: Ints
+    value: Floats
+    count: Ints
+    groups: int
+    """How many groups there are."""
+
+    @classmethod
+    def of(cls, values: Any) -> Records:
+        """Return numbers as records of one group."""
+        numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+        zeros = np.zeros(len(numbers), dtype=np.int64)
+        return cls(zeros, numbers, zeros + 1, 1)
+
+    def known(self) -> Records:
+        """Return those whose number is not missing."""
+        known = ~np.isnan(self.value)
+        return Records(self.group[known], self.value[known], self.count[known], self.groups)
+
+    def sums(self, each: Ints) -> list[int]:
+        """Return the sum of a whole number of each record, for every group."""
+        largest = int(np.abs(each).max(initial=0)) * int(self.count.sum())
+        total = np.zeros(self.groups, dtype=np.int64 if largest < 2**62 else object)  # Python's have no limit
+        np.add.at(total, self.group, each.astype(total.dtype) * self.count.astype(total.dtype))
+        whole: list[int] = total.tolist()
+        return whole
+
+    def counts(self) -> list[int]:
+        """Return the number of records of every group."""
+        return self.sums(np.ones(len(self.count), dtype=np.int64))
