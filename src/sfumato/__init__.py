@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         FileError,
         InputError,
         MissingExtra,
+        ModelError,
         OptionError,
         SchemaError,
         SfumatoError,
@@ -66,7 +67,8 @@ __version__ = "0.1.0"
 
 # Where each public name lives; it is imported on first use.
 _HOMES = {
-    "_errors": "BudgetError ColumnError FileError InputError MissingExtra OptionError SchemaError SfumatoError",
+    "_errors": "BudgetError ColumnError FileError InputError MissingExtra ModelError OptionError SchemaError "
+    "SfumatoError",
     "anonymizers.anonymize": "Release anonymize",
     "anonymizers.guided": "Guided",
     "anonymizers.hilbert": "Hilbert",
@@ -130,6 +132,7 @@ __all__ = [
     "LocalSuppression",
     "Microaggregate",
     "MissingExtra",
+    "ModelError",
     "Mondrian",
     "Noise",
     "OptionError",

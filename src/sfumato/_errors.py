@@ -7,7 +7,8 @@
     │   ├── FileError         a file is absent, damaged or of an unknown format
     │   ├── SchemaError       a schema contradicts itself or the table
     │   ├── ColumnError       a column is unknown, repeated or of the wrong kind
-    │   └── OptionError       an option or a guarantee is outside its range
+    │   ├── OptionError       an option or a guarantee is outside its range
+    │   └── ModelError        a model cannot be trained privately as it is
     ├── BudgetError           a charge would exceed what was granted
     └── MissingExtra          an optional dependency is not installed
 
@@ -31,6 +32,7 @@ __all__ = [
     "FileError",
     "InputError",
     "MissingExtra",
+    "ModelError",
     "OptionError",
     "SchemaError",
     "SfumatoError",
@@ -77,6 +79,10 @@ class ColumnError(InputError):
 
 class OptionError(InputError):
     """An option or a guarantee is outside its range."""
+
+
+class ModelError(InputError):
+    """A model cannot be trained privately as it is."""
 
 
 class BudgetError(SfumatoError):

@@ -33,14 +33,33 @@ def alone(path: str | Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise FileError(f"{what} '{path}' cannot be written: {why(error)}") from error
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(number, msvcrt.LK_LOCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(number, fcntl.LOCK_EX)
-        yield
+        try:
+            _lock(number)
+        except OSError as error:
+            raise FileError(f"{what} '{path}' cannot be locked: {why(error)}") from error
+        try:
+            yield
+        finally:
+            _unlock(number)
     finally:
         os.close(number)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(number: int) -> None:
+        msvcrt.locking(number, msvcrt.LK_LOCK, 1)
+
+    def _unlock(number: int) -> None:
+        msvcrt.locking(number, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(number: int) -> None:
+        fcntl.flock(number, fcntl.LOCK_EX)
+
+    def _unlock(number: int) -> None:
+        # Closing alone would leave it to a process that was forked meanwhile, for as long as that lives.
+        fcntl.flock(number, fcntl.LOCK_UN)

@@ -1,0 +1,81 @@
+"""How much noise each step gets: stages of equal noise, calibrated so that all cost at most a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sfumato._errors import OptionError
+from sfumato.budget.accounting import calibrate, spent
+from sfumato.budget.events import Composed, Event, Repeated
+from sfumato.learners.descent import Schedule
+from sfumato.learners.sampling import Sampler
+
+__all__ = ["Stage", "events_of", "plan"]
+
+_LEVELS = 10  # how many levels of noise a course is divided into
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A number of steps with the same noise."""
+
+    steps: int
+    noise_multiplier: float
+
+
+def events_of(sampler: Sampler, stages: Iterable[Stage]) -> list[Event]:
+    """Return what stages are, for the accountant."""
+    return [Repeated(sampler.event(one.noise_multiplier), one.steps) for one in stages if one.steps]
+
+
+def plan(
+    sampler: Sampler,
+    steps: int,
+    course: Schedule,
+    *,
+    delta: float,
+    epsilon: float | None = None,
+    noise_multiplier: float = 1.0,
+    past: Sequence[Event] = (),
+) -> list[Stage]:
+    """Divide steps into stages of equal noise.
+
+    Parameters
+    ----------
+    course : callable
+        The factor of the noise along the way; where it is small, more of the budget is spent.
+    epsilon : float, optional
+        What all events, those of the past included, may cost together.
+    noise_multiplier : float
+        The noise where the factor is 1, if no epsilon is given.
+
+    Examples
+    --------
+    >>> from sfumato.learners.sampling import Full
+    >>> plan(Full(100), 20, lambda way: 1.0, delta=1e-3, noise_multiplier=2.0)
+    [Stage(steps=20, noise_multiplier=2.0)]
+    >>> stages = plan(Full(100), 20, lambda way: 2.0 - way, delta=1e-3, epsilon=1.0)
+    >>> len(stages), stages[0].noise_multiplier > stages[-1].noise_multiplier
+    (10, True)
+    >>> spent(events_of(Full(100), stages), 1e-3).epsilon <= 1.0
+    True
+    """
+    levels = min(_LEVELS, steps)
+    factors = [float(course((at + 0.5) / levels)) for at in range(levels)]
+    if not all(0 < factor < math.inf for factor in factors):
+        raise OptionError("the course of the noise must be above 0 all the way")
+    if len(set(factors)) == 1:
+        levels, factors = 1, factors[:1]
+    ends = [round(steps * at / levels) for at in range(levels + 1)]
+
+    def stages(scale: float) -> list[Stage]:
+        return [Stage(end - start, scale * factor) for start, end, factor in zip(ends, ends[1:], factors, strict=False)]
+
+    if epsilon is None:
+        return stages(noise_multiplier)
+    before = spent(past, delta).epsilon
+    if before >= epsilon:
+        raise OptionError(f"epsilon must be above the {before:.3g} that is spent already, got {epsilon:g}")
+    return stages(calibrate(lambda scale: Composed((*past, *events_of(sampler, stages(scale)))), epsilon, delta))

@@ -1,0 +1,137 @@
+"""Which samples a step takes: each way knows the event that it is, for the accountant.
+
+Every sampler divides by the batch it expects, never by the one it got: the number of samples
+that were drawn is private.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato._errors import OptionError
+from sfumato.budget.events import Event, Gaussian, PoissonSampled
+from sfumato.budget.noise import Source
+
+__all__ = ["Full", "Poisson", "Sampler"]
+
+
+@dataclass(frozen=True)
+class Sampler(ABC):
+    """A way to take samples of ``rows``."""
+
+    rows: int
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise OptionError("there are no samples to train on")
+
+    @property
+    @abstractmethod
+    def expected(self) -> float:
+        """How many samples a step takes on average; sums are divided by it."""
+
+    @abstractmethod
+    def draw(self, source: Source) -> NDArray[np.int64]:
+        """Return which samples the next step takes."""
+
+    @abstractmethod
+    def event(self, noise_multiplier: float) -> Event:
+        """Return what one step is: noise of so many clips on the sum over the samples taken."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sampler as plain values."""
+
+
+@dataclass(frozen=True)
+class Poisson(Sampler):
+    """Every sample is taken with the same probability, each for itself.
+
+    Examples
+    --------
+    >>> sampler = Poisson(rows=60_000, rate=64 / 60_000)
+    >>> sampler.expected
+    64.0
+    >>> print(sampler.event(1.2))
+    on a Poisson sample of rate 0.00106667: Gaussian noise of scale 1.2 on a sensitivity of 1
+    >>> 20 < len(sampler.draw(Source())) < 130
+    True
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.rate <= 1:
+            raise OptionError(f"the sampling rate must be above 0 and at most 1, got {self.rate!r}")
+
+    @property
+    def expected(self) -> float:
+        """The rate times the rows."""
+        return self.rate * self.rows
+
+    def draw(self, source: Source) -> NDArray[np.int64]:
+        """Jump from one sample that is taken to the next: the gaps are geometric numbers."""
+        if self.rate == 1:
+            return np.arange(self.rows)
+        scale = -1 / math.log1p(-self.rate)  # a gap is at least m with the probability (1 - rate)^m
+        many = int(self.expected + 5 * math.sqrt(self.expected)) + 8
+        taken = np.cumsum(source.geometric(scale, many) + 1) - 1
+        while taken[-1] < self.rows:
+            taken = np.concatenate([taken, taken[-1] + np.cumsum(source.geometric(scale, many) + 1)])
+        return taken[taken < self.rows]
+
+    def largest(self, steps: int, chance: float) -> int:
+        """Return a batch size that no sample of so many steps exceeds, but with a small chance.
+
+        Examples
+        --------
+        >>> Poisson(60_000, 512 / 60_000).largest(steps=1000, chance=1e-9)
+        680
+        """
+        from scipy.stats import binom
+
+        size = int(binom.isf(chance / steps, self.rows, self.rate)) + 1
+        return min(self.rows, math.ceil(size / 8) * 8)
+
+    def event(self, noise_multiplier: float) -> Event:
+        """Noise, amplified by Poisson sampling."""
+        return PoissonSampled(self.rate, Gaussian(noise_multiplier))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind and the rate."""
+        return {"kind": "poisson", "rate": self.rate}
+
+
+@dataclass(frozen=True)
+class Full(Sampler):
+    """Every step takes all samples; nothing is amplified.
+
+    Examples
+    --------
+    >>> print(Full(rows=100).event(2.0))
+    Gaussian noise of scale 2 on a sensitivity of 1
+    """
+
+    @property
+    def expected(self) -> float:
+        """All of them: how many there are counts as public."""
+        return float(self.rows)
+
+    def draw(self, source: Source) -> NDArray[np.int64]:
+        """Take all."""
+        return np.arange(self.rows)
+
+    def event(self, noise_multiplier: float) -> Event:
+        """Noise alone."""
+        return Gaussian(noise_multiplier)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind."""
+        return {"kind": "full", "rate": 1.0}

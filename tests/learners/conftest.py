@@ -1,0 +1,11 @@
+"""Learners are tested on one thread: many small steps, side by side."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    torch.set_num_threads(1)
