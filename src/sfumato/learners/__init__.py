@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 from sfumato._errors import require_extra
 
 if TYPE_CHECKING:
+    from sfumato.learners.architectures import Architecture, architecture
     from sfumato.learners.clipping import Clipper, private_step
     from sfumato.learners.descent import Adam, Sgd
+    from sfumato.learners.scattering import normalized_scattering
     from sfumato.learners.steps import AdaptiveClip
     from sfumato.learners.trainer import Report, Trainer
     from sfumato.learners.vetting import check, make_private, obstacles
 
 _HOMES = {
+    "architectures": "Architecture architecture",
     "vetting": "check make_private obstacles",
     "clipping": "Clipper private_step",
     "descent": "Adam Sgd",
+    "scattering": "normalized_scattering",
     "steps": "AdaptiveClip",
     "trainer": "Report Trainer",
 }
@@ -29,12 +33,15 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 __all__ = [
     "Adam",
     "AdaptiveClip",
+    "Architecture",
     "Clipper",
     "Report",
     "Sgd",
     "Trainer",
+    "architecture",
     "check",
     "make_private",
+    "normalized_scattering",
     "obstacles",
     "private_step",
 ]

@@ -41,6 +41,12 @@ class Call:
     edges: tuple[Any, ...]
     """Where the outputs are in autograd's graph, before anything changes them in place."""
     shapes: tuple[torch.Size, ...]
+    given: tuple[int, ...] = (0,)
+    """Which of the outputs those are: not all lead back to weights."""
+    versions: tuple[int, ...] = ()
+    """How often each input had been changed in place when the layer read it."""
+    random: Tensor | None = None
+    """The state of torch's random numbers before, where they are needed again."""
     gradients: tuple[Tensor, ...] = ()
     kept: Any = None
     """What was found on the way to the norms and serves the sum."""
@@ -178,8 +184,8 @@ class Matrix(Layer):
         if fused is not None:
             found = fused.ghost_norms(*grams, self.margin)
         else:
-            squares = torch.bmm(grams[0].flatten(1)[:, None], grams[1].flatten(1)[..., None])
-            found = squares.flatten().clamp_(min=0).sqrt_()
+            squares = torch.bmm(grams[0].flatten(1)[:, None], grams[1].flatten(1)[..., None]).flatten()
+            found = squares.clamp_(min=0).add_(_rounding(*grams)).sqrt_()
             if self.margin:
                 found = found + self.margin * norm(met) * norm(back)
         return [self._over_groups(found), *([self._of_bias(back)] if self.of_bias else [])]
@@ -382,7 +388,8 @@ class Embedding(Layer):
         """Two places have a product only if they took the same vector."""
         taken, back = self._places(call)
         same = (taken.unsqueeze(1) == taken.unsqueeze(2)).to(back.dtype)
-        return [same.mul_(torch.bmm(back, back.mT)).sum((1, 2)).clamp_(min=0).sqrt_()]
+        gram = torch.bmm(back, back.mT)
+        return [(same * gram).sum((1, 2)).clamp_(min=0).add_(_rounding(same, gram)).sqrt_()]
 
     def weighted_sum(self, call: Call, factors: Factors) -> list[Tensor]:
         """Add to every vector what came back where it was taken."""
@@ -433,6 +440,16 @@ class Unknown(Layer):
             warnings.filterwarnings("ignore", "There is a performance drop")  # some layers go sample by sample
             found = torch.func.vmap(pulled, in_dims=along, randomness="different")(call.inputs, call.gradients)
         return [one.unflatten(0, (-1, self.views)).sum(1) for one in found.values()]
+
+
+def _rounding(first: Tensor, second: Tensor) -> Tensor:
+    """Return by how much the product of two Gram matrices can be too small for its rounding.
+
+    Where the places of a sample cancel each other, their products are large and the sum of them is
+    small: without this, the norm of such a sample could be taken for 0 and its gradient not be clipped.
+    """
+    traces = [one.diagonal(dim1=1, dim2=2).sum(1) for one in (first, second)]
+    return traces[0] * traces[1] * (16 * torch.finfo(second.dtype).eps)
 
 
 def _fused(values: Tensor) -> Any:
