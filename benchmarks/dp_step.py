@@ -18,8 +18,8 @@ from sfumato.budget.noise import Source
 from sfumato.learners.architectures import architecture
 from sfumato.learners.clipping import cross_entropy
 from sfumato.learners.descent import Sgd
+from sfumato.learners.layout import laid_out
 from sfumato.learners.steps import HostNoise, Step
-from sfumato.learners.trainer import laid_out
 
 # So small that all stay where they start: noise step after step on one batch drives a network to where gradients are
 # denormal numbers, which are slow, and that would be compared instead.

@@ -78,7 +78,7 @@ EXPERIMENTS = (
     Experiment("adult-10-nn", "Adult, 10 quasi-identifiers, neural network", "adult", TEN, "nn"),
     Experiment("adult-8-rf", "Adult, 8 quasi-identifiers, random forest", "adult", EIGHT, "rf"),
     Experiment("loan-xgb", "Lending Club, 14 quasi-identifiers, XGBoost", "loan", LOAN, "xgb"),
-    Experiment("loan-nn", "Lending Club, 14 quasi-identifiers, neural network", "loan", LOAN, "nn", (50, 100, 1000), 2),
+    Experiment("loan-nn", "Lending Club, 14 quasi-identifiers, neural network", "loan", LOAN, "nn"),
 )
 # Accuracy of ai-privacy-toolkit 0.2.1 on one seed, for K, and before: figures that we were given.
 PEER = {

@@ -14,12 +14,11 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato._errors import OptionError, one_of
 from sfumato.budget.accounting import calibrate, check_delta
 from sfumato.budget.events import DiscreteGaussian, DiscreteLaplace, Event, Relation, Repeated
-from sfumato.budget.noise import Floats, Integers, Source
+from sfumato.budget.noise import Integers, Source
 
 __all__ = ["AddedNoise", "Mechanism", "declared_bounds", "positive"]
 
@@ -167,21 +166,6 @@ class AddedNoise(Mechanism):
         return [one + noise for one, noise in zip(steps, draw(self._scale, len(steps)).tolist(), strict=True)]
 
 
-def exact_sum(values: Integers) -> int:
-    """Return the sum of whole numbers without overflow.
-
-    Examples
-    --------
-    >>> exact_sum(np.array([2**62, 2**62, 2**62]))
-    13835058055282163712
-    """
-    largest = int(np.abs(values).max(initial=0))
-    block = max(1, min(_BLOCK, 2**62 // max(1, largest)))
-    if block * 64 > _BLOCK:
-        return sum(int(values[start : start + block].sum()) for start in range(0, len(values), block))
-    return sum(values.tolist())
-
-
 def positive(name: str, value: Any) -> float:
     """Return a finite number above 0, or say that it is none."""
     number = float(value) if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
@@ -211,12 +195,6 @@ def declared_bounds(bounds: Any) -> tuple[float, float]:
         far = f"finite and within {_LARGEST / 4:g}"
         raise OptionError(f"the bounds must be {far}, the lower below the upper, got ({low:g}, {high:g})")
     return low, high
-
-
-def clipped(values: Any, low: float, high: float) -> Floats:
-    """Return the numbers that are not missing, cut off at the bounds."""
-    numbers: NDArray[Any] = np.asarray(values, dtype=np.float64).reshape(-1)
-    return np.asarray(np.clip(numbers[~np.isnan(numbers)], low, high))
 
 
 def _repeated(event: Event, times: int) -> Event:

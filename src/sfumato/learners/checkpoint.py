@@ -6,23 +6,26 @@ continues takes a fresh one.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sfumato._errors import FileError, require_extra
 from sfumato.data.files import atomic_path, why
 
-__all__ = ["load", "save"]
+__all__ = ["load", "refuse_other", "save"]
 
 _VERSION = 1
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write tensors and plain values into one file, whole or not at all.
+    """Write tensors and plain values into one file that only its owner can read, whole or not at all.
 
     Examples
     --------
@@ -32,13 +35,13 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
     ({'weights': tensor([1., 1.])}, {'done': 3})
     """
     files = require_extra("safetensors.torch", "torch", "saving a training")
-    held = {name: one.detach().cpu().contiguous() for name, one in tensors.items()}
+    held = {name: one.detach().cpu().clone().contiguous() for name, one in tensors.items()}
+    told = json.dumps(facts)
+    header = {"version": _VERSION, "digest": _digest(held, told), "facts": told}
     with atomic_path(path) as temporary:
-        try:
-            files.save_file(held, temporary, metadata={"sfumato": json.dumps({"version": _VERSION, **facts})})
-        except OSError as error:
-            raise FileError(f"'{path}' cannot be written: {why(error)}") from error
-        temporary.chmod(0o600)
+        opened = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(opened, "wb") as file:
+            file.write(files.save(held, metadata={"sfumato": json.dumps(header)}))
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -46,13 +49,43 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     files = require_extra("safetensors", "torch", "continuing a training")
     try:
         with files.safe_open(path, framework="pt") as held:
-            facts = json.loads((held.metadata() or {})["sfumato"])
+            header = json.loads((held.metadata() or {})["sfumato"])
             tensors = {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118
-        version = facts.pop("version")
+        version = header["version"]
+        if version == _VERSION and header["digest"] != _digest(tensors, header["facts"]):
+            raise ValueError("some of its bits have changed")
     except OSError as error:
         raise FileError(f"'{path}' cannot be read: {why(error)}") from error
     except (files.SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise FileError(f"'{path}' is not a checkpoint of Sfumato, or a damaged one") from error
     if version != _VERSION:
         raise FileError(f"the checkpoint '{path}' has the version {version!r}, this Sfumato reads {_VERSION}")
-    return tensors, facts
+    return tensors, json.loads(header["facts"])
+
+
+def refuse_other(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to continue a training under other settings than those it began with.
+
+    Examples
+    --------
+    >>> refuse_other(Path("run.safetensors"), {"clip": 1.0}, {"clip": 0.5})
+    Traceback (most recent call last):
+        ...
+    sfumato._errors.FileError: the checkpoint 'run.safetensors' is of a training with another clip (give another \
+file, or train as before)
+    """
+    plain = json.loads(json.dumps(now))  # as they come back from a file
+    for name, value in plain.items():
+        if then.get(name) != value:
+            raise FileError(
+                f"the checkpoint '{path}' is of a training with another {name}",
+                hint="give another file, or train as before",
+            )
+
+
+def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
+    found = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()

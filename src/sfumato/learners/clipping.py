@@ -9,6 +9,7 @@ differentially private (Abadi et al. 2016).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +19,17 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
+from torch.nn.utils.parametrize import is_parametrized
+from torch.utils._pytree import tree_map_only
 
-from sfumato._errors import OptionError
-from sfumato.learners.layers import Call, Factors, Layer, layer_of, norm, tensors
+from sfumato._errors import ModelError, OptionError
+from sfumato.learners.layers import Call, Factors, Layer, Unknown, layer_of, norm, tensors
+from sfumato.learners.vetting import refuse_wrong_gradients
 
 __all__ = ["ClippedSum", "Clipper", "Loss", "private_step"]
 
 Loss = Callable[[Any, Tensor], Tensor]
+_NEVER = 1e30  # a clip that no gradient reaches
 
 
 class ClippedSum(NamedTuple):
@@ -98,12 +103,21 @@ class Clipper:
         self.names, self.parameters = list(trained), list(trained.values())
         if not self.parameters:
             raise OptionError("the model has no weights to train")
+        kinds = {one.dtype for one in self.parameters}
+        if not (kinds <= {torch.float32} or kinds <= {torch.float64}):
+            told = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+            raise ModelError(
+                f"the trained weights must all be float32 or all be float64, got {told}",
+                hint="call float() on the model; the passes may run in half precision all the same",
+            )
         memory: dict[str, Tensor] = {}
-        self.layers = [layer_of(unit, views, memory) for unit in units(module)]
+        self.layers = [layer_of(unit, views, memory) for unit in dict.fromkeys(units(module))]
         used = Counter(one for layer in self.layers for one in layer.parameters)
         self._shared = {one for one, times in used.items() if times > 1}
         self._calls: list[tuple[Layer, Call]] | None = None
         self._hooks: list[Any] = []
+        self._inside: list[Tensor] = []  # layers that are being run as one, whatever they are made of
+        self._vetted = False
 
     def __enter__(self) -> Clipper:
         self.listen()
@@ -114,10 +128,14 @@ class Clipper:
 
     def listen(self) -> None:
         """Begin to listen to the module."""
-        if not self._hooks:
-            self._hooks = [
-                layer.module.register_forward_hook(self._listener(layer), with_kwargs=True) for layer in self.layers
-            ]
+        if self._hooks:
+            return
+        if [name for name, one in self.module.named_parameters() if one.requires_grad] != self.names:
+            raise ModelError("other weights of the model are trained than when the clipper was made")
+        for layer in self.layers:
+            if isinstance(layer, Unknown):
+                self._hooks.append(layer.module.register_forward_pre_hook(self._enter))
+            self._hooks.append(layer.module.register_forward_hook(self._listener(layer), with_kwargs=True))
 
     def close(self) -> None:
         """Stop listening to the module."""
@@ -127,8 +145,21 @@ class Clipper:
     def __call__(
         self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, clip: float | Tensor = 1.0
     ) -> ClippedSum:
-        """Return the sum of the clipped gradients of a batch."""
-        losses, calls = self._passes(inputs, targets)
+        """Return the sum of the clipped gradients of a batch.
+
+        Before the first one, gradients of random samples are compared with torch's own, one by one.
+        """
+        if isinstance(clip, int | float) and not 0 < clip < math.inf:
+            raise OptionError(f"the clip must be a finite number above 0, got {clip!r}")
+        if weights is not None and not weights.is_cuda and not bool(((weights >= 0) & (weights <= 1)).all()):
+            raise OptionError("the weights of samples must be numbers from 0 to 1")
+        if not len(inputs):
+            nothing = self.parameters[0].new_zeros(0)
+            return ClippedSum([torch.zeros_like(one) for one in self.parameters], nothing, nothing)
+        if not self._vetted:
+            refuse_wrong_gradients(self, inputs)
+            self._vetted = True
+        losses, calls = self._passes(inputs, targets, self.loss)
         with _exact(inputs.device.type):  # whatever the passes ran in: the norms are those of what is added
             gradients, norms = self._clipped(calls, weights, clip)
         return ClippedSum(gradients, norms, losses)
@@ -159,11 +190,20 @@ class Clipper:
             sums.update(zip(layer.parameters, layer.weighted_sum(call, factors), strict=True))
         return [sums[one] if one in sums else torch.zeros_like(one) for one in self.parameters], length
 
-    def _passes(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[tuple[Layer, Call]]]:
+    def single(self, inputs: Tensor, loss: Callable[[Any], Tensor]) -> Iterator[tuple[list[Tensor], Tensor]]:
+        """Yield each sample's gradient, as it is added, and its norm, as it is clipped by."""
+        _, calls = self._passes(inputs, inputs, lambda outputs, _: loss(outputs))
+        samples = len(inputs) // self.views
+        for one in torch.eye(samples, device=inputs.device, dtype=self.parameters[0].dtype):
+            with _exact(inputs.device.type):
+                gradients, norms = self._clipped(calls, one, _NEVER)
+            yield gradients, one @ norms
+
+    def _passes(self, inputs: Tensor, targets: Tensor, loss: Loss) -> tuple[Tensor, list[tuple[Layer, Call]]]:
         """Run forward, and backward to the outputs of the layers."""
         self.listen()
         with self._listening() as calls, torch.enable_grad():
-            losses = self.loss(self.module(inputs), targets)
+            losses = loss(self.module(inputs), targets)
         if losses.shape != (len(inputs),):
             raise OptionError(
                 f"the loss must give one number per sample, a vector of {len(inputs)}, "
@@ -171,13 +211,25 @@ class Clipper:
                 hint='use reduction="none"',
             )
         edges = [edge for _, call in calls for edge in call.edges]
-        found = iter(torch.autograd.grad(losses.sum() / self.views, edges, allow_unused=True) if edges else ())
+        with torch.enable_grad():
+            total = losses.sum() / self.views
+        found = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
         dtype = self.parameters[0].dtype
         reached = []
         for layer, call in calls:
             backs = [next(found) for _ in call.edges]
             if all(back is None for back in backs):
                 continue
+            if any(shape[:1] != losses.shape for shape in call.shapes):
+                raise ModelError(
+                    f"layer '{self._name(layer)}' must have one row per sample, {len(losses)}, got outputs of the "
+                    f"shape {' and '.join(str(tuple(shape)) for shape in call.shapes)}",
+                    hint="keep the samples apart in the first dimension, and expand what all of them share",
+                )
+            if call.versions != tuple(one._version for one in call.inputs if isinstance(one, Tensor)):
+                raise ModelError(
+                    f"the input of layer '{self._name(layer)}' is changed in place after the layer has read it"
+                )
             call.gradients = tuple(
                 losses.new_zeros(shape, dtype=dtype) if back is None else back.to(dtype)
                 for back, shape in zip(backs, call.shapes, strict=True)
@@ -185,6 +237,10 @@ class Clipper:
             call.inputs = tuple(
                 one.to(dtype) if isinstance(one, Tensor) and one.is_floating_point() else one for one in call.inputs
             )
+            if call.options:
+                call.options = tree_map_only(
+                    Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, call.options
+                )
             reached.append((layer, call))
         losses = losses.detach()
         return (losses.view(-1, self.views).mean(1) if self.views > 1 else losses), reached
@@ -200,25 +256,42 @@ class Clipper:
     @contextmanager
     def _listening(self) -> Iterator[list[tuple[Layer, Call]]]:
         calls: list[tuple[Layer, Call]] = []
-        self._calls = calls
+        self._calls, self._inside = calls, []
         try:
             yield calls
         finally:
             self._calls = None
 
+    def _name(self, layer: Layer) -> str:
+        return next(name for name, one in self.module.named_modules() if one is layer.module)
+
+    def _enter(self, _: nn.Module, __: tuple[Any, ...]) -> None:
+        """Note that a layer is run as one, and the random numbers that it begins with."""
+        if self._calls is not None:
+            self._inside.append(torch.get_rng_state())
+
     def _listener(self, layer: Layer) -> Callable[..., None]:
         def listen(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], outputs: Any) -> None:
             if self._calls is None:
                 return
-            given = [one for one in tensors(outputs) if one.requires_grad]
+            random = self._inside.pop() if isinstance(layer, Unknown) else None
+            if self._inside:
+                return
+            if not inputs and not isinstance(layer, Unknown):  # known layers take one argument, by whatever name
+                inputs, options = tuple(options.values()), {}
+            found = tensors(outputs)
+            given = tuple(at for at, one in enumerate(found) if one.requires_grad)
             self._calls.append(
                 (
                     layer,
                     Call(
                         tuple(one.detach() if isinstance(one, Tensor) else one for one in inputs),
                         options,
-                        tuple(get_gradient_edge(one) for one in given),
-                        tuple(one.shape for one in given),
+                        tuple(get_gradient_edge(found[at]) for at in given),
+                        tuple(found[at].shape for at in given),
+                        given,
+                        tuple(one._version for one in inputs if isinstance(one, Tensor)),
+                        random,
                     ),
                 )
             )
@@ -242,7 +315,8 @@ def _exact(device: str) -> Iterator[None]:
 
 def units(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the modules whose gradients are found each as one: those that hold weights of their own."""
-    if any(one.requires_grad for one in module.parameters(recurse=False)):
+    # A parametrized layer may have no weights left but those that its weights are made of.
+    if any(one.requires_grad for one in module.parameters(recurse=is_parametrized(module))):
         yield module
         return
     for child in module.children():

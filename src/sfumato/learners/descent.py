@@ -67,6 +67,8 @@ class Sgd(Rule):
         super().__post_init__()
         if not 0 <= self.momentum < 1:
             raise OptionError(f"the momentum must be at least 0 and below 1, got {self.momentum!r}")
+        if self.nesterov and not self.momentum:
+            raise OptionError("Nesterov's way needs a momentum above 0")
 
     def begin(self, weights: Tensor) -> dict[str, Tensor]:
         """Stand still."""
@@ -96,13 +98,15 @@ class Adam(Rule):
         for name in ("first", "second"):
             if not 0 <= getattr(self, name) < 1:
                 raise OptionError(f"Adam's {name} must be at least 0 and below 1, got {getattr(self, name)!r}")
+        if not 0 < self.small < math.inf:
+            raise OptionError(f"Adam's small must be a finite number above 0, got {self.small!r}")
 
     def begin(self, weights: Tensor) -> dict[str, Tensor]:
         """Know nothing."""
         return {
             "mean": torch.zeros_like(weights),
             "square": torch.zeros_like(weights),
-            "steps": torch.zeros((), device=weights.device),
+            "steps": torch.zeros((), device=weights.device, dtype=torch.float64),  # 1 - 0.999 is to be exact
         }
 
     def follow(self, weights: Tensor, gradient: Tensor, memory: dict[str, Tensor], rate: float | Tensor) -> None:

@@ -25,11 +25,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn import grad as weight_gradients
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-__all__ = ["Call", "Factors", "Layer", "layer_of", "norm"]
+__all__ = ["Call", "Factors", "Layer", "Unknown", "layer_of", "norm", "tensors"]
 
 
 _SMALL = 16_384  # on a CPU, gradients of so many numbers are found faster than their norms alone
+_ROUNDING = 16  # units in the last place that a product of Gram matrices may be off
 
 
 @dataclass
@@ -50,6 +52,8 @@ class Call:
     gradients: tuple[Tensor, ...] = ()
     kept: Any = None
     """What was found on the way to the norms and serves the sum."""
+    by_row: bool = False
+    """Whether it was found for each row of a kernel."""
 
 
 class Layer(ABC):
@@ -167,11 +171,10 @@ class Matrix(Layer):
             return [self._of_bias(back)]
         count, high = back.shape[1:]
         wide = self.module.weight[0].numel()
-        met = self._together(self.places(call))
         if count > 1 and (count * (wide + high) > wide * high or wide * high <= self.small):
-            into = self.borrowed(f"kept {id(self)}", (len(met), high, wide))
-            call.kept = self._gradients(met, back, into)
+            call.kept = self.direct(call, back)
             return [norm(one) for one in call.kept]
+        met = self._together(self.places(call))
         fused = _fused(met)
         if count == 1:
             if fused is not None:
@@ -182,7 +185,7 @@ class Matrix(Layer):
             return [self._over_groups(of_input * norm(back))]
         grams = torch.bmm(met, met.mT), torch.bmm(back, back.mT)
         if fused is not None:
-            found = fused.ghost_norms(*grams, self.margin)
+            found = fused.ghost_norms(*grams, max(self.margin, math.sqrt(_ROUNDING * torch.finfo(met.dtype).eps)))
         else:
             squares = torch.bmm(grams[0].flatten(1)[:, None], grams[1].flatten(1)[..., None]).flatten()
             found = squares.clamp_(min=0).add_(_rounding(*grams)).sqrt_()
@@ -190,10 +193,20 @@ class Matrix(Layer):
                 found = found + self.margin * norm(met) * norm(back)
         return [self._over_groups(found), *([self._of_bias(back)] if self.of_bias else [])]
 
+    def direct(self, call: Call, back: Tensor) -> list[Tensor]:
+        """Return the gradients of every sample, in parts that `assembled` puts together."""
+        met = self._together(self.places(call))
+        into = self.borrowed(f"kept {id(self)}", (len(met), back.shape[2], met.shape[2]))
+        return self._gradients(met, back, into)
+
+    def assembled(self, call: Call, parts: list[Tensor]) -> list[Tensor]:
+        """Return sums of what `direct` gave as gradients of the parameters."""
+        return self._shaped(parts)
+
     def weighted_sum(self, call: Call, factors: Factors) -> list[Tensor]:
         """Add the gradients that were kept, or take one ordinary weight gradient."""
         if call.kept is not None:
-            return self._shaped([factors.summed(one) for one in call.kept])
+            return self.assembled(call, [factors.summed(one) for one in call.kept])
         scaled = factors.scaled(call.gradients[0])
         found = [self.ordinary(factors.finite(call.inputs[0]), scaled)] if self.of_weight else []
         return [*found, self.over_all(scaled)] if self.of_bias else found
@@ -297,6 +310,44 @@ class Convolution(Matrix):
         if not moved.is_contiguous():
             moved = self.borrowed("places", moved.shape).copy_(moved)
         return moved.view(len(padded), self.groups, math.prod(call.shapes[0][2:]), -1)
+
+    def direct(self, call: Call, back: Tensor) -> list[Tensor]:
+        """For one channel go row by row of the kernel: what a row covers is copied once for all rows."""
+        module: Any = self.module
+        call.by_row = (
+            self.of_weight
+            and not call.inputs[0].is_cuda
+            and call.inputs[0].dim() == 4
+            and call.inputs[0].shape[1] == 1
+            and (self.groups, self.views, tuple(module.dilation)) == (1, 1, (1, 1))
+        )
+        if not call.by_row:
+            return super().direct(call, back)
+        (high, wide), (down, along), (tall, broad) = module.kernel_size, module.stride, call.shapes[0][2:]
+        padded = self._padded(call.inputs[0])
+        padded = functional.pad(padded, (0, 0, 0, -padded.shape[2] % down)).movedim(1, -1).contiguous()
+        samples, run, rows = len(padded), wide * padded.shape[3], padded.shape[1] // down
+        row = padded.stride(1)
+        # Rows that are a stride apart follow each other, so that a kernel's row meets one piece of memory.
+        covered = self.borrowed("places", (samples, down, rows, broad, run)).copy_(
+            padded.as_strided(
+                (samples, down, rows, broad, run), (padded.stride(0), row, down * row, along * padded.stride(2), 1)
+            )
+        )
+        kept = self.borrowed(f"kept {id(self)}", (high, samples, back.shape[2], run))
+        for at, into in enumerate(kept):
+            first = (at % down * rows + at // down) * broad * run
+            met = covered.as_strided((samples, tall * broad, run), (covered.stride(0), run, 1), first)
+            torch.bmm(back.mT, met, out=into)
+        return [*kept, back.sum(1)] if self.of_bias else list(kept)
+
+    def assembled(self, call: Call, parts: list[Tensor]) -> list[Tensor]:
+        """Put the rows of the kernel together."""
+        if not call.by_row:
+            return super().assembled(call, parts)
+        out, into, high, wide = self.module.weight.shape
+        weight = torch.stack(parts[:high], 1).view(out, high, wide, into).movedim(-1, 1)
+        return [weight, *parts[high:]]
 
     def returned(self, call: Call) -> Tensor:
         """Return what came back to each position."""
@@ -415,30 +466,41 @@ class Embedding(Layer):
 class Unknown(Layer):
     """Any other module: run again for one sample at a time, all at once (`torch.func.vmap`)."""
 
+    def __init__(self, module: nn.Module, views: int = 1, memory: dict[str, Tensor] | None = None) -> None:
+        super().__init__(module, views, memory)
+        self._whole: set[int] = set()  # which arguments do not belong to samples: they once had another length
+
     def per_sample(self, call: Call) -> list[Tensor]:
         """Pull back what came back, sample by sample."""
         frozen = {name: one.detach() for name, one in self.module.named_parameters() if not one.requires_grad}
         trained = {name: one.detach() for name, one in self.module.named_parameters() if one.requires_grad}
         buffers = dict(self.module.named_buffers())
         samples = len(call.gradients[0])
-        split = [isinstance(one, Tensor) and one.dim() > 0 and len(one) == samples for one in call.inputs]
+        leaves, structure = tree_flatten((call.inputs, call.options))
+        leaves = [one.detach() if isinstance(one, Tensor) else one for one in leaves]
+        sized = {at: len(one) for at, one in enumerate(leaves) if isinstance(one, Tensor) and one.dim() > 0}
+        self._whole.update(at for at, size in sized.items() if size != samples)
+        split = [at in sized and at not in self._whole for at in range(len(leaves))]
 
-        def pulled(inputs: tuple[Any, ...], back: tuple[Tensor, ...]) -> dict[str, Tensor]:
-            alone = [one.unsqueeze(0) if by else one for one, by in zip(inputs, split, strict=True)]
+        def pulled(values: tuple[Any, ...], back: tuple[Tensor, ...]) -> dict[str, Tensor]:
+            alone = [one.unsqueeze(0) if by else one for one, by in zip(values, split, strict=True)]
 
             def run(weights: dict[str, Tensor]) -> tuple[Tensor, ...]:
                 state = {**weights, **frozen, **buffers}
-                outputs = tensors(torch.func.functional_call(self.module, state, tuple(alone), call.options))
-                return tuple(one.squeeze(0) for one in outputs)
+                inputs, options = tree_unflatten(alone, structure)
+                outputs = tensors(torch.func.functional_call(self.module, state, inputs, options))
+                return tuple(outputs[at].squeeze(0) for at in call.given)
 
             back_to_weights = torch.func.vjp(run, trained)[1]
             (found,) = back_to_weights(back)
             return dict(found)
 
         along = (tuple(0 if by else None for by in split), 0)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.random.fork_rng([], enabled=call.random is not None):
             warnings.filterwarnings("ignore", "There is a performance drop")  # some layers go sample by sample
-            found = torch.func.vmap(pulled, in_dims=along, randomness="different")(call.inputs, call.gradients)
+            if call.random is not None:  # dropout is to drop the same again
+                torch.set_rng_state(call.random)
+            found = torch.func.vmap(pulled, in_dims=along, randomness="different")(tuple(leaves), call.gradients)
         return [one.unflatten(0, (-1, self.views)).sum(1) for one in found.values()]
 
 
@@ -449,7 +511,7 @@ def _rounding(first: Tensor, second: Tensor) -> Tensor:
     small: without this, the norm of such a sample could be taken for 0 and its gradient not be clipped.
     """
     traces = [one.diagonal(dim1=1, dim2=2).sum(1) for one in (first, second)]
-    return traces[0] * traces[1] * (16 * torch.finfo(second.dtype).eps)
+    return traces[0] * traces[1] * (_ROUNDING * torch.finfo(second.dtype).eps)
 
 
 def _fused(values: Tensor) -> Any:
@@ -467,7 +529,7 @@ def tensors(outputs: Any) -> tuple[Tensor, ...]:
     """Return the tensors among what a module gives."""
     if isinstance(outputs, Tensor):
         return (outputs,)
-    return tuple(one for one in outputs if isinstance(one, Tensor)) if isinstance(outputs, tuple | list) else ()
+    return tuple(one for one in tree_leaves(outputs) if isinstance(one, Tensor))
 
 
 _KINDS: dict[type[nn.Module], type[Layer]] = {

@@ -1,10 +1,10 @@
-"""How much noise each step gets: stages of equal noise, calibrated so that all cost at most a target."""
+"""The steps of a training and their noise: stages of equal noise, calibrated so that all cost at most a target."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sfumato._errors import OptionError
 from sfumato.budget.accounting import calibrate, spent
@@ -12,7 +12,7 @@ from sfumato.budget.events import Composed, Event, Repeated
 from sfumato.learners.descent import Schedule
 from sfumato.learners.sampling import Sampler
 
-__all__ = ["Stage", "events_of", "plan"]
+__all__ = ["Progress", "Stage", "events_of", "plan"]
 
 _LEVELS = 10  # how many levels of noise a course is divided into
 
@@ -23,6 +23,55 @@ class Stage:
 
     steps: int
     noise_multiplier: float
+
+
+@dataclass
+class Progress:
+    """The steps of a training that were begun, and those to come.
+
+    Examples
+    --------
+    >>> progress = Progress(ahead=[Stage(2, 4.0), Stage(1, 2.0)])
+    >>> [progress.begin().noise_multiplier for _ in range(3)]
+    [4.0, 4.0, 2.0]
+    >>> progress
+    Progress(ran=[Stage(steps=2, noise_multiplier=4.0), Stage(steps=1, noise_multiplier=2.0)], ahead=[], paid=0)
+    """
+
+    ran: list[Stage] = field(default_factory=list)
+    ahead: list[Stage] = field(default_factory=list)
+    paid: int = 0
+    """How many of the steps ahead are charged already."""
+
+    @property
+    def done(self) -> int:
+        """How many steps were begun."""
+        return sum(stage.steps for stage in self.ran)
+
+    @property
+    def total(self) -> int:
+        """How many there will be."""
+        return self.done + sum(stage.steps for stage in self.ahead)
+
+    @property
+    def current(self) -> Stage | None:
+        """The stage of the next step, or of the last one if there is no more."""
+        return next(iter((*self.ahead[:1], *self.ran[-1:])), None)
+
+    def begin(self) -> Stage:
+        """Count the next step, before it is made: what may have been released is never forgotten."""
+        stage, *later = self.ahead
+        left = [Stage(stage.steps - 1, stage.noise_multiplier)] if stage.steps > 1 else []
+        *earlier, last = self.ran or [Stage(0, stage.noise_multiplier)]
+        if last.noise_multiplier != stage.noise_multiplier:
+            earlier, last = self.ran, Stage(0, stage.noise_multiplier)
+        self.ran, self.ahead = [*earlier, Stage(last.steps + 1, last.noise_multiplier)], [*left, *later]
+        self.paid = max(self.paid - 1, 0)
+        return stage
+
+    def redirect(self, ahead: Iterable[Stage]) -> None:
+        """Go on another way."""
+        self.ahead, self.paid = list(ahead), 0
 
 
 def events_of(sampler: Sampler, stages: Iterable[Stage]) -> list[Event]:

@@ -20,6 +20,8 @@ from sfumato.budget.noise import Source
 
 __all__ = ["Full", "Poisson", "Sampler"]
 
+_SMALLEST = 2.0**-40  # of smaller rates, the jumps from sample to sample would not fit into whole numbers
+
 
 @dataclass(frozen=True)
 class Sampler(ABC):
@@ -68,8 +70,8 @@ class Poisson(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.rate <= 1:
-            raise OptionError(f"the sampling rate must be above 0 and at most 1, got {self.rate!r}")
+        if not _SMALLEST <= self.rate <= 1:
+            raise OptionError(f"the sampling rate must be at least 2**-40 and at most 1, got {self.rate!r}")
 
     @property
     def expected(self) -> float:

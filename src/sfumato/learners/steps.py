@@ -132,6 +132,9 @@ class Step:
         precision: torch.dtype | None = None,
         reduce: Callable[[Tensor], None] | None = None,
     ) -> None:
+        for name, value in (("clip", 1.0 if clip is None else clip), ("expected batch", expected)):
+            if not 0 < value < math.inf:
+                raise OptionError(f"the {name} must be a finite number above 0, got {value!r}")
         self.module, self.loss, self.rule, self.noise = module, loss, rule, noise
         self.expected, self.views, self.adaptive, self.averaging = expected, views, adaptive, averaging
         self.micro_batch, self.precision, self.reduce = micro_batch, precision, reduce

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sfumato._errors import BudgetError, OptionError
+from sfumato import _errors
+from sfumato._errors import OptionError, SfumatoError
 from sfumato.learners.sampling import Full, Poisson, Sampler
 
 __all__ = ["Alone", "Together"]
@@ -33,9 +36,14 @@ class Alone:
         """Return how this process draws of its own rows."""
         return sampler
 
-    def once(self, act: Callable[[], Any]) -> None:
-        """Do something in one process; if it is refused, it is refused in all."""
-        act()
+    def once(self, act: Callable[[], Any]) -> Any:
+        """Do something in one process and tell all what came of it, as plain values; a refusal too."""
+        return act()
+
+    @contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """Refuse in all processes what is refused in one; inside, no process may wait for another."""
+        yield
 
     def any(self, said: bool) -> bool:
         """Return whether any process said so."""
@@ -64,10 +72,11 @@ class Together(Alone):
             )
         self.rank, self.size = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.reduce = torch.distributed.all_reduce
+        self._device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"  # of what is sent
 
     def total(self, count: int) -> int:
         """Add up the counts."""
-        held = torch.tensor(count)
+        held = torch.tensor(count, device=self._device)
         torch.distributed.all_reduce(held)
         return int(held)
 
@@ -75,18 +84,29 @@ class Together(Alone):
         """Keep the rate, for fewer rows."""
         return Poisson(rows, sampler.rate) if isinstance(sampler, Poisson) else Full(rows)
 
-    def once(self, act: Callable[[], Any]) -> None:
+    def once(self, act: Callable[[], Any]) -> Any:
         """Let the first process try, and tell the others."""
-        refused: list[Any] = [None]
+        told: dict[str, Any] = {}
         if self.first:
             try:
-                act()
-            except BudgetError as error:
-                refused = [(error.message, error.hint)]
-        torch.distributed.broadcast_object_list(refused)
-        if refused[0] is not None:
-            message, hint = refused[0]
-            raise BudgetError(message, hint=hint)
+                told = {"value": act()}
+            except SfumatoError as error:
+                told = {"refused": type(error).__name__, "message": error.message, "hint": error.hint}
+        told = json.loads(self._heard(json.dumps(told)))
+        if "refused" in told:
+            raise getattr(_errors, told["refused"])(told["message"], hint=told["hint"])
+        return told["value"]
+
+    @contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """Ask all how it went."""
+        refused: SfumatoError | None = None
+        try:
+            yield
+        except SfumatoError as error:
+            refused = error
+        if self.any(refused is not None):
+            raise refused or OptionError("another process refused its part", hint="it says why")
 
     def any(self, said: bool) -> bool:
         """Ask all."""
@@ -94,11 +114,23 @@ class Together(Alone):
 
     def mean(self, value: Tensor) -> float:
         """Average over those that have a value."""
-        held = torch.stack([value.nan_to_num(0.0), value.isfinite().to(value.dtype)]).double()
+        known = value.isfinite()
+        held = torch.stack([torch.where(known, value, 0.0), known.to(value.dtype)]).double().to(self._device)
         torch.distributed.all_reduce(held)
         return float(held[0] / held[1])
 
     def same(self, state: Iterable[Tensor]) -> None:
         """Broadcast."""
         for one in state:
-            torch.distributed.broadcast(one, 0)
+            sent = one.detach().contiguous()
+            torch.distributed.broadcast(sent, 0)
+            one.detach().copy_(sent)
+
+    def _heard(self, text: str) -> str:
+        """Return the text of the first process."""
+        said = torch.tensor(list(text.encode()), dtype=torch.uint8, device=self._device)
+        size = torch.tensor(len(said), device=self._device)
+        torch.distributed.broadcast(size, 0)
+        heard = said if self.first else torch.empty(int(size), dtype=torch.uint8, device=self._device)
+        torch.distributed.broadcast(heard, 0)
+        return bytes(heard.tolist()).decode()

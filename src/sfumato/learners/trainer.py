@@ -1,28 +1,32 @@
-"""Private training from beginning to end: samples, steps, accounts, charges and checkpoints."""
+"""Private training from beginning to end: draw, clip, add noise, follow; pay before and save after."""
 
 from __future__ import annotations
 
-import copy
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato._errors import FileError, OptionError, did_you_mean
+from sfumato._errors import OptionError, did_you_mean
 from sfumato.budget.accounting import Spent, check_delta, spent
 from sfumato.budget.events import Event, Relation
 from sfumato.budget.ledger import Ledger
+from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
+from sfumato.data.files import refuse_unwritable
 from sfumato.learners import checkpoint as checkpoints
-from sfumato.learners.clipping import Clipper, Loss, cross_entropy, squared_error
+from sfumato.learners.clipping import Loss, cross_entropy, squared_error
 from sfumato.learners.descent import Rule, Schedule, Sgd, schedule_of
-from sfumato.learners.plan import Stage, events_of, plan
+from sfumato.learners.layout import LAYOUTS, fastest_layout, in_layout, lies
+from sfumato.learners.plan import Progress, Stage, events_of, plan
+from sfumato.learners.samples import Batch, Samples, in_mode
 from sfumato.learners.sampling import Full, Poisson, Sampler
 from sfumato.learners.steps import AdaptiveClip, HostNoise, Step
 from sfumato.learners.together import Alone, Together
@@ -32,8 +36,6 @@ __all__ = ["Report", "Trainer"]
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
 _PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-_LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
-_FILL = 8  # batches are filled up to multiples of it, so that few shapes occur
 _T = TypeVar("_T")
 
 
@@ -48,14 +50,15 @@ class Report:
     epoch: int
     step: int
     loss: float
+    """The mean loss of the samples that were drawn; not a number if none were."""
     epsilon: float
     seconds: float
     score: float | None = None
     """Accuracy, or the mean squared error, on the validation data."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values; an unbounded epsilon is the text "inf"."""
-        return {**vars(self), "epsilon": "inf" if self.epsilon == math.inf else self.epsilon}
+        """Return it as plain values; what is unbounded is the text "inf", what is not known is None."""
+        return {name: _plain(value) for name, value in vars(self).items()}
 
 
 class Trainer:
@@ -105,7 +108,8 @@ class Trainer:
     layout : str
         Memory layout of images: "contiguous", "channels-last", or "auto", the faster of the two.
     replace : bool
-        Trains a copy of the module with group normalisation in the place of batch normalisation.
+        Trains a copy of the module with group normalisation in the place of batch normalisation;
+        ``trainer.module`` is that copy.
     device : str, optional
     seed : int, optional
         Makes augmentation and dropout reproducible, not the noise.
@@ -114,9 +118,11 @@ class Trainer:
     ledger : Ledger, optional
         Charged before the steps are run, an epoch at a time.
     checkpoint : str or Path, optional
-        Written after every epoch; a training that was interrupted continues from it.
+        Written after every epoch; a training that was interrupted continues from it, under the same
+        options. Steps that were made after it was written are lost, and stay charged.
     together : bool
-        Whether this is one of several processes of ``torch.distributed`` that train one model.
+        Whether this is one of several processes of ``torch.distributed`` that train one model, each on
+        its own samples. The ledger and the checkpoint are those of the first process.
 
     Examples
     --------
@@ -164,42 +170,45 @@ class Trainer:
     ) -> None:
         if (epsilon is None) == (noise_multiplier is None):
             raise OptionError("give either epsilon or noise_multiplier")
-        if views > 1 and augment is None:
-            raise OptionError("several views of a sample need augment")
-        self.epsilon = None if epsilon is None else _positive("epsilon", epsilon, infinite=True)
+        self.epsilon = epsilon if epsilon in (None, math.inf) else positive("epsilon", epsilon)
         self.delta = check_delta(delta)
-        self._noise = None if noise_multiplier is None else _positive("the noise multiplier", noise_multiplier)
-        self.clip = _positive("the clip", clip)
+        self._noise = None if noise_multiplier is None else positive("the noise multiplier", noise_multiplier)
+        self.clip = positive("the clip", clip)
         self.batch_size = None if batch_size is None else _whole("the batch size", batch_size)
-        self._wanted = _length(epochs, steps)
+        self._asked = {**_length(epochs, steps), "epsilon": self.epsilon, "noise multiplier": self._noise}
         self.rule = rule or Sgd(learning_rate=0.1, momentum=0.9)
+        if not isinstance(self.rule, Rule):
+            raise OptionError(f"the rule must be one like Sgd() or Adam(), got {rule!r}")
         self.loss = _named(loss, LOSSES, "loss")
         self.schedule, self.noise_schedule = schedule_of(schedule), schedule_of(noise_schedule)
-        if averaging is not None and not 0 < averaging < 1:
+        if averaging is not None and not (isinstance(averaging, float) and 0 < averaging < 1):
             raise OptionError(f"averaging must be a number between 0 and 1, got {averaging!r}")
         self.averaging, self.augment, self.views = averaging, augment, _whole("the number of views", views)
-        self.adaptive = adaptive
+        if self.views > 1 and augment is None:
+            raise OptionError("several views of a sample need augment")
+        if adaptive is not None and not isinstance(adaptive, AdaptiveClip):
+            raise OptionError(f"adaptive must be an AdaptiveClip(), got {adaptive!r}")
+        self.adaptive = adaptive if self.private else None
         self.micro_batch = None if micro_batch is None else _whole("the micro-batch", micro_batch)
         self.precision = None if precision is None else _named(precision, _PRECISIONS, "precision")
-        self.layout = None if layout == "auto" else _named(layout, _LAYOUTS, "layout")
-        if self.private:
-            module = make_private(module) if replace else module
-            check(module)
-        self.device = torch.device(device)
-        self.module = module.to(self.device)
-        self.seed, self.insecure_seed = seed, insecure_seed
+        self.layout = _named(layout, {name: name for name in ("auto", *LAYOUTS)}, "layout")
+        self.seed = None if seed is None else _whole("the seed", seed, least=0)
+        self.insecure_seed = None if insecure_seed is None else _whole("the seed of noise", insecure_seed, least=0)
+        if ledger is not None and not self.private:
+            raise OptionError("a training without privacy cannot be charged to a ledger", hint="it has no epsilon")
         self.ledger, self.checkpoint = ledger, None if checkpoint is None else Path(checkpoint)
         self.crew = Together() if together else Alone()
+        module = make_private(module) if replace else module
+        if self.private:
+            check(module)
+        self.device = _device(device)
+        self.module = module.to(self.device)
         self.history: list[Report] = []
-        self.done = 0
-        """How many steps were made."""
         self.sampler: Sampler | None = None
         """Known when the number of samples is."""
-        self._ran: list[Stage] = []
-        self._plan: list[Stage] | None = None
+        self._progress = Progress()
+        self._planned = self._extended = False
         self._step: Step | None = None
-        self._more: float | None = None
-        self._extended = False
         self._own: Tensor | None = None  # the weights themselves, where the module has their average
 
     # --- what it costs ---
@@ -210,9 +219,14 @@ class Trainer:
         return self.epsilon != math.inf
 
     @property
+    def done(self) -> int:
+        """How many steps were made; one that was interrupted counts."""
+        return self._progress.done
+
+    @property
     def events(self) -> tuple[Event, ...]:
         """What was done with the data so far, for the accountant."""
-        return tuple(events_of(self.sampler, self._ran)) if self.private and self.sampler else ()
+        return tuple(events_of(self.sampler, self._progress.ran)) if self.private and self.sampler else ()
 
     @property
     def spent(self) -> Spent:
@@ -224,8 +238,8 @@ class Trainer:
     @property
     def noise_multiplier(self) -> float | None:
         """The deviation of the noise in clips at this point; None before it is known, 0 without privacy."""
-        stages = self._plan or self._ran[-1:]
-        return stages[0].noise_multiplier if stages else self._noise
+        stage = self._progress.current
+        return stage.noise_multiplier if stage else self._noise
 
     def to_dict(self) -> dict[str, Any]:
         """Return how the weights were made and what they cost, as plain values."""
@@ -258,7 +272,8 @@ class Trainer:
         Parameters
         ----------
         inputs, targets : Tensor or array
-            All samples; batches are drawn here, so that their event is known.
+            All samples; batches are drawn here, so that their event is known. Bytes become numbers,
+            and whole numbers stay what they are, for a model that takes words.
         validation : tuple, optional
             Inputs and targets to score on. If they are private, their score is one more release, not
             covered by epsilon.
@@ -267,131 +282,127 @@ class Trainer:
         report : callable, optional
             Told a `Report` after each epoch.
         stop : callable, optional
-            Told each report; true ends the training. Only the steps that were made are accounted for.
+            Told each report; true ends the training. Only the steps that were made are accounted for,
+            and the next `fit` makes the others.
         """
-        data, labels = self._read(inputs, targets)
-        held = None if validation is None else self._read(*validation)
-        step, sampler = self._begin(data, labels)
-        every = max(1, round(sampler.rows / sampler.expected))
-        total = self.done + sum(stage.steps for stage in self._plan or ())
-        source = self._source("samples")
-        began = time.monotonic()
-        self.module.train()
-        with step.running():
-            self._restore(step)
-            while self._plan:
-                stage = self._plan[0]
-                block = min(stage.steps, every - self.done % every)
-                self._charge(sampler, stage, block)
-                losses = []
-                for _ in range(block):
-                    losses.append(self._one(step, sampler, data, labels, stage, self.done / total, source))
-                    self.done += 1
+        with in_mode(self.module, training=True):
+            with self.crew.agreeing():
+                samples = Samples.of(inputs, targets, self.module, self.loss)
+                held = None if validation is None else Samples.of(*validation, self.module, self.loss)
+                if self.private:
+                    refuse_mixing(self.module, samples.inputs[:1].to(self.device))
+            step, sampler = self._begin(samples)
+            every = max(1, round(sampler.rows / sampler.expected))
+            source, began = self._source("samples"), time.monotonic()
+            losses: list[Tensor] = []
+            with in_layout(self.module, LAYOUTS[self.layout]), step.running(), self._continued(step):
+                while self._progress.ahead:
+                    self._pay(sampler, every)
+                    losses.append(self._one(step, sampler, samples, source))
                     if progress:
-                        progress(self.done / total)
-                self._note(stage, block)
-                with step.averaged():
-                    score = None if held is None else self.score(*held)
-                told = Report(
-                    epoch=math.ceil(self.done / every),
-                    step=self.done,
-                    loss=self.crew.mean(torch.stack(losses).nanmean()),
-                    epsilon=self.spent.epsilon,
-                    seconds=time.monotonic() - began,
-                    score=score,
-                )
-                self.history.append(told)
-                self._save(step)
-                if report:
-                    report(told)
-                if self.crew.any(bool(stop and stop(told))):
-                    break
-            self._own = step.flat.values.clone()
-            if step.average is not None:
-                step.flat.values.copy_(step.average)
+                        progress(self.done / self._progress.total)
+                    if self.done % every and self._progress.ahead:
+                        continue
+                    told = self._told(step, every, losses, held, time.monotonic() - began)
+                    losses = []
+                    self.history.append(told)
+                    self.crew.once(lambda: self._save(step))
+                    if report:
+                        report(told)
+                    if self.crew.any(bool(stop and stop(told))):
+                        break
         return self.history
 
     def extend(self, *, epochs: float | None = None, steps: int | None = None, epsilon: float | None = None) -> Self:
-        """Plan more steps, with more budget; the next `fit` makes them.
+        """Plan more steps, in the place of those that are left; the next `fit` makes them.
 
         Without an epsilon the noise stays as it was, and the cost grows. With one, the new total, the
         noise is chosen so that all steps together cost at most that.
         """
-        self._wanted = _length(epochs, steps)
-        self._more = None if epsilon is None else _positive("epsilon", epsilon)
-        self._plan, self._extended = None, True
+        if epsilon is not None and not self.private:
+            raise OptionError("a training without privacy cannot be given an epsilon later")
+        more = None if epsilon is None else positive("epsilon", epsilon)
+        self._asked = {**_length(epochs, steps), "epsilon": more, "noise multiplier": None}
+        self._planned, self._extended = False, True
         return self
 
     def score(self, inputs: Any, targets: Any) -> float:
         """Return the accuracy, or the mean squared error, on other data."""
-        data, labels = self._read(inputs, targets)
-        training = self.module.training
-        self.module.eval()
+        return self._score(Samples.of(inputs, targets, self.module, self.loss))
+
+    def _score(self, samples: Samples) -> float:
         found = []
-        with torch.no_grad():
-            for some, theirs in zip(data.split(1024), labels.split(1024), strict=True):
-                outputs = self.module(self._laid_out(some.to(self.device)))
-                found.append(_scored(outputs, theirs.to(self.device)))
-        self.module.train(training)
+        with in_mode(self.module, training=False), torch.no_grad():
+            for some, targets in samples.parts():
+                found.append(_scored(self.module(self._laid(some)), targets.to(self.device)))
         return float(torch.cat(found).mean())
 
-    def _one(
-        self, step: Step, sampler: Sampler, data: Tensor, labels: Tensor, stage: Stage, way: float, source: Source
-    ) -> Tensor:
-        """Make one step; an empty batch is one too."""
+    def _one(self, step: Step, sampler: Sampler, samples: Samples, source: Source) -> Tensor:
+        """Make one step (Abadi et al. 2016, algorithm 1); an empty batch is one too."""
+        way = self.done / self._progress.total
         if self.insecure_seed is not None:  # every step begins anew, so that a run can be continued
             source, step.noise = self._source("samples"), HostNoise(self._source("noise"))
-        some, theirs, weights = self._drawn(self.crew.mine(sampler, len(data)), data, labels, source)
-        if self.augment is not None and len(some):
-            some = torch.stack([self.augment(some) for _ in range(self.views)], 1).flatten(0, 1)
-            theirs = theirs.repeat_interleave(self.views, 0)
-        noise = stage.noise_multiplier
-        if self.adaptive and self.private:
+        noise = self._progress.begin().noise_multiplier
+        if self.adaptive:
             noise = self.adaptive.for_sum(noise, sampler.expected)
+        weight = step.flat.values.dtype if self.private else None  # without privacy, layers may mix samples
+        batch = self._seen(samples.batch(self.crew.mine(sampler, len(samples)), source, weight))
         rate = self.rule.learning_rate * self.schedule(way)
-        return step(self._laid_out(some), theirs, weights, rate, noise, noisy=self.crew.first)
+        return step(*batch, rate, noise, noisy=self.crew.first)
 
-    def _drawn(
-        self, sampler: Sampler, data: Tensor, labels: Tensor, source: Source
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Draw a batch, filled up with samples of weight 0."""
-        if isinstance(sampler, Full):
-            return data, labels, None
-        taken = sampler.draw(source)
-        lacking = -len(taken) % _FILL
-        rows = torch.from_numpy(np.pad(taken, (0, lacking))).to(data.device)
-        weights = torch.ones(len(rows), device=data.device, dtype=data.dtype if data.is_floating_point() else None)
-        weights[len(taken) :] = 0
-        return data[rows], labels[rows], weights if lacking else None
+    def _seen(self, batch: Batch) -> Batch:
+        """Return a batch as the module sees it: on its device, and in as many views as were asked for."""
+        some, targets, weights = batch
+        some, targets = self._laid(some), targets.to(self.device)
+        if self.augment is not None and len(some):
+            views = [self.augment(some) for _ in range(self.views)]
+            if any(len(view) != len(some) for view in views):
+                raise OptionError("augment must give as many samples as it got")
+            some, targets = torch.stack(views, 1).flatten(0, 1), targets.repeat_interleave(self.views, 0)
+        return Batch(self._laid(some), targets, None if weights is None else weights.to(self.device))
 
-    # --- beginning, ending, and between ---
+    def _laid(self, some: Tensor) -> Tensor:
+        return lies(some.to(self.device), LAYOUTS.get(self.layout, torch.contiguous_format))
 
-    def _begin(self, data: Tensor, labels: Tensor) -> tuple[Step, Sampler]:
-        rows = self.crew.total(len(data))
-        check_delta(self.delta, rows)
-        if self.batch_size is not None and self.batch_size > rows:
-            raise OptionError(f"the batch size must be at most the number of samples, {rows:,}, got {self.batch_size}")
-        sampler = Full(rows) if self.batch_size is None else Poisson(rows, self.batch_size / rows)
+    def _told(self, step: Step, every: int, losses: list[Tensor], held: Samples | None, seconds: float) -> Report:
+        with step.averaged():
+            score = None if held is None else self._score(held)
+        return Report(
+            epoch=math.ceil(self.done / every),
+            step=self.done,
+            loss=self.crew.mean(torch.stack(losses).nanmean()),
+            epsilon=self.spent.epsilon,
+            seconds=seconds,
+            score=score,
+        )
+
+    # --- before the steps, and between them ---
+
+    def _begin(self, samples: Samples) -> tuple[Step, Sampler]:
+        """Return the step and the sampler, with the plan made and a checkpoint read."""
+        rows = self.crew.total(len(samples))
+        if self.private:
+            check_delta(self.delta, rows)
+        sampler: Sampler = Full(rows)
+        if self.batch_size is not None:
+            if self.batch_size > rows:
+                raise OptionError(
+                    f"the batch size must be at most the number of samples, {rows:,}, got {self.batch_size}"
+                )
+            sampler = Poisson(rows, self.batch_size / rows)
         if self.sampler not in (None, sampler):
             raise OptionError("a training continues with as many samples as it began with")
-        self.sampler = sampler
         if self._step is None:
-            self._step = self._made(sampler, data, labels)
-            self._resume(self._step)
-        if self._plan is None:
-            self._plan = self._planned(sampler)
+            self._resume(sampler, samples)
+        assert self._step is not None
+        self.sampler = sampler
+        if not self._planned:
+            self._progress.redirect(self._plan(sampler))
+            self._planned = True
         return self._step, sampler
 
-    def _made(self, sampler: Sampler, data: Tensor, labels: Tensor) -> Step:
-        if self.seed is not None:
-            torch.manual_seed(self.seed)
-        if self.private:
-            refuse_mixing(self.module, data)
-        self._refuse_labels(data, labels)
-        if self.layout is None:
-            self.layout = self._fastest_layout(data, sampler)
-        if data.dim() == 4:
-            laid_out(self.module, self.layout)
+    def _made(self, sampler: Sampler) -> Step:
+        """Make the step; the module is in its layout."""
         return Step(
             self.module,
             self.loss,
@@ -407,39 +418,51 @@ class Trainer:
             reduce=self.crew.reduce,
         )
 
-    def _planned(self, sampler: Sampler) -> list[Stage]:
+    def _plan(self, sampler: Sampler) -> list[Stage]:
         """Return the stages to come."""
-        epochs, steps = self._wanted
-        count = steps if steps is not None else max(1, round((epochs or 0) * sampler.rows / sampler.expected))
+        steps, epochs, target = (self._asked[name] for name in ("number of steps", "number of epochs", "epsilon"))
+        count = int(steps) if steps else max(1, round((epochs or 0) * sampler.rows / sampler.expected))
         if not self.private:
             return [Stage(count, 0.0)]
-        target, noise = self.epsilon, self._noise
-        if self._ran:  # more of it
-            target, noise = self._more, self._ran[-1].noise_multiplier
+        last = self._progress.ran[-1:]
+        if target is None and last:  # more of the same
+            return [Stage(count, last[0].noise_multiplier)]
         return plan(
             sampler,
             count,
             self.noise_schedule,
             delta=self.delta,
-            epsilon=target,
-            noise_multiplier=noise or 1.0,
-            past=self.events,
+            epsilon=target or self.epsilon,
+            noise_multiplier=self._noise or 1.0,
+            past=events_of(sampler, self._progress.ran),
         )
 
-    def _charge(self, sampler: Sampler, stage: Stage, steps: int) -> None:
-        """Charge steps before their noise is drawn."""
-        ledger = self.ledger
-        if ledger is not None and self.private:
-            event = sampler.event(stage.noise_multiplier)
-            self.crew.once(lambda: ledger.charge(event, times=steps, note="training"))
+    def _pay(self, sampler: Sampler, every: int) -> None:
+        """Charge what is left of an epoch, before its noise is drawn, unless it is paid for."""
+        stage, ledger = self._progress.ahead[0], self.ledger
+        if self._progress.paid or not self.private:
+            return
+        steps = min(stage.steps, every - self.done % every)
 
-    def _note(self, stage: Stage, steps: int) -> None:
-        """Move steps from what is planned to what ran."""
-        left = [Stage(stage.steps - steps, stage.noise_multiplier)] if stage.steps > steps else []
-        self._plan = [*left, *(self._plan or [])[1:]]
-        if self._ran and self._ran[-1].noise_multiplier == stage.noise_multiplier:
-            steps += self._ran.pop().steps
-        self._ran.append(Stage(steps, stage.noise_multiplier))
+        def charge() -> None:
+            if ledger is not None:
+                ledger.charge(sampler.event(stage.noise_multiplier), times=steps, note="training")
+
+        self.crew.once(charge)
+        self._progress.paid = steps
+
+    @contextmanager
+    def _continued(self, step: Step) -> Iterator[None]:
+        """Go on from the weights themselves, and leave the module their average, if there is one."""
+        if self._own is not None:
+            step.flat.values.copy_(self._own)
+        self.crew.same([*step.state.values(), *self._rest().values()])
+        try:
+            yield
+        finally:
+            if step.average is not None:
+                self._own = step.flat.values.clone()
+                step.flat.values.copy_(step.average)
 
     def _source(self, purpose: str) -> Source:
         """Return where noise or samples come from; with a seed, also by the number of the step."""
@@ -448,158 +471,123 @@ class Trainer:
         mark = ("samples", "noise").index(purpose)
         return Source(insecure_seed=(((self.insecure_seed << 64) + self.done) << 16) + (self.crew.rank << 1) + mark)
 
-    def _restore(self, step: Step) -> None:
-        """Put back the weights whose average the module was given."""
-        if self._own is not None:
-            step.flat.values.copy_(self._own)
-        self.crew.same(step.state.values())
+    # --- on disk ---
 
-    def _settings(self) -> dict[str, Any]:
-        """Return what a training cannot change on its way."""
-        shapes = {name: list(one.shape) for name, one in self.module.named_parameters() if one.requires_grad}
+    def _settings(self, sampler: Sampler) -> dict[str, Any]:
+        """Return what a training cannot change on its way, by the names under which it is refused."""
+        shapes = {name: [list(one.shape), one.requires_grad] for name, one in self.module.named_parameters()}
         return {
-            "model": shapes,
+            "model": {**shapes, **{name: list(one.shape) for name, one in self.module.named_buffers()}},
             "clip": self.clip if self.private else None,
-            "batch_size": self.batch_size,
-            "samples": self.sampler.rows if self.sampler else 0,
+            "delta": self.delta,
+            "batch size": self.batch_size,
+            "number of samples": sampler.rows,
             "rule": self.rule.to_dict(),
-            "views": self.views,
+            "number of views": self.views,
             "averaging": self.averaging,
-            "adaptive": None if self.adaptive is None else asdict(self.adaptive),
-            "insecure_seed": self.insecure_seed,
+            "adaptive clip": None if self.adaptive is None else asdict(self.adaptive),
+            "seed of the noise": self.insecure_seed,
+            **({} if self.layout == "auto" else {"layout": self.layout}),
+            **({} if self._extended else self._asked),
         }
 
+    def _rest(self) -> dict[str, Tensor]:
+        """Return what belongs to the module and is not trained."""
+        fixed = {name: one.data for name, one in self.module.named_parameters() if not one.requires_grad}
+        return {f"module {name}": one for name, one in (*fixed.items(), *self.module.named_buffers())}
+
     def _save(self, step: Step) -> None:
-        if self.checkpoint is None or not self.crew.first:
+        if self.checkpoint is None or self.sampler is None:
             return
-        buffers = {f"buffer {name}": one for name, one in self.module.named_buffers()}
         checkpoints.save(
             self.checkpoint,
-            {**step.state, **buffers, "generator": torch.get_rng_state()},
+            {**step.state, **self._rest(), "generator": torch.get_rng_state()},
             {
-                "settings": self._settings(),
-                "done": self.done,
-                "ran": [[stage.steps, stage.noise_multiplier] for stage in self._ran],
-                "plan": [[stage.steps, stage.noise_multiplier] for stage in self._plan or ()],
+                "settings": {**self._settings(self.sampler), **self._asked},
+                "ran": [[stage.steps, stage.noise_multiplier] for stage in self._progress.ran],
+                "ahead": [[stage.steps, stage.noise_multiplier] for stage in self._progress.ahead],
                 "history": [vars(report) for report in self.history],
             },
         )
 
-    def _resume(self, step: Step) -> None:
-        if self.checkpoint is None or not self.checkpoint.exists():
-            return
-        tensors, facts = checkpoints.load(self.checkpoint)
-        for name, value in self._settings().items():
-            if facts["settings"].get(name) != value:
-                what = "another model" if name == "model" else f"another {name.replace('_', ' ')}"
-                raise FileError(
-                    f"the checkpoint '{self.checkpoint}' is of a training with {what}",
-                    hint="give another file, or train as before",
-                )
-        with step.running(), torch.no_grad():
-            for name, one in step.state.items():
-                one.copy_(tensors[name])
-            for name, one in self.module.named_buffers():
-                one.copy_(tensors[f"buffer {name}"])
-        torch.set_rng_state(tensors["generator"])
-        self.done = int(facts["done"])
-        self._ran = [Stage(*stage) for stage in facts["ran"]]
-        self.history = [Report(**told) for told in facts["history"]]
-        if self._plan is None and not self._extended:
-            self._plan = [Stage(*stage) for stage in facts["plan"]]
+    def _resume(self, sampler: Sampler, samples: Samples) -> None:
+        """Make the step, as a checkpoint has it if there is one."""
+        tensors: dict[str, Tensor] = {}
 
-    # --- data ---
+        def read() -> dict[str, Any]:
+            """Return what all processes have to know."""
+            if self.checkpoint is not None:
+                refuse_unwritable(self.checkpoint)
+            if self.checkpoint is None or not self.checkpoint.exists():
+                return {"layout": self._fastest(samples, sampler)}
+            held, facts = checkpoints.load(self.checkpoint)
+            checkpoints.refuse_other(self.checkpoint, facts["settings"], self._settings(sampler))
+            tensors.update(held)
+            return {"layout": facts["settings"]["layout"], **facts}
 
-    def _read(self, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
-        """Return all samples as tensors; numbers that are not finite are refused."""
-        if isinstance(inputs, torch.utils.data.DataLoader):
-            raise OptionError(
-                "a loader's batches are no Poisson sample, so what they cost cannot be said",
-                hint="give all inputs and targets as tensors or arrays",
-            )
-        data, labels = _tensor(inputs), _tensor(targets)
-        if len(data) != len(labels):
-            raise OptionError(f"there are {len(data):,} inputs and {len(labels):,} targets")
-        for name, one in (("inputs", data), ("targets", labels)):
-            if one.is_floating_point() and not bool(one.isfinite().all()):
-                raise OptionError(
-                    f"the {name} hold numbers that are missing or infinite", hint="fill them in, or leave them out"
-                )
-        return data, labels
+        facts = self.crew.once(read)
+        self.layout = facts["layout"]
+        with in_layout(self.module, LAYOUTS[self.layout]):
+            step = self._made(sampler)
+            if self.seed is not None:
+                torch.manual_seed(self.seed)
+            if tensors:
+                with step.running(), torch.no_grad():
+                    for name, one in {**step.state, **self._rest()}.items():
+                        one.copy_(tensors[name])
+                torch.set_rng_state(tensors["generator"])
+        if "ran" in facts:
+            self._progress = Progress([Stage(*one) for one in facts["ran"]], [Stage(*one) for one in facts["ahead"]])
+            self.history = [Report(**told) for told in facts["history"]]
+            self._planned = not self._extended
+        self._step = step
 
-    def _refuse_labels(self, data: Tensor, labels: Tensor) -> None:
-        if self.loss is not cross_entropy:
-            return
-        with torch.no_grad():
-            classes = self.module(self._laid_out(torch.zeros_like(data[:1]).to(self.device))).shape[-1]
-        if labels.is_floating_point() or bool((labels < 0).any()) or bool((labels >= classes).any()):
-            raise OptionError(
-                f"targets must be whole numbers from 0 to {classes - 1}, one class per output of the model"
-            )
-
-    def _laid_out(self, some: Tensor) -> Tensor:
-        some = some.to(self.device)
-        return some.contiguous(memory_format=self.layout) if some.dim() == 4 and self.layout else some
-
-    def _fastest_layout(self, data: Tensor, sampler: Sampler) -> torch.memory_format:
-        """Try both on random numbers."""
-        if data.dim() != 4 or not any(isinstance(one, nn.Conv2d) for one in self.module.modules()):
-            return torch.contiguous_format
-        size = (min(64, max(1, round(sampler.expected))), *data.shape[1:])
-        took: dict[torch.memory_format, float] = {}
-        for layout in _LAYOUTS.values():
-            module = laid_out(copy.deepcopy(self.module), layout)
-            some = torch.randn(size, device=self.device, dtype=data.dtype).contiguous(memory_format=layout)
-            with Clipper(module, lambda outputs, _: outputs.flatten(1).square().mean(1)) as clipper:
-                clipper(some, some)
-                began = time.process_time()
-                for _ in range(3):
-                    clipper(some, some)
-                took[layout] = time.process_time() - began
-        return min(took, key=lambda layout: took[layout])
-
-
-def laid_out(module: nn.Module, layout: torch.memory_format) -> nn.Module:
-    """Give the weights of a module a layout in memory."""
-    return module.to(memory_format=layout)  # type: ignore[call-overload]
-
-
-def _tensor(values: Any) -> Tensor:
-    found = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    return found.float() if found.dtype in (torch.float64, torch.uint8) and found.dim() > 1 else found
+    def _fastest(self, samples: Samples, sampler: Sampler) -> str:
+        if self.layout != "auto":
+            return self.layout
+        like = torch.zeros(min(64, math.ceil(sampler.expected)), *samples.inputs.shape[1:], dtype=samples.inputs.dtype)
+        return fastest_layout(self.module, like.to(self.device), private=self.private)
 
 
 def _scored(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return whether each sample has its class, or how far off it is, squared."""
     if targets.is_floating_point():
-        return (outputs.reshape(targets.shape) - targets).square().flatten(1 if targets.dim() > 1 else 0)
+        return (outputs.reshape(targets.shape) - targets).square().reshape(len(targets), -1)
     return (outputs.argmax(1) == targets).float()
 
 
-def _length(epochs: float | None, steps: int | None) -> tuple[float | None, int | None]:
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf"
+    return value
+
+
+def _length(epochs: float | None, steps: int | None) -> dict[str, float | None]:
     if (epochs is None) == (steps is None):
         raise OptionError("give either epochs or steps")
-    return (
-        None if epochs is None else _positive("the number of epochs", epochs),
-        None if steps is None else _whole("the number of steps", steps),
-    )
+    return {
+        "number of epochs": None if epochs is None else positive("the number of epochs", epochs),
+        "number of steps": None if steps is None else _whole("the number of steps", steps),
+    }
 
 
-def _positive(name: str, value: Any, *, infinite: bool = False) -> float:
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if not number > 0 or (number == math.inf and not infinite):
-        raise OptionError(f"{name} must be a number above 0, got {value!r}")
-    return number
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return value
+def _whole(name: str, value: Any, *, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise OptionError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
 
 
 def _named(value: Any, known: Mapping[str, _T], what: str) -> _T:
     if callable(value):
         return value
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise OptionError(f"there is no {what} {value!r}", hint=did_you_mean(str(value), known))
     return known[value]
+
+
+def _device(name: str) -> torch.device:
+    """Return a device if something can be put there."""
+    try:
+        return torch.zeros(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise OptionError(f"there is no device {name!r}", hint="cpu, or cuda where there is a GPU") from error

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from sfumato._errors import ModelError
+from sfumato.learners.layers import tensors
 
-__all__ = ["Obstacle", "check", "make_private", "obstacles", "refuse_mixing"]
+if TYPE_CHECKING:
+    from sfumato.learners.clipping import Clipper
+
+__all__ = ["Obstacle", "check", "make_private", "obstacles", "refuse_mixing", "refuse_wrong_gradients"]
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _GROUPS = 32  # as Wu and He (2018) take
@@ -83,8 +88,9 @@ def make_private(module: nn.Module) -> nn.Module:
     if replaced is not None:
         return replaced
     changed = copy.deepcopy(module)
-    for name, layer in list(changed.named_modules()):
-        new = _replacement(layer)
+    found = {layer: _replacement(layer) for layer in changed.modules()}  # one layer in two places stays one
+    for name, layer in list(changed.named_modules(remove_duplicate=False)):
+        new = found[layer]
         if new is not None:
             parent, _, last = name.rpartition(".")
             setattr(changed.get_submodule(parent), last, new)
@@ -93,45 +99,120 @@ def make_private(module: nn.Module) -> nn.Module:
 
 
 def refuse_mixing(module: nn.Module, example: Tensor) -> None:
-    """Refuse a model in which what comes out for one sample depends on another.
+    """Refuse a model in which what comes out for one sample depends on another, or that keeps what it reads.
 
-    It is run on random inputs like the example (never on the data), and the gradient of the first
-    sample's output with respect to the others must be exactly 0.
+    It is run on random inputs like the example, never on the data. What comes out for the first sample,
+    and what the model keeps, must not change with the others, and the gradient of the first output with
+    respect to the others must be exactly 0.
     """
-    like = example[:1].detach()
-    if not like.is_floating_point():
-        _refuse_other_outputs(module, like)
-        return
-    inputs = torch.randn(3, *like.shape[1:], dtype=like.dtype, device=like.device, requires_grad=True)
-    first = _first_output(module(inputs))
-    if not first.requires_grad:
-        return
-    (found,) = torch.autograd.grad(first[0].sum(), inputs, allow_unused=True)
-    if found is not None and bool((found[1:] != 0).any()):
+    inputs = _like(example, 3)
+    beside = inputs.clone()
+    beside[1:] = 1
+    if not inputs.is_floating_point():
+        inputs[1:] = 0
+    (first, found, kept), (other, _, also) = _tried(module, inputs), _tried(module, beside)
+    for name, one in kept.items():
+        if not _same(one, also[name]):
+            raise ModelError(f"the model keeps '{name}', which it reads off the data and which no noise protects")
+    if not _same(first, other) or bool((found[1:] != 0).any()):
         raise ModelError("the model mixes the samples of a batch: an output depends on another sample's input")
 
 
-def _refuse_other_outputs(module: nn.Module, like: Tensor) -> None:
-    """Compare outputs of words beside other words: whole numbers have no gradient."""
-    alone = torch.zeros(2, *like.shape[1:], dtype=like.dtype, device=like.device)
-    beside = alone.clone()
-    beside[1] = 1
-    training = module.training
-    module.eval()  # dropout would differ
+def _tried(module: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Return a number of the first output, its gradient, and what the model keeps afterwards."""
+    inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
+    with _undisturbed(module, inputs):
+        torch.manual_seed(0)  # dropout drops the same every time
+        first = _projected(module(inputs), len(inputs))[0]
+        found = None
+        if inputs.requires_grad and first.requires_grad:
+            (found,) = torch.autograd.grad(first, inputs, allow_unused=True)
+        kept = {name: one.clone() for name, one in module.named_buffers()}
+    return first.detach(), torch.zeros_like(inputs) if found is None else found, kept
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one.double(), other.double(), 1e-4, 1e-6, equal_nan=True)
+
+
+def refuse_wrong_gradients(clipper: Clipper, example: Tensor) -> None:
+    """Refuse a model of which the gradients of single samples are not found as they are.
+
+    A weight that is used past its layer, or by code that torch's hooks do not see, would be missed. So
+    the gradients of random samples like the example (never of the data) are compared with torch's own,
+    sample by sample, for batches of two sizes: what has the length of one by chance has not that of the other.
+    """
+    samples = len(example) // clipper.views
+    with _undisturbed(clipper.module, example):
+        clipper.module.eval()  # without dropout
+        try:
+            for count in sorted({min(samples, 2), min(samples, 3)}):
+                _compare(clipper, _like(example, count * clipper.views), count)
+        except RuntimeError as error:
+            if "use_reentrant" not in str(error):
+                raise
+            raise ModelError(
+                "the model uses torch's checkpoint with use_reentrant=True", hint="set it to False"
+            ) from error
+
+
+def _compare(clipper: Clipper, inputs: Tensor, count: int) -> None:
+    def loss(outputs: Any) -> Tensor:
+        return _projected(outputs, len(inputs))
+
+    torch.manual_seed(0)  # whatever is drawn on the way is drawn again
+    for at, (found, length) in enumerate(clipper.single(inputs, loss)):
+        torch.manual_seed(0)
+        own = loss(clipper.module(inputs)).view(count, -1).mean(1)[at]
+        ordinary = torch.autograd.grad(own, clipper.parameters, allow_unused=True)
+        _refuse_difference(clipper.names, found, length, ordinary)
+
+
+def _refuse_difference(names: list[str], found: list[Tensor], length: Tensor, own: tuple[Tensor | None, ...]) -> None:
+    """Compare a sample's gradient and norm with torch's: what is missed is more than half precision loses."""
+    expected = [torch.zeros_like(one) if other is None else other for one, other in zip(found, own, strict=True)]
+    total = torch.stack([one.norm() for one in expected]).norm()
+    if not bool(total.isfinite()):
+        return
+    off = [float((one - other).norm() - 0.05 * other.norm()) for one, other in zip(found, expected, strict=True)]
+    if max(off) > 0.01 * float(total) or float(length) < 0.95 * float(total):
+        raise ModelError(
+            f"the gradient of weight '{names[off.index(max(off))]}' is not found sample by sample",
+            hint="use a weight only by calling the layer that has it, and keep the samples apart",
+        )
+
+
+def _like(example: Tensor, count: int) -> Tensor:
+    """Return samples of the shape of the example: shares from 0 to 1, or the words 0 and 1."""
+    shape = (count, *example.shape[1:])
+    random = torch.rand(shape, generator=torch.Generator().manual_seed(count))
+    return (random if example.is_floating_point() else random.round()).to(example.device, example.dtype)
+
+
+def _projected(outputs: Any, rows: int) -> Tensor:
+    """Return one number per row of what a model gives; a plain sum would be the same for all shares, say."""
+    found = [one.flatten(1) for one in tensors(outputs) if one.shape[:1] == (rows,) and one.is_floating_point()]
+    if not found:
+        raise ModelError(f"the model must give a tensor with one row per sample, got {type(outputs).__name__}")
+    joined = torch.cat([one.float() for one in found], 1)
+    return joined @ torch.arange(joined.shape[1], device=joined.device).float().cos()
+
+
+@contextmanager
+def _undisturbed(module: nn.Module, example: Tensor) -> Iterator[None]:
+    """Try a module, and leave it and torch's random numbers as they were."""
+    modes = {part: part.training for part in module.modules()}
+    buffers = {one: one.clone() for one in module.buffers()}
+    devices = [example.device] if example.is_cuda else []
     try:
-        with torch.no_grad():
-            same, other = _first_output(module(alone))[0], _first_output(module(beside))[0]
+        with torch.random.fork_rng(devices), torch.enable_grad():
+            yield
     finally:
-        module.train(training)
-    if not torch.allclose(same, other, rtol=1e-4, atol=1e-5):
-        raise ModelError("the model mixes the samples of a batch: an output depends on another sample's input")
-
-
-def _first_output(outputs: Any) -> Tensor:
-    found = outputs[0] if isinstance(outputs, tuple | list) else outputs
-    if not isinstance(found, Tensor) or found.dim() < 1:
-        raise ModelError(f"the model must give a tensor with one row per sample, got {type(found).__name__}")
-    return found
+        for part, training in modes.items():
+            part.training = training
+        with torch.no_grad():
+            for one, before in buffers.items():
+                one.copy_(before)
 
 
 def _found(module: nn.Module) -> Iterator[Obstacle]:
@@ -165,18 +246,17 @@ def _replacement(layer: nn.Module) -> nn.Module | None:
         # One channel alone, in one place, would be normalised to 0.
         most = 1 if isinstance(layer, nn.BatchNorm1d) else min(_GROUPS, channels // 2)
         groups = max((count for count in range(1, most + 1) if channels % count == 0), default=1)
-        new = nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine)
-        if not layer.affine:
-            return new
-        new = new.to(layer.weight.device, layer.weight.dtype)
-        new.load_state_dict({"weight": layer.weight.detach(), "bias": layer.bias.detach()})
-        return new
+        return _taking_over(layer, nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine))
     if isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats:
-        new_norm = type(layer)(layer.num_features, eps=layer.eps, affine=layer.affine)
-        if layer.affine:
-            new_norm.load_state_dict({"weight": layer.weight.detach(), "bias": layer.bias.detach()})
-        return new_norm
+        return _taking_over(layer, type(layer)(layer.num_features, eps=layer.eps, affine=layer.affine))
     return None
+
+
+def _taking_over(old: nn.Module, new: nn.Module) -> nn.Module:
+    """Give a new layer the weights of the old one, trained or frozen as they are."""
+    for name, weight in old.named_parameters():
+        setattr(new, name, nn.Parameter(weight.detach().clone(), weight.requires_grad))
+    return new.train(old.training)
 
 
 def _told(layer: nn.Module) -> str:
