@@ -1,0 +1,152 @@
+"""The kernels and the graph of a GPU; they are skipped where there is none."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sfumato.learners.clipping import Clipper, cross_entropy
+from sfumato.learners.descent import Adam, Sgd
+from sfumato.learners.sampling import Poisson
+from sfumato.learners.steps import AdaptiveClip, Step
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+def cnn() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 8, 2, 3), nn.GroupNorm(4, 16), nn.ReLU(inplace=True), nn.Conv2d(16, 64, 3, 2), nn.ReLU()),
+        *(nn.GroupNorm(32, 64), nn.Conv2d(64, 64, 3, padding=1), nn.MaxPool2d(2, 1), nn.Flatten()),
+        *(nn.Linear(1600, 32), nn.ReLU(), nn.Linear(32, 10)),
+    )
+
+
+def data(count: int) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(count, 1, 28, 28), torch.randint(0, 10, (count,))
+
+
+def joined(gradients: list[Tensor]) -> Tensor:
+    return torch.cat([one.reshape(-1) for one in gradients]).cpu().double()
+
+
+def test_the_stream_is_chacha20() -> None:
+    from sfumato.learners.chacha import DeviceNoise
+
+    noise = DeviceNoise(torch.device("cuda"), bytes(range(32)))  # RFC 8439, section 2.3.2
+    noise._tick.copy_(torch.tensor([0x09000000, 0x4A000000, 0], dtype=torch.int64).to(torch.int32))
+    block = noise.words(2).cpu().view(2, 16)[1]
+    assert [f"{int(word) & 0xFFFFFFFF:08x}" for word in block[:4]] == ["e4e7f110", "15593bd1", "1fdd0f50", "c47120a3"]
+
+
+def test_noise_is_normal_and_new_each_time() -> None:
+    from sfumato.learners.chacha import DeviceNoise
+
+    noise, count = DeviceNoise(torch.device("cuda")), 10_000_003
+    first, second = (torch.zeros(count, device="cuda") for _ in range(2))
+    scale = torch.tensor(2.0, device="cuda")
+    noise.add(first, scale)
+    noise.add(second, scale)
+    drawn = first.double() / 2
+    # Each of the four is beyond 6 deviations once in 5 * 10^8 runs.
+    assert abs(float(drawn.mean())) < 6 / math.sqrt(count)
+    assert abs(float(drawn.var()) - 1) < 6 * math.sqrt(2 / count)
+    assert abs(float((drawn**4).mean()) - 3) < 6 * math.sqrt(96 / count)
+    assert abs(float((drawn * second.double() / 2).mean())) < 6 / math.sqrt(count)
+
+
+def test_samples_are_poisson() -> None:
+    from sfumato.learners.chacha import DeviceNoise
+
+    noise, rows, rate, draws, size = DeviceNoise(torch.device("cuda")), 6000, 0.05, 4000, 512
+    taken, weights = torch.zeros(size, dtype=torch.int64, device="cuda"), torch.zeros(size, device="cuda")
+    rest = torch.full((), math.log1p(-rate), dtype=torch.float64, device="cuda")
+    hits, sizes = torch.zeros(rows, device="cuda"), []
+    for _ in range(draws):
+        noise.draw(taken, weights, rest, rows)
+        hits.index_add_(0, taken, weights)
+        sizes.append(weights.sum())
+        kept = taken[weights > 0]
+        assert bool((kept[1:] > kept[:-1]).all())
+    found = torch.stack(sizes).double()
+    variance = rows * rate * (1 - rate)
+    assert abs(float(found.mean()) - rows * rate) < 6 * math.sqrt(variance / draws)
+    assert abs(float(found.var()) / variance - 1) < 6 * math.sqrt(2 / draws)
+    each = (hits.double() - draws * rate) / math.sqrt(draws * rate * (1 - rate))
+    assert float(each.abs().max()) < 7  # of 6,000 rows, once in 6 * 10^7 runs
+    assert abs(float(each.var()) - 1) < 6 * math.sqrt(2 / rows)
+
+
+def test_the_clipped_sum_is_that_of_the_cpu_in_64_bits() -> None:
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        inputs, targets = data(12)
+        with Clipper(cnn().double(), cross_entropy) as clipper:
+            expected = joined(clipper(inputs.double(), targets, clip=0.5).gradients)
+        for layout in (torch.contiguous_format, torch.channels_last):
+            module = cnn().cuda().to(memory_format=layout)
+            with Clipper(module, cross_entropy) as clipper:
+                found = clipper(inputs.cuda().contiguous(memory_format=layout), targets.cuda(), clip=0.5)
+            # The clip is a little smaller where norms are rounded, in 32 bits more than in 64.
+            assert float((joined(found.gradients) - expected).norm() / expected.norm()) < 5e-3
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
+def test_what_a_convolution_loses_by_short_numbers_never_exceeds_the_clip() -> None:
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.Conv2d(8, 64, 3, padding=1), nn.Flatten(), nn.Linear(64 * 256, 2)).cuda()
+    inputs = torch.rand(64, 8, 16, 16, device="cuda") + 100  # large values that nearly cancel out
+    targets = torch.randint(0, 2, (64,), device="cuda")
+    with Clipper(module, cross_entropy) as clipper:
+        for at in range(64):
+            found = clipper(inputs[at : at + 1], targets[at : at + 1], clip=0.1)
+            assert float(joined(found.gradients).norm()) <= 0.1 * (1 + 1e-5)
+
+
+def test_a_gradient_that_is_not_finite_counts_for_nothing() -> None:
+    inputs, targets = (one.cuda() for one in data(8))
+    module = cnn().cuda()
+    for bad in (math.nan, math.inf):
+        spoilt = inputs.clone()
+        spoilt[3] = bad
+        kept = torch.tensor([0, 1, 2, 4, 5, 6, 7], device="cuda")
+        with Clipper(module, cross_entropy) as clipper:
+            expected = joined(clipper(inputs[kept], targets[kept], clip=0.3).gradients)
+            found = joined(clipper(spoilt, targets, clip=0.3).gradients)
+        assert float((found - expected).norm() / expected.norm()) < 1e-2
+
+
+def test_a_graph_makes_the_steps_that_are_made_without_it() -> None:
+    from sfumato.learners.chacha import DeviceNoise
+    from sfumato.learners.graph import GraphedStep
+
+    inputs, targets = (one.cuda() for one in data(400))
+    for rule in (Sgd(learning_rate=0.1, momentum=0.9), Adam(learning_rate=0.01)):
+        results = []
+        for graphed in (True, False):
+            module = copy.deepcopy(cnn()).cuda()
+            noise = DeviceNoise(torch.device("cuda"), bytes(32))
+            step = Step(
+                module, cross_entropy, rule, noise, clip=0.5, expected=40.0, averaging=0.9, adaptive=AdaptiveClip()
+            )
+            with step.running():
+                run = GraphedStep(step, inputs, targets, Poisson(400, 0.1), 96)
+                noise._tick.zero_()
+                for _ in range(5):
+                    if graphed:
+                        run(0.1, 0.5)
+                    else:
+                        run._rate.fill_(0.1)
+                        run._multiplier.fill_(0.5)
+                        run._all()
+                results.append({name: one.clone() for name, one in step.state.items()})
+        for name, one in results[0].items():
+            torch.testing.assert_close(one, results[1][name], rtol=2e-2, atol=2e-2, msg=name)
+        assert float(results[0]["weights"].std()) > 0
