@@ -89,8 +89,9 @@ def main() -> list[tuple[str, str, str]]:
         rows.append(
             (
                 f"full MNIST, scattering-linear, epsilon {epsilon:g} (add or remove one, delta 1e-5, PLD: at most "
-                f"{max(run['spent'] for run in mine):.4f}), {steps} full-batch steps, noise {mine[0]['noise_multiplier']:.2f} "
-                f"clips, {len(mine)} runs with noise of their own, the slowest {cpu:.0f} CPU s with its features",
+                f"{max(run['spent'] for run in mine):.4f}), {steps} full-batch steps, noise "
+                f"{mine[0]['noise_multiplier']:.2f} clips, {len(mine)} runs with noise of "
+                f"their own, the slowest {cpu:.0f} CPU s with its features",
                 f"{statistics.mean(found):.2%}, spread {statistics.stdev(found):.2%}",
                 f"at least {asked:.1%}, under 480 CPU s",
             )

@@ -7,19 +7,25 @@ import platform
 from pathlib import Path
 
 import budget
+import dp_step
+import dp_step_gpu
 import guided
 import lattice
 import measures
 import on_spark
 import page
 import partition
+import private_accuracy
 import scale
 import sfumato as sf
 import startup
 
 
 def main() -> None:
-    benchmarks = (startup, measures, page, partition, guided, lattice, budget, scale, on_spark)
+    benchmarks = (
+        *(startup, measures, page, partition, guided, lattice, budget),
+        *(dp_step, dp_step_gpu, private_accuracy, scale, on_spark),
+    )
     rows = [row for benchmark in benchmarks for row in benchmark.main()]
     lines = [
         "# Benchmark figures",

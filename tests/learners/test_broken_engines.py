@@ -21,11 +21,8 @@ def ours(module: Any, loss: Any, rule: Any, **options: Any) -> Step:
 
 
 def in_double(module: Any, loss: Any, rule: Any, **options: Any) -> Step:
-    def converted(outputs: Tensor, targets: Tensor) -> Tensor:
-        return loss(outputs, targets)
-
     module.register_forward_pre_hook(lambda _, inputs: tuple(one.double() for one in inputs))
-    return ours(module.double(), converted, rule, **options)
+    return ours(module.double(), loss, rule, **options)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import sfumato as sf
-from sfumato.learners.clipping import Clipper, cross_entropy, private_step
+from sfumato.learners.clipping import Clipper, cross_entropy, private_step, squared_error
 from tests.learners.test_clipping import by_definition, joined
 
 
@@ -88,6 +90,24 @@ def masked(own: Any, inputs: Tensor) -> Tensor:
     return own.attend(words, words, words, attn_mask=causal, key_padding_mask=ignored)[0].sum(1)
 
 
+def hooked() -> nn.Module:
+    module = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    module[0].register_forward_pre_hook(lambda _, given: (given[0].sin(),))
+    module[0].register_forward_hook(lambda _, given, output: output * 3)
+    return module
+
+
+class Choosing(nn.Module):
+    """Does one thing or the other, by what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(5, 4))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs @ (self.weight if inputs.sum() > 0 else -self.weight)
+
+
 HANDLED: dict[str, Callable[[], nn.Module]] = {
     "a layer under no_grad": lambda: ends(without_gradient, first=nn.Linear(5, 4)),
     "checkpoints": lambda: ends(
@@ -114,6 +134,7 @@ HANDLED: dict[str, Callable[[], nn.Module]] = {
     "a parametrization": lambda: nn.Sequential(
         nn.utils.parametrizations.orthogonal(nn.Linear(5, 5, bias=False)), nn.Linear(5, 3)
     ),
+    "a hook that changes what comes out": hooked,
     "a weight that has no part": lambda: ends(lambda own, x: own.first(x), first=nn.Linear(5, 4), more=nn.Linear(2, 2)),
     "one vector for all": lambda: ends(
         lambda own, x: own.first(x) + own.places(torch.zeros(len(x), dtype=torch.int64)),
@@ -218,6 +239,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "no row per sample": (
         lambda: Written(lambda own, x: own.first(x).sum(), first=nn.Linear(5, 4)),
         "the model must give a tensor with one row per sample, got Tensor",
+    ),
+    "a layer that chooses by the numbers": (
+        lambda: ends(lambda own, x: own.first(x), first=Choosing()),
+        "a layer Choosing cannot be run for one sample at a time (torch.func.vmap)",
     ),
     "half precision": (
         lambda: nn.Linear(5, 3).half(),
@@ -369,6 +394,14 @@ def test_weights_of_samples_beyond_0_and_1_are_refused(bad: float) -> None:
         private_step(nn.Linear(5, 3), cross_entropy, torch.zeros(2, 5), torch.tensor([0, 1]), torch.tensor([1, bad]))
 
 
+def test_a_model_that_got_another_layer_is_refused() -> None:
+    module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+    clipper = Clipper(module, cross_entropy)
+    module[0] = nn.Linear(5, 4)
+    with pytest.raises(sf.ModelError, match="other weights of the model are trained than when"):
+        clipper.listen()
+
+
 def test_a_model_of_which_other_weights_are_trained_now_is_refused() -> None:
     module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
     module[0].requires_grad_(False)
@@ -376,3 +409,33 @@ def test_a_model_of_which_other_weights_are_trained_now_is_refused() -> None:
     module[0].requires_grad_(True)
     with pytest.raises(sf.ModelError, match="other weights of the model are trained than when"):
         clipper.listen()
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_convolutions_of_all_options_have_the_gradients_of_the_definition(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 3), "dimensions")
+    each = st.tuples(*[st.integers(1, 3)] * rank)
+    groups = data.draw(st.sampled_from([1, 2]), "groups")
+    size, dilation = data.draw(each, "kernel"), data.draw(st.tuples(*[st.integers(1, 2)] * rank), "dilation")
+    mode = data.draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"]), "mode")
+    padding = data.draw(st.sampled_from(["valid", "same", *[(pad,) * rank for pad in range(3)]]), "padding")
+    stride = (1,) * rank if padding == "same" else data.draw(each, "stride")
+    torch.manual_seed(data.draw(st.integers(0, 99), "seed"))
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
+    bias = data.draw(st.booleans(), "bias")
+    module = kind(2 * groups, 2 * groups, size, stride, padding, dilation, groups, bias, mode).double()
+    views = data.draw(st.integers(1, 2), "views")
+    inputs = torch.randn(3 * views, 2 * groups, *[7] * rank).double()
+    if rank == 2 and data.draw(st.booleans(), "channels last"):
+        module, inputs = (
+            module.to(memory_format=torch.channels_last),
+            inputs.contiguous(memory_format=torch.channels_last),
+        )
+    targets = torch.randn_like(module(inputs))
+    with Clipper(module, squared_error, views=views) as clipper:
+        clipper.layers[0].small = data.draw(st.sampled_from([0, 16_384]), "small")
+        clip = float(clipper(inputs, targets).norms.median())
+        found = joined(clipper(inputs, targets, None, clip))
+    expected = by_definition(module, squared_error, inputs, targets, torch.ones(3), clip)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)

@@ -65,9 +65,9 @@ def test_all_processes_end_with_the_same_weights_and_costs(ended: list[Ended]) -
 def test_without_noise_the_result_is_that_of_one_process_on_all_rows(ended: list[Ended], name: str) -> None:
     trainer = getattr(trainings, name)()
     trainer.fit(*trainings.people(2 if name == "images" else 0))
-    for one, expected in zip(ended[0].of(name), trainer.module.state_dict().values(), strict=True):
-        assert torch.allclose(one, expected, atol=1e-5)
-    assert ended[0].said[name]["loss"] == pytest.approx(trainer.history[-1].loss, rel=0.1)
+    for key, expected in trainer.module.state_dict().items():
+        assert torch.allclose(ended[0].weights[f"{name} {key}"], expected, atol=1e-5)
+    assert ended[0].said[name]["loss"] == pytest.approx(trainer.history[-1].loss, rel=0.3), "the mean of the processes"
 
 
 def test_the_noise_is_added_once(ended: list[Ended]) -> None:

@@ -123,7 +123,7 @@ def test_uneven_noise_costs_at_most_the_target(batch_size: int | None) -> None:
 
 
 def test_uneven_noise_leaves_one_report_per_epoch() -> None:
-    trainer = trainer_of(epsilon=2.0, noise_schedule="linear", epochs=2)
+    trainer = trainer_of(noise_multiplier=2.0, noise_schedule="linear", epochs=2)
     assert [(told.epoch, told.step) for told in trainer.fit(*blobs())] == [(1, 10), (2, 20)]
 
 
@@ -247,7 +247,7 @@ def test_more_steps_have_the_noise_of_before_and_the_cost_grows() -> None:
 
 
 def test_more_steps_after_uneven_noise_have_the_last_noise() -> None:
-    trainer = trainer_of(epsilon=2.0, noise_schedule="linear")
+    trainer = trainer_of(batch_size=None, steps=20, epsilon=2.0, noise_schedule="linear")
     trainer.fit(*blobs())
     last = trainer.noise_multiplier
     trainer.extend(steps=5).fit(*blobs())
@@ -265,7 +265,7 @@ def test_more_budget_is_never_exceeded_by_all_steps_together() -> None:
 
 
 def test_more_budget_before_the_first_step_is_the_budget() -> None:
-    trainer = trainer_of(epsilon=1.0).extend(steps=5, epsilon=2.0)
+    trainer = trainer_of(epsilon=1.0, batch_size=None).extend(steps=5, epsilon=2.0)
     trainer.fit(*blobs())
     assert trainer.done == 5
     assert 1.98 < trainer.spent.epsilon <= 2.0
@@ -274,7 +274,7 @@ def test_more_budget_before_the_first_step_is_the_budget() -> None:
 def test_less_budget_than_is_spent_is_refused() -> None:
     trainer = trainer_of(epsilon=1.0)
     trainer.fit(*blobs())
-    with pytest.raises(sf.OptionError, match="epsilon must be above the 1 that is spent already, got 0.5"):
+    with pytest.raises(sf.OptionError, match=r"epsilon must be above the 1 that is spent already, got 0.5"):
         trainer.extend(steps=5, epsilon=0.5).fit(*blobs())
 
 
@@ -384,7 +384,7 @@ def test_the_module_has_the_average_afterwards_and_training_goes_on_from_the_wei
 
 
 def test_weights_that_a_user_puts_in_are_trained_on() -> None:
-    trainer = trainer_of(noise_multiplier=1e-3, rule=Sgd(learning_rate=1e-6))
+    trainer = trainer_of(batch_size=None, noise_multiplier=1e-3, rule=Sgd(learning_rate=1e-6))
     trainer.fit(*blobs())
     with torch.no_grad():
         trainer.module.weight.fill_(7.0)
@@ -556,11 +556,13 @@ def test_a_module_of_doubles_is_trained_in_doubles() -> None:
 def test_regression_is_scored_by_the_squared_error(kind: str, shape: tuple[int, ...]) -> None:
     inputs, _ = blobs()
     targets = (inputs.numpy() @ [1.0, 2.0, 3.0]).astype(kind).reshape(shape)
-    trainer = trainer_of(nn.Linear(3, 1), loss="squared-error", noise_multiplier=0.1, clip=10.0, epochs=30,
-                         rule=Sgd(learning_rate=0.02))  # fmt: skip
+    trainer = trainer_of(
+        nn.Linear(3, 1), loss="squared-error", batch_size=None, noise_multiplier=0.1, clip=100.0, steps=200,
+        rule=Sgd(learning_rate=0.01, momentum=0.9),
+    )  # fmt: skip
     told = trainer.fit(inputs, targets, validation=(inputs, targets))
     assert told[-1].score is not None
-    assert told[-1].score < 1.0
+    assert told[-1].score < 2.0
     outputs = trainer.module(inputs).detach().numpy().reshape(shape)
     assert told[-1].score == pytest.approx(float(((outputs - targets) ** 2).mean()), rel=1e-4)
     assert told[-1].score == pytest.approx(trainer.score(inputs, targets))
@@ -580,7 +582,27 @@ def test_a_loss_of_ones_own_trains() -> None:
         return (1 - outputs.squeeze(1) * (2.0 * targets - 1)).relu()
 
     trainer = trainer_of(nn.Linear(3, 1), loss=hinge, noise_multiplier=0.3)
-    assert trainer.fit(*blobs())[-1].loss < 0.5
+    told = trainer.fit(*blobs(), validation=blobs(seed=1))[-1]
+    assert told.loss < 0.5
+    assert told.score is not None
+    assert told.score > 0.9, "above 0 or not"
+
+
+def test_a_loss_that_is_not_one_number_per_sample_is_refused_before_anything_is_charged(ledger: sf.Ledger) -> None:
+    with pytest.raises(sf.OptionError, match=r"one number per sample, got the shape \(\) .*reduction=\"none\""):
+        trainer_of(loss=nn.functional.cross_entropy, ledger=ledger).fit(*blobs())
+    assert not ledger.events
+
+
+def test_more_outputs_than_numbers_to_predict_are_refused() -> None:
+    with pytest.raises(sf.OptionError, match="an output of 2 numbers per sample, and the targets have 1"):
+        trainer_of(loss="squared-error").fit(*blobs())
+
+
+def test_too_little_noise_on_a_count_is_refused_before_anything_is_charged(ledger: sf.Ledger) -> None:
+    with pytest.raises(sf.OptionError, match="needs more noise"):
+        trainer_of(adaptive=AdaptiveClip(count_noise=0.01), ledger=ledger).fit(*blobs())
+    assert not ledger.events
 
 
 NUMBERS, LABELS = blobs()
@@ -593,6 +615,7 @@ NUMBERS, LABELS = blobs()
         (torch.full((200, 3), math.inf), LABELS, "the inputs hold numbers that are missing or infinite"),
         (NUMBERS, LABELS + 1, "targets must be whole numbers from 0 to 1"),
         (NUMBERS, LABELS - 1, "targets must be whole numbers from 0 to 1"),
+        (NUMBERS, torch.stack([LABELS, LABELS], 1), "targets must be one class per sample"),
         (NUMBERS, LABELS.float(), "targets must be whole numbers from 0 to 1"),
         (NUMBERS, LABELS[:-1], "there are 200 inputs and 199 targets"),
         (NUMBERS[:0], LABELS[:0], "there are no samples"),

@@ -54,7 +54,9 @@ def exact(**options: Any) -> Trainer:
 
 
 def adaptive(**options: Any) -> Trainer:
-    return Trainer(linear(), adaptive=AdaptiveClip(count_noise=1e-6), **{**OPTIONS, "noise_multiplier": 1e-7}, **options)
+    return Trainer(
+        linear(), adaptive=AdaptiveClip(count_noise=1e-6), **{**OPTIONS, "noise_multiplier": 1e-7}, **options
+    )
 
 
 def images(**options: Any) -> Trainer:
@@ -81,7 +83,9 @@ def _together(rank: int, size: int, folder: Path) -> None:
     weights: dict[str, Tensor] = {}
     said: dict[str, Any] = {}
 
-    def run(name: str, make: Callable[[], Trainer], some: Tensor = inputs[mine], theirs: Tensor = targets[mine]) -> None:
+    def run(
+        name: str, make: Callable[[], Trainer], some: Tensor = inputs[mine], theirs: Tensor = targets[mine]
+    ) -> None:
         try:
             trainer = make()
             trainer.fit(some, theirs)

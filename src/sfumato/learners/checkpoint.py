@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato._errors import FileError, require_extra
 from sfumato.data.files import atomic_path, why
+from sfumato.learners.steps import Step
 
-__all__ = ["load", "refuse_other", "save"]
+__all__ = ["fixed", "load", "put_back", "refuse_other", "save", "state_of"]
 
 _VERSION = 1
 
@@ -72,20 +73,39 @@ def refuse_other(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) ->
     Traceback (most recent call last):
         ...
     sfumato._errors.FileError: the checkpoint 'run.safetensors' is of a training with another clip (give another \
-file, or train as before)
+file, or train as before; extend adds steps)
     """
     plain = json.loads(json.dumps(now))  # as they come back from a file
     for name, value in plain.items():
         if then.get(name) != value:
             raise FileError(
                 f"the checkpoint '{path}' is of a training with another {name}",
-                hint="give another file, or train as before",
+                hint="give another file, or train as before; extend adds steps",
             )
+
+
+def fixed(module: nn.Module) -> dict[str, Tensor]:
+    """Return what belongs to a module and is not trained: frozen weights and buffers."""
+    frozen = {name: one.data for name, one in module.named_parameters() if not one.requires_grad}
+    return {f"module {name}": one for name, one in (*frozen.items(), *module.named_buffers())}
+
+
+def state_of(step: Step) -> dict[str, Tensor]:
+    """Return everything that the next step depends on, but for the noise."""
+    return {**step.state, **fixed(step.module), "generator": torch.get_rng_state()}
+
+
+def put_back(step: Step, tensors: Mapping[str, Tensor]) -> None:
+    """Let the next step be the one after `state_of`."""
+    with step.running(), torch.no_grad():
+        for name, one in {**step.state, **fixed(step.module)}.items():
+            one.copy_(tensors[name])
+    torch.set_rng_state(tensors["generator"])
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
     found = hashlib.sha256(facts.encode())
     for name in sorted(tensors):
         found.update(name.encode())
-        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy())
+        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()

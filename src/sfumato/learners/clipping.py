@@ -23,7 +23,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_map_only
 
 from sfumato._errors import ModelError, OptionError
-from sfumato.learners.layers import Call, Factors, Layer, Unknown, layer_of, norm, tensors
+from sfumato.learners.gradients import Call, Factors, Layer, norm, tensors
+from sfumato.learners.layers import Unknown, layer_of
 from sfumato.learners.vetting import refuse_wrong_gradients
 
 __all__ = ["ClippedSum", "Clipper", "Loss", "private_step"]
@@ -130,12 +131,14 @@ class Clipper:
         """Begin to listen to the module."""
         if self._hooks:
             return
-        if [name for name, one in self.module.named_parameters() if one.requires_grad] != self.names:
+        if [id(one) for one in self.module.parameters() if one.requires_grad] != [id(one) for one in self.parameters]:
             raise ModelError("other weights of the model are trained than when the clipper was made")
         for layer in self.layers:
             if isinstance(layer, Unknown):
                 self._hooks.append(layer.module.register_forward_pre_hook(self._enter))
-            self._hooks.append(layer.module.register_forward_hook(self._listener(layer), with_kwargs=True))
+            # Before the user's own hooks, which may change what comes out.
+            listener = self._listener(layer)
+            self._hooks.append(layer.module.register_forward_hook(listener, with_kwargs=True, prepend=True))
 
     def close(self) -> None:
         """Stop listening to the module."""

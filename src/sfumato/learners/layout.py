@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.learners.clipping import Clipper
-from sfumato.learners.layers import tensors
+from sfumato.learners.gradients import tensors
 
-__all__ = ["LAYOUTS", "fastest_layout", "in_layout", "laid_out", "lies"]
+__all__ = ["LAYOUTS", "arranged", "fastest_layout", "in_layout", "laid_out"]
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
 
@@ -25,7 +25,7 @@ def laid_out(module: nn.Module, layout: torch.memory_format) -> nn.Module:
     return module.to(memory_format=layout)  # type: ignore[call-overload]
 
 
-def lies(some: Tensor, layout: torch.memory_format) -> Tensor:
+def arranged(some: Tensor, layout: torch.memory_format) -> Tensor:
     """Give images a layout; all else has only one."""
     return some.contiguous(memory_format=layout) if some.dim() == 4 else some
 
@@ -52,7 +52,7 @@ def fastest_layout(module: nn.Module, images: Tensor, *, private: bool) -> str:
         return "contiguous"
     took: dict[str, float] = {}
     for name, layout in LAYOUTS.items():
-        copied, some = laid_out(copy.deepcopy(module), layout), lies(torch.randn_like(images), layout)
+        copied, some = laid_out(copy.deepcopy(module), layout), arranged(torch.randn_like(images), layout)
         clipper = Clipper(copied, _size) if private else None
         for _ in range(4):  # the first one only warms up
             began = time.process_time()

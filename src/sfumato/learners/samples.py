@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sfumato._errors import ModelError, OptionError
 from sfumato.budget.noise import Source
 from sfumato.learners.clipping import Loss, cross_entropy, squared_error
+from sfumato.learners.layout import arranged
 from sfumato.learners.sampling import Full, Sampler
 
 __all__ = ["Batch", "Samples", "in_mode"]
@@ -27,7 +28,21 @@ class Batch(NamedTuple):
 
     inputs: Tensor
     targets: Tensor
-    weights: Tensor | None
+    weights: Tensor | None = None
+
+    def at(self, device: torch.device, layout: torch.memory_format) -> Batch:
+        """Bring it where the module is, and as the module wants it."""
+        weights = None if self.weights is None else self.weights.to(device)
+        return Batch(arranged(self.inputs.to(device), layout), self.targets.to(device), weights)
+
+    def viewed(self, augment: Callable[[Tensor], Tensor] | None, views: int) -> Batch:
+        """Put several views of each sample one after another."""
+        if augment is None or not len(self.inputs):
+            return self
+        seen = [augment(self.inputs) for _ in range(views)]
+        if any(len(view) != len(self.inputs) for view in seen):
+            raise OptionError("augment must give as many samples as it got")
+        return Batch(torch.stack(seen, 1).flatten(0, 1), self.targets.repeat_interleave(views, 0), self.weights)
 
 
 @dataclass(frozen=True)
@@ -85,29 +100,47 @@ class Samples:
             weights[len(taken) :] = 0
         return Batch(self.inputs[rows], self.targets[rows], weights)
 
-    def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def parts(self) -> Iterator[Batch]:
         """Yield all samples, some at a time."""
-        yield from zip(self.inputs.split(_AT_ONCE), self.targets.split(_AT_ONCE), strict=True)
+        yield from map(Batch, self.inputs.split(_AT_ONCE), self.targets.split(_AT_ONCE))
 
     def _refuse_misfits(self, module: nn.Module, loss: Loss) -> None:
-        """Try the module on zeros, never on the data, and look whether it has an output for every class."""
+        """Try the module on two samples of zeros, never on the data, and look whether the targets suit its outputs."""
         device = next((one.device for one in module.parameters()), None)
-        example = torch.zeros(1, *self.inputs.shape[1:], dtype=self.inputs.dtype, device=device)
-        try:
-            with in_mode(module, training=False), torch.no_grad():
+        example = torch.zeros(2, *self.inputs.shape[1:], dtype=self.inputs.dtype, device=device)
+        with in_mode(module, training=False), torch.no_grad():
+            try:
                 outputs = module(example)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            shape, kind = " x ".join(map(str, example.shape[1:])) or "none", str(example.dtype).removeprefix("torch.")
-            raise ModelError(
-                f"the model does not take inputs of shape {shape} ({kind})", hint=str(error).partition("\n")[0]
-            ) from error
-        if loss is not cross_entropy:
-            return
-        classes = outputs.shape[1] if isinstance(outputs, Tensor) and outputs.dim() > 1 else 1
-        if self.targets.is_floating_point() or bool(((self.targets < 0) | (self.targets >= classes)).any()):
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                shape, kind = " x ".join(map(str, example.shape[1:])), str(example.dtype).removeprefix("torch.")
+                raise ModelError(
+                    f"the model does not take inputs of shape {shape or '1'} ({kind})",
+                    hint=str(error).partition("\n")[0],
+                ) from error
+            if isinstance(outputs, Tensor):
+                self._refuse_targets(outputs, loss)
+            losses = loss(outputs, torch.zeros(2, *self.targets.shape[1:], dtype=self.targets.dtype, device=device))
+        if losses.shape != (2,):
             raise OptionError(
-                f"targets must be whole numbers from 0 to {classes - 1}, one class per output of the model"
+                f"the loss must give one number per sample, got the shape {tuple(losses.shape)} for two samples",
+                hint='use reduction="none"',
             )
+
+    def _refuse_targets(self, outputs: Tensor, loss: Loss) -> None:
+        found = outputs.flatten(1).shape[1] if outputs.dim() > 1 else 1
+        if loss is squared_error and found != self.targets[0].numel():
+            raise OptionError(
+                f"the model has an output of {found} numbers per sample, and the targets have {self.targets[0].numel()}"
+            )
+        if loss is cross_entropy and (self.targets.dim() > 1 or outputs.dim() != 2):
+            raise OptionError(
+                f"targets must be one class per sample, and outputs one number per class, got the shapes "
+                f"{tuple(self.targets.shape[1:])} and {tuple(outputs.shape[1:])} per sample"
+            )
+        if loss is cross_entropy and (
+            self.targets.is_floating_point() or bool(((self.targets < 0) | (self.targets >= found)).any())
+        ):
+            raise OptionError(f"targets must be whole numbers from 0 to {found - 1}, one class per output of the model")
 
 
 @contextmanager

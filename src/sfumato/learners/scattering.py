@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,7 +28,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato._errors import InputError, OptionError
-from sfumato.engines.engine import Progress
+
+if TYPE_CHECKING:
+    from sfumato.engines.engine import Progress
 
 __all__ = ["channels_of", "normalized_scattering", "scattering"]
 

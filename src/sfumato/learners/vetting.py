@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._errors import ModelError
-from sfumato.learners.layers import tensors
+from sfumato.learners.gradients import tensors
 
 if TYPE_CHECKING:
     from sfumato.learners.clipping import Clipper
