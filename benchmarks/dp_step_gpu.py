@@ -18,7 +18,7 @@ from torch.nn import functional
 from sfumato.learners.architectures import architecture
 from sfumato.learners.clipping import cross_entropy
 from sfumato.learners.descent import Sgd
-from sfumato.learners.sampling import Poisson
+from sfumato.learners.sampling import FixedPoisson
 from sfumato.learners.steps import Step
 
 KEPT = Path(__file__).with_suffix(".json")
@@ -60,7 +60,8 @@ def private(network: str, batch: int) -> float:
     noise = DeviceNoise(torch.device("cuda"))
     step = Step(model(network), cross_entropy, rule, noise, clip=1.0, expected=float(batch))
     with step.running():
-        run = GraphedStep(step, inputs, targets, Poisson(ROWS, batch / ROWS), batch, NETWORKS[network])
+        sampler = FixedPoisson(ROWS, batch / ROWS, batch, 20)  # the batch itself, as in the other steps
+        run = GraphedStep(step, inputs, targets, sampler, NETWORKS[network])
         return milliseconds(lambda: run(RATE, 1.0), 50)
 
 

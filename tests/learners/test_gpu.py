@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sfumato.learners.clipping import Clipper, cross_entropy
 from sfumato.learners.descent import Adam, Sgd
-from sfumato.learners.sampling import Poisson
+from sfumato.learners.sampling import FixedPoisson
 from sfumato.learners.steps import AdaptiveClip, Step
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -137,7 +137,7 @@ def test_a_graph_makes_the_steps_that_are_made_without_it() -> None:
                 module, cross_entropy, rule, noise, clip=0.5, expected=40.0, averaging=0.9, adaptive=AdaptiveClip()
             )
             with step.running():
-                run = GraphedStep(step, inputs, targets, Poisson(400, 0.1), 96)
+                run = GraphedStep(step, inputs, targets, FixedPoisson(400, 0.1, 96, 20))
                 noise._tick.zero_()
                 for _ in range(5):
                     if graphed:
@@ -150,3 +150,24 @@ def test_a_graph_makes_the_steps_that_are_made_without_it() -> None:
         for name, one in results[0].items():
             torch.testing.assert_close(one, results[1][name], rtol=2e-2, atol=2e-2, msg=name)
         assert float(results[0]["weights"].std()) > 0
+
+
+def test_a_trainer_on_a_gpu_keeps_to_its_epsilon_and_learns() -> None:
+    from sfumato.learners.trainer import Trainer
+
+    torch.manual_seed(4)
+    inputs = torch.randn(2000, 8)
+    targets = (inputs[:, 0] > 0).long()
+    trainer = Trainer(
+        nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)),
+        **{"epsilon": 3.0, "delta": 1e-4, "batch_size": 200, "epochs": 20, "device": "cuda"},
+        rule=Sgd(learning_rate=0.5, momentum=0.9),
+        averaging=0.9,
+    )
+    reports = trainer.fit(inputs, targets, validation=(inputs, targets))
+    assert isinstance(trainer._account.sampler, FixedPoisson)
+    assert 2.9 < trainer.spent.epsilon <= 3.0
+    assert (reports[-1].score or 0) > 0.9
+    trainer.extend(epochs=2, epsilon=4.0).fit(inputs, targets)
+    assert trainer.spent.epsilon <= 4.0
+    assert trainer.score(inputs, targets) > 0.9

@@ -13,9 +13,10 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.budget.events import Gaussian, PoissonSampled
+from sfumato.budget.accounting import spent
+from sfumato.budget.events import ApproximateEvent, Composed, Gaussian, PoissonSampled
 from sfumato.budget.noise import Source
-from sfumato.learners.sampling import Full, Poisson
+from sfumato.learners.sampling import FixedPoisson, Full, Poisson
 from tests.budget.chance import assert_fits, assert_frequencies, assert_mean, is_plausible
 
 
@@ -86,14 +87,27 @@ def test_the_event_is_that_of_the_sampling() -> None:
     assert Full(1000).to_dict() == {"kind": "full", "rate": 1.0}
 
 
-@pytest.mark.parametrize(("rows", "rate", "steps", "chance"), [(1000, 0.1, 100, 1e-6), (60_000, 0.001, 10_000, 1e-9)])
-def test_the_largest_batch_is_exceeded_with_at_most_the_chance_given(
-    rows: int, rate: float, steps: int, chance: float
-) -> None:
-    largest = Poisson(rows, rate).largest(steps, chance)
-    assert steps * stats.binom.sf(largest, rows, rate) <= chance
-    assert largest % 8 == 0
-    assert Poisson(5, 0.9).largest(10, 1e-9) == 5
+@pytest.mark.parametrize(("rows", "rate", "delta", "up_to"), [(1000, 0.1, 1e-4, 20), (60_000, 0.001, 1e-5, 60)])
+def test_what_a_batch_of_fixed_size_leaves_out_is_charged(rows: int, rate: float, delta: float, up_to: float) -> None:
+    sampler = FixedPoisson.of(Poisson(rows, rate), delta, up_to)
+    lost = stats.binom.sf(sampler.size, rows, rate)
+    assert 0 < lost * (1 + math.exp(up_to)) * 1e6 <= delta / 1000
+    assert sampler.beyond == pytest.approx(lost * (1 + math.exp(up_to)))
+    assert sampler.event(1.5) == Composed((Poisson(rows, rate).event(1.5), ApproximateEvent(0.0, sampler.beyond)))
+    assert sampler.to_dict() == {"kind": "poisson", "rate": rate, "size": sampler.size}
+    assert (
+        1.0 <= spent(sampler.event(1.0), delta).epsilon / spent(Poisson(rows, rate).event(1.0), delta).epsilon < 1.001
+    )
+
+
+def test_a_batch_of_all_samples_leaves_nothing_out() -> None:
+    sampler = FixedPoisson.of(Poisson(5, 0.9), 1e-3, 20)
+    assert (sampler.size, sampler.beyond) == (5, 0.0)
+    assert sampler.event(1.0) == Poisson(5, 0.9).event(1.0)
+
+
+def test_a_sample_beyond_the_size_is_cut() -> None:
+    assert all(len(FixedPoisson(1000, 0.5, 10, 20).draw(Source())) == 10 for _ in range(20))
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,11 @@ class Account:
         return self.epsilon != math.inf
 
     @property
+    def up_to(self) -> float:
+        """An epsilon that the training will not exceed, for what has to be bounded beforehand."""
+        return 20.0 if self.epsilon is not None and self.epsilon <= 20 else 60.0
+
+    @property
     def events(self) -> tuple[Event, ...]:
         """What was done with the data so far."""
         return tuple(events_of(self.sampler, self.progress.ran)) if self.private and self.sampler else ()

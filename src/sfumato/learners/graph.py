@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sfumato.learners.chacha import DeviceNoise
-from sfumato.learners.sampling import Poisson
+from sfumato.learners.sampling import FixedPoisson
 from sfumato.learners.steps import Step
 
 __all__ = ["GraphedStep"]
@@ -41,9 +41,7 @@ class GraphedStep:
         Its noise is a `DeviceNoise`.
     inputs, targets : Tensor
         All samples, on the GPU.
-    sampler : Poisson
-    size : int
-        The fixed size of a batch.
+    sampler : FixedPoisson
     layout : torch.memory_format
     """
 
@@ -52,16 +50,15 @@ class GraphedStep:
         step: Step,
         inputs: Tensor,
         targets: Tensor,
-        sampler: Poisson,
-        size: int,
+        sampler: FixedPoisson,
         layout: torch.memory_format = torch.contiguous_format,
     ) -> None:
         self.step, self.inputs, self.targets, self.sampler, self.layout = step, inputs, targets, sampler, layout
         device = inputs.device
         assert isinstance(step.noise, DeviceNoise)
         self._noise = step.noise
-        self._taken = torch.zeros(size, dtype=torch.int64, device=device)
-        self._weights = torch.zeros(size, dtype=torch.float32, device=device)
+        self._taken = torch.zeros(sampler.size, dtype=torch.int64, device=device)
+        self._weights = torch.zeros(sampler.size, dtype=torch.float32, device=device)
         self._rest = torch.full((), math.log1p(-sampler.rate), dtype=torch.float64, device=device)
         self._rate = torch.zeros((), device=device)
         self._multiplier = torch.zeros((), device=device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._errors import OptionError
-from sfumato.budget.events import Event, Gaussian, PoissonSampled
+from sfumato.budget.events import ApproximateEvent, Composed, Event, Gaussian, PoissonSampled
 from sfumato.budget.noise import Source
 
-__all__ = ["Full", "Poisson", "Sampler"]
+__all__ = ["FixedPoisson", "Full", "Poisson", "Sampler"]
 
 _SMALLEST = 2.0**-40  # of smaller rates, the jumps from sample to sample would not fit into whole numbers
 
@@ -89,19 +90,6 @@ class Poisson(Sampler):
             taken = np.concatenate([taken, taken[-1] + np.cumsum(source.geometric(scale, many) + 1)])
         return taken[taken < self.rows]
 
-    def largest(self, steps: int, chance: float) -> int:
-        """Return a batch size that no sample of so many steps exceeds, but with a small chance.
-
-        Examples
-        --------
-        >>> Poisson(60_000, 512 / 60_000).largest(steps=1000, chance=1e-9)
-        680
-        """
-        from scipy.stats import binom
-
-        size = int(binom.isf(chance / steps, self.rows, self.rate)) + 1
-        return min(self.rows, math.ceil(size / 8) * 8)
-
     def event(self, noise_multiplier: float) -> Event:
         """Noise, amplified by Poisson sampling."""
         return PoissonSampled(self.rate, Gaussian(noise_multiplier))
@@ -109,6 +97,55 @@ class Poisson(Sampler):
     def to_dict(self) -> dict[str, Any]:
         """Return the kind and the rate."""
         return {"kind": "poisson", "rate": self.rate}
+
+
+@dataclass(frozen=True)
+class FixedPoisson(Poisson):
+    """Poisson sampling into batches of a fixed size; what a sample has beyond it is left out.
+
+    Steps that differ from Poisson sampling with a chance of t, whatever the data, cost
+    ``(1 + e^epsilon) t`` more of delta. That is charged with every step, for an epsilon of at most ``up_to``.
+
+    Examples
+    --------
+    >>> sampler = FixedPoisson.of(Poisson(60_000, 512 / 60_000), delta=1e-5, up_to=20)
+    >>> sampler.size
+    752
+    >>> sampler.beyond < 1e-5 / 1e9
+    True
+    """
+
+    size: int
+    up_to: float
+
+    @classmethod
+    def of(cls, sampler: Poisson, delta: float, up_to: float) -> FixedPoisson:
+        """Choose the size so that a million steps do not cost a thousandth of delta."""
+        from scipy.stats import binom
+
+        chance, sizes = delta * 1e-9 / (1 + math.exp(up_to)), range(0, sampler.rows + 8, 8)
+        enough = bisect_left(sizes, True, key=lambda size: bool(binom.sf(size, sampler.rows, sampler.rate) <= chance))
+        return cls(sampler.rows, sampler.rate, min(sampler.rows, sizes[enough]), up_to)
+
+    @property
+    def beyond(self) -> float:
+        """The delta of one step for what is left out."""
+        from scipy.stats import binom
+
+        return float((1 + math.exp(self.up_to)) * binom.sf(self.size, self.rows, self.rate))
+
+    def draw(self, source: Source) -> NDArray[np.int64]:
+        """Draw, and leave out what is beyond the size."""
+        return super().draw(source)[: self.size]
+
+    def event(self, noise_multiplier: float) -> Event:
+        """Noise, amplified by Poisson sampling, and the chance of a sample that is too large."""
+        step = super().event(noise_multiplier)
+        return Composed((step, ApproximateEvent(0.0, self.beyond))) if self.beyond else step
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind, the rate and the size."""
+        return {**super().to_dict(), "size": self.size}
 
 
 @dataclass(frozen=True)

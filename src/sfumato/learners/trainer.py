@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -28,8 +29,8 @@ from sfumato.learners.layout import LAYOUTS, arranged, fastest_layout, in_layout
 from sfumato.learners.options import device_of, named, whole
 from sfumato.learners.report import Report, scored
 from sfumato.learners.samples import Samples, in_mode
-from sfumato.learners.sampling import Full, Poisson, Sampler
-from sfumato.learners.steps import AdaptiveClip, HostNoise, Step
+from sfumato.learners.sampling import FixedPoisson, Full, Poisson, Sampler
+from sfumato.learners.steps import AdaptiveClip, HostNoise, NoiseMaker, Step
 from sfumato.learners.together import Alone, Together
 from sfumato.learners.vetting import check, make_private, refuse_mixing
 
@@ -270,9 +271,10 @@ class Trainer:
             source, began = self._source("samples"), time.monotonic()
             account, losses = self._account, list[Tensor]()
             with in_layout(self.module, self._memory), step.running(), self._continued(step):
+                graph = self._graph(step, sampler, samples)
                 while account.progress.ahead:
                     account.pay(every, self.crew)
-                    losses.append(self._one(step, sampler, samples, source))
+                    losses.append(self._one(step, sampler, samples, source, graph))
                     if progress:
                         progress(self.done / account.progress.total)
                     if self.done % every and account.progress.ahead:
@@ -308,18 +310,20 @@ class Trainer:
                 found.append(scored(self.module(some), targets))
         return float(torch.cat(found).mean())
 
-    def _one(self, step: Step, sampler: Sampler, samples: Samples, source: Source) -> Tensor:
+    def _one(self, step: Step, sampler: Sampler, samples: Samples, source: Source, graph: Any = None) -> Tensor:
         """Make one step (Abadi et al. 2016, algorithm 1); an empty batch is one too."""
         way = self.done / self._account.progress.total
+        rate = self.rule.learning_rate * self.schedule(way)
         if self.insecure_seed is not None:  # every step begins anew, so that a run can be continued
             source, step.noise = self._source("samples"), HostNoise(self._source("noise"))
         noise = self._account.begin()
         if self.adaptive:
             noise = self.adaptive.for_sum(noise, sampler.expected)
+        if graph is not None:
+            return graph(rate, noise).clone()
         weight = step.flat.values.dtype if self.private else None  # without privacy, layers may mix samples
         drawn = samples.batch(self.crew.mine(sampler, len(samples)), source, weight)
         seen = drawn.at(self.device, self._memory).viewed(self.augment, self.views)
-        rate = self.rule.learning_rate * self.schedule(way)
         return step(arranged(seen.inputs, self._memory), seen.targets, seen.weights, rate, noise, noisy=self.crew.first)
 
     @property
@@ -350,6 +354,10 @@ class Trainer:
                     f"the batch size must be at most the number of samples, {rows:,}, got {self.batch_size}"
                 )
             sampler = Poisson(rows, self.batch_size / rows)
+            if self._is_graphed:
+                sampler = FixedPoisson.of(sampler, self._account.delta, self._account.up_to)
+                if (self._account.asked["epsilon"] or 0) > sampler.up_to:
+                    raise OptionError(f"on a GPU this training can be extended to an epsilon of {sampler.up_to:g}")
         self._account.refuse(sampler)
         step = self._step = self._step or self._resumed(sampler, samples)
         self._account.open(sampler)
@@ -364,7 +372,7 @@ class Trainer:
             self.module,
             self.loss,
             self.rule,
-            HostNoise(self._source("noise")),
+            self._noise(),
             clip=self.clip if self.private else None,
             expected=sampler.expected,
             views=self.views,
@@ -374,6 +382,32 @@ class Trainer:
             precision=self.precision,
             reduce=self.crew.reduce,
         )
+
+    @property
+    def _is_graphed(self) -> bool:
+        """Whether steps are one CUDA graph: on a GPU, if nothing in them is up to Python."""
+        plain = self.augment is None and self.micro_batch is None and self.insecure_seed is None
+        return self._has_kernels and plain and self.batch_size is not None and isinstance(self.crew, Alone)
+
+    @property
+    def _has_kernels(self) -> bool:
+        return self.device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+    def _noise(self) -> NoiseMaker:
+        if self._has_kernels and self.insecure_seed is None:
+            from sfumato.learners.chacha import DeviceNoise
+
+            return DeviceNoise(self.device)
+        return HostNoise(self._source("noise"))
+
+    def _graph(self, step: Step, sampler: Sampler, samples: Samples) -> Any:
+        """Return what makes a step as one CUDA graph, where that can be."""
+        if not isinstance(sampler, FixedPoisson):
+            return None
+        from sfumato.learners.graph import GraphedStep
+
+        inputs, targets = samples.inputs.to(self.device), samples.targets.to(self.device)
+        return GraphedStep(step, inputs, targets, sampler, self._memory)
 
     @contextmanager
     def _continued(self, step: Step) -> Iterator[None]:
