@@ -411,6 +411,7 @@ def test_a_model_of_which_other_weights_are_trained_now_is_refused() -> None:
         clipper.listen()
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")  # torch says it once in a process
 @settings(max_examples=60)
 @given(st.data())
 def test_convolutions_of_all_options_have_the_gradients_of_the_definition(data: st.DataObject) -> None:

@@ -74,8 +74,7 @@ class Matrix(Layer):
         count, high = back.shape[1:]
         wide = self.module.weight[0].numel()
         if count > 1 and (count * (wide + high) > wide * high or wide * high <= self.small):
-            call.kept = self.direct(call, back)
-            return [norm(one) for one in call.kept]
+            return self.direct(call, back)
         met = self._together(self.places(call))
         fused = kernels_for(met)
         if count == 1:
@@ -96,19 +95,20 @@ class Matrix(Layer):
         return [self._over_groups(found), *([self._of_bias(back)] if self.of_bias else [])]
 
     def direct(self, call: Call, back: Tensor) -> list[Tensor]:
-        """Return the gradients of every sample, in parts that `assembled` puts together."""
+        """Keep the gradients of every sample, and return their norms."""
         met = self._together(self.places(call))
         into = self.borrowed(f"kept {id(self)}", (len(met), back.shape[2], met.shape[2]))
-        return self._gradients(met, back, into)
+        call.kept = self._gradients(met, back, into)
+        return [norm(one) for one in call.kept]
 
-    def assembled(self, call: Call, parts: list[Tensor]) -> list[Tensor]:
-        """Return sums of what `direct` gave as gradients of the parameters."""
-        return self._shaped(parts)
+    def kept_sum(self, call: Call, factors: Factors) -> list[Tensor]:
+        """Add what `direct` kept, each times the factor of its sample."""
+        return self._shaped([factors.summed(one) for one in call.kept])
 
     def weighted_sum(self, call: Call, factors: Factors) -> list[Tensor]:
         """Add the gradients that were kept, or take one ordinary weight gradient."""
         if call.kept is not None:
-            return self.assembled(call, [factors.summed(one) for one in call.kept])
+            return self.kept_sum(call, factors)
         scaled = factors.scaled(call.gradients[0])
         found = [self.ordinary(factors.finite(call.inputs[0]), scaled)] if self.of_weight else []
         return [*found, self.over_all(scaled)] if self.of_bias else found
@@ -241,15 +241,17 @@ class Convolution(Matrix):
             first = (at % down * rows + at // down) * broad * run
             met = covered.as_strided((samples, tall * broad, run), (covered.stride(0), run, 1), first)
             torch.bmm(back.mT, met, out=into)
-        return [*kept, back.sum(1)] if self.of_bias else list(kept)
+        call.kept = [kept.flatten(2), *([back.sum(1)] if self.of_bias else [])]
+        return [torch.linalg.vector_norm(call.kept[0], dim=(0, 2)), *map(norm, call.kept[1:])]
 
-    def assembled(self, call: Call, parts: list[Tensor]) -> list[Tensor]:
+    def kept_sum(self, call: Call, factors: Factors) -> list[Tensor]:
         """Put the rows of the kernel together."""
         if not call.by_row:
-            return super().assembled(call, parts)
+            return super().kept_sum(call, factors)
         out, into, high, wide = self.module.weight.shape
-        weight = torch.stack(parts[:high], 1).view(out, high, wide, into).movedim(-1, 1)
-        return [weight, *parts[high:]]
+        rows, *bias = call.kept
+        weight = (factors.values @ factors.finite(rows)).view(high, out, wide, into).permute(1, 3, 0, 2)
+        return [weight, *map(factors.summed, bias)]
 
     def returned(self, call: Call) -> Tensor:
         """Return what came back to each position."""
