@@ -127,4 +127,9 @@ def plan(
     before = spent(past, delta).epsilon
     if before >= epsilon:
         raise OptionError(f"epsilon must be above the {before:.3g} that is spent already, got {epsilon:g}")
-    return stages(calibrate(lambda scale: Composed((*past, *events_of(sampler, stages(scale)))), epsilon, delta))
+
+    def run(scale: float) -> Event:
+        return Composed((*past, *events_of(sampler, stages(scale))))
+
+    # Many levels take long to account for: a thousandth of noise too much is given for it.
+    return stages(calibrate(run, epsilon, delta, precision=1e-4 if levels == 1 else 1e-3))
