@@ -14,7 +14,9 @@ from torch.nn import functional
 
 import sfumato as sf
 from sfumato.learners.clipping import ClippedSum, Clipper, Loss, cross_entropy, private_step, squared_error
+from sfumato.learners.gradients import Call
 from sfumato.learners.layers import layer_of
+from sfumato.learners.matrix import Convolution
 
 
 def by_definition(
@@ -196,6 +198,21 @@ def test_both_ways_to_a_norm_agree(places: int, wide: int, high: int, bias: bool
         found = clipper(inputs, targets, clip=0.1)
     expected = by_definition(module, squared_error, inputs, targets, torch.ones(4), 0.1)
     torch.testing.assert_close(joined(found), expected)
+
+
+@pytest.mark.parametrize("size", [1, 3], ids=["one place", "nine places"])
+def test_what_short_numbers_can_add_raises_every_norm(size: int) -> None:
+    class Short(Convolution):
+        """A convolution whose sum is off by as much as that of a GPU."""
+
+        margin = 2.0**-9
+
+    torch.manual_seed(7)
+    module = nn.Conv2d(64, 512, 3, padding=1, bias=False)
+    inputs, back = torch.randn(4, 64, size, size), torch.randn(4, 512, size, size)
+    call = Call(inputs=(inputs,), options={}, edges=(), shapes=(back.shape,), gradients=(back,))
+    (exact,), (raised,) = Convolution(module).norms(call), Short(module).norms(call)
+    assert (raised >= exact * (1 + 2.0**-9) * (1 - 1e-6)).all()
 
 
 def test_no_sample_counts_for_more_than_the_clip() -> None:

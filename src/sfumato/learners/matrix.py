@@ -79,11 +79,13 @@ class Matrix(Layer):
         fused = kernels_for(met)
         if count == 1:
             if fused is not None:
-                return [self._over_groups(fused.outer_norms(met, back, float(self.of_bias)))]
-            of_input = norm(met)
-            if self.of_bias:
-                of_input = torch.hypot(of_input, self.one.to(of_input))
-            return [self._over_groups(of_input * norm(back))]
+                found = fused.outer_norms(met, back, float(self.of_bias))
+            else:
+                of_input = norm(met)
+                if self.of_bias:
+                    of_input = torch.hypot(of_input, self.one.to(of_input))
+                found = of_input * norm(back)
+            return [self._over_groups(found * (1 + self.margin) if self.margin else found)]
         grams = torch.bmm(met, met.mT), torch.bmm(back, back.mT)
         if fused is not None:
             found = fused.ghost_norms(*grams, max(self.margin, math.sqrt(ROUNDING * torch.finfo(met.dtype).eps)))
