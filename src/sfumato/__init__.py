@@ -36,11 +36,15 @@ if TYPE_CHECKING:
     from sfumato.anonymizers.tokens import EncryptedTokens, KeyedTokens, RandomTokens
     from sfumato.budget.ledger import Ledger
     from sfumato.budget.perturb import Perturbed, perturb
+    from sfumato.budget.promise import DifferentialPrivacy
     from sfumato.budget.query import query
     from sfumato.data import datasets
     from sfumato.data.hierarchy import Hierarchy
     from sfumato.data.schema import Column, Kind, Role, Schema
     from sfumato.data.table import Table, read, write
+    from sfumato.learners.runs import Training
+    from sfumato.learners.stored import load_model
+    from sfumato.learners.sweep import train
     from sfumato.measures.assess import assess, check
     from sfumato.measures.assessment import Assessment, Verdict
     from sfumato.measures.guarantee import Guarantee
@@ -84,10 +88,14 @@ _HOMES = {
     "anonymizers.tokens": "EncryptedTokens KeyedTokens RandomTokens",
     "budget.ledger": "Ledger",
     "budget.perturb": "Perturbed perturb",
+    "budget.promise": "DifferentialPrivacy",
     "budget.query": "query",
     "data.hierarchy": "Hierarchy",
     "data.schema": "Column Kind Role Schema",
     "data.table": "Table read write",
+    "learners.runs": "Training",
+    "learners.stored": "load_model",
+    "learners.sweep": "train",
     "measures.assess": "assess check",
     "measures.assessment": "Assessment Verdict",
     "measures.guarantee": "Guarantee",
@@ -113,6 +121,7 @@ __all__ = [
     "Column",
     "ColumnError",
     "DeltaDisclosure",
+    "DifferentialPrivacy",
     "EncryptedTokens",
     "EnhancedBeta",
     "EntropyL",
@@ -150,6 +159,7 @@ __all__ = [
     "TCloseness",
     "Table",
     "TopBottomCode",
+    "Training",
     "Verdict",
     "Verification",
     "anonymize",
@@ -158,6 +168,7 @@ __all__ = [
     "check",
     "datasets",
     "distances",
+    "load_model",
     "loss",
     "mask",
     "model_accuracy",
@@ -169,6 +180,7 @@ __all__ = [
     "reidentify",
     "safe_harbor",
     "save",
+    "train",
     "verify",
     "write",
     "write_report",

@@ -3,7 +3,7 @@
 ::
 
     SfumatoError
-    ├── InputError            something the caller gave us cannot be used
+    ├── InputError            something the caller gave us cannot be used; a ValueError too
     │   ├── FileError         a file is absent, damaged or of an unknown format
     │   ├── SchemaError       a schema contradicts itself or the table
     │   ├── ColumnError       a column is unknown, repeated or of the wrong kind
@@ -61,7 +61,7 @@ class SfumatoError(Exception):
         super().__init__(f"{message} ({hint})" if hint else message)
 
 
-class InputError(SfumatoError):
+class InputError(SfumatoError, ValueError):
     """Something the caller gave us cannot be used."""
 
 

@@ -29,6 +29,7 @@ from sfumato.budget.events import (
     RandomizedResponse,
     Relation,
     Repeated,
+    Selected,
     Shuffled,
 )
 
@@ -44,6 +45,7 @@ ONE_OF_EACH: list[Event] = [
     PoissonSampled(0.01, Gaussian(1.2)),
     FixedSampled(64, 60_000, Gaussian(1.2, 2, Relation.REPLACE_ONE)),
     Shuffled(938, Gaussian(1.2)),
+    Selected(Laplace(3.0), 10.0, "poisson"),
     Repeated(PureEvent(0.1), 3),
     Composed((PureEvent(0.1), Laplace(3.0))),
     Parallel((PureEvent(0.1), Laplace(3.0))),

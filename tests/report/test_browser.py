@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from sfumato.measures.comparison import compare
 from sfumato.measures.generalised import pair
 from sfumato.measures.utility import ModelAccuracy
 from sfumato.report.release import render_release
+from sfumato.report.training import render_training
+from tests.report.test_training import classical, run, sweep, training
 
 CHROMIUM = os.environ.get("SFUMATO_CHROMIUM") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
@@ -75,6 +79,66 @@ def page_of_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def page_of_training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about a training, with every section that there is."""
+    path = tmp_path_factory.mktemp("training") / "page.html"
+    path.write_text(render_training(sweep(), title="What privacy costs: " + "m" * 80), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def page_of_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about models of a table, without epochs or pictures."""
+    path = tmp_path_factory.mktemp("table") / "page.html"
+    path.write_text(render_training(classical(), title="What privacy costs"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def page_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about many models of many classes with long names."""
+    runs = []
+    for number, epsilon in enumerate((0.1, 0.342789, 0.5, 1, 3, 8, 20, math.inf)):
+        one = run(epsilon, 0.3 + number / 20, classes=50)
+        names = tuple(f"Married-spouse-absent {place}" for place in range(50))
+        runs.append(replace(one, scores=replace(one.scores, classes=names), facts={**one.facts, "private": number > 3}))
+    path = tmp_path_factory.mktemp("many") / "page.html"
+    path.write_text(render_training(training(*runs, model="m" * 90), title="Many"), encoding="utf-8")
+    return path
+
+
+_CUT = """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
+    const box = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll('text')].filter(text => {
+        const one = text.getBoundingClientRect();
+        return one.left < box.left - 1 || one.right > box.right + 1 || one.bottom > box.bottom + 1;
+    }).map(text => text.textContent);
+})"""
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("which", ["page_of_training", "page_of_table", "page_of_many"])
+def test_the_page_of_a_training_fits_its_window(
+    browser: Any, request: pytest.FixtureRequest, which: str, width: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    page = context.new_page()
+    problems: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda asked: requests.append(asked.url))
+    page.goto(request.getfixturevalue(which).as_uri())
+    assert problems == []
+    assert len([url for url in requests if not url.startswith("data:image/png;")]) == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(_CUT) == []
+    shown = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth > 0)")
+    assert shown == [True] * (13 if which == "page_of_training" else 0)
+    context.close()
+
+
 @pytest.mark.parametrize("width", [360, 1200])
 def test_the_page_of_a_release_fits_its_window(browser: Any, page_of_release: Path, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800})
@@ -99,16 +163,7 @@ def test_the_page_of_a_release_fits_its_window(browser: Any, page_of_release: Pa
         "How to check it",
     ]
     # Every text of a chart lies within it: nothing is cut.
-    cut = page.evaluate(
-        """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
-            const box = svg.getBoundingClientRect();
-            return [...svg.querySelectorAll('text')].filter(text => {
-                const one = text.getBoundingClientRect();
-                return one.left < box.left - 1 || one.right > box.right + 1 || one.bottom > box.bottom + 1;
-            }).map(text => text.textContent);
-        })"""
-    )
-    assert cut == []
+    assert page.evaluate(_CUT) == []
     context.close()
 
 
@@ -138,7 +193,9 @@ def test_the_page_fits_its_window_and_asks_for_nothing(browser: Any, page_of_adu
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("which", ["page_of_adult", "page_of_release"])
+@pytest.mark.parametrize(
+    "which", ["page_of_adult", "page_of_release", "page_of_training", "page_of_table", "page_of_many"]
+)
 def test_the_page_has_no_accessibility_violation(
     browser: Any, request: pytest.FixtureRequest, which: str, width: int
 ) -> None:

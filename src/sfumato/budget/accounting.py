@@ -1,7 +1,7 @@
 """What events cost together: the smallest epsilon that we can prove for a delta.
 
 By default by the distributions of their privacy losses, with a lower bound beside; see `losses`. Renyi
-privacy is kept as a cross-check; it is looser.
+privacy is kept as a cross-check; it is looser, except for the best of a Poisson number of many runs.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
+
+import numpy as np
 
 from sfumato._errors import OptionError, one_of
 from sfumato.budget.composition import replace_one
-from sfumato.budget.events import Event, Relation
+from sfumato.budget.events import Composed, Event, Relation, Repeated, Selected, Shuffled
 from sfumato.budget.losses import least_epsilon, most_epsilon, own_cost
+from sfumato.budget.noise import Floats
+from sfumato.budget.selection import RandomStopping
 
 __all__ = ["Spent", "calibrate", "check_delta", "spent"]
 
@@ -53,9 +57,12 @@ class Spent:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain values; an unbounded epsilon is the text "inf"."""
+        return {**self.bound(), "optimistic": self.optimistic}
+
+    def bound(self) -> dict[str, Any]:
+        """Return the upper bound alone, for which nothing more has to be computed."""
         return {
             "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
-            "optimistic": self.optimistic,
             "delta": self.delta,
             "relation": self.relation.value,
             "accountant": self.accountant,
@@ -109,7 +116,7 @@ def spent(
     if exact:
         epsilon = basic
     elif accountant == "pld":
-        epsilon = min(basic, most_epsilon(given, delta))
+        epsilon = min(basic, most_epsilon(given, delta), _selected_epsilon(given, delta, under))
     else:
         epsilon = min(basic, _rdp_epsilon(given, delta, under))
     return Spent(epsilon, delta, under, accountant, given)
@@ -217,17 +224,66 @@ def _basic(events: tuple[Event, ...], delta: float) -> float:
 
 
 def _rdp_epsilon(events: tuple[Event, ...], delta: float, relation: Relation) -> float:
-    from dp_accounting import NeighboringRelation, UnsupportedEventError
+    from dp_accounting.rdp import compute_epsilon
+
+    orders = _accountant(relation).orders
+    return float(compute_epsilon(orders.tolist(), _added(events, relation).tolist(), delta)[0])
+
+
+def _added(events: tuple[Event, ...], relation: Relation) -> Floats:
+    total: Floats = np.sum([_renyi(event, relation) for event in events], axis=0)
+    return total
+
+
+def _selected_epsilon(events: tuple[Event, ...], delta: float, relation: Relation) -> float:
+    """Return the Renyi bound of the best of a Poisson number of runs: with many runs it is the smaller one."""
+    if not any(map(_is_poisson, events)):
+        return math.inf
+    try:
+        return _rdp_epsilon(events, delta, relation)
+    except OptionError:  # it cannot count some event, and need not
+        return math.inf
+
+
+def _is_poisson(event: Event) -> bool:
+    match event:
+        case Selected():
+            return event.shape == "poisson" or _is_poisson(event.event)
+        case Repeated() | Shuffled():
+            return _is_poisson(event.event)
+        case Composed():
+            return any(map(_is_poisson, event.events))
+    return False
+
+
+@lru_cache(maxsize=256)
+def _renyi(event: Event, relation: Relation) -> Floats:
+    """Return the Renyi privacy of an event at the orders of dp-accounting."""
+    from dp_accounting import UnsupportedEventError
+
+    accountant = _accountant(relation)
+    match event:
+        case Selected():
+            return RandomStopping(event.mean, event.shape).renyi(accountant.orders, _renyi(event.event, relation))
+        case Repeated():
+            return event.times * _renyi(event.event, relation)
+        case Composed():
+            return _added(event.events, relation)
+        case Shuffled():
+            return _renyi(event.event, relation)
+    try:
+        costs: Floats = accountant.compose(event.dp_event()).rdp
+    except UnsupportedEventError:
+        raise OptionError(f"Renyi privacy cannot count this event: {event}", hint='use accountant="pld"') from None
+    return costs
+
+
+def _accountant(relation: Relation) -> Any:
+    from dp_accounting import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant
 
     # The sensitivities are those under the relation already; only samples of a fixed size need its name.
     replaced = relation is Relation.REPLACE_ONE
-    accountant = RdpAccountant(
+    return RdpAccountant(
         neighboring_relation=NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
     )
-    for event in events:
-        try:
-            accountant.compose(event.dp_event())
-        except UnsupportedEventError:
-            raise OptionError(f"Renyi privacy cannot count this event: {event}", hint='use accountant="pld"') from None
-    return float(accountant.get_epsilon(delta))

@@ -19,6 +19,7 @@ from sfumato.budget.events import (
     PureEvent,
     Relation,
     Repeated,
+    Selected,
     Shuffled,
 )
 
@@ -78,7 +79,7 @@ def _changed(event: Event, records: int, relation: Relation) -> Event:
             if delta >= 1:
                 raise OptionError(f"for {records} records the delta of this event would be 1 or more: {event}")
             return ApproximateEvent(event.epsilon * records, delta, relation)
-        case Repeated() | Shuffled():
+        case Repeated() | Shuffled() | Selected():
             return replace(event, event=_changed(event.event, records, relation))
         case Composed():
             return Composed(tuple(_changed(one, records, relation) for one in event.events))

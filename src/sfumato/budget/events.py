@@ -13,6 +13,7 @@ small frozen values with a plain form, so that they can be stored, sent and adde
     │   └── RandomizedResponse                                   a perturbed answer of one person
     ├── ApproximateEvent                                         epsilon and delta
     ├── PoissonSampled, FixedSampled, Shuffled                   an event on a part of the records
+    ├── Selected                                                 the best of a random number of runs
     └── Repeated, Composed, Parallel                             several events
 """
 
@@ -46,8 +47,12 @@ __all__ = [
     "RandomizedResponse",
     "Relation",
     "Repeated",
+    "Selected",
     "Shuffled",
+    "check_trials",
 ]
+
+_MOST_TRIALS = 1e6
 
 
 class Relation(StrEnum):
@@ -486,6 +491,56 @@ class Repeated(_Around):
         return f"{self.times:,} times: {self.event}"
 
 
+@dataclass(frozen=True)
+class Selected(_Around):
+    """The best of a random number of runs, each of which is the event; see `selection` for what it rests on.
+
+    Every run draws its setting, trains and scores itself, and the event is what all of that costs. Only the best
+    run is released: neither the others nor how many there were.
+
+    Parameters
+    ----------
+    event : Event
+        What one run costs, its score included, whatever setting it drew.
+    mean : float
+        How many runs there are on average.
+    shape : float or "poisson"
+        Which distribution the number of runs has: truncated negative binomial of this shape, above -1 (0 is the
+        logarithmic and 1 the geometric distribution), or Poisson.
+
+    Examples
+    --------
+    >>> str(Selected(PureEvent(0.1), 10, 0))
+    'the best of about 10 runs (a logarithmic number): a mechanism of epsilon 0.1'
+    """
+
+    event: Event
+    mean: float
+    shape: float | str
+
+    kind = "selected"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        mean, shape = check_trials(self.mean, self.shape)
+        _set(self, "mean", mean)
+        _set(self, "shape", shape)
+
+    def dp_event(self) -> Any:
+        """Return a ``RepeatAndSelectDpEvent``, of a shape and a mean for which dp-accounting has one."""
+        from dp_accounting import dp_event
+
+        shape = math.inf if isinstance(self.shape, str) else self.shape
+        if shape < 0 or self.mean < 1:
+            return dp_event.UnsupportedDpEvent()
+        return dp_event.RepeatAndSelectDpEvent(self.event.dp_event(), self.mean, shape)
+
+    def __str__(self) -> str:
+        names: dict[float | str, str] = {0.0: "logarithmic", 1.0: "geometric", "poisson": "Poisson"}
+        name = names.get(self.shape, f"truncated negative binomial, shape {self.shape}")
+        return f"the best of about {self.mean:g} runs (a {name} number): {self.event}"
+
+
 class _Several(Event):
     """Several events under one relation."""
 
@@ -583,12 +638,30 @@ EVENTS: dict[str, type[Event]] = {
         PoissonSampled,
         FixedSampled,
         Shuffled,
+        Selected,
         Repeated,
         Composed,
         Parallel,
     )
 }
 """Every event under the name of its plain form."""
+
+
+def check_trials(mean: Any, shape: Any) -> tuple[float, float | str]:
+    """Return the mean and the shape of a random number of runs if there is such a distribution.
+
+    Examples
+    --------
+    >>> check_trials(10, 0)
+    (10.0, 0.0)
+    """
+    poisson = isinstance(shape, str) and shape == "poisson"
+    if not poisson and not -1 < _number(shape) < math.inf:
+        raise OptionError(f'the shape of a number of runs must be above -1 and finite, or "poisson", got {shape!r}')
+    least = 0 if poisson else 1  # at least one run is sure, unless the number is Poisson
+    if not least < _number(mean) <= _MOST_TRIALS:
+        raise OptionError(f"the mean number of runs must be above {least} and at most 1,000,000, got {mean!r}")
+    return _number(mean), shape if poisson else _number(shape)
 
 
 def _names(kind: type[Event]) -> list[str]:

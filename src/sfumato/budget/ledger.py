@@ -186,6 +186,12 @@ class Ledger:
     ) -> None:
         self.close()
 
+    def __deepcopy__(self, seen: dict[int, Any]) -> Self:
+        return self  # what is spent is spent: the copy of an estimator charges the same ledger
+
+    def __reduce__(self) -> tuple[type[Ledger], tuple[Path]]:
+        return Ledger, (self.path,)  # another process opens the same file
+
     def close(self) -> None:
         """Close the file; it is opened again when it is used again."""
         with self._lock:

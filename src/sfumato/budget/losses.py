@@ -29,8 +29,10 @@ from sfumato.budget.events import (
     PureEvent,
     Relation,
     Repeated,
+    Selected,
     Shuffled,
 )
+from sfumato.budget.selection import RandomStopping
 
 __all__ = ["least_epsilon", "most_epsilon", "own_cost"]
 
@@ -41,6 +43,10 @@ _FAR = 10.0  # Gaussian noise beyond so many scales is put at infinity
 _FLOAT = 2.0**-50  # how far a function of floats may be off, relatively
 _TAIL = 1e-15  # what dp-accounting may cut off in one convolution
 _MOST_TIMES = 20_000_000  # of more equal events, the rounding of each to the grid would fill the memory
+_DOTS = 10_000  # how many losses of one run, of which the best is taken, are looked at
+_MOST_LOST = 500.0  # by one event of a run, of which the best is taken: beyond it, nothing is proven
+_FARTHEST = 700.0  # a larger loss has no exponential that is a float
+_UNLIKELY = 1e-12  # the chance of a larger loss than one reckons with when a grid is chosen
 _NO_PRIVACY = 300.0  # an epsilon of one event beyond which it is added, and no longer composed
 
 
@@ -59,6 +65,8 @@ def own_cost(event: Event) -> tuple[float, float]:
             return _amplified(own_cost(event.event), event.rate)
         case FixedSampled():
             return _amplified(own_cost(event.event), event.rate)
+        case Selected():
+            return _best_cost(event, own_cost(event.event))
         case Repeated():
             epsilon, delta = own_cost(event.event)
             return epsilon * event.times, delta * event.times
@@ -79,17 +87,32 @@ def _amplified(cost: tuple[float, float], rate: float) -> tuple[float, float]:
     return math.log1p(rate * math.expm1(epsilon)), rate * delta
 
 
+def _best_cost(event: Selected, cost: tuple[float, float]) -> tuple[float, float]:
+    """Return what the best of several runs costs, given what one of them costs."""
+    epsilon, delta = cost
+    if epsilon == math.inf or event.mean * delta >= 1:
+        return math.inf, 0.0
+    stopping = RandomStopping(event.mean, event.shape)
+    # Anything is (0, 1)-private, too.
+    return epsilon + min(float(stopping.added(epsilon, delta)), float(stopping.added(0.0, 1.0))), event.mean * delta
+
+
 @lru_cache(maxsize=4096)
 def most_epsilon(events: tuple[Event, ...], delta: float) -> float:
     """Return an epsilon that holds for the events at a delta."""
     smooth, shift = _smoothed(_times(events))
-    if _are_too_many(smooth):
+    if _are_too_many(smooth) or any(isinstance(one, Selected) and _tells_all(one) for one in smooth):
         return math.inf
     return _epsilon_of(smooth, delta, _grid(smooth), -_rounding(smooth)) + shift
 
 
 def _are_too_many(times: Counter[Event]) -> bool:
     return any(count > _MOST_TIMES for event, count in times.items() if not isinstance(event, Gaussian))
+
+
+def _tells_all(event: Selected) -> bool:
+    """Say whether a run loses so much at once that it is not worth the time to account for the best of several."""
+    return max(map(_reach, _times([event.event])), default=0.0) > _MOST_LOST
 
 
 def _grid(times: Counter[Event]) -> float:
@@ -107,6 +130,9 @@ def _reach(event: Event) -> float:
             return 1 / (2 * event.noise_multiplier**2) + _FAR / event.noise_multiplier
         case Parallel():
             return max(_reach(one) for part in event.events for one in _times([part]))
+        case Selected():
+            epsilon, _ = _best_cost(event, (most_epsilon((event.event,), _UNLIKELY), 0.0))
+            return epsilon if epsilon < math.inf else 0.0
     epsilon, _ = own_cost(event)
     return epsilon if epsilon < math.inf else 0.0  # and has no bound that is known
 
@@ -119,7 +145,10 @@ def _epsilon_of(times: Counter[Event], delta: float, grid: float, slack: float) 
         return _gaussian_epsilon(_strength(times), delta)
     if delta + slack <= 0:
         return math.inf
-    return float(_composed(times, grid).get_epsilon_for_delta(min(delta + slack, 1.0)))
+    try:
+        return float(_composed(times, grid).get_epsilon_for_delta(min(delta + slack, 1.0)))
+    except OverflowError:  # losses beyond what floats have exponentials of: nothing is proven
+        return math.inf
 
 
 def _rounding(times: Counter[Event]) -> float:
@@ -172,7 +201,7 @@ def least_epsilon(events: tuple[Event, ...], delta: float) -> float:
     of the number of events (Hoeffding) and a bias of the second order; one rounded up by a cell each.
     """
     times, shift = _smoothed(_times(events))
-    if _are_too_many(times):
+    if _are_too_many(times) or any(map(_is_selected, times)):
         return 0.0
     if all(isinstance(event, Gaussian) for event in times):
         return max(0.0, _epsilon_of(times, delta, _GRID, 0.0) - shift)
@@ -184,6 +213,13 @@ def least_epsilon(events: tuple[Event, ...], delta: float) -> float:
     moved = math.sqrt(spread * math.log(1 / unlikely) / 2) + spread * grid / 4 + rounded
     slack = unlikely + _rounding(times)
     return max(0.0, _epsilon_of(times, delta, grid, slack) - moved * grid - shift)
+
+
+def _is_selected(event: Event) -> bool:
+    """Say whether the best of several runs is in an event; what the grid adds to it is not bounded here."""
+    if isinstance(event, Parallel):
+        return any(_is_selected(one) for part in event.events for one in _times([part]))
+    return isinstance(event, Selected)
 
 
 def _is_spread(event: Event) -> bool:
@@ -282,6 +318,8 @@ def _single(event: Event, grid: float) -> Any:
             return _of_fixed(inner, event.rate, grid)
         case Parallel():
             return _of_worst(event, grid)
+        case Selected():
+            return _of_best(event, grid)
     epsilon, delta = own_cost(event)
     if epsilon < math.inf and delta < 1:
         return _of_parameters(epsilon, delta, grid)
@@ -407,6 +445,53 @@ def _of_worst(event: Parallel, grid: float) -> Any:
     limit = min(math.ceil(reach / grid) + 1, 10 * _POINTS)  # beyond it, losses are put at infinity
     losses = _losses(-limit, limit, grid)
     return _of_profile(np.max([part.get_delta_for_epsilon(losses) for part in parts], axis=0), losses, grid)
+
+
+def _of_best(event: Selected, grid: float) -> Any:
+    """Return a distribution that is nowhere better than that of the best of several runs (Koskela et al. 2024).
+
+    Its delta is at most the mean number of runs times that of one run, at an epsilon that is less by what the
+    random number of runs adds: see `RandomStopping.added`.
+    """
+    import numpy as np
+
+    times, moved = _smoothed(_times([event.event]))
+    run = _composed(times, grid)
+    reach = run.get_epsilon_for_delta(run.get_delta_for_epsilon(_FARTHEST) + _TAIL) + moved
+    losses = np.linspace(0.0, reach + grid, _DOTS)
+    deltas = run.get_delta_for_epsilon(np.minimum(losses - moved, _FARTHEST)) + _rounding(times)
+    deltas = np.minimum(deltas, 1.0)
+    added = float(np.min(RandomStopping(event.mean, event.shape).added(losses, deltas)))
+    limit = min(math.ceil((reach + added) / grid) + 1, 10 * _POINTS)  # beyond it, losses are put at infinity
+    deltas, losses = _both_ways(deltas, losses)
+    most = _losses(0, limit, grid)
+    # The delta of one run is convex in exp(loss), so between the dots it is below the straight line.
+    less = np.exp(np.clip(most - added, -_FARTHEST, _FARTHEST))
+    best = event.mean * np.interp(less, np.exp(np.clip(losses, -_FARTHEST, _FARTHEST)), deltas, left=1.0)
+    deltas, losses = _both_ways(_convex(np.minimum(best, 1.0), most), most)
+    return _of_profile(deltas, losses, grid)
+
+
+def _convex(deltas: Any, losses: Any) -> Any:
+    """Return the deltas at losses from 0 on, and where the losses are small, less: the true ones are convex.
+
+    By the convexity in exp(loss), the true deltas between a loss and its negative are below the straight line;
+    the lowest such line is taken.
+    """
+    import numpy as np
+
+    small = np.exp(-losses)
+    at = int(np.argmin((1 - small + 2 * deltas * small) / (1 + small)))  # the lines where the loss is 0
+    line = deltas[at] + (1 - deltas[at]) * (1 - np.exp(losses[:at] - losses[at])) / (1 + small[at])
+    return np.concatenate([line, deltas[at:]])
+
+
+def _both_ways(deltas: Any, losses: Any) -> tuple[Any, Any]:
+    """Return the deltas at losses from 0 on and at their negatives, where those of the other table tell them."""
+    import numpy as np
+
+    mirrored = 1 - np.exp(-losses) * (1 - deltas)
+    return np.concatenate([mirrored[:0:-1], deltas]), np.concatenate([-losses[:0:-1], losses])
 
 
 def _of_profile(deltas: Any, losses: Any, grid: float) -> Any:

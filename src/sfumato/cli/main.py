@@ -28,6 +28,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "assess": ("assess", "Measure how anonymous a table is."),
     "anonymize": ("anonymize", "Make a table anonymous, and lose as little as possible."),
+    "train": ("train", "Train a model that cannot tell who it was trained on."),
     "verify": ("verify", "Check every claim of a release on its data alone."),
     "mask": ("mask", "Perturb columns by noise, swapping and the like; nothing is guaranteed."),
     "pseudonymize": ("pseudonymize", "Replace identifiers by tokens, alike in all tables."),

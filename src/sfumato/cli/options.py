@@ -191,9 +191,10 @@ def declared(
     for name, ends in bounds:
         low, _, high = ends.partition(",")
         try:
-            columns[name] = replace(columns[own[name].name], bounds=(float(low), float(high)))
+            both = float(low), float(high)
         except ValueError:
             raise OptionError(f"--bounds needs two numbers, such as {name}=0,100, got '{ends}'") from None
+        columns[name] = replace(columns[own[name].name], bounds=both)
     return table, Schema(columns.values())
 
 

@@ -21,8 +21,9 @@ def verify(ctx: click.Context, as_json: bool, release: str, source: str | None) 
     """Check every claim of a release on its data alone.
 
     The files of the release are compared with their hashes, and every guarantee and
-    every number of its certificate is measured again. The exit code is 1 if a claim
-    does not hold. That all hold does not say who made the release.
+    every number of its certificate is measured again; of a model, epsilon is derived
+    again from the recorded events. The exit code is 1 if a claim does not hold. That
+    all hold does not say who made the release.
 
     \b
     sfumato anonymize patients.csv --qi age,zip --k 10 -o release
@@ -45,10 +46,11 @@ def _print(verdict: Verification) -> None:
     else:
         click.echo(click.style(f"All {len(verdict.claims)} claims hold.", bold=True, fg="green"))
     sensitive = [f"{name} (by a hierarchy)" if schema[name].hierarchy else name for name in schema.sensitive]
-    _say(f"quasi-identifiers: {', '.join(schema.quasi)}")
-    _say(f"sensitive: {', '.join(sensitive) or 'none'}")
-    others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.TARGET)]
-    _say(f"released as they are: {', '.join(others) or 'none'}")
+    if verdict.certificate.kind == "table":
+        _say(f"quasi-identifiers: {', '.join(schema.quasi)}")
+        _say(f"sensitive: {', '.join(sensitive) or 'none'}")
+        others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+        _say(f"released as they are: {', '.join(others) or 'none'}")
     _say(f"made by {verdict.certificate.method}, {verdict.certificate.made}")
     click.echo()
     for claim in verdict.claims:

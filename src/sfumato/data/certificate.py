@@ -28,7 +28,7 @@ FORMAT = 1
 """The version of what is written; a reader refuses any other."""
 
 _DATE = "$date"
-_LIBRARIES = ("numpy", "polars", "numba", "pyarrow")
+_LIBRARIES = ("numpy", "polars", "numba", "pyarrow", "scikit-learn", "torch")
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,10 @@ class Certificate:
         """Read the certificate of a release."""
         path = Path(folder, CERTIFICATE)
         if not Path(folder).is_dir() or not is_own(path):
+            inner = sorted(one.parent.name for one in Path(folder).glob(f"*/{CERTIFICATE}"))
             raise FileError(
                 f"'{folder}' is no release: it is no folder with a {CERTIFICATE}",
-                hint="sfumato anonymize ... -o FOLDER makes one",
+                hint=f"it holds some: {', '.join(inner[:5])}" if inner else "sfumato anonymize ... -o FOLDER makes one",
             )
         try:
             text = path.read_text(encoding="utf-8")

@@ -51,9 +51,9 @@ class Recipe:
         except tomllib.TOMLDecodeError as error:
             raise FileError(f"the recipe is not valid TOML: {error}") from error
         command = plain.get("command")
-        options, schema = plain.get(str(command)), plain.get("schema")
+        options, schema = plain.get(str(command)), plain.get("schema", {"columns": {}})
         if not isinstance(command, str) or not isinstance(options, dict) or not isinstance(schema, dict):
-            raise FileError("a recipe has a command, a table of its options and a [schema]")
+            raise FileError("a recipe has a command, a table of its options and, for a table, a [schema]")
         return cls(command, options, Schema.from_dict(schema, folder=None))  # a recipe reads no other files
 
     @classmethod

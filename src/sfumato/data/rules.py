@@ -346,6 +346,8 @@ def _nested(widths: Sequence[float]) -> list[float]:
 def _ends(bounds: Sequence[float]) -> tuple[float, float]:
     try:
         low, high = map(_number, bounds)
+    except SchemaError:
+        raise
     except (TypeError, ValueError):
         raise SchemaError(f"the bounds of intervals must be two numbers, got {bounds!r}") from None
     if not -math.inf < low < high < math.inf:

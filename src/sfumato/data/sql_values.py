@@ -123,6 +123,8 @@ class Reader:
             if not kinds <= _HELD[type(self._dtype)]:
                 raise TypeError
             return pl.Series(self._name, self._read(values, kinds), dtype=self._dtype, strict=True)
+        except ColumnError:
+            raise
         except (LookupError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
             raise mixed(self._name, self._dtype) from None
 

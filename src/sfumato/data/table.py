@@ -207,6 +207,8 @@ class Table:
             raise MissingExtra(
                 "reading this kind of frame needs pyarrow", hint="pip install 'sfumato[arrow]'"
             ) from error
+        except SfumatoError:
+            raise
         except (TypeError, ValueError, OverflowError, NotImplementedError) as error:  # pyarrow's errors are of these
             raise ColumnError(
                 f"column '{name}' holds values of mixed or unknown types",

@@ -152,6 +152,8 @@ class DuckDB(Engine):
         try:
             with duckdb.connect(config=settings) as connection:
                 yield connection
+        except SfumatoError:
+            raise
         except (duckdb.Error, OSError, ValueError, RuntimeError) as error:  # pyarrow's errors are of the latter three
             if stream.trouble is not None:
                 raise stream.trouble from None

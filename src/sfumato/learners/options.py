@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral
-from typing import Any, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato._errors import OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["device_of", "named", "whole"]
 
@@ -41,6 +42,8 @@ def named(what: str, value: Any, known: Mapping[str, _T]) -> _T:
 
 def device_of(name: str) -> torch.device:
     """Return a device if something can be put there."""
+    import torch
+
     try:
         return torch.zeros(0, device=name).device
     except (RuntimeError, AssertionError) as error:

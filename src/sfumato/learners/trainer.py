@@ -215,9 +215,9 @@ class Trainer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return how the weights were made and what they cost, as plain values."""
-        cost, sampler = self.spent.to_dict(), self._account.sampler
+        sampler = self._account.sampler
         return {
-            **{name: cost[name] for name in ("epsilon", "delta", "relation", "accountant")},
+            **self.spent.bound(),
             "noise_multiplier": self.noise_multiplier,
             "clip": self.clip if self.private else None,
             "sampling": {**(sampler.to_dict() if sampler else {}), "steps": self.done},
@@ -356,7 +356,7 @@ class Trainer:
             sampler = Poisson(rows, self.batch_size / rows)
             if self._is_graphed:
                 sampler = FixedPoisson.of(sampler, self._account.delta, self._account.up_to)
-                if (self._account.asked["epsilon"] or 0) > sampler.up_to:
+                if self.private and (self._account.asked["epsilon"] or 0) > sampler.up_to:
                     raise OptionError(f"on a GPU this training can be extended to an epsilon of {sampler.up_to:g}")
         self._account.refuse(sampler)
         step = self._step = self._step or self._resumed(sampler, samples)

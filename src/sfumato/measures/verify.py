@@ -17,22 +17,11 @@ from sfumato.data.table import Table, read
 from sfumato.engines.engine import Progress
 from sfumato.measures.assess import assess
 from sfumato.measures.assessment import Assessment
+from sfumato.measures.claim import Claim
 from sfumato.measures.guarantee import Check, Guarantee
+from sfumato.measures.verify_model import verify_model
 
 __all__ = ["Claim", "Verification", "claims_of", "verify"]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Something that a release says of itself, whether it is so, and what was found."""
-
-    claim: str
-    held: bool
-    measured: float | str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the claim as plain values."""
-        return {"claim": self.claim, "held": self.held, "measured": self.measured}
 
 
 @dataclass(frozen=True)
@@ -76,8 +65,9 @@ def verify(release: str | Path, *, source: str | Path | None = None, progress: P
     """Say whether a release is what its certificate says.
 
     Its files are compared with their hashes, and every guarantee and every number is measured again
-    on the data, by the roles of the columns that the certificate names. That the claims hold does
-    not say who made the release, nor that the roles are well chosen: look at them.
+    on the data, by the roles of the columns that the certificate names. Of a model, epsilon is derived
+    again from the events that were recorded. That the claims hold does not say who made the release, nor
+    that the roles are well chosen: look at them.
 
     Parameters
     ----------
@@ -104,7 +94,8 @@ def verify(release: str | Path, *, source: str | Path | None = None, progress: P
     """
     folder = Path(release)
     certificate = Certificate.read(folder)
-    claims = [*_files(folder, certificate), *_measured(folder, certificate, progress)]
+    own = verify_model(folder, certificate) if certificate.kind == "model" else _measured(folder, certificate, progress)
+    claims = [*_files(folder, certificate), *own]
     if source is not None:
         claims.append(_source(certificate, source))
     return Verification(tuple(claims), certificate)
@@ -132,7 +123,7 @@ def _files(folder: Path, certificate: Certificate) -> Iterator[Claim]:
     yield Claim("nothing else is in the folder", not others, ", ".join(others) or "nothing")
     if certificate.data not in certificate.files:
         yield Claim(f"{certificate.data} holds the data", False, "the certificate does not bind it")
-    if RECIPE in certificate.files:
+    if RECIPE in certificate.files and certificate.kind == "table":
         yield from _as_in_recipe(folder, certificate)
 
 

@@ -7,13 +7,25 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-__all__ = ["bar_chart", "bar_list", "bar_pairs", "hatching", "heat_map", "legend"]
+__all__ = [
+    "RISKY",
+    "SAFE",
+    "SMALL",
+    "bar_chart",
+    "bar_list",
+    "bar_pairs",
+    "broken",
+    "hatching",
+    "heat_map",
+    "legend",
+    "svg",
+]
 
 # Vermilion and blue of Okabe & Ito's palette: told apart by people with any kind of colour vision.
-_RISKY, _SAFE = "#d55e00", "#0072b2"
-_AFTER = _SAFE
+RISKY, SAFE = "#d55e00", "#0072b2"
+_AFTER = SAFE
 _WIDTH, _HEIGHT, _TOP, _BOTTOM = 640, 260, 34, 52
-_SMALL = 300  # the width of a small chart, of which several stand side by side
+SMALL = 300  # the width of a small chart, of which several stand side by side
 
 
 def bar_chart(
@@ -34,7 +46,7 @@ def bar_chart(
     for position, (label, height, text, risky) in enumerate(bars):
         tall = (floor - _TOP - 18) * height / tallest
         middle = slot * (position + 0.5)
-        fill = "url(#risky)" if risky else _SAFE
+        fill = "url(#risky)" if risky else SAFE
         parts.append(
             f'<rect x="{middle - slot * 0.36:.1f}" y="{floor - tall:.1f}" width="{slot * 0.72:.1f}" '
             f'height="{tall:.1f}" fill="{fill}"/>'
@@ -45,13 +57,13 @@ def bar_chart(
     keys = "".join(
         f'<rect x="{x}" y="6" width="14" height="14" fill="{fill}"/>'
         f'<text x="{x + 20}" y="18" style="text-anchor:start">{escape(name)}</text>'
-        for x, fill, name in ((4, "url(#risky)", legend[0]), (_WIDTH // 2, _SAFE, legend[1]))
+        for x, fill, name in ((4, "url(#risky)", legend[0]), (_WIDTH // 2, SAFE, legend[1]))
     )
     return Markup(  # noqa: S704 - every text in it is escaped above
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}. {escape(described)}" '
         'xmlns="http://www.w3.org/2000/svg">'
         f'<defs><pattern id="risky" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        f'<rect width="6" height="6" fill="{_RISKY}"/><rect width="2" height="6" fill="#b04d00"/></pattern></defs>'
+        f'<rect width="6" height="6" fill="{RISKY}"/><rect width="2" height="6" fill="#b04d00"/></pattern></defs>'
         f"{keys}{''.join(parts)}"
         f'<line x1="0" x2="{_WIDTH}" y1="{floor}" y2="{floor}" stroke="currentColor"/>'
         f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 10}">{escape(x_label)}</text></svg>'
@@ -73,8 +85,8 @@ def bar_list(
     2
     """
     longest = full or max((length for _, length, _ in bars), default=0) or 1
-    width, row, letters = (_SMALL, 36, 40) if small else (_WIDTH, 46, 80)
-    track = f'<rect x="0" y="{{}}" width="{width}" height="12" fill="{_SAFE}" fill-opacity="0.1"/>' if full else ""
+    width, row, letters = (SMALL, 36, 40) if small else (_WIDTH, 46, 80)
+    track = f'<rect x="0" y="{{}}" width="{width}" height="12" fill="{SAFE}" fill-opacity="0.1"/>' if full else ""
     parts = []
     for position, (label, length, text) in enumerate(bars):
         top = row * position
@@ -82,10 +94,10 @@ def bar_list(
             f'<text x="0" y="{top + 15}" style="text-anchor:start">{escape(_cut(label, letters - len(text)))}</text>'
             f'<text x="{width}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
             f"{track.format(top + 21)}"
-            f'<rect x="0" y="{top + 21}" width="{width * max(length, 0) / longest:.1f}" height="12" fill="{_SAFE}"/>'
+            f'<rect x="0" y="{top + 21}" width="{width * max(length, 0) / longest:.1f}" height="12" fill="{SAFE}"/>'
         )
     described = "; ".join(f"{label}: {text}" for label, _, text in bars)
-    return _svg(title, described, width, row * len(bars), parts, kind="small" if small else "")
+    return svg(title, described, width, row * len(bars), parts, kind="small" if small else "")
 
 
 def hatching() -> Markup:
@@ -95,7 +107,7 @@ def hatching() -> Markup:
         + "".join(
             f'<pattern id="{name}" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
             f'<rect width="5" height="5" fill="{paper}"/><rect width="2" height="5" fill="{ink}"/></pattern>'
-            for name, paper, ink in (("before", "#f6d48a", "#a87400"), ("fewer", "#f3b48a", _RISKY))
+            for name, paper, ink in (("before", "#f6d48a", "#a87400"), ("fewer", "#f3b48a", RISKY))
         )
         + "</defs></svg>"
     )
@@ -109,27 +121,32 @@ def legend(before: str, after: str) -> Markup:
     >>> legend("original table", "release").count("<rect")
     2
     """
-    return _svg(
+    return svg(
         "Legend",
         f"hatched: {before}; plain: {after}",
-        _SMALL,
+        SMALL,
         16,
         [
             f'<rect x="{x}" y="2" width="14" height="12" fill="{fill}"/>'
             f'<text x="{x + 20}" y="12" style="text-anchor:start">{escape(name)}</text>'
-            for x, fill, name in ((0, "url(#before)", before), (_SMALL // 2, _AFTER, after))
+            for x, fill, name in ((0, "url(#before)", before), (SMALL // 2, _AFTER, after))
         ],
         kind="small legend",
     )
 
 
 def bar_pairs(
-    title: str, pairs: Sequence[tuple[str, tuple[float, str], tuple[float, str]]], *, full: float | None = None
+    title: str,
+    pairs: Sequence[tuple[str, tuple[float, str], tuple[float, str]]],
+    *,
+    full: float | None = None,
+    then: str = "after",
 ) -> Markup:
     """Draw two bars per label, hatched before and plain after: each a (label, before, after) tuple.
 
     Before and after are the length of a bar and the text at its end. A bar of the length `full`,
-    by default the longest, takes the whole width. The patterns are those of `hatching`.
+    by default the longest, takes the whole width. The patterns are those of `hatching`; a description calls the
+    second bar `then`.
 
     Examples
     --------
@@ -144,14 +161,14 @@ def bar_pairs(
         top = row * position
         parts.append(_label(label, left - 8, top + 14))
         for number, ((length, text), fill) in enumerate(zip(both, ("url(#before)", _AFTER), strict=True)):
-            wide = (_SMALL - left - right) * max(length, 0) / longest
+            wide = (SMALL - left - right) * max(length, 0) / longest
             y = top + 1 + 13 * number
             parts.append(
                 f'<rect x="{left}" y="{y}" width="{wide:.1f}" height="12" fill="{fill}"/>'
                 f'<text x="{left + wide + 4:.1f}" y="{y + 10}" style="text-anchor:start">{escape(text)}</text>'
             )
-    described = "; ".join(f"{label}: {before[1]}, after {after[1]}" for label, before, after in pairs)
-    return _svg(title, described, _SMALL, row * len(pairs), parts)
+    described = "; ".join(f"{label}: {before[1]}, {then} {after[1]}" for label, before, after in pairs)
+    return svg(title, described, SMALL, row * len(pairs), parts)
 
 
 def heat_map(
@@ -162,11 +179,13 @@ def heat_map(
     *,
     full: float,
     signed: bool = False,
+    cell: tuple[float, float] = (36.0, 21.0),
 ) -> Markup:
     """Draw shares as a grid of cells, darker the closer to `full`, with whole percents in those that have some.
 
     A cell of None is marked with a dot. Signed shares, the differences, are blue and plain where
-    there are more and hatched where there are fewer. The patterns are those of `hatching`.
+    there are more and hatched where there are fewer. The patterns are those of `hatching`. A cell is at most as
+    wide as the first number of `cell`, and as tall as the second.
 
     Examples
     --------
@@ -174,8 +193,9 @@ def heat_map(
     >>> svg.count("<rect"), svg.count("·")
     (4, 1)
     """
-    left, size = 92, 21.0
-    wide = min(36.0, (_SMALL - left) / max(len(columns), 1))
+    longest = max((len(line) for label in rows for line in broken(label, 15)), default=0)
+    left, size = min(92.0, 10 + 8.0 * longest), cell[1]
+    wide = min(cell[0], (SMALL - left) / max(len(columns), 1))
     parts = []
     for i, label in enumerate(rows):
         parts.append(_label(label, left - 5, size * (i + 0.5), letters=15, spacing=10))
@@ -190,12 +210,18 @@ def heat_map(
             text = "·" if share is None else _points(share, signed)
             if text:
                 halo = ' style="paint-order:stroke;stroke:#fff;stroke-width:3px"' if fill != _AFTER else ""
-                ink = ' fill="#fff"' if strength > 0.5 and fill == _AFTER else halo
+                ink = ' fill="#fff"' if strength > 0.84 and fill == _AFTER else halo
                 parts.append(f'<text x="{x + wide / 2 - 0.5:.1f}" y="{y + size / 2 + 3.5:.1f}"{ink}>{text}</text>')
     floor = size * len(rows)
-    deepest = max((len(line) for label in columns for line in _lines(label, 15)), default=0)
+    deepest = max((len(line) for label in columns for line in broken(label, 15)), default=0)
+    upright = deepest * 8 < wide and all(len(broken(label, 15)) == 1 for label in columns)
     for j, label in enumerate(columns):
-        parts.append(_label(label, 0, 0, letters=15, spacing=10, turn=(left + wide * (j + 0.5), floor + 5)))
+        middle = left + wide * (j + 0.5)
+        parts.append(
+            f'<text><tspan x="{middle:.1f}" y="{floor + 13:.1f}">{escape(label)}</tspan></text>'
+            if upright
+            else _label(label if wide >= 20 else _cut(label, 15), 0, 0, spacing=10, turn=(middle, floor + 5))
+        )
     ranked = sorted(
         (
             (share, row, column)
@@ -206,7 +232,7 @@ def heat_map(
         key=lambda one: -abs(one[0]),
     )
     described = "Largest: " + "; ".join(f"{row}, {column}: {100 * share:.1f}%" for share, row, column in ranked[:5])
-    return _svg(title, described, _SMALL, floor + 8 + 5.6 * deepest, parts)
+    return svg(title, described, SMALL, floor + 8 + (10 if upright else 5.6 * deepest), parts)
 
 
 def _points(share: float, signed: bool) -> str:
@@ -215,7 +241,7 @@ def _points(share: float, signed: bool) -> str:
     return "" if points == 0 else f"{points:+}".replace("-", "−") if signed else str(points)
 
 
-def _lines(label: str, letters: int) -> list[str]:
+def broken(label: str, letters: int) -> list[str]:
     """Break a label into at most two lines."""
     lines = textwrap.wrap(label, letters) or [""]
     return lines if len(lines) <= 2 else [lines[0], _cut(lines[1] + lines[2], letters)]
@@ -225,7 +251,7 @@ def _label(
     label: str, x: float, y: float, *, letters: int = 15, spacing: float = 13, turn: tuple[float, float] | None = None
 ) -> str:
     """Write a label of one or two lines that ends at x, around the height y; or turned, below a point."""
-    lines = _lines(label, letters)
+    lines = broken(label, letters)
     first = y + 4 - spacing * (len(lines) - 1) / 2
     turned = f' transform="translate({turn[0]:.1f} {turn[1]:.1f}) rotate(-90)"' if turn else ""
     spans = "".join(
@@ -240,7 +266,8 @@ def _cut(label: str, letters: int) -> str:
     return label if len(label) <= letters else label[: max(letters - 1, 1)] + "…"
 
 
-def _svg(title: str, described: str, width: int, height: float, parts: Sequence[str], *, kind: str = "small") -> Markup:
+def svg(title: str, described: str, width: int, height: float, parts: Sequence[str], *, kind: str = "small") -> Markup:
+    """Put the parts of a chart together; every text in them is escaped already."""
     shown = f'class="{kind}" ' if kind else ""
     return Markup(  # noqa: S704 - every text in the parts is escaped
         f'<svg {shown}viewBox="0 0 {width} {height:.0f}" role="img" '

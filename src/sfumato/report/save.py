@@ -17,11 +17,13 @@ from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.schema import Role
 from sfumato.data.source import File
 from sfumato.data.table import Table, read, write
+from sfumato.learners.runs import Training
 from sfumato.measures.assess import assess
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.comparison import compare
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.verify import claims_of
+from sfumato.report.models import save_training
 from sfumato.report.release import render_release
 
 __all__ = ["REPORT", "Format", "complete", "save"]
@@ -57,9 +59,13 @@ class Format(StrEnum):
 
 
 def save(
-    release: Release, path: str | Path, *, format: Format | str | None = None, models: Sequence[str] = ("forest",)
+    release: Release | Training,
+    path: str | Path,
+    *,
+    format: Format | str | None = None,
+    models: Sequence[str] = ("forest",),
 ) -> None:
-    """Write a release into a new folder, all of it or nothing.
+    """Write a release, of a table or of trained models, into a new folder, all of it or nothing.
 
     The folder holds the data (``table.csv`` or ``table.parquet``), ``certificate.json`` with what
     was promised and measured, ``recipe.toml`` with how it was made, and ``report.html`` with the
@@ -67,8 +73,8 @@ def save(
 
     Parameters
     ----------
-    release : Release
-        Not of a Spark frame that stayed where it is: let Spark write its table.
+    release : Release or Training
+        For trained models see `save_training`. Not of a Spark frame that stayed where it is: let Spark write its table.
     path : path
         A folder that does not exist, or is empty.
     format : {"csv", "parquet"}, optional
@@ -84,6 +90,9 @@ def save(
     >>> sorted(file.name for file in Path("release").iterdir())
     ['certificate.json', 'recipe.toml', 'report.html', 'table.csv']
     """
+    if isinstance(release, Training):
+        save_training(release, path)
+        return
     if release.pairing is None:
         raise InputError(
             "a release whose rows are in Spark cannot be saved as a folder",

@@ -1,0 +1,194 @@
+"""``sfumato train``: train a model at several epsilons."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato._errors import OptionError, did_you_mean
+from sfumato.cli.options import Command, Names, declared, keep_input, print_json, public_options, reading_options
+from sfumato.cli.progress import progress_bar
+from sfumato.data.folders import refuse_taken
+from sfumato.data.recipe import Recipe
+from sfumato.data.table import Table
+from sfumato.learners.catalogue import IMAGE_MODELS, TABLE_MODELS
+from sfumato.learners.runs import Training
+from sfumato.learners.sweep import epsilons_of
+from sfumato.learners.sweep import train as train_models
+from sfumato.report.models import save_training
+
+__all__ = ["train"]
+
+_EMBEDDED = ("mnist", "adult", "nursery")
+_MODELS = sorted({*TABLE_MODELS, *IMAGE_MODELS})
+_STUDIES = "learners/studies"
+_READING = ("table", "na", "separator", "encoding", "schema_file", "domain", "bounds")
+
+
+class _Noise(click.ParamType[list[float]]):
+    """Numbers separated by commas."""
+
+    name = "S,S"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        try:
+            return [float(one) for one in Names().convert(value, param, ctx)]
+        except ValueError:
+            self.fail(f"numbers separated by commas are needed, got '{value}'", param, ctx)
+
+
+@click.command(cls=Command)
+@click.argument("data", metavar="DATA", required=False)
+@click.option("--model", type=click.Choice(_MODELS), metavar="NAME", help=f"One of {', '.join(_MODELS)}.")
+@click.option("--epsilon", metavar="E,E", help="One or several, 'none' for no privacy: 1,5,10,none.  [default: 1]")
+@click.option("--delta", type=float, help="The chance that the promise fails; below 1 / rows.  [default: 1e-5]")
+@click.option("--target", metavar="NAME", help="The column of a table that is predicted.")
+@click.option("--regression", is_flag=True, default=None, help="The target is a number, not a class.")
+@click.option("--test", metavar="FILE", help="Other rows to test on; by default a part of the table is held out.")
+@click.option("--holdout", type=float, metavar="SHARE", help="How large that part is.  [default: 0.2]")
+@click.option("--full", is_flag=True, default=None, help="All 60,000 and 10,000 images of mnist, not 10,000 and 2,000.")
+@click.option("--root", metavar="FOLDER", help="Where the files of the full mnist are.")
+@click.option("--samples", type=int, metavar="N", help="Train on so many records only.")
+@click.option("--test-samples", type=int, metavar="N", help="Test on so many records only.")
+@click.option("--epochs", type=float, metavar="N", help="Networks: how often each record is taken, on average.")
+@click.option("--batch-size", type=int, metavar="N", help="Networks: records in a step, on average.")
+@click.option("--clip", type=float, metavar="C", help="Networks: the largest norm of a record's gradient.")
+@click.option("--learning-rate", type=float, metavar="R", help="Networks: the length of a step.")
+@click.option("--momentum", type=float, metavar="M", help="Networks: how much of the last step is kept.")
+@click.option("--noise-multiplier", type=_Noise(), help="Networks: fix the noise, whatever epsilon it gives.")
+@click.option("--device", metavar="NAME", help="Networks: cpu or cuda.")
+@click.option("--seed", type=int, help="Of the held-out rows and the first weights, not of the noise.  [default: 0]")
+@click.option("--insecure-seed", type=int, help="Makes the noise reproducible: the model is then not private.")
+@click.option("--recipe", metavar="FILE", help="Options in TOML; or epsilon-sweep, private-cnn: two published studies.")
+@click.option("-o", "--output", metavar="OUT", help="A new folder.  [default: DATA-MODEL]")
+@public_options
+@reading_options
+def train(as_json: bool, output: str | None, recipe: str | None, **options: Any) -> None:
+    """Train a model that cannot tell who it was trained on.
+
+    DATA is a table with a --target, or mnist, adult or nursery, which are built in.
+    A model is trained for each epsilon: the smaller, the less it can tell of anybody.
+    What the schema does not declare of the columns (domains of categories, bounds of
+    numbers) is bought with a part of epsilon.
+
+    OUT is a folder with each model, its certificate, which 'sfumato verify' checks, and
+    one report of what privacy cost. A training that was stopped goes on when the same
+    command is given again.
+
+    \b
+    sfumato train adult --target income --model logistic --epsilon 1
+    sfumato train mnist --model resnet18 --epsilon 1,5,10,none --epochs 5
+    sfumato train patients.csv --schema schema.toml --target recovered --model forest
+    sfumato train --recipe private-cnn -o study
+    """
+    reading = {name: options.pop(name) for name in _READING}
+    asked = _merged(options, recipe)
+    data, model = asked.pop("data", None), asked.pop("model", None)
+    if data is None:
+        raise OptionError("DATA is missing: a table, or mnist, adult or nursery", hint="see sfumato train --help")
+    if model is None:
+        fits = IMAGE_MODELS if data == "mnist" else TABLE_MODELS
+        raise OptionError("--model is missing", hint=f"one of {', '.join(fits)}")
+    asked["epsilon"] = _epsilons(asked)
+    out = output or f"{Path(data).stem}-{model}"
+    keep_input(out, data, recipe)
+    refuse_taken(out)
+    unfinished = Path(f"{out}.unfinished")
+    told = {"data": data, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
+    if unfinished.exists():
+        click.echo(f"Going on with what is in {unfinished}", err=True)
+    try:
+        with progress_bar("Training") as progress:
+            table = _table(data, reading)
+            training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **asked)
+    except KeyboardInterrupt:
+        click.echo(f"\nWhat was reached is in {unfinished}: give the same command again to go on.", err=True)
+        raise
+    save_training(training, out, recipe=told)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    if as_json:
+        print_json(training.to_dict())
+    else:
+        _print(training)
+    click.echo(f"The models and the report are in {out}", err=True)
+
+
+def _merged(options: dict[str, Any], recipe: str | None) -> dict[str, Any]:
+    """Return the options that were given, over those of the recipe."""
+    given = {name: value for name, value in options.items() if value is not None}
+    held: dict[str, Any] = {}
+    if recipe is not None:
+        found = Recipe.load(_recipe(recipe))
+        if found.command != "train":
+            raise OptionError(f"the recipe '{recipe}' is not for train", hint="'sfumato train' writes one")
+        held = dict(found.options)
+        known = {*options, "published", "ordinary", "scale", "schedule"}
+        for name in held:
+            if name not in known:
+                raise OptionError(
+                    f"the recipe '{recipe}' has an unknown option '{name}'", hint=did_you_mean(name, known)
+                )
+        if given.keys() & {"epsilon", "noise_multiplier"}:  # they say together which models are trained
+            held = {name: value for name, value in held.items() if name not in ("epsilon", "noise_multiplier")}
+    return {**held, **given}
+
+
+def _recipe(name: str) -> Path:
+    """Return the file of a recipe, which may be one of ours by name."""
+    built_in = Path(str(files("sfumato").joinpath(_STUDIES, f"{name}.toml")))
+    return built_in if built_in.is_file() and not Path(name).exists() else Path(name)
+
+
+def _epsilons(asked: dict[str, Any]) -> Any:
+    """Return the epsilons, read before any data is, so that a typo is told at once."""
+    if "epsilon" not in asked:
+        return None if asked.get("noise_multiplier") else "1"
+    epsilons_of(asked["epsilon"])
+    return asked["epsilon"]
+
+
+def _table(data: str, reading: dict[str, Any]) -> Any:
+    """Return the table that the options describe, or the name of a data set that is built in."""
+    if data in _EMBEDDED and not Path(data).exists():
+        if any(reading[name] for name in _READING if name != "encoding"):
+            raise OptionError(f"'{data}' is built in: how to read it and what is public of it are known")
+        return data
+    table, schema = declared(data, **reading)
+    return Table(table.source, schema, origin=table.origin)
+
+
+def _told(label: str, report: Any) -> None:
+    """Print what an epoch has brought, on stderr."""
+    parts = [f"{label}: epoch {report.epoch}", f"loss {report.loss:.3f}"]
+    if report.score is not None:
+        parts.append(f"accuracy {100 * report.score:.1f} %" if 0 <= report.score <= 1 else f"score {report.score:.4g}")
+    if report.epsilon != float("inf"):
+        parts.append(f"epsilon so far {report.epsilon:.3g}")
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", err=True, nl=False)
+    click.echo(", ".join(parts), err=True)
+
+
+def _print(training: Training) -> None:
+    click.echo(click.style(f"{training.model} on {training.data}, {training.rows:,} records", bold=True))
+    for run in training.runs:
+        scores = run.scores
+        good = f"squared error {scores.loss:.4g}"
+        if scores.accuracy is not None:
+            good = f"accuracy {100 * scores.accuracy:.2f} %" + (f", AUC {scores.auc:.3f}" if scores.auc else "")
+        cost = "" if run.epsilon == float("inf") else f", delta {run.facts['delta']:g}"
+        mark = "" if run.epsilon == float("inf") or run.facts["private"] else "  NOT PRIVATE: its noise has a seed"
+        click.echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
+    always = training.runs[0].scores
+    what = "the most frequent class" if always.accuracy is not None else "the mean"
+    base = f"{100 * always.baseline:.2f} %" if always.accuracy is not None else f"{always.baseline:.4g}"
+    click.echo(f"{'always ' + what:<31} {base}")
+    if training.together and sum(run.epsilon != float("inf") for run in training.runs) > 1:
+        click.echo(
+            f"{'all of them published':<31} epsilon {training.together['epsilon']:.3g}, add or remove one record"
+        )

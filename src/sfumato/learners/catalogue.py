@@ -1,0 +1,89 @@
+"""The models that can be trained by name, on tables and on images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfumato._errors import OptionError, did_you_mean
+
+__all__ = ["IMAGE_MODELS", "TABLE_MODELS", "Model", "model_of"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model by its name: the estimators behind it."""
+
+    name: str
+    classifier: str | None = None
+    regressor: str | None = None
+    network: bool = False
+    """Whether it is trained in epochs, by torch."""
+    private: Mapping[str, Any] = field(default_factory=dict)
+    ordinary: Mapping[str, Any] = field(default_factory=dict)
+    """How it is trained if nothing else is said, with and without privacy; chosen on training rows alone."""
+
+    def make(self, *, regression: bool, **parameters: Any) -> Any:
+        """Make the estimator, not fitted yet."""
+        from sfumato import learners
+
+        kind = self.regressor if regression else self.classifier
+        if kind is None:
+            task = "numbers (--regression)" if regression else "classes"
+            hint = "leave --regression out" if regression else "give --regression, if the target is a number"
+            raise OptionError(f"the model '{self.name}' does not predict {task}", hint=hint)
+        made = getattr(learners, kind)(**parameters)
+        return made.set_params(model=self.name) if self.network else made
+
+
+def _network(name: str, private: Mapping[str, Any], ordinary: Mapping[str, Any]) -> Model:
+    return Model(name, "PrivateClassifier", "PrivateRegressor", network=True, private=private, ordinary=ordinary)
+
+
+def _images(name: str, rate: float, ordinary: float, schedule: str = "cosine") -> Model:
+    common = {"batch_size": 256, "epochs": 5, "scale": _MNIST, "schedule": schedule}
+    private = {**common, "clip": 1.0, "learning_rate": rate, "momentum": 0.0}
+    return _network(name, private, {**common, "learning_rate": ordinary, "momentum": 0.9})
+
+
+_MNIST = (0.1307, 0.3081)  # the mean and the deviation of its pixels, which are published
+
+TABLE_MODELS = {
+    "additive": Model("additive", "PrivateAdditiveClassifier", "PrivateAdditiveRegressor"),
+    "logistic": Model("logistic", "PrivateLogisticRegression"),
+    "linear": Model("linear", None, "PrivateLinearRegression"),
+    "forest": Model("forest", "PrivateRandomForest"),
+    "naive-bayes": Model("naive-bayes", "PrivateNaiveBayes"),
+    "mlp": _network("mlp", {}, {"batch_size": 256, "epochs": 20, "learning_rate": 0.05}),
+}
+IMAGE_MODELS = {
+    "cnn": _images("cnn", 2.0, 0.1),
+    "resnet18": _images("resnet18", 1.5, 0.01, "linear"),
+    "scattering-linear": _network(
+        "scattering-linear",
+        {"batch_size": None, "epochs": 120, "clip": 0.1, "learning_rate": 40.0, "momentum": 0.9, "schedule": "cosine"},
+        {"batch_size": 256, "epochs": 20, "learning_rate": 0.1, "momentum": 0.9},
+    ),
+    "mlp": _images("mlp", 2.0, 0.1),
+    "logistic": _images("logistic", 2.0, 0.02),
+}
+
+
+def model_of(name: str, *, images: bool) -> Model:
+    """Return the model of a name, for tables or for images.
+
+    Examples
+    --------
+    >>> model_of("resnet18", images=True).network
+    True
+    >>> model_of("resnet", images=True)
+    Traceback (most recent call last):
+        ...
+    sfumato._errors.OptionError: there is no model 'resnet' for images (did you mean 'resnet18'?)
+    """
+    known = IMAGE_MODELS if images else TABLE_MODELS
+    if name not in known:
+        what = "images" if images else "tables"
+        raise OptionError(f"there is no model '{name}' for {what}", hint=did_you_mean(name, known))
+    return known[name]

@@ -1,0 +1,410 @@
+"""What every private estimator is: scikit-learn's interface, a price known beforehand, and a charge made first.
+
+An estimator declares which noisy sums it will ask for (`NoisySums`), and this base does all else: what is public of the
+columns comes from the schema or is bought, the noise is calibrated so that everything together costs at most
+epsilon, the ledger is charged, and only then the data is looked at. Neighbours differ by adding or removing one
+record.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.budget.accounting import Spent, calibrate, check_delta, spent
+from sfumato.budget.discovery import FindBounds, SelectCategories
+from sfumato.budget.events import Composed, Event, Gaussian
+from sfumato.budget.ledger import Ledger
+from sfumato.budget.mechanisms import declared_bounds, positive
+from sfumato.budget.noise import Source
+from sfumato.data.schema import Column, Schema
+from sfumato.learners.features import Columns, Feature, Features, Unknown, described, texts_in
+from sfumato.learners.noisy_sums import Floats, NoisySums, Share
+
+__all__ = ["Classifier", "PrivateEstimator", "Regressor"]
+
+Ints = NDArray[np.int64]
+Target = Any  # numbers of classes, numbers, or None
+
+_FOR_COLUMNS = 0.1  # the share of epsilon, and of delta, for what has to be bought
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """The base of the estimators. What a subclass adds: `_shares`, `_learn`, and the names of its ``_state``.
+
+    Parameters
+    ----------
+    epsilon : float
+        What fitting may cost, all in all; infinity fits without privacy.
+    delta : float
+        Below one over the number of records.
+    schema : Schema or path, optional
+        What is public of the columns: domains of categories and bounds of numbers. What is not declared is bought
+        with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`.
+    bounds : tuple of two numbers or arrays, optional
+        Of the numbers that the schema says nothing about; for arrays.
+    ledger : Ledger, optional
+        Charged before the data is looked at, by every `fit`: by each fold of a cross-validation, too.
+    insecure_seed : int, optional
+        Makes the noise reproducible: the result is then not private.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    schema: Schema | str | Path | None = None
+    bounds: Any = None
+    ledger: Ledger | None = None
+    insecure_seed: int | None = None
+
+    _state: ClassVar[tuple[str, ...]] = ()
+    """The names of the fitted arrays, which are all that is kept on disk."""
+
+    # --- what a subclass says of itself ---
+
+    @abstractmethod
+    def _shares(self, columns: int) -> Mapping[str, Share]:
+        """Return the sums that learning asks for, given the number of columns."""
+
+    @abstractmethod
+    def _learn(self, columns: Columns, target: Target, sums: NoisySums) -> None:
+        """Learn from records of which `features_` is public, seeing them through noisy sums only."""
+
+    # --- scikit-learn's interface ---
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's names
+        """Learn from records, each a row; see the class for what it costs.
+
+        Parameters
+        ----------
+        X : Table, frame or array
+        y : sequence or str, optional
+            The target, or the name of its column in X.
+        """
+        columns, target = self._given(X, y)
+        public = self._described(columns, target)
+        how = self._purchases(public)
+        sums = self._sums(columns, how)
+        events = (*(one.event for one in how.values()), *sums.events)
+        self._charge(events)
+        wanted = self._know(columns, target, self._bought(public, how, columns, target))
+        self._learn(columns, wanted, sums)
+        self.noise_multiplier_ = sums.multiplier
+        self.sampling_ = {"kind": "full", "rate": 1.0, "steps": sum(one.times for one in sums.shares.values())}
+        return self._end(events)
+
+    def events_of(self, X: Any, y: Any = None) -> tuple[Event, ...]:  # noqa: N803
+        """Return what `fit` would charge for these records; only their columns' names and types are looked at."""
+        columns, target = self._given(X, y)
+        how = self._purchases(self._described(columns, target))
+        return (*(one.event for one in how.values()), *self._sums(columns, how).events)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether epsilon is finite."""
+        if self.epsilon == math.inf:
+            return False
+        positive("epsilon", self.epsilon)
+        return True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return how it was fitted and what that cost, as plain values."""
+        return {
+            **self.spent_.bound(),
+            "noise_multiplier": self.noise_multiplier_,
+            "clip": None,
+            "sampling": self.sampling_,
+            "private": self.is_private and self.insecure_seed is None,
+            "events": [event.to_dict() for event in self.events_],
+        }
+
+    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return what was fitted, as arrays and plain values: all that a model on disk holds."""
+        facts: dict[str, Any] = {"features": self.features_.to_dict()} if self.features_ else {}
+        if hasattr(self, "classes_"):
+            facts["classes"] = self.classes_.tolist()
+        if hasattr(self, "target_"):
+            facts["target"] = self.target_.to_dict()
+        return {name: np.asarray(getattr(self, name)) for name in self._state}, facts
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+        """Become what `state` was taken of."""
+        if "features" in facts:
+            self.features_ = Features.from_dict(facts["features"])
+            self.n_features_in_ = len(self.features_.features)
+            if self.features_.named:
+                self.feature_names_in_ = np.array(self.features_.names, dtype=object)
+        if "classes" in facts:
+            self.classes_ = np.array(facts["classes"])
+        if "target" in facts:
+            self.target_ = Feature.from_dict(facts["target"])
+        for name in self._state:
+            setattr(self, name, arrays[name] if arrays[name].ndim else arrays[name].item())
+
+    def _columns(self, X: Any) -> Columns:  # noqa: N803
+        """Return other records, as a fitted model takes them."""
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self, "features_")
+        return self.features_.taken(X, type(self).__name__)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.non_deterministic = self.epsilon != math.inf
+        return tags
+
+    # --- the target: none, unless a subclass has one ---
+
+    def _given(self, X: Any, y: Any) -> tuple[Columns, pl.Series | None]:  # noqa: N803
+        """Return the columns and the target of records to learn from."""
+        columns, given = self._split(X, y)
+        target = self._target(given)
+        if target is not None and len(target) != columns.rows:
+            raise InputError(f"X and y must have as many records, got {columns.rows:,} and {len(target):,}")
+        if self.is_private:
+            check_delta(self.delta, columns.rows)
+        return columns, target
+
+    def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
+        return _split(X, y)
+
+    def _target(self, y: Any) -> pl.Series | None:
+        return None
+
+    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
+        raise NotImplementedError
+
+    def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Target:
+        return None
+
+    # --- what it costs ---
+
+    def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Unknown]:
+        public = Schema.load(self.schema) if isinstance(self.schema, str | Path) else self.schema or columns.schema
+        found = described(columns, public, self.bounds)
+        if target is None:
+            return found
+        known = public is not None and target.name in public.names
+        return [
+            *found,
+            self._described_target(target, public[target.name] if public and known else Column(name=target.name)),
+        ]
+
+    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, FindBounds | SelectCategories]:
+        """Return what has to be bought, by its position."""
+        wanted = {at: one for at, one in enumerate(public) if isinstance(one, Unknown)} if self.is_private else {}
+        categories = sum(not one.is_number for one in wanted.values())
+        return {
+            at: one.mechanism(_FOR_COLUMNS * self.epsilon / len(wanted), _FOR_COLUMNS * self.delta / max(categories, 1))
+            for at, one in wanted.items()
+        }
+
+    def _sums(self, columns: Columns, how: Mapping[int, FindBounds | SelectCategories]) -> NoisySums:
+        source, shares = Source(insecure_seed=self.insecure_seed), self._shares(len(columns.values))
+        if not self.is_private:
+            return NoisySums(shares, 0.0, source)
+        check_delta(self.delta)
+        bought = tuple(one.event for one in how.values())
+        return NoisySums(shares, _multiplier(bought, float(self.epsilon), float(self.delta)), source)
+
+    def _charge(self, events: tuple[Event, ...]) -> None:
+        if self.ledger is None:
+            return
+        if not isinstance(self.ledger, Ledger):
+            raise OptionError(f"the ledger must be a Ledger, got {type(self.ledger).__name__}")
+        if not self.is_private:
+            raise OptionError("a fit without privacy cannot be charged to a ledger", hint="it has no epsilon")
+        if events:
+            event = events[0] if len(events) == 1 else Composed(events)
+            self.ledger.charge(event, note=f"fit of {type(self).__name__}")
+
+    def _bought(
+        self,
+        public: Sequence[Feature | Unknown],
+        how: Mapping[int, FindBounds | SelectCategories],
+        columns: Columns,
+        target: pl.Series | None,
+    ) -> list[Feature]:
+        """Return what is public of the columns and of the target, once what is not declared is bought."""
+        values = [*columns.values, *([] if target is None else [target])]
+        # Not the source of the sums: with a seed, the same noise must not be on both.
+        source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed + 2**128)
+        return [
+            one
+            if isinstance(one, Feature)
+            else one.bought(values[at], how[at], source)
+            if at in how
+            else one.read(values[at])
+            for at, one in enumerate(public)
+        ]
+
+    def _know(self, columns: Columns, target: pl.Series | None, found: Sequence[Feature]) -> Target:
+        """Take what is public of the columns, and return the target as it is learnt."""
+        self.features_ = Features(tuple(found[: len(columns.values)]), columns.named)
+        self.n_features_in_ = len(columns.values)
+        if columns.named:
+            self.feature_names_in_ = np.array(columns.names, dtype=object)
+        return self._targets(target, found[len(columns.values) :])
+
+    def _end(self, events: tuple[Event, ...]) -> Self:
+        self.events_, self.spent_ = events, self._spent(events)
+        return self
+
+    def _spent(self, events: tuple[Event, ...]) -> Spent:
+        if not self.is_private:
+            return Spent(math.inf, self.delta, spent((), self.delta).relation, "pld", ())
+        return spent(events, self.delta)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
+    """An estimator of classes: the target is turned into their numbers, and `predict` answers with them.
+
+    Parameters
+    ----------
+    classes : sequence, optional
+        The classes, which are public. By default the domain of the target in the schema, or they are bought like a
+        column. A record of another class is left out.
+    """
+
+    classes: Sequence[Any] | None = None
+
+    def _target(self, y: Any) -> pl.Series:
+        return _series(y, self)
+
+    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
+        from sklearn.utils.multiclass import type_of_target
+
+        if target.dtype.is_float() and type_of_target(target.drop_nulls().drop_nans().to_numpy()) == "continuous":
+            raise InputError(
+                "Unknown label type: the target holds numbers that are no classes", hint="take a regression, or classes"
+            )
+        classes = declared.domain if self.classes is None else self.classes
+        if classes is None and target.dtype == pl.Boolean:
+            classes = (False, True)
+        if classes is None:
+            return Unknown(target.name, is_number=False)
+        return Feature(target.name, domain=texts_in(classes))
+
+    def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Ints:
+        assert target is not None
+        (feature,) = found
+        texts = feature.domain or ()
+        if len(texts) < 2:
+            raise InputError(
+                f"a classifier needs at least two classes, and the target has {len(texts)} class",
+                hint="declare the classes, if the noise has hidden some" if self.is_private else "",
+            )
+        values = _typed(texts, target.dtype)
+        order = np.argsort(values)
+        self.classes_ = values[order]
+        return Feature(target.name, domain=tuple(texts[at] for at in order)).codes(target)
+
+    @abstractmethod
+    def predict_proba(self, X: Any) -> Floats:  # noqa: N803
+        """Return the probability of each class, in the order of ``classes_``."""
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Return the most probable class of each record."""
+        chances = self.predict_proba(X)
+        return self.classes_[chances.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the share of records that get their class."""
+        columns, target = self._split(X, y)
+        return float(super().score(columns, target, sample_weight))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
+    """An estimator of numbers.
+
+    Parameters
+    ----------
+    target_bounds : tuple of two numbers, optional
+        The public bounds of the target. By default those of the schema, or they are bought like a column's.
+    """
+
+    target_bounds: tuple[float, float] | None = None
+
+    def _target(self, y: Any) -> pl.Series:
+        target = _series(y, self)
+        if not target.dtype.is_numeric():
+            raise InputError("the target of a regression must hold numbers", hint="take a classifier")
+        return target
+
+    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
+        bounds = declared.bounds if self.target_bounds is None else self.target_bounds
+        if bounds is None:
+            return Unknown(target.name, is_number=True)
+        return Feature(target.name, bounds=declared_bounds(bounds))
+
+    def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Floats:
+        assert target is not None
+        self.target_ = found[0]
+        numbers = self.target_.numbers(target)
+        if not self.is_private and np.isnan(numbers).all():
+            raise InputError("Input y contains NaN alone: there is nothing to learn")
+        return numbers
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the coefficient of determination, R squared."""
+        columns, target = self._split(X, y)
+        return float(super().score(columns, target, sample_weight))
+
+
+@lru_cache(maxsize=256)
+def _multiplier(bought: tuple[Event, ...], epsilon: float, delta: float) -> float:
+    """Return the least noise of a single sum that, with what is bought, costs at most epsilon."""
+    return calibrate(lambda scale: Composed((*bought, Gaussian(scale))) if bought else Gaussian(scale), epsilon, delta)
+
+
+def _split(X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
+    """Return the columns of a table, and its target, which may be the name of one of them."""
+    columns = Columns.of(X)
+    if not isinstance(y, str):
+        return columns, y
+    if y not in columns.names:
+        raise ColumnError(f"there is no column '{y}' to predict", hint=did_you_mean(y, columns.names))
+    target = columns.values[columns.names.index(y)]
+    return Columns(tuple(one for one in columns.values if one.name != y), columns.schema, columns.named), target
+
+
+def _series(y: Any, model: Any) -> pl.Series:
+    """Return a target as one column, named as it came."""
+    if y is None:
+        raise InputError(f"requires y to be passed, but the target y is None ({type(model).__name__})")
+    name = str(getattr(y, "name", None) or "target")
+    if isinstance(y, pl.Series):
+        return y
+    from sklearn.utils import column_or_1d
+
+    values = column_or_1d(y, warn=True)
+    if values.dtype.kind == "f" and not np.isfinite(values[~np.isnan(values)]).all():
+        raise InputError("Input y contains infinity")
+    return pl.Series(name, values.tolist(), strict=False)
+
+
+def _typed(texts: Sequence[str], dtype: pl.DataType) -> Any:
+    """Return classes as values of the target's type."""
+    if dtype.is_integer():
+        return np.array([int(text) for text in texts])
+    if dtype.is_float():
+        return np.array([float(text) for text in texts])
+    if dtype == pl.Boolean:
+        return np.array([text == "True" for text in texts])
+    return np.array(list(texts), dtype=object if any(len(text) > 100 for text in texts) else None)

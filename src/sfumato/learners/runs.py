@@ -1,0 +1,229 @@
+"""What came out of training one model at several epsilons: the numbers that a report shows.
+
+Nothing in here is a model or holds a record; a finished run can be written as JSON and read again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Pictures", "Run", "Scores", "Training", "label_of"]
+
+_MOST_POINTS = 101  # of a curve
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a model answers on rows that it was not trained on.
+
+    Of a classifier there are an accuracy, a confusion matrix and ROC curves; of a regression only the loss, which is
+    the mean squared error, and the baseline, that of always answering the mean.
+
+    Examples
+    --------
+    >>> scores = Scores.of(np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), ["no", "yes"])
+    >>> scores.confusion, round(scores.accuracy, 3), scores.auc
+    (((1, 0), (1, 1)), 0.667, 1.0)
+    """
+
+    rows: int
+    loss: float
+    """Mean cross-entropy, or mean squared error."""
+    baseline: float
+    """The accuracy of always answering the most frequent class, or the squared error of always answering the mean."""
+    accuracy: float | None = None
+    auc: float | None = None
+    """The area under the ROC curve: of the second class, or the mean of each class against all others."""
+    classes: tuple[str, ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()
+    """How many rows of each class (by row) were given each class (by column)."""
+    curves: tuple[tuple[tuple[float, float], ...], ...] = ()
+    """ROC curves as points (share of false alarms, share found): one for two classes, else one per class."""
+
+    @classmethod
+    def of(cls, truth: NDArray[np.integer[Any]], chances: NDArray[np.floating[Any]], classes: Sequence[Any]) -> Scores:
+        """Score the probabilities that a classifier gives; the truth is numbers of classes."""
+        from sklearn.metrics import confusion_matrix, roc_auc_score, roc_curve
+
+        count = len(classes)
+        chances = np.asarray(chances, dtype=np.float64)
+        found = chances.argmax(1)
+        own = np.clip(chances[np.arange(len(truth)), truth], 1e-12, 1.0)
+        positives = [1] if count == 2 else range(count)
+        seen = [one for one in positives if 0 < (truth == one).sum() < len(truth)]
+        curves = list[tuple[tuple[float, float], ...]]()
+        for one in positives:
+            if one not in seen:
+                curves.append(((0.0, 0.0), (1.0, 1.0)))
+                continue
+            alarms, hits, _ = roc_curve(truth == one, chances[:, one])
+            curves.append(_thinned(alarms, hits))
+        return cls(
+            rows=len(truth),
+            loss=float(-np.log(own).mean()),
+            baseline=float(np.bincount(truth, minlength=count).max() / len(truth)),
+            accuracy=float((found == truth).mean()),
+            auc=float(np.mean([roc_auc_score(truth == one, chances[:, one]) for one in seen])) if seen else None,
+            classes=tuple(map(str, classes)),
+            confusion=tuple(map(tuple, confusion_matrix(truth, found, labels=range(count)).tolist())),
+            curves=tuple(curves),
+        )
+
+    @classmethod
+    def of_numbers(cls, truth: NDArray[np.floating[Any]], found: NDArray[np.floating[Any]]) -> Scores:
+        """Score the numbers that a regression predicts."""
+        return cls(
+            rows=len(truth),
+            loss=float(np.square(np.asarray(found) - truth).mean()),
+            baseline=float(np.square(truth - truth.mean()).mean()),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scores as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Scores:
+        """Read what `to_dict` wrote."""
+        return cls(**{one.name: _tupled(plain[one.name]) for one in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model: what was asked, what it cost, and how good it is.
+
+    ``facts`` are the values of the command-line contract that say how it was made: ``delta``, ``noise_multiplier``,
+    ``clip``, ``sampling`` (``kind``, ``rate``, ``steps``), ``relation``, ``accountant``, ``spent`` (the epsilon that
+    the events add up to), ``private`` and ``events``. ``history`` has a dictionary per epoch (``epoch``, ``step``,
+    ``loss``, ``epsilon``, ``seconds``, ``score``), and is empty for models that are not trained in epochs.
+
+    Examples
+    --------
+    >>> run = Run(math.inf, "epsilon-none", {"delta": 1e-5}, Scores(10, 0.5, 0.6, accuracy=0.7), 2.0)
+    >>> run.to_dict()["epsilon"], run.to_dict()["accuracy"]
+    ('inf', 0.7)
+    """
+
+    epsilon: float
+    """The bound that the model keeps: infinity without privacy."""
+    name: str
+    """The folder of the model."""
+    facts: dict[str, Any]
+    scores: Scores
+    seconds: float
+    history: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What a legend calls it."""
+        return label_of(self.epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run as plain values, under the names of the command-line contract."""
+        return {
+            "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
+            "name": self.name,
+            **self.facts,
+            "accuracy": self.scores.accuracy,
+            "loss": self.scores.loss,
+            "seconds": self.seconds,
+            "history": list(self.history),
+            "scores": self.scores.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Run:
+        """Read what `to_dict` wrote."""
+        rest = dict(plain)
+        epsilon = math.inf if rest.pop("epsilon") == "inf" else float(plain["epsilon"])
+        scores, history = Scores.from_dict(rest.pop("scores")), tuple(rest.pop("history"))
+        name, seconds = rest.pop("name"), rest.pop("seconds")
+        del rest["accuracy"], rest["loss"]
+        return cls(epsilon, name, rest, scores, seconds, history)
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Images of a public data set, as bytes: before and after noise, and what the first layers make of one.
+
+    ``noisy`` has one row of images per level of noise; ``levels`` are the deviations, of pixels from 0 to 1, the first
+    of which is 0. ``maps`` has, for each run by its name, the layers by their titles with what comes out of them.
+    """
+
+    levels: tuple[float, ...]
+    noisy: tuple[tuple[NDArray[np.uint8], ...], ...]
+    shown: NDArray[np.uint8]
+    """The image of which the feature maps are."""
+    maps: dict[str, dict[str, tuple[NDArray[np.uint8], ...]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """One model trained at several epsilons on the same data.
+
+    Attributes
+    ----------
+    data : the name of the data set
+    model : the name of the model
+    target : what is predicted
+    rows : how many rows were trained on
+    runs : in the order in which they were asked for
+    together : what publishing all private models costs: the values of `Spent.bound`; None if there is none
+    settings : the other options, by their names
+    pictures : of images of a public data set
+    models : the fitted models, by the names of their runs
+    material : what they were trained and tested on, as long as it is in memory
+    published : what a publication printed for this experiment: ``title``, ``notes``, ``epochs`` (a dictionary each)
+    """
+
+    data: str
+    model: str
+    target: str
+    rows: int
+    runs: tuple[Run, ...]
+    together: dict[str, Any] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    pictures: Pictures | None = None
+    models: dict[str, Any] = field(default_factory=dict)
+    published: dict[str, Any] | None = None
+    material: Any = field(default=None, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the training as plain values, under the names of the command-line contract."""
+        return {
+            "data": self.data,
+            "model": self.model,
+            "target": self.target,
+            "rows": self.rows,
+            "runs": [run.to_dict() for run in self.runs],
+            "together": self.together,
+            "settings": self.settings,
+        }
+
+
+def label_of(epsilon: float) -> str:
+    """Return what a legend calls a run of this epsilon.
+
+    Examples
+    --------
+    >>> label_of(0.5), label_of(math.inf)
+    ('epsilon 0.5', 'no privacy')
+    """
+    return "no privacy" if epsilon == math.inf else f"epsilon {epsilon:g}"
+
+
+def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+    """Return a rising curve by few points, so that no record can be read off it."""
+    at = np.linspace(0, 1, _MOST_POINTS)
+    heights = np.interp(at, x, y)
+    return tuple((round(float(one), 4), round(float(two), 4)) for one, two in zip(at, heights, strict=True))
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value

@@ -1,0 +1,163 @@
+"""A fitted model on disk: ``model.safetensors`` with its numbers and ``model.json`` with all else; never a pickle.
+
+Loading a model runs no code of whoever wrote it. What is kept is what was released: the noisy numbers, what is public
+of the columns, and the parameters; neither the ledger nor the schema nor any record.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sfumato
+from sfumato._errors import FileError, ModelError
+from sfumato.budget.accounting import Spent
+from sfumato.budget.events import Event, Relation
+from sfumato.data.certificate import is_own
+from sfumato.data.files import why
+from sfumato.learners.estimator import PrivateEstimator
+
+__all__ = ["FACTS", "WEIGHTS", "load_model", "write_model"]
+
+WEIGHTS, FACTS = "model.safetensors", "model.json"
+_FORMAT = 1
+_NEVER = ("ledger", "schema", "checkpoint")  # parameters that are not the model's
+
+
+def write_model(model: PrivateEstimator, folder: str | Path) -> None:
+    """Write a fitted model into a folder that is there.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.learners import PrivateNaiveBayes
+    >>> train = sf.datasets.adult("train")
+    >>> model = PrivateNaiveBayes(epsilon=1).fit(train, "income")
+    >>> Path("model").mkdir()
+    >>> write_model(model, "model")
+    >>> again = load_model("model")
+    >>> bool((again.predict(train) == model.predict(train)).all())
+    True
+    """
+    from safetensors.numpy import save
+
+    arrays, facts = model.state()
+    told = {
+        "format": _FORMAT,
+        "estimator": type(model).__name__,
+        "parameters": {name: _plain(name, value) for name, value in model.get_params(deep=False).items()},
+        "state": facts,
+        "cost": model.to_dict(),
+        "sfumato": sfumato.__version__,
+    }
+    text = json.dumps(told, indent=2, allow_nan=False)
+    weights = save({name: np.ascontiguousarray(one) for name, one in arrays.items()})
+    Path(folder, FACTS).write_text(text + "\n", encoding="utf-8")
+    Path(folder, WEIGHTS).write_bytes(weights)
+
+
+def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
+    """Read a model that was written by `write_model` or is in a release, ready to predict.
+
+    Parameters
+    ----------
+    folder : path
+    module : torch.nn.Module, optional
+        The network to put the weights into, if it was none of the named ones: a file does not bring code.
+
+    Raises
+    ------
+    FileError
+        If a file is absent, damaged or of another version.
+    """
+    plain = _read_facts(Path(folder, FACTS))
+    arrays = _read_arrays(Path(folder, WEIGHTS))
+    try:
+        kind = _estimator(plain["estimator"])
+        names = set(kind().get_params(deep=False))
+        parameters = {name: value for name, value in plain["parameters"].items() if name in names and value is not None}
+        if parameters.get("epsilon") == "inf":
+            parameters["epsilon"] = math.inf
+        if module is not None:
+            parameters["model"] = module
+        model = kind(**parameters)
+        model.restore(arrays, plain["state"])
+        if not hasattr(model, "features_"):
+            raise KeyError("features")
+        model.events_ = tuple(Event.from_dict(one) for one in plain["cost"]["events"])
+        cost = plain["cost"]
+        epsilon = math.inf if cost["epsilon"] == "inf" else float(cost["epsilon"])
+        model.noise_multiplier_, model.sampling_ = cost["noise_multiplier"], cost["sampling"]
+        model.spent_ = Spent(epsilon, cost["delta"], Relation(cost["relation"]), cost["accountant"], model.events_)
+    except ModelError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise FileError(f"the model in '{folder}' is damaged, or is none of this version of Sfumato") from error
+    return model
+
+
+def _estimator(name: Any) -> type[PrivateEstimator]:
+    """Return the estimator of a name, if it is one: nothing else is looked up."""
+    from sfumato import learners
+
+    if name not in learners.__all__ or not str(name).startswith("Private"):
+        raise KeyError(name)
+    kind = getattr(learners, name)
+    if not issubclass(kind, PrivateEstimator):
+        raise KeyError(name)
+    return kind
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    if not is_own(path):
+        raise FileError(f"'{path.parent}' holds no model, for want of {FACTS}", hint="sfumato train makes one")
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"'{path}' cannot be read: {why(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"'{path}' is damaged: it is no JSON") from error
+    if not isinstance(plain, dict) or "format" not in plain:
+        raise FileError(f"'{path}' is no model of Sfumato")
+    if plain["format"] != _FORMAT:
+        made = str(plain.get("sfumato"))[:20]
+        raise FileError(
+            f"'{path}' is of format {plain['format']!r}, and this version of Sfumato reads format {_FORMAT}",
+            hint=f"it was written by Sfumato {made}",
+        )
+    return plain
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if not is_own(path):
+        raise FileError(f"'{path.parent}' holds no model: there is no {WEIGHTS}")
+    try:
+        found: dict[str, Any] = load(path.read_bytes())
+    except OSError as error:
+        raise FileError(f"'{path}' cannot be read: {why(error)}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"'{path}' is damaged, or no file of safetensors") from error
+    return found
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a parameter as plain values, or None if it has none."""
+    if name in _NEVER:
+        return None
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, tuple | list):
+        return [_plain("", one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain("", one) for key, one in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else None
+    return value if isinstance(value, bool | int | float | str) else None

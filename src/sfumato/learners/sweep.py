@@ -1,0 +1,403 @@
+"""Train one model at several epsilons on the same data, to see what privacy costs.
+
+A finished run is kept on disk at once, so that a sweep that was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sfumato
+from sfumato._errors import BudgetError, FileError, InputError, OptionError
+from sfumato.budget.accounting import spent
+from sfumato.budget.content import content_fingerprint
+from sfumato.budget.events import Event
+from sfumato.budget.ledger import Ledger
+from sfumato.budget.mechanisms import positive
+from sfumato.data.files import atomic_path, why
+from sfumato.data.folders import atomic_folder
+from sfumato.learners.catalogue import Model, model_of
+from sfumato.learners.material import Material, material_of
+from sfumato.learners.runs import Run, Scores, Training, label_of
+from sfumato.learners.stored import load_model, write_model
+
+__all__ = ["Asked", "epsilons_of", "train"]
+
+_RUN, _SETTINGS = "run.json", "settings.json"
+_CHECKPOINT = "checkpoint.safetensors"
+
+Watch = Callable[[str, Any], None]
+"""Told what a run is called, and a report of the training after each of its epochs."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One run that is asked for: a model of some epsilon, or of some noise.
+
+    Examples
+    --------
+    >>> Asked(0.5).name, Asked(math.inf).name, Asked(None, 1.2).name
+    ('epsilon-0.5', 'epsilon-none', 'noise-1.2')
+    """
+
+    epsilon: float | None
+    noise_multiplier: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder of the model."""
+        if self.epsilon is None:
+            return f"noise-{self.noise_multiplier:g}"
+        return f"epsilon-{'none' if self.epsilon == math.inf else f'{self.epsilon:g}'}"
+
+    @property
+    def label(self) -> str:
+        """What a person calls it."""
+        return f"noise {self.noise_multiplier:g}" if self.epsilon is None else label_of(self.epsilon)
+
+
+def epsilons_of(given: str | float | Iterable[Any] | None) -> tuple[float, ...]:
+    """Read a list of epsilons, of which "none" is a training without privacy.
+
+    Examples
+    --------
+    >>> epsilons_of("1, 5,none")
+    (1.0, 5.0, inf)
+    >>> epsilons_of("1,5;10")
+    Traceback (most recent call last):
+        ...
+    sfumato._errors.OptionError: epsilon must be numbers above 0 separated by commas, or none, got '5;10' \
+(for example 1,5,10,none)
+    """
+    if given is None:
+        return (math.inf,)
+    parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int | float) else list(given)
+    found = []
+    for part in parts:
+        text = str(part).strip().lower()
+        if text in ("none", "inf"):
+            found.append(math.inf)
+            continue
+        try:
+            found.append(positive("epsilon", float(text)))
+        except (ValueError, OptionError):
+            raise OptionError(
+                f"epsilon must be numbers above 0 separated by commas, or none, got '{str(part).strip()}'",
+                hint="for example 1,5,10,none",
+            ) from None
+    if len(set(found)) < len(found):
+        raise OptionError("an epsilon is listed twice", hint="for example 1,5,10,none")
+    return tuple(found)
+
+
+def train(
+    data: Any,
+    model: str = "additive",
+    *,
+    epsilon: str | float | Iterable[Any] | None = 1.0,
+    noise_multiplier: float | Sequence[float] = (),
+    delta: float = 1e-5,
+    target: str | None = None,
+    regression: bool = False,
+    test: Any = None,
+    holdout: float = 0.2,
+    full: bool = False,
+    root: str | Path | None = None,
+    samples: int | None = None,
+    test_samples: int | None = None,
+    seed: int = 0,
+    insecure_seed: int | None = None,
+    ledger: Ledger | None = None,
+    folder: str | Path | None = None,
+    ordinary: Mapping[str, Any] | None = None,
+    published: Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+    progress: Callable[[float], None] | None = None,
+    **options: Any,
+) -> Training:
+    """Train a model on a table or on images, once for each epsilon.
+
+    Parameters
+    ----------
+    data : str, path, Table, frame or Images
+        "mnist" or "adult" are built in.
+    model : str
+        For tables "additive", "logistic", "linear", "forest", "naive-bayes" or "mlp"; for images "cnn", "resnet18",
+        "scattering-linear", "mlp" or "logistic".
+    epsilon : number, text or list
+        One or several, such as ``"1,5,10,none"``; "none" trains without privacy.
+    noise_multiplier : float or list
+        Runs of networks with this noise instead, whatever epsilon it gives.
+    delta : float
+    target : str, optional
+        The column that is predicted.
+    regression : bool
+        Whether it is a number.
+    test, holdout, full, root, samples, test_samples
+        What is trained and tested on: see `material_of`.
+    seed : int
+        Of the division into rows for training and testing, and of first weights.
+    insecure_seed : int, optional
+        Makes the noise reproducible: the models are then not private.
+    ledger : Ledger, optional
+        Charged for every run. By default the one of the table, if a budget was granted for it.
+    folder : path, optional
+        Where finished runs are kept until all are: if it is there, they are not trained again, and one that was
+        interrupted goes on.
+    ordinary : mapping, optional
+        Options of the run without privacy that differ: without clipping, a network wants another learning rate.
+    published : mapping, optional
+        What a publication printed, for the report.
+    watch : callable, optional
+        Told the name of a run and a report after each of its epochs.
+    progress : callable, optional
+        Told the share that is done, from 0 to 1.
+    **options
+        Parameters of the estimator, such as ``epochs``, ``batch_size``, ``clip`` and ``learning_rate`` of a network.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> training = sf.train("adult", "naive-bayes", target="income", epsilon="1,none")
+    >>> [(run.name, run.scores.accuracy > 0.75) for run in training.runs]
+    [('epsilon-1', True), ('epsilon-none', True)]
+    """
+    asked = _asked(epsilon, noise_multiplier)
+    material = material_of(
+        data,
+        target=target,
+        test=test,
+        holdout=holdout,
+        full=full,
+        root=root,
+        samples=samples,
+        test_samples=test_samples,
+        seed=seed,
+    )
+    kind = model_of(model, images=material.are_images)
+    parameters = {name: value for name, value in options.items() if value is not None}
+    book = ledger if ledger is not None else _ledger_of(material)
+    if book is not None and any(one.epsilon == math.inf for one in asked):
+        raise OptionError(
+            "a budget was granted for this data, and a model without privacy cannot be charged to it",
+            hint="leave 'none' out of the epsilons",
+        )
+    public = material.declared_target(regression=regression)
+    common = {"delta": delta, "insecure_seed": insecure_seed, "ledger": book, **public, **parameters}
+    if kind.network:
+        common["seed"] = seed
+    estimators = [_made(kind, one, regression, common, ordinary or {}) for one in asked]
+    kept = None if folder is None else Path(folder)
+    if kept is not None:
+        own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
+        _open(kept, _settings(material, model, regression, delta, seed, insecure_seed, own))
+    runs, models = list[Run](), dict[str, Any]()
+    for at, (one, estimator) in enumerate(zip(asked, estimators, strict=True)):
+        place = None if kept is None else kept / one.name
+        if place is not None and place.exists():
+            run, fitted = _read(place)
+        else:
+            share = None if progress is None else _part_of(progress, at, len(asked))
+            run, fitted = _trained(one, estimator, kind, material, kept, watch, share)
+            if place is not None:
+                _keep(place, run, fitted)
+                _checkpoint(place).unlink(missing_ok=True)
+        runs.append(run)
+        models[run.name] = fitted
+        if progress is not None:
+            progress((at + 1) / len(asked))
+    return Training(
+        data=material.name,
+        model=model,
+        target=material.target,
+        rows=material.rows,
+        runs=tuple(runs),
+        together=_together(runs, delta),
+        settings={"tested on": material.split, "seed": seed, **parameters},
+        pictures=_pictures(material, models),
+        models=models,
+        published=None if published is None else dict(published),
+        material=material,
+    )
+
+
+def _asked(epsilon: Any, noise_multiplier: Any) -> list[Asked]:
+    noises = [noise_multiplier] if isinstance(noise_multiplier, int | float) else list(noise_multiplier)
+    asked = [Asked(None, positive("the noise multiplier", noise)) for noise in noises]
+    if epsilon is not None or not asked:
+        asked += [Asked(one) for one in epsilons_of(epsilon)]
+    return asked
+
+
+def _made(
+    kind: Model, asked: Asked, regression: bool, parameters: Mapping[str, Any], ordinary: Mapping[str, Any]
+) -> Any:
+    """Make the estimator of a run, so that what cannot be trained is told before anything is."""
+    own = {**kind.private, **parameters}
+    if asked.epsilon == math.inf:
+        own = {**kind.ordinary, **parameters, **ordinary, "ledger": None}
+    if asked.noise_multiplier is not None:
+        if not kind.network:
+            raise OptionError(f"a noise multiplier is for networks, and '{kind.name}' is none", hint="give epsilon")
+        own["noise_multiplier"] = asked.noise_multiplier
+    else:
+        own["epsilon"] = asked.epsilon
+    try:
+        return kind.make(regression=regression, **own)
+    except TypeError as error:
+        unknown = str(error).rpartition("argument '")[2].rstrip("'")
+        raise OptionError(f"the model '{kind.name}' has no option '{unknown}'", hint="leave it out") from None
+
+
+def _trained(
+    asked: Asked,
+    estimator: Any,
+    kind: Model,
+    material: Material,
+    kept: Path | None,
+    watch: Watch | None,
+    progress: Callable[[float], None] | None,
+) -> tuple[Run, Any]:
+    began = time.monotonic()
+    if kind.network:
+        if kept is not None:
+            estimator.set_params(checkpoint=_checkpoint(kept / asked.name))
+        estimator.fit(
+            material.train,
+            material.train_target,
+            validation=(material.test, material.test_target),
+            progress=progress,
+            report=None if watch is None else lambda told: watch(asked.label, told),
+        )
+    else:
+        estimator.fit(material.train, material.train_target)
+    cost = estimator.to_dict()
+    history = tuple(cost.pop("history", ()))
+    total = cost.pop("epsilon")
+    epsilon = asked.epsilon if asked.epsilon is not None else float(total)
+    scores = scores_of(estimator, material.test, material.test_target)
+    facts = {"spent": total, **cost}
+    return Run(epsilon, asked.name, facts, scores, time.monotonic() - began, history), estimator
+
+
+def scores_of(model: Any, rows: Any, target: Any) -> Scores:
+    """Return how well a fitted model answers; rows of a class that it does not know are left out."""
+    if not hasattr(model, "classes_"):
+        numbers = np.asarray(target, dtype=np.float64)
+        known = np.isfinite(numbers)
+        return Scores.of_numbers(numbers[known], np.asarray(model.predict(rows))[known])
+    place = {one: at for at, one in enumerate(model.classes_.tolist())}
+    truth = np.array([place.get(one, -1) for one in np.asarray(target).tolist()], dtype=np.int64)
+    known = truth >= 0
+    if not known.any():
+        raise InputError("no test row has a class that the model knows")
+    return Scores.of(truth[known], np.asarray(model.predict_proba(rows))[known], model.classes_.tolist())
+
+
+def _part_of(progress: Callable[[float], None], at: int, count: int) -> Callable[[float], None]:
+    return lambda share: progress((at + share) / count)
+
+
+def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
+    """Return what it costs to publish all models that have an epsilon."""
+    events = [Event.from_dict(one) for run in runs if run.epsilon != math.inf for one in run.facts["events"]]
+    return spent(events, delta).bound() if events else None
+
+
+def _ledger_of(material: Material) -> Ledger | None:
+    if material.whole is None:
+        return None
+    try:
+        return Ledger.of(material.whole)
+    except BudgetError:
+        return None  # no budget was granted, so that none can be exceeded
+
+
+def _pictures(material: Material, models: Mapping[str, Any]) -> Any:
+    if not material.are_images:
+        return None
+    from sfumato.learners.pictures import pictures_of
+
+    return pictures_of(material.test, material.test_target, models)
+
+
+# --- what is kept of a sweep until it is finished ---
+
+
+def _settings(
+    material: Material,
+    model: str,
+    regression: bool,
+    delta: float,
+    seed: int,
+    insecure_seed: int | None,
+    parameters: Mapping[str, Any],
+) -> dict[str, Any]:
+    data: list[Any] = [material.name, material.target, material.rows, len(material.test_target)]
+    if material.whole is not None:
+        data.append(content_fingerprint(material.whole)[0])
+    return {
+        "version": sfumato.__version__,
+        "data": data,
+        "model": model,
+        "regression": regression,
+        "delta": delta,
+        "seed": seed,
+        "insecure seed": insecure_seed,
+        **{name.replace("_", " "): value for name, value in parameters.items()},
+    }
+
+
+def _open(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Make the folder, or refuse one of another training."""
+    now = json.loads(json.dumps(settings, default=str))
+    path = folder / _SETTINGS
+    try:
+        folder.mkdir(exist_ok=True)
+        if not path.exists():
+            if any(folder.iterdir()):
+                raise FileError(f"'{folder}' exists already, and holds no training", hint="choose another name")
+            with atomic_path(path) as temporary:
+                temporary.write_text(json.dumps(now), encoding="utf-8")
+            return
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
+    try:
+        then = json.loads(text)
+    except ValueError as error:
+        raise FileError(f"'{path}' is damaged", hint="remove the folder to begin again") from error
+    for name in {**now, **then}:
+        if now.get(name) != then.get(name):
+            raise FileError(
+                f"'{folder}' holds an unfinished training with another {name}",
+                hint="train as before to go on, remove it to begin again, or choose another name",
+            )
+
+
+def _checkpoint(place: Path) -> Path:
+    return place.with_name(f"{place.name}.{_CHECKPOINT}")
+
+
+def _keep(place: Path, run: Run, model: Any) -> None:
+    with atomic_folder(place) as folder:
+        write_model(model, folder)
+        (folder / _RUN).write_text(json.dumps(run.to_dict(), allow_nan=False), encoding="utf-8")
+
+
+def _read(place: Path) -> tuple[Run, Any]:
+    try:
+        run = Run.from_dict(json.loads((place / _RUN).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise FileError(f"'{place / _RUN}' cannot be read: {why(error)}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileError(f"'{place / _RUN}' is damaged", hint="remove the folder to train it again") from error
+    return run, load_model(place)

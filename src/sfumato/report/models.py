@@ -1,0 +1,115 @@
+"""Save what was trained as a folder: every model with its certificate, and one report of all."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from sfumato.budget.promise import DifferentialPrivacy
+from sfumato.data.certificate import Certificate, FileFacts
+from sfumato.data.fingerprint import fingerprint
+from sfumato.data.folders import atomic_folder
+from sfumato.data.recipe import RECIPE, Recipe
+from sfumato.data.schema import Column, Schema
+from sfumato.learners.runs import Run, Training
+from sfumato.learners.stored import FACTS, WEIGHTS, write_model
+from sfumato.report.training import render_training
+
+__all__ = ["TRAINING", "save_training"]
+
+REPORT, TRAINING = "report.html", "training.json"
+
+
+def save_training(training: Training, path: str | Path, *, recipe: dict[str, Any] | None = None) -> None:
+    """Write trained models into a new folder, all of it or nothing.
+
+    One model: the folder holds ``model.safetensors``, ``model.json``, ``certificate.json``, ``recipe.toml`` and
+    ``report.html``. Several: a folder like that for each, beside the report of all and ``training.json``; so that a
+    private model can be handed out without those that are not.
+
+    Parameters
+    ----------
+    training : Training
+    path : path
+        A folder that does not exist, or is empty.
+    recipe : dict, optional
+        The options of the command, to be written as the recipe.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> training = sf.train("adult", "naive-bayes", target="income", epsilon=1)
+    >>> sf.save(training, "model")
+    >>> sorted(file.name for file in Path("model").iterdir())
+    ['certificate.json', 'model.json', 'model.safetensors', 'recipe.toml', 'report.html']
+    >>> sf.verify("model").ok
+    True
+    """
+    options = recipe or _options(training)
+    page = render_training(training, title=f"{training.model} on {training.data}")
+    with atomic_folder(path) as folder:
+        (folder / REPORT).write_text(page, encoding="utf-8")
+        if len(training.runs) == 1:
+            _release(training, training.runs[0], folder, options)
+            return
+        for run in training.runs:
+            (folder / run.name).mkdir()
+            own = {name: value for name, value in options.items() if name not in ("epsilon", "noise_multiplier")}
+            _release(training, run, folder / run.name, own | _alone(run))
+        plain = json.dumps(training.to_dict(), indent=2, allow_nan=False)
+        (folder / TRAINING).write_text(plain + "\n", encoding="utf-8")
+        (folder / RECIPE).write_text(Recipe("train", options, _schema(training)).to_toml(), encoding="utf-8")
+
+
+def _release(training: Training, run: Run, folder: Path, options: dict[str, Any]) -> None:
+    """Write one model with its certificate into a folder, which may hold a report already."""
+    write_model(training.models[run.name], folder)
+    (folder / RECIPE).write_text(Recipe("train", options, _schema(training)).to_toml(), encoding="utf-8")
+    facts, private = run.facts, run.epsilon != math.inf
+    promise = DifferentialPrivacy(run.epsilon, facts["delta"], facts["relation"]) if private else None
+    origin = None if training.material is None or training.material.whole is None else training.material.whole.origin
+    names = [WEIGHTS, FACTS, RECIPE, *([REPORT] if (folder / REPORT).exists() else [])]
+    Certificate(
+        kind="model",
+        data=WEIGHTS,
+        guarantees=(promise.to_dict(),) if promise else (),
+        claims={"epsilon": facts["spent"], "delta": facts["delta"], "relation": facts["relation"]} if private else {},
+        schema=_schema(training),
+        method=training.model,
+        parameters={**{name: value for name, value in facts.items() if name != "spent"}, **training.settings},
+        loss={"accuracy": run.scores.accuracy, "auc": run.scores.auc, "loss": run.scores.loss},
+        source={
+            "name": training.data,
+            "rows": training.rows,
+            "fingerprint": fingerprint(origin) if origin else None,
+        },
+        files={name: FileFacts.of(folder / name) for name in names},
+    ).write(folder)
+
+
+def _alone(run: Run) -> dict[str, Any]:
+    if run.name.startswith("noise-"):
+        return {"noise_multiplier": [run.facts["noise_multiplier"]]}
+    return {"epsilon": ["none" if run.epsilon == math.inf else run.epsilon]}
+
+
+def _options(training: Training) -> dict[str, Any]:
+    """Return what a training was asked, as far as it knows itself."""
+    epsilons = [one for run in training.runs for one in _alone(run).get("epsilon", [])]
+    noises = [one for run in training.runs for one in _alone(run).get("noise_multiplier", [])]
+    settings = {name: value for name, value in training.settings.items() if name != "tested on"}
+    target = {} if training.material is None or training.material.are_images else {"target": training.target}
+    asked = {"data": training.data, "model": training.model, **target, "epsilon": epsilons, "noise_multiplier": noises}
+    return {name: value for name, value in {**asked, **settings}.items() if value not in ([], None)}
+
+
+def _schema(training: Training) -> Schema:
+    """Return what was declared of the columns: neither hierarchies nor roles matter for a model."""
+    if training.material is None:
+        return Schema([])
+    columns = training.material.schema.columns
+    return Schema(
+        Column(name=one.name, kind=one.kind, domain=one.domain, bounds=one.bounds) for one in columns
+    ).with_roles(target=training.target if columns else None)

@@ -1,0 +1,259 @@
+"""``sfumato train``: models, certificates and a report in one folder; a training that was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import sfumato as sf
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+MODEL = ["certificate.json", "model.json", "model.safetensors", "recipe.toml"]
+SCHEMA = """
+[columns.age]
+bounds = [18, 90]
+[columns.sex]
+domain = ["f", "m"]
+[columns.ill]
+domain = ["no", "yes"]
+"""
+TINY = ["--samples", "300", "--test-samples", "100", "--batch-size", "60", "--delta", "1e-4"]
+
+
+@pytest.fixture
+def people() -> str:
+    generator = np.random.default_rng(0)
+    age = generator.integers(18, 90, 500)
+    ill = np.where(generator.random(500) < (age - 18) / 72, "yes", "no")
+    frame = pl.DataFrame({"age": age, "sex": generator.choice(["f", "m"], 500), "ill": ill, "cost": age * 10.5})
+    frame.write_csv("people.csv")
+    Path("schema.toml").write_text(SCHEMA)
+    return "people.csv"
+
+
+def names(folder: str = ".") -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def test_one_epsilon_gives_one_release(sfumato: Run, people: str) -> None:
+    asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
+    ran = sfumato("train", *asked, "--epsilon", "2", "-o", "model", "--json")
+    assert ran.code == 0, ran.err
+    assert names("model") == sorted([*MODEL, "report.html"])
+    assert "people.unfinished" not in names()
+    (run,) = ran.json["runs"]
+    assert run["epsilon"] == 2
+    assert 0.5 < run["accuracy"] <= 1
+    told = sfumato("verify", "model", "--json")
+    assert (told.code, told.json["ok"], told.json["kind"]) == (0, True, "model")
+    assert sf.load_model("model").predict(pl.read_csv(people).drop("ill")).shape == (500,)
+
+
+def test_several_epsilons_give_a_folder_each_and_one_report(sfumato: Run) -> None:
+    ran = sfumato("train", "adult", "--target", "income", "--model", "naive-bayes", "--epsilon", "0.5,none")
+    assert ran.code == 0, ran.err
+    assert names() == ["adult-naive-bayes"]
+    assert names("adult-naive-bayes") == ["epsilon-0.5", "epsilon-none", "recipe.toml", "report.html", "training.json"]
+    assert names("adult-naive-bayes/epsilon-0.5") == MODEL
+    assert Path("adult-naive-bayes/report.html").stat().st_size < 1_000_000
+    assert "no privacy" in ran.out
+    assert sfumato("verify", "adult-naive-bayes/epsilon-0.5").code == 0
+    told = sfumato("verify", "adult-naive-bayes/epsilon-none")
+    assert told.code == 1
+    assert "trained without privacy" in told.out
+    told = sfumato("verify", "adult-naive-bayes")
+    assert told.code == 2
+    assert "epsilon-0.5, epsilon-none" in told.err
+
+
+def test_the_recipe_of_a_training_trains_the_same_again(sfumato: Run) -> None:
+    first = [
+        "train",
+        "adult",
+        "--target",
+        "income",
+        "--model",
+        "naive-bayes",
+        "--epsilon",
+        "1,none",
+        "--samples",
+        "5000",
+    ]
+    assert sfumato(*first, "-o", "one").code == 0
+    ran = sfumato("train", "--recipe", "one/recipe.toml", "-o", "two", "--json")
+    assert ran.code == 0, ran.err
+    assert [run["epsilon"] for run in ran.json["runs"]] == [1.0, "inf"]
+    assert ran.json["rows"] == 5000
+    ran = sfumato("train", "--recipe", "one/epsilon-1/recipe.toml", "-o", "three", "--json")
+    assert [run["epsilon"] for run in ran.json["runs"]] == [1.0]
+    ran = sfumato("train", "--recipe", "one/recipe.toml", "--epsilon", "3", "-o", "four", "--json")
+    assert [run["epsilon"] for run in ran.json["runs"]] == [3.0]  # what is said on the command line counts
+
+
+@pytest.mark.parametrize("study", ["epsilon-sweep", "private-cnn"])
+def test_the_published_studies_are_recipes(sfumato: Run, study: str) -> None:
+    model = ["--model", "cnn", "--epochs", "1"] if study == "epsilon-sweep" else ["--epochs", "1"]
+    root = [] if study == "epsilon-sweep" else ["--root", "images"]
+    if root and "SFUMATO_DATA" not in os.environ:
+        pytest.skip("SFUMATO_DATA does not name the folder of the full data sets")
+    if root:
+        root = ["--root", str(Path(os.environ["SFUMATO_DATA"], "mnist"))]
+    ran = sfumato("train", "--recipe", study, *model, *root, *TINY, "-o", "study", "--json")
+    assert ran.code == 0, ran.err
+    assert len(ran.json["runs"]) == (4 if study == "epsilon-sweep" else 2)
+    report = Path("study/report.html")
+    assert report.stat().st_size < 1_000_000
+    if study == "private-cnn":
+        assert ran.json["runs"][0]["noise_multiplier"] == 1.2
+        assert "1.16" in report.read_text()  # the loss that was printed
+
+
+def test_networks_tell_every_epoch(sfumato: Run) -> None:
+    ran = sfumato("train", "mnist", "--model", "cnn", "--epsilon", "3,none", "--epochs", "2", *TINY, "--json")
+    assert ran.code == 0, ran.err
+    lines = [line for line in ran.err.splitlines() if "epoch" in line]
+    assert len(lines) == 4
+    assert "loss" in lines[0]
+    assert "accuracy" in lines[0]
+    assert "epsilon so far" in lines[1]
+    private, ordinary = ran.json["runs"]
+    assert [one["epoch"] for one in private["history"]] == [1, 2]
+    assert private["sampling"]["kind"] == "poisson"
+    assert private["sampling"]["rate"] == pytest.approx(60 / 300)
+    assert private["sampling"]["steps"] == 10
+    assert private["noise_multiplier"] > 0
+    assert (ordinary["epsilon"], ordinary["noise_multiplier"], ordinary["clip"]) == ("inf", 0.0, None)
+    page = Path("mnist-cnn/report.html").read_text()
+    assert page.count("data:image/png;base64,") >= 9
+    assert len(page) < 1_000_000
+
+
+def test_a_training_that_was_stopped_goes_on(sfumato: Run) -> None:
+    asked = ["train", "mnist", "--model", "cnn", "--epsilon", "3,5", "--epochs", "6", *TINY, "-o", "sweep"]
+    command = [sys.executable, "-m", "sfumato", *asked]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("epsilon 5: epoch 2"):
+                process.send_signal(signal.SIGTERM)
+                break
+        rest = process.stderr.read()
+    assert "go on" in rest
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "sweep" not in names()
+    kept = json.loads(Path("sweep.unfinished/epsilon-3/run.json").read_text())
+    ran = sfumato(*asked, "--json")
+    assert ran.code == 0, ran.err
+    assert "epsilon 3" not in ran.err
+    assert "epsilon 5: epoch 1," not in ran.err
+    assert ran.json["runs"][0] == kept
+    assert [one["epoch"] for one in ran.json["runs"][1]["history"]] == [1, 2, 3, 4, 5, 6]
+    assert names() == ["sweep"]
+    assert sfumato("verify", "sweep/epsilon-5").code == 0
+
+
+def test_a_granted_budget_is_charged(sfumato: Run, people: str) -> None:
+    assert sfumato("budget", "grant", people, "--epsilon", "1.5", "--delta", "1e-4").code == 0
+    asked = ["train", people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
+    assert sfumato(*asked, "--epsilon", "1", "-o", "one").code == 0
+    told = sfumato("budget", "show", people, "--json")
+    assert 0.9 < told.json["spent"]["epsilon"] <= 1.0
+    ran = sfumato(*asked, "--epsilon", "1.4", "-o", "two")
+    assert ran.code == 2
+    assert "would exceed the limit" in ran.err
+    assert "two" not in names()
+    ran = sfumato(*asked, "--epsilon", "none", "-o", "two")
+    assert ran.code == 2
+    assert "leave 'none' out" in ran.err
+
+
+def test_a_seed_of_the_noise_is_told_everywhere(sfumato: Run, people: str) -> None:
+    asked = ["train", people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
+    ran = sfumato(*asked, "--insecure-seed", "1", "-o", "one")
+    assert ran.code == 0
+    assert "NOT PRIVATE" in ran.out
+    assert "not private" in Path("one/report.html").read_text()
+    assert sfumato("verify", "one").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "DATA is missing"),
+        (["adult", "--target", "income"], "--model is missing"),
+        (["adult", "--target", "income", "--model", "logistc"], "logistc"),
+        (["adult", "--model", "naive-bayes"], "a table needs the column that is predicted"),
+        (["adult", "--target", "incom", "--model", "naive-bayes"], "did you mean 'income'"),
+        (["adult", "--target", "income", "--model", "resnet18"], "no model 'resnet18' for tables"),
+        (["mnist", "--model", "naive-bayes"], "no model 'naive-bayes' for images"),
+        (["mnist", "--model", "cnn", "--target", "label"], "are for tables"),
+        (["adult", "--target", "income", "--model", "naive-bayes", "--epsilon", "1,5;10"], "for example 1,5,10,none"),
+        (["adult", "--target", "income", "--model", "naive-bayes", "--epsilon", "1,-5"], "got '-5'"),
+        (["adult", "--target", "income", "--model", "naive-bayes", "--delta", "2"], "delta must be"),
+        (["adult", "--target", "income", "--model", "naive-bayes", "--delta", "0.001"], "below 1 / 32,561"),
+        (["adult", "--target", "income", "--model", "naive-bayes", "--epochs", "5"], "has no option 'epochs'"),
+        (["adult", "--target", "age", "--model", "naive-bayes", "--regression"], "does not predict numbers"),
+        (["people.csv", "--target", "cost", "--model", "naive-bayes"], "take a regression"),
+        (["people.csv", "--target", "ill", "--model", "naive-bayes", "--test", "nowhere.csv"], "nowhere.csv"),
+        (["nowhere.csv", "--target", "ill", "--model", "naive-bayes"], "nowhere.csv"),
+        (["mnist", "--model", "cnn", "--batch-size", "0"], "batch size"),
+        (["mnist", "--model", "cnn", "--epochs", "-1"], "epochs"),
+        (["mnist", "--model", "cnn", "--clip", "0"], "clip"),
+        (["mnist", "--model", "cnn", "--noise-multiplier", "1,x"], "numbers separated by commas"),
+        (["--recipe", "nowhere.toml"], "nowhere.toml"),
+        (["--recipe", "schema.toml"], "recipe"),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_sentence(sfumato: Run, people: str, arguments: list[str], said: str) -> None:
+    ran = sfumato("train", *arguments, "-o", "out")
+    assert ran.code == 2
+    assert said in ran.err
+    assert len(ran.err.strip().splitlines()) <= 3  # click shows how a command is used before
+    assert "Traceback" not in ran.err
+    assert "out" not in names()
+
+
+def test_a_target_of_one_class_is_refused(sfumato: Run) -> None:
+    pl.DataFrame({"age": list(range(200)), "ill": ["no"] * 200}).write_csv("healthy.csv")
+    ran = sfumato("train", "healthy.csv", "--target", "ill", "--model", "naive-bayes", "--epsilon", "none")
+    assert ran.code == 2
+    assert "at least two classes" in ran.err
+
+
+def test_missing_values_are_taken_as_unknown(sfumato: Run) -> None:
+    generator = np.random.default_rng(0)
+    age = [None if one < 0.2 else 20 + 60 * one for one in generator.random(400)]
+    sex, ill = (
+        [None if one == "-" else one for one in generator.choice(list(any_of), 400)] for any_of in ("fm-", "ny-")
+    )
+    pl.DataFrame({"age": age, "sex": sex, "ill": ill}).write_csv("gaps.csv")
+    public = ["--bounds", "age=18,90", "--domain", "sex=f,m", "--domain", "ill=n,y", "--delta", "1e-4"]
+    ran = sfumato("train", "gaps.csv", "--target", "ill", "--model", "naive-bayes", *public, "-o", "model")
+    assert ran.code == 0, ran.err
+
+
+def test_an_existing_folder_is_never_overwritten(sfumato: Run) -> None:
+    Path("model").mkdir()
+    Path("model/thesis.tex").write_text("years of work")
+    ran = sfumato("train", "adult", "--target", "income", "--model", "naive-bayes", "-o", "model")
+    assert ran.code == 2
+    assert "exists already" in ran.err
+    assert names("model") == ["thesis.tex"]
+
+
+def test_help_says_what_a_newcomer_needs(sfumato: Run) -> None:
+    told = sfumato("train", "--help")
+    assert told.code == 0
+    for word in ("sfumato train mnist --model resnet18", "--epsilon", "verify", "goes on"):
+        assert word in told.out

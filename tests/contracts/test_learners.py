@@ -1,0 +1,435 @@
+"""What every private estimator must do, whatever it learns."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import sfumato as sf
+from sfumato import learners
+from sfumato._errors import BudgetError, InputError, OptionError
+from sfumato.budget.accounting import spent
+from sfumato.budget.events import Composed, Event, Repeated
+from sfumato.learners.estimator import PrivateEstimator
+from sfumato.learners.naive_bayes import PrivateNaiveBayes
+from sfumato.learners.noisy_sums import NoisySums
+from tests.budget.chance import least_epsilon
+
+# What makes an estimator quick, by its name; one that needs nothing is found without a line here.
+QUICK: dict[str, dict[str, Any]] = {
+    "PrivateRandomForest": {"trees": 5, "depth": 4, "cells": 20, "random_state": 0},
+    "PrivateKMeans": {"n_clusters": 3, "rounds": 3},
+    "PrivatePCA": {},
+    "PrivateGaussianMixture": {"n_components": 2, "rounds": 3},
+    "PrivateClassifier": {"model": "logistic", "epochs": 3, "seed": 0},
+    "PrivateRegressor": {"model": "logistic", "epochs": 30, "learning_rate": 0.3, "momentum": 0.9, "seed": 0},
+}
+ROWS, DELTA = 200, 1e-3
+SCHEMA = sf.Schema(
+    [
+        sf.Column(name="age", kind="number", bounds=(0, 100)),
+        sf.Column(name="height", kind="number", bounds=(100, 200)),
+        sf.Column(name="sex", kind="category", domain=("f", "m")),
+        sf.Column(name="ill", kind="category", domain=("no", "yes")),
+        sf.Column(name="cost", kind="number", bounds=(0, 1000)),
+    ]
+)
+
+
+def found() -> dict[str, type[PrivateEstimator]]:
+    """Every estimator of the learners that is called Private."""
+    classes = {}
+    for path in sorted(Path(learners.__file__).parent.glob("*.py")):
+        for name in re.findall(r"^class (Private\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+            kind = getattr(importlib.import_module(f"sfumato.learners.{path.stem}"), name)
+            if issubclass(kind, PrivateEstimator) and kind is not PrivateEstimator:
+                classes[name] = kind
+    return classes
+
+
+ESTIMATORS = found()
+
+
+@pytest.fixture(params=ESTIMATORS)
+def make(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Return the estimators, each with other parameters if they are given."""
+
+    def made(**parameters: Any) -> Any:
+        quick = QUICK.get(request.param, {})
+        return ESTIMATORS[request.param](**{"schema": SCHEMA, "delta": DELTA, **quick, **parameters})
+
+    return made
+
+
+def records(model: Any, rows: int = ROWS) -> tuple[pl.DataFrame, pl.Series | None]:
+    """Return a table and a target such as the estimator takes."""
+    rng = np.random.default_rng(0)
+    age, sex = rng.integers(0, 100, rows), rng.integers(0, 2, rows)
+    height = np.clip(rng.normal(160 + 10 * sex, 10), 100, 200)
+    columns = {"age": age.astype(np.float64), "height": height, "sex": np.array(["f", "m"])[sex]}
+    frame = pl.DataFrame(columns)
+    if not get_tags(model).input_tags.categorical:
+        frame = frame.drop("sex")
+    ill = age + rng.normal(0, 20, rows) > 50
+    if is_classifier(model):
+        return frame, pl.Series("ill", np.array(["no", "yes"])[ill.astype(int)])
+    return frame, pl.Series("cost", 5.0 * age + height) if is_regressor(model) else None
+
+
+def arrays_of(model: Any) -> dict[str, Any]:
+    arrays, _ = model.state()
+    return dict(arrays)
+
+
+def same(one: Any, other: Any) -> bool:
+    first, second = arrays_of(one), arrays_of(other)
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def answers(model: Any, frame: Any) -> Any:
+    return model.predict(frame) if hasattr(model, "predict") else model.transform(frame)
+
+
+def counted(events: Iterable[Event]) -> Counter[Event]:
+    """Return how often each event happened."""
+    total: Counter[Event] = Counter()
+    for event in events:
+        if isinstance(event, Composed):
+            total += counted(event.events)
+        elif isinstance(event, Repeated):
+            total += Counter({one: times * event.times for one, times in counted([event.event]).items()})
+        else:
+            total[event] += 1
+    return total
+
+
+def granted(tmp_path: Path, frame: pl.DataFrame, epsilon: float) -> sf.Ledger:
+    return sf.Ledger.grant(frame, epsilon=epsilon, delta=DELTA, path=tmp_path / "ledger")
+
+
+def no_score(model: Any, records: Any, target: Any = None) -> float:
+    return 0.0
+
+
+# --- scikit-learn's own battery ---
+
+
+def all_checks() -> list[Any]:
+    checks = []
+    for name, kind in ESTIMATORS.items():
+        for model, check in estimator_checks_generator(kind(**{**QUICK.get(name, {}), "epsilon": math.inf})):
+            called = check.func.__name__
+            if called != "check_array_api_input":  # asks for a global switch of scipy, and skips without
+                checks.append(pytest.param(model, check, id=f"{name}-{called}"))
+    return checks
+
+
+@pytest.mark.parametrize(("model", "check"), all_checks())
+def test_scikit_learns_checks_pass_without_privacy(model: Any, check: Callable[[Any], None]) -> None:
+    check(model)
+
+
+def test_parameters_are_kept_by_a_copy_and_can_be_set(make: Callable[..., Any]) -> None:
+    model = make(epsilon=0.5)
+    again = clone(model)
+    assert again.get_params() == model.get_params()
+    assert again.set_params(epsilon=2.0).epsilon == 2.0
+    assert model.epsilon == 0.5
+
+
+# --- what it costs ---
+
+
+def test_the_price_is_known_before_and_is_at_most_epsilon(make: Callable[..., Any]) -> None:
+    model = make()
+    frame, target = records(model)
+    before = model.events_of(frame, target)
+    model.fit(frame, target)
+    assert counted(model.events_) == counted(before)
+    assert 0.9 < spent(before, DELTA).epsilon <= 1.0
+    assert model.spent_.epsilon <= 1.0
+
+
+def test_what_is_not_declared_is_bought_within_the_price(make: Callable[..., Any]) -> None:
+    model = make(schema=None, epsilon=4.0, delta=1e-4)
+    frame, target = records(model, rows=2000)  # enough to tell their bounds and domains
+    before = model.events_of(frame, target)
+    assert len(before) == len(make(delta=1e-4).events_of(frame, target)) + frame.width + (target is not None)
+    model.fit(frame, target)
+    assert counted(model.events_) == counted(before)
+    assert spent(before, 1e-4).epsilon <= 4.0
+
+
+def test_a_fit_charges_what_it_declares(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    with granted(tmp_path, frame, 1.0) as ledger:
+        model = make(epsilon=0.6, ledger=ledger).fit(frame, target)
+        assert counted(ledger.events) == counted(model.events_)
+        assert counted(ledger.events) == counted(make(epsilon=0.6).events_of(frame, target))
+
+
+def test_a_fit_that_does_not_fit_is_refused_and_costs_nothing(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    with granted(tmp_path, frame, 1e-4) as ledger:
+        model = make(epsilon=3.0, ledger=ledger)
+        with pytest.raises(BudgetError):
+            model.fit(frame, target)
+        assert ledger.events == ()
+    assert not hasattr(model, "events_")
+
+
+def test_the_charge_is_made_before_the_data_is_looked_at(make: Callable[..., Any], tmp_path: Path) -> None:
+    kind = type(make())
+    if kind._learn is PrivateEstimator._learn:
+        return  # it is charged step by step: see its own tests
+
+    class Interrupted(kind):  # type: ignore[misc, valid-type]
+        def _know(self, *given: Any) -> Any:
+            raise KeyboardInterrupt
+
+    frame, target = records(make())
+    with granted(tmp_path, frame, 1.0) as ledger:
+        model = Interrupted(**{**make(epsilon=0.6).get_params(), "ledger": ledger})
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(frame, target)
+        assert counted(ledger.events) == counted(make(epsilon=0.6).events_of(frame, target))
+
+
+def test_every_fold_is_charged(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    with granted(tmp_path, frame, 50.0) as ledger:
+        model = make(epsilon=1.0, ledger=ledger)
+        cross_val_score(model, frame, target, cv=3, scoring=no_score, error_score="raise")
+        thrice = spent(ledger.events, DELTA).epsilon
+    once = spent(make(epsilon=1.0).events_of(frame, target), DELTA).epsilon
+    assert 1.2 * once < thrice <= 3 * once * 1.01
+
+
+def test_a_search_charges_every_candidate_and_the_last_fit(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    with granted(tmp_path, frame, 50.0) as ledger:
+        search = GridSearchCV(make(ledger=ledger), {"epsilon": [0.5, 1.0]}, cv=2, scoring=no_score, error_score="raise")
+        search.fit(frame, target)
+        singles = [make(epsilon=epsilon).events_of(frame, target) for epsilon in (0.5, 0.5, 1.0, 1.0, 0.5)]
+        charged = counted(ledger.events)
+    if type(make())._learn is not PrivateEstimator._learn:  # the steps of a network depend on the number of records
+        assert charged == sum(map(counted, singles), Counter())
+    assert sum(charged.values()) >= 5
+
+
+def test_a_pipeline_charges_once(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    with granted(tmp_path, frame, 2.0) as ledger:
+        line = make_pipeline(FunctionTransformer(), make(ledger=ledger)).fit(frame, target)
+        assert counted(ledger.events) == counted(line[-1].events_)
+        assert len(answers(line, frame)) == len(frame)
+
+
+def test_a_fit_without_privacy_cannot_be_charged(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    with granted(tmp_path, frame, 2.0) as ledger, pytest.raises(OptionError, match="without privacy"):
+        make(epsilon=math.inf, ledger=ledger).fit(frame, target)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, "1", None, -math.inf, True])
+def test_an_epsilon_that_is_none_is_refused(make: Callable[..., Any], epsilon: Any) -> None:
+    model = make(epsilon=epsilon)
+    with pytest.raises(OptionError, match="epsilon must be"):
+        model.fit(*records(make()))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1 / ROWS, 0.5, -1e-3, math.nan, "small"])
+def test_a_delta_that_is_not_below_one_over_the_records_is_refused(make: Callable[..., Any], delta: Any) -> None:
+    model = make(delta=delta)
+    with pytest.raises(OptionError, match="delta must be"):
+        model.fit(*records(make()))
+
+
+# --- what it looks at, and the noise ---
+
+
+def test_nothing_beyond_what_is_declared_is_read(make: Callable[..., Any]) -> None:
+    """Values beyond the bounds are held within them, and those outside of a domain are all one."""
+    frame, target = records(make())
+    fits = []
+    for high, low, other in ((101.0, 99.0, "x"), (1e6, -1e6, "another")):
+        changed = {"age": high, "height": low} | ({"sex": other} if "sex" in frame.columns else {})
+        beyond = [
+            pl.when(pl.int_range(pl.len()) < 20).then(pl.lit(value)).otherwise(name).alias(name)
+            for name, value in changed.items()
+        ]
+        mine = frame.with_columns(beyond)
+        goal = target
+        if target is not None:
+            goal = pl.concat([pl.Series(target.name, [other if is_classifier(make()) else high * 10] * 5), target[5:]])
+        fits.append(make(insecure_seed=1).fit(mine, goal))
+    assert same(*fits)
+
+
+def test_a_seed_repeats_the_model_and_takes_its_privacy(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    one, other = (make(insecure_seed=7).fit(frame, target) for _ in range(2))
+    assert same(one, other)
+    assert one.to_dict()["private"] is False
+    assert np.array_equal(answers(one, frame), answers(other, frame))
+    assert not same(one, make(insecure_seed=8).fit(frame, target))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 5.0])
+def test_every_fit_has_noise_of_its_own(make: Callable[..., Any], epsilon: float) -> None:
+    frame, target = records(make())
+    one, other = (make(epsilon=epsilon).fit(frame, target) for _ in range(2))
+    assert not same(one, other)
+    assert one.to_dict()["private"] is True
+
+
+def test_a_fit_without_privacy_says_so(make: Callable[..., Any]) -> None:
+    told = make(epsilon=math.inf).fit(*records(make())).to_dict()
+    assert told["private"] is False
+    assert told["epsilon"] == "inf"
+    assert told["events"] == []
+
+
+def test_a_model_is_all_in_its_state(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    model = make().fit(frame, target)
+    arrays, facts = model.state()
+    again = make()
+    again.restore(arrays, json.loads(json.dumps(facts)))
+    assert np.array_equal(answers(again, frame), answers(model, frame))
+
+
+# --- what it is given ---
+
+
+def test_missing_values_are_taken(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    holes = frame.with_columns(pl.when(pl.int_range(pl.len()) % 3 > 0).then(pl.col(name)) for name in frame.columns)
+    model = make().fit(holes, target)
+    assert len(answers(model, holes)) == ROWS
+    assert np.isfinite(model.transform(holes) if hasattr(model, "transform") else 0.0).all()
+
+
+def test_a_category_that_is_not_known_is_told_by_its_column_only(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    if "sex" not in frame.columns:
+        return
+    model = make().fit(frame, target)
+    odd = frame.with_columns(sex=pl.lit("Zaphod"))
+    with pytest.warns(UserWarning, match="column 'sex'") as told:
+        answers(model, odd)
+    assert not any("Zaphod" in str(one.message) for one in told)
+
+
+def test_categories_are_refused_where_numbers_are_wanted(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    if "sex" in frame.columns:
+        return
+    with pytest.raises(InputError, match="column 'sex' holds categories") as refused:
+        make().fit(frame.with_columns(sex=pl.lit("Zaphod")), target)
+    assert "Zaphod" not in str(refused.value)
+
+
+def test_columns_are_taken_by_their_names(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    model = make(insecure_seed=0).fit(frame, target)
+    turned = frame.select(reversed(frame.columns)).with_columns(more=pl.lit(1))
+    assert np.array_equal(answers(model, turned), answers(model, frame))
+
+
+def test_other_columns_are_refused(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    model = make().fit(frame, target)
+    with pytest.raises(InputError, match="'age'"):
+        answers(model, frame.drop("age"))
+    with pytest.raises(InputError, match=f"is expecting {frame.width} features"):
+        answers(model, np.zeros((3, frame.width + 1)))
+
+
+@pytest.mark.parametrize("rows", [0, ROWS])
+def test_a_table_without_rows_or_columns_is_refused(make: Callable[..., Any], rows: int) -> None:
+    frame, target = records(make())
+    given = frame.head(0) if rows == 0 else frame.select([])
+    with pytest.raises(InputError, match="no rows" if rows == 0 else "no column"):
+        make().fit(given, None if target is None else target.head(rows))
+
+
+def test_a_target_that_is_wrong_is_refused_in_one_sentence(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    if target is None:
+        return
+    with pytest.raises(InputError, match="as many records, got 200 and 199"):
+        make().fit(frame, target.head(ROWS - 1))
+    with pytest.raises(InputError, match="y to be passed"):
+        make().fit(frame)
+    with pytest.raises(InputError, match="no column 'illl'"):
+        make().fit(frame.with_columns(target), "illl")
+    if is_classifier(make()):
+        with pytest.raises(InputError, match="two classes"):
+            make(schema=None, epsilon=math.inf).fit(frame, pl.Series("ill", ["Zaphod"] * ROWS))
+        with pytest.raises(InputError, match="two classes"):
+            make(classes=["no"]).fit(frame, target)
+        with pytest.raises(InputError, match="Unknown label type") as refused:
+            make(schema=None).fit(frame, pl.Series("cost", np.arange(ROWS) + 0.123456))
+        assert "123456" not in str(refused.value)
+    else:
+        with pytest.raises(InputError, match="must hold numbers") as refused:
+            make().fit(frame, pl.Series("cost", ["Zaphod"] * ROWS))
+        assert "Zaphod" not in str(refused.value)
+
+
+# --- whether the claim is true ---
+
+
+class Careless(PrivateNaiveBayes):
+    """Naive Bayes that takes every norm for a third of what it is."""
+
+    def _sums(self, *given: Any) -> NoisySums:
+        right = super()._sums(*given)
+
+        class ThirdOfTheNoise(NoisySums):
+            def __call__(self, name: str, sums: Any, norm: float) -> Any:
+                return super().__call__(name, sums, norm / 3)
+
+        return ThirdOfTheNoise(right.shares, right.multiplier, right._source)
+
+
+def audited(kind: type[PrivateNaiveBayes], epsilon: float, runs: int) -> float:
+    """Return a lower bound on epsilon, from fits to six equal records and to seven: with delta 0.1 few fits tell much.
+
+    All records are in one of two cells. With the other for a measure, a model tells about how many there are.
+    """
+    model = kind(epsilon=epsilon, delta=0.1, bounds=(0, 100), cells=2, classes=(0, 1))
+    seen = []
+    for rows in (6, 7):
+        table, target = np.full((rows, 1), 75.0), np.ones(rows, dtype=np.int64)
+        fits = (model.fit(table, target).feature_log_prob_[1] for _ in range(runs))
+        seen.append(sum(math.exp(found[1] - found[0]) > 6.5 for found in fits))
+    without, with_it = seen
+    return max(least_epsilon(with_it, without, runs, 0.1), least_epsilon(runs - without, runs - with_it, runs, 0.1))
+
+
+def test_an_audit_finds_no_more_than_the_claim() -> None:
+    """The bound is too high less than once in ten million times."""
+    assert audited(PrivateNaiveBayes, 1.0, 1000) <= 1.0
+
+
+def test_an_audit_catches_an_estimator_with_a_third_of_the_noise() -> None:
+    """The bound is about 1.57, and its standard error 0.1."""
+    assert audited(Careless, 1.0, 1000) > 1.0
