@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import math
 import statistics
@@ -163,7 +164,24 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main() -> None:
+def main() -> list[tuple[str, str, str]]:
+    """Return (what, measured, asked) rows at epsilon 1; docs/explanation/private-estimators.md has the others."""
+    rows = []
+    for name, mine in itertools.groupby(study(list(METHODS), None), key=lambda run: run["method"]):
+        found = [run for run in mine if run["epsilon"] == 1.0]
+        accuracy = [run["accuracy"] for run in found]
+        auc, cpu = statistics.mean(run["auc"] for run in found), statistics.median(run["cpu"] for run in found)
+        rows.append(
+            (
+                f"Adult, official split, epsilon 1, delta 1e-5, {len(found)} seeds: {name}, {cpu:.1f} CPU s",
+                f"{statistics.mean(accuracy):.2%}, spread {statistics.pstdev(accuracy):.2%}, AUC {auc:.3f}",
+                "at least 84.5% with the best" if name == "PrivateAdditiveClassifier" else "",
+            )
+        )
+    return rows
+
+
+def tell() -> None:
     """Run what is missing, and print the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", nargs="*", choices=METHODS, default=list(METHODS), help="which of our estimators")
@@ -173,4 +191,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tell()

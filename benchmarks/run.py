@@ -16,6 +16,7 @@ import on_spark
 import page
 import partition
 import private_accuracy
+import private_tables
 import scale
 import sfumato as sf
 import startup
@@ -24,7 +25,7 @@ import startup
 def main() -> None:
     benchmarks = (
         *(startup, measures, page, partition, guided, lattice, budget),
-        *(dp_step, dp_step_gpu, private_accuracy, scale, on_spark),
+        *(dp_step, dp_step_gpu, private_accuracy, private_tables, scale, on_spark),
     )
     rows = [row for benchmark in benchmarks for row in benchmark.main()]
     lines = [

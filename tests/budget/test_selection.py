@@ -338,10 +338,10 @@ def test_a_ledger_charges_the_best_and_refuses_what_would_exceed_its_limit(tmp_p
         assert one < ledger.spent.epsilon < two
 
 
-@pytest.mark.parametrize("shape", [-1, -2.0, math.nan, math.inf, "geometric", None, True])
+@pytest.mark.parametrize("shape", [-1, -2.0, math.nan, math.inf, 1e300, "geometric", None, True])
 def test_a_shape_of_no_distribution_is_refused(shape: Any) -> None:
     for make in (lambda: RandomStopping(10, shape), lambda: Selected(PureEvent(1.0), 10, shape)):
-        with pytest.raises(sf.OptionError, match='above -1 and finite, or "poisson"'):
+        with pytest.raises(sf.OptionError, match='above -1 and at most 1,000,000, or "poisson"'):
             make()
 
 
@@ -421,6 +421,17 @@ def test_a_seed_repeats_the_number_and_no_seed_does_not() -> None:
     stopping = RandomStopping(1000, 1)
     assert stopping.draw(Source(insecure_seed=7)) == stopping.draw(Source(insecure_seed=7))
     assert len({stopping.draw() for _ in range(12)}) > 1  # equal ones by chance once in 10**33
+
+
+@pytest.mark.parametrize(("mean", "shape"), [(1e6, 0.0), (1e6, -0.5), (1e6, 3.0), (1e3, "poisson")])
+@pytest.mark.parametrize("epsilon", [0.001, 1.0, 3.0])
+def test_of_so_many_runs_that_one_is_sure_to_tell_all_nothing_is_proven(
+    mean: float, shape: float | str, epsilon: float
+) -> None:
+    event = Selected(ApproximateEvent(epsilon, 1e-3), mean, shape)
+    for events in ([event], [event, Gaussian(9.0)], [Repeated(event, 2)], [Parallel((event, Gaussian(9.0)))]):
+        assert spent(events, 1e-5).epsilon == math.inf
+    assert spent(Selected(Selected(ApproximateEvent(epsilon, 1e-3), 10, 0), mean, shape), 1e-5).epsilon == math.inf
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.02])

@@ -257,3 +257,59 @@ def test_help_says_what_a_newcomer_needs(sfumato: Run) -> None:
     assert told.code == 0
     for word in ("sfumato train mnist --model resnet18", "--epsilon", "verify", "goes on"):
         assert word in told.out
+
+
+def test_a_recipe_declares_what_was_declared_and_reads_as_was_read(sfumato: Run, people: str) -> None:
+    text = Path(people).read_text().replace(",", ";").replace(";f;", ";?;")
+    Path("people.csv").write_text(text)
+    Path("test.csv").write_text(text)
+    Path("schema.toml").write_text(SCHEMA + '[columns.cost]\nrole = "identifier"\n')
+    asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
+    ran = sfumato("train", *asked, "--separator", ";", "--na", "?", "--test", "test.csv", "-o", "one", "--json")
+    assert ran.code == 0, ran.err
+    again = sfumato("train", "--recipe", "one/recipe.toml", "-o", "two", "--json")
+    assert again.code == 0, again.err
+    assert again.json["runs"][0]["events"] == ran.json["runs"][0]["events"]  # nothing is bought
+    assert "cost" not in json.dumps(json.loads(Path("two/model.json").read_text())["state"])
+    assert Path("one/recipe.toml").read_text() == Path("two/recipe.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "data = 5",
+        "model = ['mlp']",
+        "epochs = 'many'",
+        "full = 'no'",
+        "delta = 'x'",
+        "holdout = 'x'",
+        "samples = 1.5",
+        "target = ['income']",
+        "ordinary = 5",
+        "published = {epochs = 5}",
+        "published = {epochs = [{epoch = 'x'}]}",
+        "published = {notes = 'text'}",
+        "na = 'x'",
+    ],
+)
+def test_a_recipe_with_another_type_is_one_sentence(sfumato: Run, line: str) -> None:
+    rest = [one for one in ("data = 'adult'", "model = 'mlp'") if one.split()[0] != line.split()[0]]
+    Path("bad.toml").write_text("\n".join(['command = "train"', "[train]", *rest, line]))
+    ran = sfumato("train", "--recipe", "bad.toml", "-o", "out")
+    assert (ran.code, names()) == (2, ["bad.toml"])
+    assert f"the option '{line.split()[0]}' of the recipe 'bad.toml' is of another type" in ran.err
+
+
+@pytest.mark.parametrize("noise", [",", "1,", "1,1", ""])
+def test_a_typo_in_the_noise_is_told(sfumato: Run, noise: str) -> None:
+    ran = sfumato("train", "mnist", "--model", "cnn", "--noise-multiplier", noise, *TINY, "-o", "out")
+    assert ran.code == 2
+    assert "commas" in ran.err or "twice" in ran.err
+    assert names() == []
+
+
+def test_the_password_of_a_database_is_written_nowhere() -> None:
+    from sfumato.cli.train import _without_password
+
+    assert _without_password("postgresql://me:secret@host/people?password=x") == "postgresql://host/people"
+    assert _without_password("a?b.csv") == "a?b.csv"

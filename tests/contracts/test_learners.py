@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
@@ -392,6 +393,98 @@ def test_a_target_that_is_wrong_is_refused_in_one_sentence(make: Callable[..., A
         with pytest.raises(InputError, match="must hold numbers") as refused:
             make().fit(frame, pl.Series("cost", ["Zaphod"] * ROWS))
         assert "Zaphod" not in str(refused.value)
+
+
+def test_a_target_without_any_other_column_is_refused(make: Callable[..., Any]) -> None:
+    _, target = records(make())
+    if target is not None:
+        with pytest.raises(InputError, match="no column beside the target"):
+            make().fit(target.to_frame(), target.name)
+
+
+def test_what_is_refused_for_what_is_public_costs_nothing(make: Callable[..., Any], tmp_path: Path) -> None:
+    frame, target = records(make())
+    wrong: dict[str, Any] = {"bounds": (0, 1e-320), "schema": None}
+    with granted(tmp_path, frame, 1.0) as ledger:
+        with pytest.raises(OptionError, match="the bounds must be"):
+            make(ledger=ledger, **wrong).fit(frame, target)
+        if is_classifier(make()):
+            with pytest.raises(InputError, match="two classes"):
+                make(ledger=ledger, classes=["no"]).fit(frame, target)
+        assert ledger.events == ()
+
+
+def test_no_label_alone_stops_a_fit(make: Callable[..., Any]) -> None:
+    """Whether it is infinite, missing or no class: that somebody has it would be told, and not be paid for."""
+    frame, target = records(make())
+    if target is None:
+        return
+    for odd in (math.inf, -math.inf, math.nan, 0.5):
+        if is_classifier(make()):
+            labels = np.where(target == "yes", 1.0, 0.0)
+            labels[0] = odd
+            model = make(classes=(0, 1)).fit(frame, labels)
+            assert model.classes_.tolist() == [0, 1]
+        else:
+            labels = target.to_numpy().copy()
+            labels[0] = odd
+            model = make(target_bounds=(0, 1000)).fit(frame, labels)
+        assert len(answers(model, frame)) == ROWS
+
+
+def test_classes_that_are_not_of_the_targets_type_are_texts(make: Callable[..., Any]) -> None:
+    frame, _ = records(make())
+    if is_classifier(make()):
+        model = make(classes=("0.5", "many")).fit(frame, np.arange(ROWS) % 2)
+        assert model.classes_.tolist() == ["0.5", "many"]
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", object])
+def test_a_missing_label_does_not_change_the_type_of_the_classes(make: Callable[..., Any], dtype: Any) -> None:
+    if not is_classifier(make()):
+        return
+    frame, target = records(make())
+    labels: list[Any] = [one == "yes" if dtype == "boolean" else int(one == "yes") for one in target]
+    whole, holed = (
+        make(classes=sorted(set(labels))).fit(frame, pd.Series(given, dtype=dtype)).classes_
+        for given in (labels, [None, *labels[1:]])
+    )
+    assert whole.dtype == holed.dtype
+    assert whole.tolist() == holed.tolist() == sorted(set(labels))
+
+
+def test_a_schema_or_classes_that_are_none_are_refused(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    with pytest.raises(OptionError, match="must be a Schema"):
+        make(schema={"age": 1}).fit(frame, target)
+    if is_classifier(make()):
+        with pytest.raises(OptionError, match="must be a list"):
+            make(classes=2).fit(frame, target)
+        assert make(classes=("no", "yes", None)).fit(frame, target).classes_.tolist() == ["no", "yes"]
+
+
+def test_a_category_of_which_nothing_stood_out_is_taken(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    if "sex" in frame.columns:
+        rare = frame.with_columns(sex=pl.Series([f"Zaphod {at}" for at in range(ROWS)]))
+        declared = sf.Schema([one for one in SCHEMA.columns if one.name != "sex"])
+        model = make(schema=declared, delta=1e-9).fit(rare, target)
+        assert model.features_.features[2].domain == ()
+        models = [model]
+        if type(model)._learn is not PrivateEstimator._learn:  # a network needs an input
+            models.append(make(schema=declared, delta=1e-9).fit(rare.select("sex"), target))
+        for one in models:
+            with pytest.warns(UserWarning, match="column 'sex'"):
+                assert len(answers(one, rare)) == ROWS
+
+
+def test_names_of_a_fit_before_are_forgotten(make: Callable[..., Any]) -> None:
+    frame, target = records(make())
+    numbers = frame.select("age", "height")
+    model = make(bounds=(0, 200)).fit(numbers, target)
+    assert model.feature_names_in_.tolist() == ["age", "height"]
+    model.fit(numbers.to_numpy(), target)
+    assert not hasattr(model, "feature_names_in_")
 
 
 # --- whether the claim is true ---

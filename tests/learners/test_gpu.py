@@ -171,3 +171,29 @@ def test_a_trainer_on_a_gpu_keeps_to_its_epsilon_and_learns() -> None:
     trainer.extend(epochs=2, epsilon=4.0).fit(inputs, targets)
     assert trainer.spent.epsilon <= 4.0
     assert trainer.score(inputs, targets) > 0.9
+
+
+@pytest.mark.parametrize("epsilon", [3.0, math.inf])
+def test_an_estimator_trains_and_answers_on_a_gpu(epsilon: float) -> None:
+    import numpy as np
+
+    from sfumato.learners import PrivateClassifier
+
+    generator = np.random.default_rng(0)
+    labels = np.arange(1000) % 10
+    images = generator.integers(0, 60, (1000, 28, 28)).astype(np.uint8)
+    images[np.arange(1000), labels * 2 + 2] += 190  # a bright line whose height is the class
+    model = PrivateClassifier(
+        model="cnn",
+        epsilon=epsilon,
+        delta=1e-4,
+        classes=range(10),
+        batch_size=100,
+        epochs=8,
+        learning_rate=0.5 if epsilon < math.inf else 0.05,
+        momentum=0.9 if epsilon == math.inf else 0.0,
+        device="cuda",
+    ).fit(images, labels)
+    assert model.score(images, labels) > 0.3
+    assert model.spent_.epsilon <= epsilon
+    assert all(one.device.type == "cpu" for one in map(torch.from_numpy, model.state()[0].values()))

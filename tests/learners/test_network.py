@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import pickle
@@ -211,6 +212,23 @@ def test_images_of_bytes_are_scaled_and_get_a_channel() -> None:
         classifier(epochs=1).fit(*points(), validation=(images, labels))
 
 
+@pytest.mark.parametrize("kind", ["bool", "int16", "uint16", "float16", ">f4", "longdouble"])
+def test_images_of_any_numbers_are_taken(kind: str) -> None:
+    images, labels = pictures()
+    model = classifier(epochs=1, delta=1e-3).fit(images.astype(kind), labels)
+    assert model.predict(images.astype(kind)).shape == (200,)
+    half = torch.tensor(images).bfloat16()
+    assert np.array_equal(model.predict(half), model.predict(half.float()))
+
+
+def test_a_pixel_that_is_no_number_counts_as_nothing() -> None:
+    images, labels = pictures()
+    holed, filled = images.astype(np.float64) / 255, images.astype(np.float64) / 255
+    holed[0, 0, :2], filled[0, 0, :2] = (np.nan, np.inf), 0.0
+    one, other = (classifier(delta=1e-3, seed=0, insecure_seed=0).fit(given, labels) for given in (holed, filled))
+    assert np.array_equal(one.predict_proba(holed), other.predict_proba(filled))
+
+
 def test_a_scale_is_a_mean_and_a_deviation() -> None:
     images, labels = pictures()
     options: dict[str, Any] = {"delta": 1e-3, "seed": 0, "insecure_seed": 0}
@@ -298,6 +316,9 @@ def test_a_layer_that_mixes_records_is_refused_or_replaced() -> None:
         classifier(model=mixing).fit(*points())
     replaced = classifier(model=mixing, trainer_options={"replace": True}).fit(*points())
     assert not any(isinstance(one, nn.BatchNorm1d) for one in replaced.module_.modules())
+    again = PrivateClassifier(model=mixing, trainer_options={"replace": True})
+    again.restore(*replaced.state())
+    assert np.array_equal(again.predict_proba(points()[0]), replaced.predict_proba(points()[0]))
 
 
 def test_rules_are_given_by_name_or_whole() -> None:
@@ -387,6 +408,33 @@ def test_a_training_that_was_interrupted_continues_with_what_it_bought(ledger: s
         clone(model).fit(table, "rich")
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_checkpoint_is_refused_for_other_records(epochs: int, ledger: sf.Ledger, tmp_path: Path) -> None:
+    def stop(report: Report) -> None:
+        if report.epoch == 1 and epochs == 2:
+            raise KeyboardInterrupt
+
+    table = people()
+    other = table.with_columns(age=pl.col("age") + (pl.int_range(pl.len()) == 7).cast(pl.Int64))  # of one person
+    options: dict[str, Any] = {"delta": 1e-4, "epochs": epochs, "batch_size": None, "ledger": ledger}
+    schema = sf.Schema([
+        sf.Column(name="age", bounds=(0, 100)), sf.Column(name="town", domain=("Delft", "Ghent")),
+        sf.Column(name="rich", domain=("no", "yes")),
+    ])  # fmt: skip
+    for name, public in (("bought", None), ("declared", schema)):
+        path = tmp_path / f"{name}.safetensors"
+        model = PrivateClassifier(epsilon=8.0, schema=public, checkpoint=path, **options)
+        with contextlib.suppress(KeyboardInterrupt):
+            model.fit(table, "rich", report=stop)
+        charged = len(ledger.events)
+        with pytest.raises(sf.FileError, match=r"other records|another set of samples"):
+            clone(model).fit(other, "rich")
+        assert len(ledger.events) == charged
+        again = clone(model).fit(table, "rich")  # an ended one is the same release
+        assert len(ledger.events) == charged + epochs - 1
+        assert np.array_equal(again.predict_proba(table), clone(model).fit(table, "rich").predict_proba(table))
+
+
 def test_a_training_that_diverges_says_so() -> None:
     x, y = points()
     with pytest.raises(sf.SfumatoError, match="diverged"):
@@ -406,6 +454,14 @@ def test_a_regression_predicts_in_the_units_of_its_target() -> None:
     assert model.spent_.epsilon <= 4.0
     assert model.history_[-1].score == pytest.approx(np.square(model.predict(x) - y).mean(), rel=0.01)
     assert model.predict(x).max() <= 1000
+    some = np.where(np.arange(len(y)) % 2, np.nan, y)
+    half = clone(model).set_params(epsilon=math.inf, seed=0)
+    scores = [half.fit(x, y, validation=one).history_[-1].score for one in ((x, some), (x[::2], y[::2]))]
+    assert scores[0] == scores[1]
+    with pytest.raises(sf.SfumatoError, match="no record with a target"):
+        half.fit(x, y, validation=(x, pl.Series("y", [None] * len(y), dtype=pl.Float64)))
+    with pytest.raises(sf.SfumatoError, match="as many X as y"):
+        half.fit(x, y, validation=(x, y[:5]))
     with pytest.raises(sf.SfumatoError, match="one output, got 2"):
         clone(model).set_params(model=nn.Linear(3, 2)).fit(x, y)
 

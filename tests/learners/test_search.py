@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
@@ -16,7 +19,7 @@ import sfumato as sf
 from sfumato.budget.accounting import spent
 from sfumato.budget.events import Composed, Parallel, Selected
 from sfumato.budget.selection import RandomStopping
-from sfumato.learners import PrivateClassifier, PrivateNaiveBayes, PrivateSearch
+from sfumato.learners import PrivateClassifier, PrivateKMeans, PrivateNaiveBayes, PrivateSearch
 
 
 def people(rows: int = 2000, seed: int = 0) -> sf.Table:
@@ -67,6 +70,7 @@ def test_settings_of_different_costs_are_paid_for_as_the_worst_of_them() -> None
     (event,) = found.events_
     assert isinstance(event, Selected)
     assert isinstance(event.event, Parallel)
+    assert spent(event.event, 1e-5).epsilon == max(spent(one, 1e-5).epsilon for one in event.event.events)
     assert found.spent_.epsilon <= found.epsilon
 
 
@@ -129,12 +133,74 @@ def test_a_seed_makes_it_reproducible_and_it_says_so() -> None:
         ({"delta": 0.1}, "below 1 / 2,000"),
         ({"way": "public"}, "needs public data"),
         ({"estimator": object()}, "must be a private one"),
+        ({"estimator": PrivateKMeans(), "settings": {"n_clusters": [2]}}, "predicts nothing that a search could score"),
+        ({"settings": {"cells": 2}}, "at least one hyper-parameter"),
+        ({"settings": [{"cells": 2}]}, "at least one hyper-parameter"),
+        ({"holdout": "some"}, "the share of records held out"),
+        ({"stopping": 10}, "must be a RandomStopping"),
+        ({"ledger": "some.ledger"}, "must be a Ledger"),
+        ({"seed": 1}, "the settings that are drawn must stay unknown"),
     ],
     ids=str,
 )
 def test_bad_input_is_one_sentence(options: dict[str, Any], said: str) -> None:
     with pytest.raises(sf.InputError, match=said):
         search(**options).fit(people(), "ill")
+
+
+def test_images_and_targets_of_any_kind_are_searched_on() -> None:
+    chance = np.random.default_rng(0)
+    labels = np.arange(200) % 2
+    images = (chance.integers(0, 100, (200, 4, 4)) + 120 * labels[:, None, None]).astype(np.uint8)
+    network = PrivateClassifier(
+        model="logistic", epochs=1, batch_size=None, classes=(0, 1), checkpoint="run.safetensors"
+    )
+    options: dict[str, Any] = {"estimator": network, "settings": {"epochs": [1, 3]}, "delta": 1e-4}
+    for given in (labels, pd.Series(labels), torch.tensor(labels), labels.tolist(), pl.Series("y", labels)):
+        found = search(**options).fit(images, given)
+        assert found.predict(images).shape == (200,)
+        assert found.best_estimator_.checkpoint is None  # of which there would be one for all runs
+
+
+class Sometimes(PrivateNaiveBayes):
+    """Fails with one of its settings, as a training that diverges does."""
+
+    def fit(self, X: Any, y: Any = None) -> Any:  # noqa: N803
+        warnings.warn("this one is told nobody", UserWarning, stacklevel=2)
+        if self.cells == 2:
+            raise sf.ModelError("the training has diverged")
+        return super().fit(X, y)
+
+
+def test_a_run_that_fails_is_the_worst_and_nothing_else_is_told_of_it() -> None:
+    found = search(estimator=Sometimes(), way="composition").fit(people(), "ill")  # and warnings are errors
+    assert found.best_params_ == {"cells": 36}
+    with pytest.raises(sf.ModelError, match="every run has failed, and the budget is spent: the training has diverged"):
+        search(estimator=Sometimes(), settings={"cells": [2]}).fit(people(), "ill")
+
+
+def test_values_beyond_a_domain_are_not_counted_aloud() -> None:
+    table = people()
+    columns = [sf.Column(name="age", bounds=(18, 90)), sf.Column(name="town", domain=["Ghent"])]
+    schema = sf.Schema([*columns, sf.Column(name="ill", domain=["no", "yes"])])
+    frame = table.frame.with_columns(town=pl.Series(["Ghent", "Delft"] * 1000))
+    search().fit(sf.Table(frame, schema), "ill")  # a warning would be an error here
+
+
+@pytest.mark.parametrize("classes", [[0, 1], [0.5, 1.5], [False, True], ["a", "b"]], ids=str)
+def test_a_record_without_a_target_changes_the_score_of_no_other(classes: list[Any]) -> None:
+    from sfumato.learners.features import Columns
+    from sfumato.learners.search import _right
+
+    class Fixed:
+        classes_ = np.array(classes)
+
+        def predict(self, columns: Any) -> Any:
+            return np.array(classes)[[0, 1, 1]]
+
+    rows = Columns.of(np.zeros((3, 1)))
+    assert _right(Fixed(), rows, pl.Series([classes[0], classes[1], classes[0]])).tolist() == [1.0, 1.0, 0.0]
+    assert _right(Fixed(), rows, pl.Series([classes[0], classes[1], None])).tolist() == [1.0, 1.0, 0.0]
 
 
 def test_a_number_is_scored_by_how_far_it_is_off() -> None:

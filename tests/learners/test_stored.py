@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.learners import PrivateNaiveBayes, load_model, write_model
+from sfumato.learners import PrivateClassifier, PrivateNaiveBayes, load_model, write_model
 from sfumato.learners.stored import FACTS, WEIGHTS
 
 
@@ -115,3 +115,35 @@ def test_damaged_weights_and_absent_files_are_one_sentence(written: Path, tmp_pa
         load_model(written)
     with pytest.raises(sf.FileError, match="holds no model"):
         load_model(tmp_path / "nowhere")
+
+
+def test_losses_and_scores_which_no_epsilon_covers_are_not_written(people: sf.Table, tmp_path: Path) -> None:
+    model = PrivateClassifier(epsilon=1, delta=1e-4, epochs=2, batch_size=100).fit(
+        people, "ill", validation=(people, "ill")
+    )
+    assert model.history_[-1].loss > 0
+    write_model(model, tmp_path)
+    text = (tmp_path / FACTS).read_text()
+    for one in model.history_:
+        assert str(one.loss) not in text
+        assert str(one.score) not in text
+    assert [one.epoch for one in load_model(tmp_path).history_] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "schema", "ledger"])
+def test_a_path_that_a_stranger_has_put_in_is_neither_read_nor_written(
+    people: sf.Table, tmp_path: Path, name: str
+) -> None:
+    write_model(PrivateClassifier(epsilon=1, delta=1e-4, epochs=1, batch_size=100).fit(people, "ill"), tmp_path)
+    plain = json.loads((tmp_path / FACTS).read_text())
+    plain["parameters"][name] = str(tmp_path / "mine")
+    (tmp_path / FACTS).write_text(json.dumps(plain))
+    assert load_model(tmp_path).get_params()[name] is None
+
+
+def test_a_number_of_hundreds_of_digits_is_one_sentence(written: Path) -> None:
+    plain = json.loads((written / FACTS).read_text())
+    plain["cost"]["epsilon"] = 10**400
+    (written / FACTS).write_text(json.dumps(plain))
+    with pytest.raises(sf.FileError, match="damaged"):
+        load_model(written)

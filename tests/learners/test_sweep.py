@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ COLUMNS = [
 TABLE = sf.Table(people(), sf.Schema(COLUMNS))
 
 
-@pytest.mark.parametrize("given", ["1,5;10", "1,,5", "one", "0", "-1", "1,nan", "", "1 5", "1,1", "5,none,inf"])
-def test_a_typo_in_the_epsilons_is_told_with_an_example(given: str) -> None:
+@pytest.mark.parametrize("given", ["1,5;10", "1,,5", "one", "0", "-1", "1,nan", "", "1 5", "1,1", "5,none,inf", []])
+def test_a_typo_in_the_epsilons_is_told_with_an_example(given: Any) -> None:
     with pytest.raises(sf.OptionError, match="1,5,10,none"):
         epsilons_of(given)
 
@@ -181,3 +182,109 @@ def test_scores_of_guessing_are_those_of_the_baseline() -> None:
     assert Scores.of(np.array([1, 1]), np.array([[0.5, 0.5]] * 2), ["a", "b"]).auc is None
     numbers = Scores.of_numbers(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
     assert numbers.loss == numbers.baseline == 1.0
+
+
+def test_epsilons_that_are_nearly_the_same_are_two_models(tmp_path: Path) -> None:
+    epsilons = [1.0, 1.0000001]
+    training = sf.train(TABLE, "naive-bayes", target="ill", epsilon=epsilons, delta=1e-4, folder=tmp_path / "sweep")
+    assert [run.epsilon for run in training.runs] == epsilons
+    assert len(training.models) == 2
+    sf.save(training, tmp_path / "out")
+    assert sf.verify(tmp_path / "out" / "epsilon-1.0000001").ok
+
+
+def test_other_test_rows_another_schema_or_a_budget_meanwhile_are_another_training(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"target": "ill", "epsilon": 1, "delta": 1e-4, "folder": tmp_path / "sweep"}
+    test = people(50, seed=3)
+    sf.train(TABLE, "naive-bayes", test=test, **asked)
+    with pytest.raises(sf.FileError, match="another test rows"):
+        sf.train(TABLE, "naive-bayes", test=people(50, seed=4), **asked)
+    wider = sf.Table(people(), sf.Schema([sf.Column(name="age", bounds=(0, 120)), *COLUMNS[1:]]))
+    with pytest.raises(sf.FileError, match="another schema"):
+        sf.train(wider, "naive-bayes", test=test, **asked)
+    ledger = sf.Ledger.grant(TABLE, epsilon=3, delta=1e-4, path=tmp_path / "l.ledger")
+    with pytest.raises(sf.FileError, match="another budget"):
+        sf.train(TABLE, "naive-bayes", test=test, ledger=ledger, **asked)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"5", b"{", b"\xff\xfe", b"null"], ids=str)
+def test_damaged_settings_are_one_sentence(tmp_path: Path, text: bytes) -> None:
+    asked: dict[str, Any] = {"target": "ill", "epsilon": 1, "delta": 1e-4, "folder": tmp_path / "sweep"}
+    sf.train(TABLE, "naive-bayes", **asked)
+    (tmp_path / "sweep" / "settings.json").write_bytes(text)
+    with pytest.raises(sf.FileError, match="is damaged"):
+        sf.train(TABLE, "naive-bayes", **asked)
+
+
+def test_what_failed_before_anything_was_reached_leaves_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    with pytest.raises(sf.InputError, match="take a regression"):
+        sf.train(people().with_columns(ill=pl.col("age") + 0.5), "naive-bayes", target="ill", folder=folder)
+    assert not folder.exists()
+
+
+def test_what_is_kept_is_for_its_owner_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    sf.train(TABLE, "naive-bayes", target="ill", epsilon="none", folder=folder)
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_rows_without_an_answer_test_nothing() -> None:
+    test = pl.concat([people(50, seed=3), people(50, seed=4).with_columns(cost=pl.lit(None, dtype=pl.Float64))])
+    asked: dict[str, Any] = {"target": "cost", "regression": True, "epsilon": "none", "epochs": 2}
+    (run,) = sf.train(TABLE, "mlp", test=test, **asked).runs
+    assert run.scores.rows == 50
+    assert run.history[-1]["score"] == pytest.approx(run.scores.loss, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        (people(50).with_columns(cost=pl.lit("much")), "hold no numbers in column 'cost'"),
+        (people(50).with_columns(cost=pl.lit(None, dtype=pl.Float64)), "no test row has a value"),
+        (people(50).with_columns(cost=pl.lit(math.nan)), "no test row has a number"),
+    ],
+)
+def test_rows_that_nothing_can_be_tested_on_are_refused_before_a_charge(
+    tmp_path: Path, test: pl.DataFrame, said: str
+) -> None:
+    ledger = sf.Ledger.grant(TABLE, epsilon=3, delta=1e-4, path=tmp_path / "l.ledger")
+    with pytest.raises(sf.InputError, match=said):
+        sf.train(TABLE, "linear", target="cost", regression=True, delta=1e-4, test=test, ledger=ledger)
+    assert ledger.spent.epsilon == 0
+
+
+@pytest.mark.parametrize("seed", [-1, 2**80, True, 1.5])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(sf.OptionError, match="the seed must be a whole number"):
+        sf.train(TABLE, "naive-bayes", target="ill", seed=seed)
+
+
+def test_dates_are_classes_too() -> None:
+    days = people().with_columns(ill=pl.when(pl.col("ill") == "yes").then(date(2020, 1, 2)).otherwise(date(2021, 1, 2)))
+    (run,) = sf.train(days, "naive-bayes", target="ill", epsilon="none").runs
+    assert run.scores.accuracy is not None
+    assert run.scores.accuracy > 0.6
+
+
+def test_images_of_ones_own_are_in_no_report() -> None:
+    digits = sf.datasets.mnist()
+    asked: dict[str, Any] = {"samples": 200, "test_samples": 50, "epochs": 1, "epsilon": "none"}
+    assert sf.train(digits, "logistic", **asked).pictures is None
+    assert sf.train("mnist", "cnn", regression=True, **asked).pictures is not None
+
+
+def test_of_two_trainings_in_one_folder_the_second_is_refused_before_a_charge(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"target": "ill", "epsilon": 1, "delta": 1e-4, "folder": tmp_path / "sweep"}
+    ledger = sf.Ledger.grant(TABLE, epsilon=3, delta=1e-4, path=tmp_path / "l.ledger")
+    refused = list[str]()
+
+    def second(label: str, report: Any) -> None:
+        before = ledger.spent.epsilon
+        with pytest.raises(sf.FileError, match="another process trains in") as error:
+            sf.train(TABLE, "mlp", ledger=ledger, epochs=1, **asked)
+        assert ledger.spent.epsilon == before
+        refused.append(str(error.value))
+
+    sf.train(TABLE, "mlp", ledger=ledger, epochs=1, watch=second, **asked)
+    assert len(refused) == 1

@@ -117,3 +117,50 @@ def test_a_model_without_privacy_guarantees_nothing(tmp_path: Path) -> None:
     table = pl.DataFrame({"age": [20.0, 30.0] * 100, "ill": ["no", "yes"] * 100})
     sf.save(sf.train(table, "naive-bayes", target="ill", epsilon="none"), tmp_path / "model")
     assert failed(tmp_path / "model") == ["something is guaranteed"]
+
+
+@pytest.mark.parametrize(
+    ("where", "change"),
+    [
+        ("cost", {"private": False}),
+        ("cost", {"epsilon": 0.1}),
+        ("cost", {"delta": 1e-9}),
+        ("cost", {"relation": "replace-one"}),
+        ("cost", {"noise_multiplier": 99.0}),
+        ("parameters", {"insecure_seed": 5}),
+    ],
+    ids=str,
+)
+def test_a_model_that_says_something_else_is_found(release: Path, where: str, change: dict[str, Any]) -> None:
+    changed(release, "model.json", lambda plain: plain[where].update(change))
+    assert failed(release) == ["model.json says the same"]
+
+
+def test_a_model_that_says_something_twice_is_found(release: Path) -> None:
+    path = release / "model.json"
+    path.write_text('{"cost": {"epsilon": 0.1},' + path.read_text()[1:])
+    rebound(release, "model.json")
+    assert failed(release) == ["model.json says the same"]
+
+
+@pytest.mark.parametrize("value", [10**400, 1e308, 1e-300, -1, "1", True, None, []], ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize("name", ["epsilon", "delta", "scale", "sensitivity", "claimed"])
+def test_numbers_that_are_none_fail_and_crash_nothing(release: Path, name: str, value: Any) -> None:
+    def put(plain: dict[str, Any]) -> None:
+        if name == "claimed":
+            plain["claims"]["epsilon"] = value
+        elif name in ("epsilon", "delta"):
+            plain["guarantees"][0][name] = value
+        else:
+            plain["parameters"]["events"][0][name] = value
+
+    changed(release, "certificate.json", put)
+    assert bool(failed(release)) is ((name, value) != ("epsilon", 1e308))  # which is weak, and true
+
+
+def test_a_delta_that_lets_a_record_out_is_found_and_so_is_a_claim_of_another_kind(release: Path) -> None:
+    changed(release, "certificate.json", lambda plain: plain["source"].update(rows=10_000))
+    assert failed(release) == ["delta is below one over the number of records"]
+    changed(release, "certificate.json", lambda plain: plain["source"].update(rows=400))
+    changed(release, "certificate.json", lambda plain: plain["claims"].update(k=1000))
+    assert failed(release) == ["k is 1000"]

@@ -499,7 +499,7 @@ def test_the_guarantee_is_told_in_words() -> None:
     ) in text
     assert "The neighbouring relation is “add or remove one record”" in text
     assert "All 2 private models published together cost epsilon 5.4 at delta 1e-05." in text
-    assert "The scores on this page." in text
+    assert "The scores and losses on this page." in text
     assert "The number of rows that were trained on, which counts as public" in text
     assert "The model without privacy. It has no bound" not in text
     assert "The model without privacy. It has no bound" in text_of(page(training(run(1, 0.8), run(NONE, 0.9))))

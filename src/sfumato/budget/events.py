@@ -656,8 +656,10 @@ def check_trials(mean: Any, shape: Any) -> tuple[float, float | str]:
     (10.0, 0.0)
     """
     poisson = isinstance(shape, str) and shape == "poisson"
-    if not poisson and not -1 < _number(shape) < math.inf:
-        raise OptionError(f'the shape of a number of runs must be above -1 and finite, or "poisson", got {shape!r}')
+    if not poisson and not -1 < _number(shape) <= _MOST_TRIALS:
+        raise OptionError(
+            f'the shape of a number of runs must be above -1 and at most 1,000,000, or "poisson", got {shape!r}'
+        )
     least = 0 if poisson else 1  # at least one run is sure, unless the number is Poisson
     if not least < _number(mean) <= _MOST_TRIALS:
         raise OptionError(f"the mean number of runs must be above {least} and at most 1,000,000, got {mean!r}")

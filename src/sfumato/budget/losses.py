@@ -147,7 +147,7 @@ def _epsilon_of(times: Counter[Event], delta: float, grid: float, slack: float) 
         return math.inf
     try:
         return float(_composed(times, grid).get_epsilon_for_delta(min(delta + slack, 1.0)))
-    except OverflowError:  # losses beyond what floats have exponentials of: nothing is proven
+    except OverflowError:  # of losses beyond what floats have exponentials of, too, nothing is proven
         return math.inf
 
 
@@ -278,12 +278,25 @@ def _times(events: Iterable[Event]) -> Counter[Event]:
                 add(event.event, count)
             case Parallel() if len(set(event.events)) == 1:
                 add(event.events[0], count)
+            case Parallel() if (strongest := _strongest(event)) is not None:
+                add(strongest, count)
             case _:
                 times[event] += count
 
     for event in events:
         add(event, 1)
     return times
+
+
+def _strongest(event: Parallel) -> Event | None:
+    """Return the part that tells most, if all are Gaussian noise: then it does so at every point."""
+    strengths = {}
+    for one in event.events:
+        times = _times([one])
+        if not all(isinstance(each, Gaussian) for each in times):
+            return None
+        strengths[one] = _strength(times)
+    return max(strengths, key=strengths.__getitem__)
 
 
 def _composed(times: Counter[Event], grid: float) -> Any:
@@ -444,7 +457,8 @@ def _of_worst(event: Parallel, grid: float) -> Any:
     reach = max(sum(count * _reach(one) for one, count in times.items()) for times in within)
     limit = min(math.ceil(reach / grid) + 1, 10 * _POINTS)  # beyond it, losses are put at infinity
     losses = _losses(-limit, limit, grid)
-    return _of_profile(np.max([part.get_delta_for_epsilon(losses) for part in parts], axis=0), losses, grid)
+    deltas = np.max([part.get_delta_for_epsilon(losses) for part in parts], axis=0)
+    return _of_profile(np.minimum(deltas, 1.0), losses, grid)  # the floats of a distribution add up to a hair more
 
 
 def _of_best(event: Selected, grid: float) -> Any:
@@ -468,6 +482,8 @@ def _of_best(event: Selected, grid: float) -> Any:
     # The delta of one run is convex in exp(loss), so between the dots it is below the straight line.
     less = np.exp(np.clip(most - added, -_FARTHEST, _FARTHEST))
     best = event.mean * np.interp(less, np.exp(np.clip(losses, -_FARTHEST, _FARTHEST)), deltas, left=1.0)
+    if best[-1] >= 1:  # a run tells all so often that among so many one is sure to
+        raise OverflowError("nothing is proven for the best of these runs")
     deltas, losses = _both_ways(_convex(np.minimum(best, 1.0), most), most)
     return _of_profile(deltas, losses, grid)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from importlib.resources import files
@@ -9,12 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from sfumato._errors import OptionError, did_you_mean
-from sfumato.cli.options import Command, Names, declared, keep_input, print_json, public_options, reading_options
+from sfumato.cli.options import (
+    Command,
+    declared,
+    keep_input,
+    print_json,
+    public_options,
+    read_table,
+    reading_options,
+)
 from sfumato.cli.progress import progress_bar
 from sfumato.data.folders import refuse_taken
 from sfumato.data.recipe import Recipe
+from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.learners.catalogue import IMAGE_MODELS, TABLE_MODELS
 from sfumato.learners.runs import Training
@@ -27,7 +38,9 @@ __all__ = ["train"]
 _EMBEDDED = ("mnist", "adult", "nursery")
 _MODELS = sorted({*TABLE_MODELS, *IMAGE_MODELS})
 _STUDIES = "learners/studies"
-_READING = ("table", "na", "separator", "encoding", "schema_file", "domain", "bounds")
+_READING = ("table", "na", "separator", "encoding")
+_PUBLIC = ("schema_file", "domain", "bounds")
+_IN_RECIPES = ("published", "ordinary", "scale", "schedule")
 
 
 class _Noise(click.ParamType[list[float]]):
@@ -37,7 +50,7 @@ class _Noise(click.ParamType[list[float]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
         try:
-            return [float(one) for one in Names().convert(value, param, ctx)]
+            return [float(one) for one in str(value).split(",")]
         except ValueError:
             self.fail(f"numbers separated by commas are needed, got '{value}'", param, ctx)
 
@@ -86,8 +99,8 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     sfumato train patients.csv --schema schema.toml --target recovered --model forest
     sfumato train --recipe private-cnn -o study
     """
-    reading = {name: options.pop(name) for name in _READING}
-    asked = _merged(options, recipe)
+    public = {name: options.pop(name) for name in _PUBLIC}
+    asked, schema = _merged(options, recipe)
     data, model = asked.pop("data", None), asked.pop("model", None)
     if data is None:
         raise OptionError("DATA is missing: a table, or mnist, adult or nursery", hint="see sfumato train --help")
@@ -95,19 +108,24 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
         fits = IMAGE_MODELS if data == "mnist" else TABLE_MODELS
         raise OptionError("--model is missing", hint=f"one of {', '.join(fits)}")
     asked["epsilon"] = _epsilons(asked)
-    out = output or f"{Path(data).stem}-{model}"
+    shown = _without_password(data)
+    out = output or f"{Path(shown).stem}-{model}"
     keep_input(out, data, recipe)
     refuse_taken(out)
     unfinished = Path(f"{out}.unfinished")
-    told = {"data": data, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
+    told = {"data": shown, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
+    reading = {name: asked.pop(name, None) for name in _READING}
     if unfinished.exists():
         click.echo(f"Going on with what is in {unfinished}", err=True)
     try:
         with progress_bar("Training") as progress:
-            table = _table(data, reading)
+            table = _table(data, reading, public, schema)
+            if "test" in asked:
+                asked["test"] = read_table(asked["test"], None, **{**_read(reading), "table": None})
             training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **asked)
     except KeyboardInterrupt:
-        click.echo(f"\nWhat was reached is in {unfinished}: give the same command again to go on.", err=True)
+        if unfinished.exists():
+            click.echo(f"\nWhat was reached is in {unfinished}: give the same command again to go on.", err=True)
         raise
     save_training(training, out, recipe=told)
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -118,24 +136,51 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     click.echo(f"The models and the report are in {out}", err=True)
 
 
-def _merged(options: dict[str, Any], recipe: str | None) -> dict[str, Any]:
-    """Return the options that were given, over those of the recipe."""
-    given = {name: value for name, value in options.items() if value is not None}
-    held: dict[str, Any] = {}
+def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any], Schema]:
+    """Return the options that were given, over those of the recipe, and the schema that the recipe declares."""
+    source = click.get_current_context().get_parameter_source
+    given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
+    held, schema = dict[str, Any](), Schema([])
     if recipe is not None:
         found = Recipe.load(_recipe(recipe))
         if found.command != "train":
             raise OptionError(f"the recipe '{recipe}' is not for train", hint="'sfumato train' writes one")
-        held = dict(found.options)
-        known = {*options, "published", "ordinary", "scale", "schedule"}
-        for name in held:
+        held, schema = dict(found.options), found.schema
+        known = {*options, *_IN_RECIPES}
+        for name, value in held.items():
             if name not in known:
                 raise OptionError(
                     f"the recipe '{recipe}' has an unknown option '{name}'", hint=did_you_mean(name, known)
                 )
+            if not _fits(name, value):
+                raise OptionError(f"the option '{name}' of the recipe '{recipe}' is of another type, got {value!r}")
         if given.keys() & {"epsilon", "noise_multiplier"}:  # they say together which models are trained
             held = {name: value for name, value in held.items() if name not in ("epsilon", "noise_multiplier")}
-    return {**held, **given}
+    return {**held, **given}, schema
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Say whether an option of a recipe is of the type that the option of the command has."""
+    if name in ("epsilon", "noise_multiplier", "scale", "schedule"):
+        return True  # they have several forms, and who reads them refuses what is none
+    if name == "na":
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if name == "ordinary":
+        return isinstance(value, dict)
+    if name == "published":
+        return isinstance(value, dict) and _is_published(**{"epochs": [], "notes": [], **value})
+    option = next(one for one in click.get_current_context().command.params if one.name == name)
+    flag = isinstance(option, click.Option) and option.is_flag
+    if isinstance(value, bool) or flag:
+        return isinstance(value, bool) and flag
+    return isinstance(value, int | float if option.type is click.FLOAT else int if option.type is click.INT else str)
+
+
+def _is_published(epochs: Any, notes: Any, title: Any = "", **others: Any) -> bool:
+    """Say whether that is what the report lays beside ours."""
+    rows = isinstance(epochs, list) and all(isinstance(one, dict) and type(one.get("epoch")) is int for one in epochs)
+    texts = isinstance(notes, list) and all(isinstance(one, str) for one in (*notes, title))
+    return rows and texts and not others
 
 
 def _recipe(name: str) -> Path:
@@ -152,14 +197,26 @@ def _epsilons(asked: dict[str, Any]) -> Any:
     return asked["epsilon"]
 
 
-def _table(data: str, reading: dict[str, Any]) -> Any:
+def _table(data: str, reading: dict[str, Any], public: dict[str, Any], held: Schema) -> Any:
     """Return the table that the options describe, or the name of a data set that is built in."""
     if data in _EMBEDDED and not Path(data).exists():
-        if any(reading[name] for name in _READING if name != "encoding"):
+        if any((*reading.values(), *public.values())):
             raise OptionError(f"'{data}' is built in: how to read it and what is public of it are known")
         return data
-    table, schema = declared(data, **reading)
-    return Table(table.source, schema, origin=table.origin)
+    table, schema = declared(data, **_read(reading), **public)
+    known = {} if public["schema_file"] else {column.name: column for column in held.columns}
+    columns = (known.get(one.name, one) if one == Column(name=one.name) else one for one in schema.columns)
+    return Table(table.source, Schema(columns), origin=table.origin)
+
+
+def _without_password(data: str) -> str:
+    """Return the address of a database as others may read it."""
+    return re.sub(r"(?<=://)[^/]*@|\?.*", "", data) if "://" in data else data
+
+
+def _read(reading: dict[str, Any]) -> dict[str, Any]:
+    """Return how a table is read, where nothing is said as by default."""
+    return {**reading, "na": reading["na"] or [], "encoding": reading["encoding"] or "utf-8"}
 
 
 def _told(label: str, report: Any) -> None:

@@ -21,7 +21,7 @@ from sfumato._errors import FileError
 from sfumato.data.files import why
 from sfumato.data.schema import Schema
 
-__all__ = ["CERTIFICATE", "FORMAT", "Certificate", "FileFacts", "is_own"]
+__all__ = ["CERTIFICATE", "FORMAT", "Certificate", "FileFacts", "is_own", "read_plain"]
 
 CERTIFICATE = "certificate.json"
 FORMAT = 1
@@ -118,13 +118,7 @@ class Certificate:
                 f"'{folder}' is no release: it is no folder with a {CERTIFICATE}",
                 hint=f"it holds some: {', '.join(inner[:5])}" if inner else "sfumato anonymize ... -o FOLDER makes one",
             )
-        try:
-            text = path.read_text(encoding="utf-8")
-            plain = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileError(f"'{path}' cannot be read: {why(error)}") from error
-        except (ValueError, RecursionError) as error:
-            raise FileError(f"'{path}' is damaged: it is no JSON, or says something twice") from error
+        plain = read_plain(path)
         if not isinstance(plain, dict) or "format" not in plain:
             raise FileError(f"'{path}' is no certificate of Sfumato")
         if type(plain["format"]) is not int or plain["format"] != FORMAT:
@@ -164,6 +158,24 @@ class Certificate:
             "files": files,
         }
         return cls(**known)
+
+
+def read_plain(path: Path) -> Any:
+    """Read what a stranger may have written as JSON: nothing twice, and no numbers that are none.
+
+    Examples
+    --------
+    >>> _ = Path("plain.json").write_text('{"k": 4}')
+    >>> read_plain(Path("plain.json"))
+    {'k': 4}
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"'{path}' cannot be read: {why(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"'{path}' is damaged: it is no JSON, or says something twice") from error
 
 
 def is_own(path: Path) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,10 +26,19 @@ from sfumato.budget.accounting import Spent, calibrate, check_delta, spent
 from sfumato.budget.discovery import FindBounds, SelectCategories
 from sfumato.budget.events import Composed, Event, Gaussian
 from sfumato.budget.ledger import Ledger
-from sfumato.budget.mechanisms import declared_bounds, positive
+from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
 from sfumato.data.schema import Column, Schema
-from sfumato.learners.features import Columns, Feature, Features, Unknown, described, texts_in
+from sfumato.learners.features import (
+    Columns,
+    Feature,
+    Features,
+    Unknown,
+    column_of,
+    described,
+    scale_bounds,
+    texts_in,
+)
 from sfumato.learners.noisy_sums import Floats, NoisySums, Share
 
 __all__ = ["Classifier", "PrivateEstimator", "Regressor"]
@@ -52,7 +61,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         Below one over the number of records.
     schema : Schema or path, optional
         What is public of the columns: domains of categories and bounds of numbers. What is not declared is bought
-        with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`.
+        with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`. Names and
+        types of columns are taken as public. In a text file the values decide on a type, so declare the kind there.
     bounds : tuple of two numbers or arrays, optional
         Of the numbers that the schema says nothing about; for arrays.
     ledger : Ledger, optional
@@ -195,6 +205,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Unknown]:
         public = Schema.load(self.schema) if isinstance(self.schema, str | Path) else self.schema or columns.schema
+        if public is not None and not isinstance(public, Schema):
+            raise OptionError(f"the schema must be a Schema or the path of one, got {type(public).__name__}")
         found = described(columns, public, self.bounds)
         if target is None:
             return found
@@ -242,7 +254,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Return what is public of the columns and of the target, once what is not declared is bought."""
         values = [*columns.values, *([] if target is None else [target])]
         # Not the source of the sums: with a seed, the same noise must not be on both.
-        source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed + 2**128)
+        source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
         return [
             one
             if isinstance(one, Feature)
@@ -256,6 +268,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Take what is public of the columns, and return the target as it is learnt."""
         self.features_ = Features(tuple(found[: len(columns.values)]), columns.named)
         self.n_features_in_ = len(columns.values)
+        self.__dict__.pop("feature_names_in_", None)  # of a fit before
         if columns.named:
             self.feature_names_in_ = np.array(columns.names, dtype=object)
         return self._targets(target, found[len(columns.values) :])
@@ -287,28 +300,33 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
         return _series(y, self)
 
     def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
-        from sklearn.utils.multiclass import type_of_target
-
-        if target.dtype.is_float() and type_of_target(target.drop_nulls().drop_nans().to_numpy()) == "continuous":
-            raise InputError(
-                "Unknown label type: the target holds numbers that are no classes", hint="take a regression, or classes"
-            )
         classes = declared.domain if self.classes is None else self.classes
         if classes is None and target.dtype == pl.Boolean:
             classes = (False, True)
-        if classes is None:
-            return Unknown(target.name, is_number=False)
-        return Feature(target.name, domain=texts_in(classes))
+        if classes is not None:
+            if not isinstance(classes, Iterable):
+                raise OptionError(f"the classes must be a list of them, got {classes!r}")
+            return Feature(target.name, domain=self._at_least_two(texts_in(classes)))
+        # With privacy, no record may decide on whether they are classes.
+        if target.dtype.is_float() and (self.is_private or _is_continuous(target)):
+            raise InputError(
+                "Unknown label type: the target holds numbers that may be no classes",
+                hint="take a regression, or declare the classes",
+            )
+        return Unknown(target.name, is_number=False)
 
-    def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Ints:
-        assert target is not None
-        (feature,) = found
-        texts = feature.domain or ()
+    def _at_least_two(self, texts: tuple[str, ...]) -> tuple[str, ...]:
         if len(texts) < 2:
             raise InputError(
                 f"a classifier needs at least two classes, and the target has {len(texts)} class",
                 hint="declare the classes, if the noise has hidden some" if self.is_private else "",
             )
+        return texts
+
+    def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Ints:
+        assert target is not None
+        (feature,) = found
+        texts = self._at_least_two(feature.domain or ())
         values = _typed(texts, target.dtype)
         order = np.argsort(values)
         self.classes_ = values[order]
@@ -351,7 +369,7 @@ class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         bounds = declared.bounds if self.target_bounds is None else self.target_bounds
         if bounds is None:
             return Unknown(target.name, is_number=True)
-        return Feature(target.name, bounds=declared_bounds(bounds))
+        return Feature(target.name, bounds=scale_bounds(bounds))
 
     def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Floats:
         assert target is not None
@@ -381,30 +399,44 @@ def _split(X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
     if y not in columns.names:
         raise ColumnError(f"there is no column '{y}' to predict", hint=did_you_mean(y, columns.names))
     target = columns.values[columns.names.index(y)]
-    return Columns(tuple(one for one in columns.values if one.name != y), columns.schema, columns.named), target
+    others = tuple(one for one in columns.values if one.name != y)
+    if not others:
+        raise InputError(f"0 feature(s): the table has no column beside the target '{y}'")
+    return Columns(others, columns.schema, columns.named), target
 
 
 def _series(y: Any, model: Any) -> pl.Series:
     """Return a target as one column, named as it came."""
     if y is None:
         raise InputError(f"requires y to be passed, but the target y is None ({type(model).__name__})")
-    name = str(getattr(y, "name", None) or "target")
     if isinstance(y, pl.Series):
-        return y
+        return column_of(y.name, y)
     from sklearn.utils import column_or_1d
 
-    values = column_or_1d(y, warn=True)
-    if values.dtype.kind == "f" and not np.isfinite(values[~np.isnan(values)]).all():
+    # What is missing must not change the type of all: pandas would make floats of whole numbers.
+    plain = isinstance(getattr(y, "dtype", np.dtype(object)), np.dtype)
+    values = column_or_1d(y if plain else np.asarray(y, dtype=object), warn=True)
+    # With privacy, it is held within the bounds, or is no class: one record must not stop a fit.
+    if not model.is_private and values.dtype.kind == "f" and np.isinf(values).any():
         raise InputError("Input y contains infinity")
-    return pl.Series(name, values.tolist(), strict=False)
+    return column_of(str(getattr(y, "name", None) or "target"), values.tolist())
+
+
+def _is_continuous(target: pl.Series) -> bool:
+    from sklearn.utils.multiclass import type_of_target
+
+    return bool(type_of_target(target.drop_nulls().drop_nans().to_numpy()) == "continuous")
 
 
 def _typed(texts: Sequence[str], dtype: pl.DataType) -> Any:
-    """Return classes as values of the target's type."""
-    if dtype.is_integer():
-        return np.array([int(text) for text in texts])
-    if dtype.is_float():
-        return np.array([float(text) for text in texts])
-    if dtype == pl.Boolean:
+    """Return classes as values of the target's type, or as texts if they cannot be."""
+    try:
+        if dtype.is_integer():
+            return np.array([int(text) for text in texts])
+        if dtype.is_float():
+            return np.array([float(text) for text in texts])
+    except ValueError:
+        pass  # the classes are declared, and no record has one that is no number
+    if dtype == pl.Boolean and set(texts) <= {"False", "True"}:
         return np.array([text == "True" for text in texts])
     return np.array(list(texts), dtype=object if any(len(text) > 100 for text in texts) else None)

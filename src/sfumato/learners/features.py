@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,17 @@ from sfumato.budget.content import reading
 from sfumato.budget.discovery import FindBounds, SelectCategories
 from sfumato.budget.mechanisms import declared_bounds
 from sfumato.budget.noise import Source
-from sfumato.data.paths import text_of
+from sfumato.data.paths import is_missing, text_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 
-__all__ = ["Columns", "Feature", "Features", "Unknown", "described", "texts_in"]
+__all__ = ["Columns", "Feature", "Features", "Unknown", "column_of", "described", "scale_bounds", "texts_in"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_DAY = r"^(\d{4}-\d\d-\d\d)(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"  # what a text file tells dates by
+_LONGEST, _SHORTEST = 1e100, 1e-100  # between bounds: squares of numbers are floats, too
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,20 +67,23 @@ class Columns:
         """Take a table, a frame of any kind, or an array with a row per record."""
         if isinstance(given, Columns):
             return given
-        if isinstance(given, Table) or all(isinstance(name, str) for name in getattr(given, "columns", [0])):
+        if isinstance(given, Table | pl.LazyFrame) or all(isinstance(name, str) for name in _names(given)):
             table = Table.of(given)
             if not table.schema.names:
                 raise InputError("0 feature(s): the table has no column")
-            values = tuple(table.column(name).rename(name) for name in table.schema.names)
+            values = tuple(column_of(name, table.column(name)) for name in table.schema.names)
             if not len(values[0]):
                 raise InputError("0 sample(s): the table has no rows, while a minimum of 1 is required")
             return cls(values, table.schema if isinstance(given, Table) else None, named=True)
         from sklearn.utils import check_array
 
-        array = check_array(given, dtype=None, ensure_all_finite="allow-nan")
+        if (given if hasattr(given, "ndim") else np.asarray(given)).ndim < 2:  # scikit-learn would tell what it holds
+            raise InputError("X must have a row per record and a column per feature", hint="Reshape your data")
+        # What is infinite is held within the bounds, like all that is beyond them.
+        array = check_array(given, dtype=None, ensure_all_finite=False)
         mixed = array.dtype == object
-        series = (pl.Series(column.tolist(), strict=False) if mixed else pl.Series(column) for column in array.T)
-        return cls(tuple(one.rename(f"x{at}") for at, one in enumerate(series)), None, named=False)
+        values = tuple(column_of(f"x{at}", one.tolist() if mixed else one) for at, one in enumerate(array.T))
+        return cls(values, None, named=False)
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ class Feature:
         domain, bounds = plain.get("domain"), plain.get("bounds")
         if domain is not None:
             return cls(str(plain["name"]), domain=tuple(map(str, domain)))
-        return cls(str(plain["name"]), bounds=declared_bounds(bounds))
+        return cls(str(plain["name"]), bounds=scale_bounds(bounds))
 
 
 @dataclass(frozen=True)
@@ -169,8 +176,9 @@ class Unknown:
             return Feature(self.name, domain=tuple(sorted({text for text in _texts(values) if text is not None})))
         numbers = _numbers(values)
         numbers = numbers[np.isfinite(numbers)]
+        numbers = np.clip(numbers, -_LONGEST / 2, _LONGEST / 2)
         low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
-        return Feature(self.name, bounds=(low, high if high > low else low + 1.0))
+        return Feature(self.name, bounds=(low, high if high - low >= _SHORTEST else low + max(1.0, abs(low) * 1e-9)))
 
 
 @dataclass(frozen=True)
@@ -308,21 +316,71 @@ def described(columns: Columns, schema: Schema | None, bounds: Any = None) -> li
         if column.domain is not None and column.kind is not Kind.NUMBER:
             found.append(Feature(column.name, domain=texts_in(column.domain)))
         elif column.bounds is not None:
-            found.append(Feature(column.name, bounds=declared_bounds(column.bounds)))
+            found.append(Feature(column.name, bounds=scale_bounds(column.bounds)))
         elif values.dtype == pl.Boolean:
             found.append(Feature(column.name, domain=("False", "True")))
-        elif column.kind is Kind.CATEGORY or not (values.dtype.is_numeric() or values.dtype.is_temporal()):
+        elif not _holds_numbers(column.kind, values.dtype):
             found.append(Unknown(column.name, is_number=False))
         elif ends is not None:
-            found.append(Feature(column.name, bounds=declared_bounds(ends[position])))
+            found.append(Feature(column.name, bounds=scale_bounds(ends[position])))
         else:
             found.append(Unknown(column.name, is_number=True))
     return found
 
 
+def _holds_numbers(kind: Kind, dtype: pl.DataType) -> bool:
+    """Say whether a column is of numbers: if its kind is declared, whatever a record has made of its type."""
+    if kind in (Kind.NUMBER, Kind.DATE):
+        return True
+    return kind is not Kind.CATEGORY and (dtype.is_numeric() or dtype.is_temporal())
+
+
+def scale_bounds(bounds: Any) -> tuple[float, float]:
+    """Return declared bounds if numbers can be scaled by them.
+
+    Examples
+    --------
+    >>> scale_bounds((0, 120))
+    (0.0, 120.0)
+    """
+    low, high = declared_bounds(bounds)
+    if not _SHORTEST <= high - low <= _LONGEST:
+        raise OptionError(
+            f"the bounds must be at least {_SHORTEST:g} and at most {_LONGEST:g} apart, got ({low:g}, {high:g})"
+        )
+    return low, high
+
+
+def column_of(name: str, values: Any) -> pl.Series:
+    """Return values as a column. If their types differ, each is the text that it reads as by itself.
+
+    Examples
+    --------
+    >>> column_of("a", [True, None, 2.5, "x"]).to_list()
+    ['True', None, '2.5', 'x']
+    >>> column_of("a", [1, None, 2.5]).to_list()
+    [1.0, None, 2.5]
+    """
+    if isinstance(values, list):
+        kinds = {type(one) for one in values if not is_missing(one)}
+        if len(kinds) > 1 and (bool in kinds or not all(issubclass(kind, Real) for kind in kinds)):
+            values = [one if is_missing(one) else text_of(one) for one in values]
+        values = pl.Series([None if is_missing(one) else one for one in values], strict=False)
+    column = pl.Series(name, values)
+    if column.dtype.is_nested() or column.dtype == pl.Object:
+        raise ColumnError(f"column '{name}' holds lists or objects", hint="numbers, dates and texts can be learnt from")
+    return column
+
+
+def _names(frame: Any) -> Iterable[Any]:
+    """Return the names of the columns of a frame; something else for what is none."""
+    return getattr(frame, "column_names", None) or getattr(frame, "columns", [0])
+
+
 def texts_in(domain: Iterable[Any]) -> tuple[str, ...]:
-    """Return the values of a domain as what they read as, each once."""
-    return tuple(dict.fromkeys(text for value in domain if (text := reading(text_of(value))) is not None))
+    """Return the values of a domain as what they read as, each once; a missing one is none."""
+    known = (reading(text_of(value)) for value in domain if not is_missing(value))
+    return tuple(dict.fromkeys(text for text in known if text is not None))
 
 
 def _ends(bounds: Any, count: int) -> Sequence[tuple[float, float]] | None:
@@ -347,11 +405,19 @@ def _weights(feature: Feature, values: pl.Series, knots: int) -> Floats:
 
 
 def _numbers(values: pl.Series) -> Floats:
-    """Return a column as numbers, each value for itself: what is none is missing."""
-    if values.dtype.is_temporal():
+    """Return a column as numbers, each value for itself: what is none is missing, and a date is its day.
+
+    In a text file one record makes a column of numbers or of dates one of texts; all others must stay what they are.
+    """
+    if values.dtype in (pl.Time, pl.Duration):
+        values = values.to_physical()
+    elif values.dtype.is_temporal():
         values = values.cast(pl.Date, strict=False).to_physical()
-    elif values.dtype not in (pl.String, pl.Boolean) and not values.dtype.is_numeric():
-        values = values.cast(pl.String, strict=False)
+    elif values.dtype != pl.Boolean and not values.dtype.is_numeric():
+        texts = values.cast(pl.String, strict=False).str.strip_chars()
+        texts = texts.replace(["True", "False"], ["1", "0"])  # as numbers; a column of them alone has a type
+        days = texts.str.extract(_DAY).str.to_date("%Y-%m-%d", strict=False).to_physical().cast(pl.Float64)
+        values = days.fill_null(texts.cast(pl.Float64, strict=False))
     numbers = values.cast(pl.Float64, strict=False).to_numpy()
     return np.where(np.isnan(numbers), math.nan, numbers)
 

@@ -154,10 +154,12 @@ def _drawn(
     columns, sides = np.zeros(shape, dtype=np.int64), np.zeros((*shape, max(map(len, counts))), dtype=bool)
     for tree in range(shape[0]):
         at = int(rng.integers(classes))
-        best = _chances(np.array([one.max() for one in gains[at]]))
+        best = _chances(np.array([one.max(initial=0.0) for one in gains[at]]))
         rounds = [rng.choice(len(best), len(best), replace=False, p=best) for _ in range(0, shape[1], len(best))]
         columns[tree] = np.concatenate(rounds)[: shape[1]]
         for level, column in enumerate(columns[tree]):
+            if not len(gains[at][column]):
+                continue  # a column of a single cell has no sides
             cut = rng.choice(len(gains[at][column]), p=_chances(gains[at][column]))
             sides[tree, level, orders[at][column][cut + 1 :]] = True
     return columns, sides

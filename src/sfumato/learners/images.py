@@ -50,13 +50,19 @@ class Images(Columns):
             )
         if not array.size:
             raise InputError(f"0 sample(s): there are no images, got the shape {array.shape}")
-        return cls((), None, False, array)
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has none that are longer
+            array = array.astype(np.float64)
+        return cls((), None, False, array.astype(array.dtype.newbyteorder("="), copy=False))
 
     def tensor(self, scale: Any) -> Tensor:
-        """Return them with their channel, bytes from 0 to 1; then less the mean and over the deviation of a scale."""
+        """Return them with their channel, bytes from 0 to 1, 0 for what is no number; then by the scale.
+
+        A scale is the mean, which is taken off, and the deviation, by which is divided.
+        """
         # Torch wants arrays in order that it may write to; others are copied.
         found = torch.as_tensor(np.require(self.array, requirements=["C", "W"])).reshape(self.rows, *self.shape)
         numbers = found if found.is_floating_point() else found.float() / (255 if found.dtype == torch.uint8 else 1)
+        numbers = torch.where(numbers.isfinite(), numbers, 0)  # each image for itself, as in a table
         if scale is None:
             return numbers
         try:

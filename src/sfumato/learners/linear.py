@@ -53,7 +53,7 @@ class PrivateLinearRegression(Regressor):
         means = np.clip(moments[-2] / count, -1.0, 1.0)
         spread = moments - count * np.outer(means, means)
         inner, outer = spread[:-2, :-2], spread[:-2, -1]
-        ridge = max(0.0, noise - np.linalg.eigvalsh(inner)[0])
+        ridge = noise - np.linalg.eigvalsh(inner).min(initial=noise)  # without any column there is nothing to draw
         if ridge > 0:
             found = np.linalg.solve(inner + ridge * np.eye(len(inner)), outer)
         else:

@@ -53,7 +53,9 @@ class PrivateLogisticRegression(Classifier):
     def _learn(self, columns: Columns, target: Ints, sums: NoisySums) -> None:
         known, classes = target < len(self.classes_), len(self.classes_)
         given, truth = on_grid(self.features_.matrix(columns)[known]), np.eye(classes)[target[known]]
-        numbers = np.concatenate([[one.is_number] * (one.size(1) - 1) for one in self.features_.features])
+        numbers = np.repeat(
+            [one.is_number for one in self.features_.features], [one.size(1) - 1 for one in self.features_.features]
+        )
         rows, means, variances, prior = self._moments(given, numbers, truth, sums)
 
         width = len(columns.values)

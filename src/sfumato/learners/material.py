@@ -100,6 +100,8 @@ def material_of(
     seed : int
         Of the division.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise OptionError(f"the seed must be a whole number from 0 to below 2^63, got {seed!r}")
     if isinstance(data, datasets.Images) or (isinstance(data, str) and data == "mnist" and not Path(data).exists()):
         if target is not None or test is not None:
             raise OptionError("a target and test rows are for tables: images have their labels")
@@ -152,12 +154,17 @@ def _table(
     frame = table.fetched()
     official = test is None and name == "adult" and "split" in frame.columns
     left_out = [*table.schema.identifiers, *(["split"] if official else [])]
+    kept = [column for column in table.schema.names if column not in left_out]
     if test is not None:
         other = Table.of(test if not isinstance(test, str | Path) else read(test))
         missing = [column for column in table.schema.names if column not in other.schema.names]
         if missing:
             raise ColumnError(f"the test rows have no column '{missing[0]}'")
-        parts, split = (frame, other.fetched()), "the rows given for testing"
+        given = other.fetched()
+        for column in kept:
+            if frame[column].dtype.is_numeric() and not given[column].dtype.is_numeric() and given[column].count():
+                raise ColumnError(f"the test rows hold no numbers in column '{column}'")
+        parts, split = (frame, given), "the rows given for testing"
     elif official:
         first, second = (frame.filter(frame["split"] == one) for one in ("train", "test"))
         parts, split = (first, second), "the official test rows"
@@ -168,8 +175,10 @@ def _table(
             raise InputError(f"the table has too few rows to hold some out, got {len(frame):,}")
         parts = frame[np.sort(order[cut:])], frame[np.sort(order[:cut])]
         split = f"{holdout:.0%} of the rows, at random"
-    kept = [column for column in table.schema.names if column not in left_out]
     schema = Schema(table.schema[column] for column in kept if column != chosen)
+    parts = parts[0], parts[1].filter(parts[1][chosen].is_not_null())  # a row without an answer tests nothing
+    if not len(parts[1]):
+        raise InputError(f"no test row has a value in '{chosen}'")
     held = []
     for part, count in zip(parts, (samples, test_samples), strict=True):
         most = _at_most("samples", count, len(part))

@@ -26,6 +26,7 @@ from sfumato._errors import FileError, InputError, ModelError, OptionError, did_
 from sfumato.budget.discovery import FindBounds, SelectCategories
 from sfumato.budget.events import Event
 from sfumato.data.files import atomic_path, refuse_unwritable, why
+from sfumato.data.fingerprint import keyed
 from sfumato.learners.account import Account
 from sfumato.learners.architectures import ARCHITECTURES, Architecture, architecture
 from sfumato.learners.clipping import Loss
@@ -39,6 +40,7 @@ from sfumato.learners.report import Report
 from sfumato.learners.samples import in_mode
 from sfumato.learners.sampling import Full, Poisson
 from sfumato.learners.trainer import Trainer
+from sfumato.learners.vetting import make_private
 
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
@@ -128,11 +130,12 @@ class _Network(PrivateEstimator):
         public = self._described(columns, target)
         how = self._purchases(public)
         self._refuse(how)
-        found = self._kept(public, how)
+        data = None if self.checkpoint is None or not how else _fingerprint(columns, target)
+        found = self._kept(public, how, data)
         self._charge(() if found else _events(how))
         if not found:
             found = self._bought(public, how, columns, target)
-            self._keep(found, how)
+            self._keep(found, how, data)
         wanted = self._learnt(self._know(columns, target, found))
         with _own_chance(self.seed):
             module = self._made(columns)
@@ -199,6 +202,8 @@ class _Network(PrivateEstimator):
             self.module_ = self.architecture_.module
         elif isinstance(self.model, nn.Module):
             self.module_ = copy.deepcopy(self.model)
+            if (self.trainer_options or {}).get("replace"):  # as it was trained
+                self.module_ = make_private(self.module_)
         else:
             raise ModelError("the weights are of a module without a name", hint="give the module")
         own = self.module_.state_dict()
@@ -214,7 +219,7 @@ class _Network(PrivateEstimator):
     # --- records and images ---
 
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
-        X, y = (one.detach().cpu().numpy() if isinstance(one, Tensor) else one for one in (X, y))  # noqa: N806
+        X, y = (_array(one) if isinstance(one, Tensor) else one for one in (X, y))  # noqa: N806
         if isinstance(X, Images):
             return X, y
         return (Images.of_array(X), y) if getattr(X, "ndim", 2) > 2 else super()._split(X, y)
@@ -265,7 +270,13 @@ class _Network(PrivateEstimator):
 
     def _held_out(self, X: Any, y: Any) -> tuple[Tensor, NDArray[Any]]:  # noqa: N803
         columns, given = self._split(X, y)
-        return self._inputs(self._taken(columns)), self._learnt(self._held(self._target(given)))
+        wanted = self._held(self._target(given))
+        if len(wanted) != columns.rows:
+            raise InputError(f"validation must have as many X as y, got {columns.rows:,} and {len(wanted):,}")
+        known = ~np.isnan(wanted)  # what has no number cannot be scored; classes are whole numbers
+        if not known.any():
+            raise InputError("the validation has no record with a target")
+        return self._inputs(self._taken(columns))[torch.from_numpy(known)], self._learnt(wanted[known])
 
     # --- the network and its training ---
 
@@ -356,14 +367,14 @@ class _Network(PrivateEstimator):
     def _columns_file(self) -> Path:
         return Path(f"{self.checkpoint}.columns.json")
 
-    def _kept(self, public: Sequence[Feature | Unknown], how: Purchases) -> list[Feature]:
+    def _kept(self, public: Sequence[Feature | Unknown], how: Purchases, data: str | None) -> list[Feature]:
         """Return what a training that is continued has bought; nothing if it is to be bought."""
-        if self.checkpoint is None or not how or not self._columns_file.exists():
+        if data is None or not self._columns_file.exists():
             return []
         try:
             plain = json.loads(self._columns_file.read_text(encoding="utf-8"))
             bought = dict(zip(how, map(Feature.from_dict, plain["columns"]), strict=True))
-            events = [Event.from_dict(one) for one in plain["events"]]
+            events, then = [Event.from_dict(one) for one in plain["events"]], plain["data"]
         except OSError as error:
             raise FileError(f"'{self._columns_file}' cannot be read: {why(error)}") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -373,12 +384,21 @@ class _Network(PrivateEstimator):
                 f"'{self._columns_file}' is of a training on other columns",
                 hint="give another file, or train as before",
             )
+        if then != data:
+            raise FileError(
+                f"'{self._columns_file}' is of a training on other records",
+                hint="give another checkpoint; one file is one training",
+            )
         return [bought[at] if isinstance(one, Unknown) else one for at, one in enumerate(public)]
 
-    def _keep(self, found: Sequence[Feature], how: Purchases) -> None:
-        if self.checkpoint is None or not how:
+    def _keep(self, found: Sequence[Feature], how: Purchases, data: str | None) -> None:
+        if data is None:
             return
-        plain = {"columns": [found[at].to_dict() for at in how], "events": [one.to_dict() for one in _events(how)]}
+        plain = {
+            "columns": [found[at].to_dict() for at in how],
+            "events": [one.to_dict() for one in _events(how)],
+            "data": data,
+        }
         with atomic_path(self._columns_file) as temporary:
             temporary.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
 
@@ -419,7 +439,7 @@ class PrivateClassifier(_Network, Classifier):
         -1 to 1.
     scale : tuple, optional
         The mean and the deviation by which images are normalised: public constants, for all or per channel. Bytes are
-        brought from 0 to 1 before; other numbers are taken as they are.
+        brought from 0 to 1 before; other numbers are taken as they are, and 0 if they are missing or infinite.
     trainer_options : mapping, optional
         What else `Trainer` takes: ``noise_schedule``, ``augment``, ``views``, ``adaptive``, ``micro_batch``,
         ``precision``, ``layout``, ``replace``.
@@ -430,7 +450,8 @@ class PrivateClassifier(_Network, Classifier):
         reproducible. Torch's own generator is left as it was.
     checkpoint : path, optional
         Written after every epoch; a training that was interrupted is continued by the same `fit`. What was bought is in
-        a file beside it. One file is one training: not for a cross-validation.
+        a file beside it. One file is one training on one set of records: with others it is refused, so it is not for
+        a cross-validation. One that has ended is returned again, and not charged again.
     epsilon, delta, schema, bounds, classes, ledger, insecure_seed
         As of every estimator; epsilon is for what is bought and the training together. The ledger is charged for an
         epoch before it is trained.
@@ -591,12 +612,31 @@ def _own_chance(seed: int | None) -> Iterator[None]:
         yield
 
 
+def _fingerprint(columns: Columns, target: pl.Series | None) -> str:
+    """Return what only this user can compare: the records that something was bought of."""
+    mac = keyed()
+    for one in (*columns.values, *([] if target is None else [target])):
+        mac.update(json.dumps([one.name, str(one.dtype)]).encode())
+        mac.update(one.to_frame().write_ipc(None, compression="uncompressed").getvalue())
+    if isinstance(columns, Images):
+        mac.update(np.ascontiguousarray(columns.array).data)
+    return f"hmac-sha256:{mac.hexdigest()}"
+
+
 def _events(how: Purchases) -> tuple[Event, ...]:
     return tuple(one.event for one in how.values())
 
 
 def _price(how: Purchases) -> float:
     return math.fsum(one.epsilon for one in how.values())
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    found = tensor.detach().cpu()
+    numbers: NDArray[Any] = (
+        found.float() if found.dtype == torch.bfloat16 else found
+    ).numpy()  # numpy has no such type
+    return numbers
 
 
 def _report_of(plain: Mapping[str, Any]) -> Report:

@@ -65,7 +65,7 @@ def _maps(model: Any, image: Bytes) -> dict[str, tuple[Bytes, ...]]:
     handles = [layer.register_forward_hook(catch(at)) for at, layer in enumerate(layers)]
     try:
         with torch.no_grad():
-            model.predict_proba(image[None])
+            model.predict(image[None])
     finally:
         for handle in handles:
             handle.remove()

@@ -8,23 +8,26 @@ Whoever trains with ten settings and keeps the best has looked at the data ten t
   (Papernot and Steinke 2022). That costs about as much as two or three runs, however many settings there are.
 
 A run is a whole private algorithm: a model trained on a part of the records, and the noisy number of the others that
-it gets right. Which part a record is in, a coin of its own decides.
+it gets right. Which part a record is in, a coin of its own decides. A run that fails, for instance because the
+training diverges, is the worst of all: neither an error nor a warning of a run that is not released is told.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils.metaestimators import available_if
 
-from sfumato._errors import InputError, OptionError
+from sfumato._errors import InputError, ModelError, OptionError, SfumatoError
 from sfumato.budget.accounting import Spent, check_delta, spent
 from sfumato.budget.events import Composed, Event, Gaussian, Parallel
 from sfumato.budget.ledger import Ledger
@@ -32,7 +35,7 @@ from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
 from sfumato.budget.selection import RandomStopping
 from sfumato.learners.estimator import PrivateEstimator
-from sfumato.learners.features import Columns
+from sfumato.learners.features import Columns, Feature, texts_in
 from sfumato.learners.noisy_sums import NoisySums, Share
 
 __all__ = ["PrivateSearch"]
@@ -40,6 +43,7 @@ __all__ = ["PrivateSearch"]
 Settings = dict[str, Any]
 
 _WAYS = ("random-stopping", "composition", "public")
+_NOT_SETTINGS = ("epsilon", "delta", "ledger", "schema", "bounds", "insecure_seed", "checkpoint")
 _PRECISION = 0.02  # of the epsilon of a run, relatively
 
 
@@ -54,7 +58,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     estimator : PrivateEstimator
-        Its epsilon, delta and ledger are those of the search: its own are not used.
+        Its epsilon, delta and ledger are those of the search: its own are not used. A checkpoint is for the public way.
     settings : mapping of str to list
         The values of each hyper-parameter; all combinations are settings. They are public: made up before.
     way : {"random-stopping", "composition", "public"}
@@ -71,7 +75,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ledger : Ledger, optional
         Charged once, before the data is looked at.
     seed : int, optional
-        Of which settings are drawn; by default the operating system decides.
+        Of which public records settings are compared on. For the other ways there is none: whoever knows which settings
+        are drawn learns from the best how many runs there were.
     insecure_seed : int, optional
         Makes the noise reproducible: the result is then not private.
 
@@ -110,7 +115,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         settings = self._settings()
         if self.way == "public":
             return self._on_public(settings, X, y)
-        columns, target = self.estimator._split(X, y)
+        columns, target = self._taken(X, y)
         check_delta(self.delta, columns.rows)
         self._refuse_counting(settings, columns, target)
         own = self._epsilon_of_a_run(settings, columns, target)
@@ -123,6 +128,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if not runs:
             raise InputError("no run was made, by chance: the budget is spent", hint="take another stopping")
         best = max(runs, key=lambda one: one.score)
+        if best.model is None:
+            raise ModelError(
+                f"every run has failed, and the budget is spent: {best.failed or 'an error in the estimator'}"
+            )
         self.best_estimator_, self.best_params_, self.best_score_ = best.model, best.setting, best.score
         return self._end(events, spent(events, self.delta))
 
@@ -187,13 +196,26 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(f"the estimator must be a private one, got {type(self.estimator).__name__}")
         positive("epsilon", self.epsilon)
         positive("the noise of a score", self.score_noise)
-        if not 0 < self.holdout < 1:
+        if positive("the share of records held out", self.holdout) >= 1:
             raise OptionError(f"the share of records held out must be between 0 and 1, got {self.holdout!r}")
-        if not self.settings or any(isinstance(one, str) or not len(one) for one in self.settings.values()):
+        if not isinstance(self.stopping, RandomStopping):
+            raise OptionError(f"stopping must be a RandomStopping(), got {self.stopping!r}")
+        if self.ledger is not None and not isinstance(self.ledger, Ledger):
+            raise OptionError(f"the ledger must be a Ledger, got {type(self.ledger).__name__}")
+        if self.seed is not None and self.way != "public":
+            raise OptionError(
+                "a search on private data has no seed: the settings that are drawn must stay unknown",
+                hint="insecure_seed makes everything reproducible, and not private",
+            )
+        if (
+            not isinstance(self.settings, Mapping)
+            or not self.settings
+            or not all(map(_is_list, self.settings.values()))
+        ):
             raise OptionError("the settings must name at least one hyper-parameter with a list of values")
         known = self.estimator.get_params(deep=False)
         for name in self.settings:
-            if name not in known or name in ("epsilon", "delta", "ledger", "schema", "bounds", "insecure_seed"):
+            if name not in known or name in _NOT_SETTINGS:
                 raise OptionError(f"'{name}' is no hyper-parameter of {type(self.estimator).__name__}")
         return [dict(zip(self.settings, values, strict=True)) for values in itertools.product(*self.settings.values())]
 
@@ -202,16 +224,25 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if not self._stops:
             return settings
         count = self.stopping.draw(source)
-        if self.seed is not None:
-            chosen = np.random.default_rng(self.seed).integers(0, len(settings), count).tolist()
-        else:
-            chosen = source.below(len(settings), count).tolist() if count else []
+        chosen = source.below(len(settings), count).tolist() if count else []
         return [settings[at] for at in chosen]
 
     def _with(self, setting: Settings, epsilon: float, **others: Any) -> PrivateEstimator:
         """Return the estimator of a run: the search pays for it, not the run."""
         model: PrivateEstimator = clone(self.estimator)
+        if "checkpoint" in model.get_params(deep=False):
+            others["checkpoint"] = None  # it is of one training
         return model.set_params(**setting, epsilon=epsilon, delta=self._delta_of_a_run, ledger=None, **others)
+
+    def _taken(self, X: Any, y: Any) -> tuple[Columns, pl.Series]:  # noqa: N803
+        """Return the columns and the target."""
+        columns, given = self.estimator._split(X, y)
+        target = self.estimator._target(given)
+        if target is None:
+            raise OptionError(f"{type(self.estimator).__name__} predicts nothing that a search could score")
+        if len(target) != columns.rows:
+            raise InputError(f"X and y must have as many records, got {columns.rows:,} and {len(target):,}")
+        return columns, target
 
     # --- what it costs ---
 
@@ -259,7 +290,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         half = np.arange(columns.rows) % 2 == 0
         for one in settings:
             model = self._with(one, self.epsilon)
-            if model.events_of(columns, target) != model.events_of(_rows(columns, half), _part(target, half)):
+            if model.events_of(columns, target) != model.events_of(_rows(columns, half), target.filter(half)):
                 raise OptionError(
                     f"what {type(model).__name__} costs depends on the number of records, which is random in a run",
                     hint="leave the batch size out, so that every step takes all records",
@@ -271,23 +302,28 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Train with a setting on a part of the records, and score it on the others, all of it private."""
         scored = source.happens(self.holdout, columns.rows)
         model = self._with(setting, epsilon, insecure_seed=_another(self.insecure_seed, source))
-        model.fit(_rows(columns, ~scored), _part(target, ~scored))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model.fit(_rows(columns, ~scored), target.filter(~scored))
+                right = _right(model, _rows(columns, scored), target.filter(scored))
+        except Exception as error:  # noqa: BLE001 - that a run has failed, however, is as private as its score
+            return _Tried(setting, None, -math.inf, error.message if isinstance(error, SfumatoError) else "")
         if model.events_ != self._with(setting, epsilon).events_of(columns, target):
             raise RuntimeError("a run did something else than what was paid for")
-        right = _right(model, _rows(columns, scored), _part(target, scored))
         noise = NoisySums({"score": Share(1, 1.0)}, self.score_noise, source)
         return _Tried(setting, model, float(noise("score", np.array([right.sum()]), norm=1.0)[0]))
 
     def _on_public(self, settings: list[Settings], X: Any, y: Any) -> Self:  # noqa: N803
         if self.public is None:
             raise OptionError("the public way needs public data to compare settings on", hint="public=(X, y)")
-        columns, target = self.estimator._split(*self.public)
+        columns, target = self._taken(*self.public)
         tried = []
         for setting in settings:
             scored = np.random.default_rng(self.seed or 0).random(columns.rows) < self.holdout
-            model = self._with(setting, self.epsilon).fit(_rows(columns, ~scored), _part(target, ~scored))
-            right = _right(model, _rows(columns, scored), _part(target, scored))
-            tried.append(_Tried(setting, model, float(right.mean())))
+            model = self._with(setting, self.epsilon).fit(_rows(columns, ~scored), target.filter(~scored))
+            right = _right(model, _rows(columns, scored), target.filter(scored))
+            tried.append(_Tried(setting, model, float(right.sum()) / max(len(right), 1)))
         best = max(tried, key=lambda one: one.score)
         own: PrivateEstimator = clone(self.estimator)
         own.set_params(**best.setting, epsilon=self.epsilon, delta=self.delta, ledger=self.ledger)
@@ -303,8 +339,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 @dataclass(frozen=True)
 class _Tried:
     setting: Settings
-    model: PrivateEstimator
+    model: PrivateEstimator | None
     score: float
+    failed: str = ""
 
 
 def _right(model: Any, columns: Columns, target: Any) -> NDArray[np.float64]:
@@ -313,18 +350,23 @@ def _right(model: Any, columns: Columns, target: Any) -> NDArray[np.float64]:
         return np.zeros(0)
     found = np.asarray(model.predict(columns))
     if hasattr(model, "classes_"):
-        return (found.astype(str) == np.asarray(target).astype(str)).astype(np.float64)
+        # By what each value reads as for itself: as one array, a single missing target would make all of them floats.
+        known = Feature("target", domain=texts_in(model.classes_))
+        wanted = known.codes(target)
+        return ((known.codes(pl.Series(found)) == wanted) & (wanted < len(known.domain or ()))).astype(np.float64)
     low, high = model.target_.bounds
-    off = np.abs(found - np.nan_to_num(np.asarray(target, dtype=np.float64), nan=math.inf)) / (high - low)
+    numbers = np.asarray(target, dtype=np.float64)
+    off = np.where(np.isfinite(found) & np.isfinite(numbers), np.abs(found - np.nan_to_num(numbers)) / (high - low), 1)
     return np.floor((1 - np.clip(off, 0, 1)) * 2**16) / 2**16
 
 
 def _rows(columns: Columns, kept: NDArray[np.bool_]) -> Columns:
-    return Columns(tuple(one.filter(kept) for one in columns.values), columns.schema, columns.named)
+    values = tuple(one.filter(kept) for one in columns.values)
+    return replace(columns, values=values, **({"array": columns.array[kept]} if hasattr(columns, "array") else {}))
 
 
-def _part(target: Any, kept: NDArray[np.bool_]) -> Any:
-    return target.filter(kept) if hasattr(target, "filter") else np.asarray(target)[kept]
+def _is_list(values: Any) -> bool:
+    return isinstance(values, Sequence | np.ndarray) and not isinstance(values, str) and len(values) > 0
 
 
 def _another(seed: int | None, source: Source) -> int | None:

@@ -1,7 +1,8 @@
 """A fitted model on disk: ``model.safetensors`` with its numbers and ``model.json`` with all else; never a pickle.
 
 Loading a model runs no code of whoever wrote it. What is kept is what was released: the noisy numbers, what is public
-of the columns, and the parameters; neither the ledger nor the schema nor any record.
+of the columns, and the parameters; neither the ledger nor the schema nor any record, nor, of a private model, losses
+and scores, which are read from records without noise.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 
 import sfumato
-from sfumato._errors import FileError, ModelError
+from sfumato._errors import FileError, ModelError, SfumatoError
 from sfumato.budget.accounting import Spent
 from sfumato.budget.events import Event, Relation
-from sfumato.data.certificate import is_own
+from sfumato.data.certificate import is_own, read_plain
 from sfumato.data.files import why
 from sfumato.learners.estimator import PrivateEstimator
 
@@ -47,12 +48,15 @@ def write_model(model: PrivateEstimator, folder: str | Path) -> None:
     from safetensors.numpy import save
 
     arrays, facts = model.state()
+    cost = {name: value for name, value in model.to_dict().items() if name != "history"}
+    if model.is_private and "history" in facts:
+        facts["history"] = [{**one, "loss": None, "score": None} for one in facts["history"]]
     told = {
         "format": _FORMAT,
         "estimator": type(model).__name__,
         "parameters": {name: _plain(name, value) for name, value in model.get_params(deep=False).items()},
         "state": facts,
-        "cost": model.to_dict(),
+        "cost": cost,
         "sfumato": sfumato.__version__,
     }
     text = json.dumps(told, indent=2, allow_nan=False)
@@ -80,6 +84,7 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
     try:
         kind = _estimator(plain["estimator"])
         names = set(kind().get_params(deep=False))
+        names -= {*_NEVER}  # a stranger's path is neither read nor written
         parameters = {name: value for name, value in plain["parameters"].items() if name in names and value is not None}
         if parameters.get("epsilon") == "inf":
             parameters["epsilon"] = math.inf
@@ -96,7 +101,7 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
         model.spent_ = Spent(epsilon, cost["delta"], Relation(cost["relation"]), cost["accountant"], model.events_)
     except ModelError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (SfumatoError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError) as error:
         raise FileError(f"the model in '{folder}' is damaged, or is none of this version of Sfumato") from error
     return model
 
@@ -116,12 +121,7 @@ def _estimator(name: Any) -> type[PrivateEstimator]:
 def _read_facts(path: Path) -> dict[str, Any]:
     if not is_own(path):
         raise FileError(f"'{path.parent}' holds no model, for want of {FACTS}", hint="sfumato train makes one")
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"'{path}' cannot be read: {why(error)}") from error
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"'{path}' is damaged: it is no JSON") from error
+    plain = read_plain(path)
     if not isinstance(plain, dict) or "format" not in plain:
         raise FileError(f"'{path}' is no model of Sfumato")
     if plain["format"] != _FORMAT:

@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 import sfumato
-from sfumato._errors import BudgetError, FileError, InputError, OptionError
+from sfumato._errors import BudgetError, FileError, InputError, ModelError, OptionError
 from sfumato.budget.accounting import spent
 from sfumato.budget.content import content_fingerprint
 from sfumato.budget.events import Event
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
 from sfumato.data.files import atomic_path, why
+from sfumato.data.fingerprint import keyed
+from sfumato.data.folders import _held as held
 from sfumato.data.folders import atomic_folder
+from sfumato.data.table import Table
 from sfumato.learners.catalogue import Model, model_of
+from sfumato.learners.features import Feature, texts_in
 from sfumato.learners.material import Material, material_of
 from sfumato.learners.runs import Run, Scores, Training, label_of
 from sfumato.learners.stored import load_model, write_model
@@ -54,9 +61,9 @@ class Asked:
     @property
     def name(self) -> str:
         """The folder of the model."""
-        if self.epsilon is None:
-            return f"noise-{self.noise_multiplier:g}"
-        return f"epsilon-{'none' if self.epsilon == math.inf else f'{self.epsilon:g}'}"
+        value = self.noise_multiplier if self.epsilon is None else self.epsilon
+        digits = "none" if value == math.inf else repr(value).removesuffix(".0")  # all: two runs are never one folder
+        return f"{'noise' if self.epsilon is None else 'epsilon'}-{digits}"
 
     @property
     def label(self) -> str:
@@ -93,6 +100,8 @@ def epsilons_of(given: str | float | Iterable[Any] | None) -> tuple[float, ...]:
                 f"epsilon must be numbers above 0 separated by commas, or none, got '{str(part).strip()}'",
                 hint="for example 1,5,10,none",
             ) from None
+    if not found:
+        raise OptionError("epsilon must be at least one number, or none", hint="for example 1,5,10,none")
     if len(set(found)) < len(found):
         raise OptionError("an epsilon is listed twice", hint="for example 1,5,10,none")
     return tuple(found)
@@ -191,29 +200,32 @@ def train(
             hint="leave 'none' out of the epsilons",
         )
     public = material.declared_target(regression=regression)
+    _refuse_test(material, regression, public.get("classes"))
     common = {"delta": delta, "insecure_seed": insecure_seed, "ledger": book, **public, **parameters}
     if kind.network:
         common["seed"] = seed
     estimators = [_made(kind, one, regression, common, ordinary or {}) for one in asked]
     kept = None if folder is None else Path(folder)
+    settings: dict[str, Any] = {}
     if kept is not None:
         own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
-        _open(kept, _settings(material, model, regression, delta, seed, insecure_seed, own))
+        settings = _settings(material, model, regression, delta, seed, insecure_seed, book is not None, own)
     runs, models = list[Run](), dict[str, Any]()
-    for at, (one, estimator) in enumerate(zip(asked, estimators, strict=True)):
-        place = None if kept is None else kept / one.name
-        if place is not None and place.exists():
-            run, fitted = _read(place)
-        else:
-            share = None if progress is None else _part_of(progress, at, len(asked))
-            run, fitted = _trained(one, estimator, kind, material, kept, watch, share)
-            if place is not None:
-                _keep(place, run, fitted)
-                _checkpoint(place).unlink(missing_ok=True)
-        runs.append(run)
-        models[run.name] = fitted
-        if progress is not None:
-            progress((at + 1) / len(asked))
+    with _opened(kept, settings):
+        for at, (one, estimator) in enumerate(zip(asked, estimators, strict=True)):
+            place = None if kept is None else kept / one.name
+            if place is not None and place.exists():
+                run, fitted = _read(place)
+            else:
+                share = None if progress is None else _part_of(progress, at, len(asked))
+                run, fitted = _trained(one, estimator, kind, material, kept, watch, share)
+                if place is not None:
+                    _keep(place, run, fitted)
+                    _checkpoint(place).unlink(missing_ok=True)
+            runs.append(run)
+            models[run.name] = fitted
+            if progress is not None:
+                progress((at + 1) / len(asked))
     return Training(
         data=material.name,
         model=model,
@@ -232,6 +244,8 @@ def train(
 def _asked(epsilon: Any, noise_multiplier: Any) -> list[Asked]:
     noises = [noise_multiplier] if isinstance(noise_multiplier, int | float) else list(noise_multiplier)
     asked = [Asked(None, positive("the noise multiplier", noise)) for noise in noises]
+    if len(set(asked)) < len(asked):
+        raise OptionError("a noise multiplier is listed twice")
     if epsilon is not None or not asked:
         asked += [Asked(one) for one in epsilons_of(epsilon)]
     return asked
@@ -290,16 +304,32 @@ def _trained(
 
 def scores_of(model: Any, rows: Any, target: Any) -> Scores:
     """Return how well a fitted model answers; rows of a class that it does not know are left out."""
+    answers = np.asarray(model.predict_proba(rows) if hasattr(model, "classes_") else model.predict(rows))
+    if not np.isfinite(answers).all():
+        raise ModelError("the training has diverged: some answers are no numbers", hint="take a smaller learning rate")
     if not hasattr(model, "classes_"):
         numbers = np.asarray(target, dtype=np.float64)
         known = np.isfinite(numbers)
-        return Scores.of_numbers(numbers[known], np.asarray(model.predict(rows))[known])
-    place = {one: at for at, one in enumerate(model.classes_.tolist())}
-    truth = np.array([place.get(one, -1) for one in np.asarray(target).tolist()], dtype=np.int64)
-    known = truth >= 0
+        return Scores.of_numbers(numbers[known], answers[known])
+    classes = model.classes_.tolist()
+    truth = Feature("target", domain=texts_in(classes)).codes(pl.Series("target", target))
+    known = truth < len(classes)
     if not known.any():
         raise InputError("no test row has a class that the model knows")
-    return Scores.of(truth[known], np.asarray(model.predict_proba(rows))[known], model.classes_.tolist())
+    return Scores.of(truth[known], answers[known], classes)
+
+
+def _refuse_test(material: Material, regression: bool, classes: Any) -> None:
+    """Refuse rows that no model can be tested on, before anything is paid for."""
+    if material.are_images:
+        return
+    target = material.test_target
+    if regression and not target.dtype.is_numeric():
+        raise InputError(f"the test rows hold no numbers in '{material.target}'", hint="leave --regression out")
+    if regression and not target.cast(pl.Float64).is_finite().any():
+        raise InputError(f"no test row has a number in '{material.target}'")
+    if not regression and classes is not None and not {*texts_in(classes)} & {*texts_in(target.unique().to_list())}:
+        raise InputError("no test row has a class that the model knows")
 
 
 def _part_of(progress: Callable[[float], None], at: int, count: int) -> Callable[[float], None]:
@@ -324,6 +354,8 @@ def _ledger_of(material: Material) -> Ledger | None:
 def _pictures(material: Material, models: Mapping[str, Any]) -> Any:
     if not material.are_images:
         return None
+    if material.name != "mnist":
+        return None  # somebody's own images are records, and no report shows those
     from sfumato.learners.pictures import pictures_of
 
     return pictures_of(material.test, material.test_target, models)
@@ -339,41 +371,53 @@ def _settings(
     delta: float,
     seed: int,
     insecure_seed: int | None,
+    charged: bool,
     parameters: Mapping[str, Any],
 ) -> dict[str, Any]:
-    data: list[Any] = [material.name, material.target, material.rows, len(material.test_target)]
     if material.whole is not None:
-        data.append(content_fingerprint(material.whole)[0])
+        tested = material.test.fetched().with_columns(material.test_target.alias(material.target))
+        prints = [content_fingerprint(one)[0] for one in (material.whole, Table(tested))]
+    else:
+        prints = [_fingerprint(one) for one in (material.train, material.test)]
     return {
         "version": sfumato.__version__,
-        "data": data,
+        "data": [material.name, material.target, material.rows, prints[0]],
+        "schema": material.schema.to_dict(),
+        "budget": charged,
         "model": model,
         "regression": regression,
         "delta": delta,
         "seed": seed,
         "insecure seed": insecure_seed,
+        "test rows": [len(material.test_target), prints[1]],
         **{name.replace("_", " "): value for name, value in parameters.items()},
     }
 
 
+def _fingerprint(images: Any) -> str:
+    mac = keyed()
+    mac.update(np.ascontiguousarray(images).data)
+    return mac.hexdigest()
+
+
 def _open(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Make the folder, or refuse one of another training."""
+    """Refuse a folder of another training; in one where nothing was reached yet, this one begins."""
     now = json.loads(json.dumps(settings, default=str))
     path = folder / _SETTINGS
     try:
-        folder.mkdir(exist_ok=True)
-        if not path.exists():
-            if any(folder.iterdir()):
+        there = {one.name for one in folder.iterdir()}
+        if not there - {_SETTINGS} or not path.exists():
+            if there - {_SETTINGS}:
                 raise FileError(f"'{folder}' exists already, and holds no training", hint="choose another name")
             with atomic_path(path) as temporary:
                 temporary.write_text(json.dumps(now), encoding="utf-8")
             return
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
     try:
-        then = json.loads(text)
-    except ValueError as error:
+        then = {**json.loads(text)}
+    except (ValueError, TypeError, RecursionError) as error:
         raise FileError(f"'{path}' is damaged", hint="remove the folder to begin again") from error
     for name in {**now, **then}:
         if now.get(name) != then.get(name):
@@ -381,6 +425,28 @@ def _open(folder: Path, settings: Mapping[str, Any]) -> None:
                 f"'{folder}' holds an unfinished training with another {name}",
                 hint="train as before to go on, remove it to begin again, or choose another name",
             )
+
+
+@contextmanager
+def _opened(folder: Path | None, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Make a folder and keep other processes out of it; if nothing was reached in the end, none is left."""
+    if folder is None:
+        yield
+        return
+    try:
+        folder.mkdir(exist_ok=True, mode=0o700)  # what has no bound is in it, too
+    except OSError as error:
+        raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
+    with held(folder) as alone:
+        if not alone:
+            raise FileError(f"another process trains in '{folder}'", hint="wait for it, or choose another name")
+        try:
+            _open(folder, settings)
+            yield
+        except BaseException:
+            if {one.name for one in folder.iterdir()} <= {_SETTINGS}:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _checkpoint(place: Path) -> Path:
@@ -398,6 +464,6 @@ def _read(place: Path) -> tuple[Run, Any]:
         run = Run.from_dict(json.loads((place / _RUN).read_text(encoding="utf-8")))
     except OSError as error:
         raise FileError(f"'{place / _RUN}' cannot be read: {why(error)}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise FileError(f"'{place / _RUN}' is damaged", hint="remove the folder to train it again") from error
     return run, load_model(place)

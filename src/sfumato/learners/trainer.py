@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
 from sfumato.data.files import refuse_unwritable
+from sfumato.data.fingerprint import keyed
 from sfumato.learners import checkpoint as checkpoints
 from sfumato.learners.account import Account
 from sfumato.learners.clipping import Loss, cross_entropy, squared_error
@@ -98,7 +100,8 @@ class Trainer:
         Charged before the steps are run, an epoch at a time.
     checkpoint : str or Path, optional
         Written after every epoch; a training that was interrupted continues from it, under the same
-        options. Steps that were made after it was written are lost, and stay charged.
+        options, with the same samples and by the same user. Steps that were made after it was written are
+        lost, and stay charged.
     together : bool
         Whether this is one of several processes of ``torch.distributed`` that train one model, each on
         its own samples. The ledger and the checkpoint are those of the first process.
@@ -185,6 +188,7 @@ class Trainer:
         self.history: list[Report] = []
         self._step: Step | None = None
         self._own: Tensor | None = None  # the weights themselves, where the module has their average
+        self._data: str | None = None  # the fingerprint of the samples, where there is a checkpoint
 
     # --- what it costs ---
 
@@ -359,6 +363,8 @@ class Trainer:
                 if self.private and (self._account.asked["epsilon"] or 0) > sampler.up_to:
                     raise OptionError(f"on a GPU this training can be extended to an epsilon of {sampler.up_to:g}")
         self._account.refuse(sampler)
+        if self.checkpoint is not None:
+            self._data = _fingerprint(samples)
         step = self._step = self._step or self._resumed(sampler, samples)
         self._account.open(sampler)
         if self.adaptive:
@@ -440,6 +446,7 @@ class Trainer:
             "delta": self._account.delta,
             "batch size": self.batch_size,
             "number of samples": sampler.rows,
+            "set of samples": self._data,
             "rule": self.rule.to_dict(),
             "number of views": self.views,
             "averaging": self.averaging,
@@ -488,3 +495,12 @@ class Trainer:
             return self.layout
         like = torch.zeros(min(64, math.ceil(sampler.expected)), *samples.inputs.shape[1:], dtype=samples.inputs.dtype)
         return fastest_layout(self.module, like.to(self.device), private=self.private)
+
+
+def _fingerprint(samples: Samples) -> str:
+    """Return what only this user can compare, so that a training never goes on with the samples of another."""
+    mac = keyed()
+    for one in (samples.inputs, samples.targets):
+        mac.update(json.dumps([list(one.shape), str(one.dtype)]).encode())
+        mac.update(one.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return f"hmac-sha256:{mac.hexdigest()}"

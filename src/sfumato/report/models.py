@@ -12,7 +12,7 @@ from sfumato.data.certificate import Certificate, FileFacts
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.folders import atomic_folder
 from sfumato.data.recipe import RECIPE, Recipe
-from sfumato.data.schema import Column, Schema
+from sfumato.data.schema import Column, Role, Schema
 from sfumato.learners.runs import Run, Training
 from sfumato.learners.stored import FACTS, WEIGHTS, write_model
 from sfumato.report.training import render_training
@@ -106,10 +106,17 @@ def _options(training: Training) -> dict[str, Any]:
 
 
 def _schema(training: Training) -> Schema:
-    """Return what was declared of the columns: neither hierarchies nor roles matter for a model."""
+    """Return what was declared of the columns: no hierarchies, and of the roles only what is left out or predicted."""
     if training.material is None:
         return Schema([])
     columns = training.material.schema.columns
     return Schema(
-        Column(name=one.name, kind=one.kind, domain=one.domain, bounds=one.bounds) for one in columns
+        Column(
+            name=one.name,
+            kind=one.kind,
+            domain=one.domain,
+            bounds=one.bounds,
+            role=Role.IDENTIFIER if one.role is Role.IDENTIFIER else Role.OTHER,
+        )
+        for one in columns
     ).with_roles(target=training.target if columns else None)
