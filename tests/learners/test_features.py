@@ -110,3 +110,11 @@ def test_an_array_of_one_dimension_is_refused_without_telling_what_it_holds(give
 def test_bounds_by_which_nothing_can_be_scaled_are_refused(bounds):
     with pytest.raises(OptionError, match="the bounds must be"):
         scale_bounds(bounds)
+
+
+def test_a_target_needs_no_name() -> None:
+    from sfumato.learners import PrivateNaiveBayes
+
+    target = pl.Series(["no", "yes"] * 20)
+    model = PrivateNaiveBayes(epsilon=1, delta=1e-3, bounds=(0, 40), classes=["no", "yes"])
+    assert len(model.fit(np.arange(40.0).reshape(-1, 1), target).classes_) == 2

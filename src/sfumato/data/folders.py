@@ -18,7 +18,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["atomic_folder", "refuse_taken"]
+__all__ = ["atomic_folder", "held", "refuse_taken"]
 
 
 def refuse_taken(path: str | Path) -> None:
@@ -48,8 +48,8 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     target = Path(path).resolve()
     try:
         _remove_abandoned(target)
-        with ExitStack() as held:
-            temporary = _sibling(target, held)
+        with ExitStack() as stack:
+            temporary = _sibling(target, stack)
             yield temporary
             for file in temporary.iterdir():
                 _sync(file)
@@ -61,14 +61,14 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         raise FileError(f"'{path}' cannot be written: {reason}") from error
 
 
-def _sibling(target: Path, held: ExitStack) -> Path:
+def _sibling(target: Path, stack: ExitStack) -> Path:
     """Make a folder beside another and hold it, so that nobody takes it for an abandoned one."""
     while True:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         temporary.mkdir()
-        held.callback(shutil.rmtree, temporary, ignore_errors=True)
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         with suppress(FileNotFoundError):
-            if held.enter_context(_held(temporary)) and temporary.exists():
+            if stack.enter_context(held(temporary)) and temporary.exists():
                 return temporary
         # else another process came between, and has removed it
 
@@ -84,8 +84,15 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Hold a lock on a folder, which ends with this process; say whether it could be had."""
+def held(folder: Path) -> Iterator[bool]:
+    """Hold a lock on a folder, which ends with this process; say whether it could be had.
+
+    Examples
+    --------
+    >>> with held(Path(".")) as alone, held(Path(".")) as another:
+    ...     print(alone, another)
+    True False
+    """
     if fcntl is None:
         yield True
         return
@@ -107,6 +114,6 @@ def _remove_abandoned(target: Path) -> None:
         return
     for left in target.parent.iterdir():
         if re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.tmp", left.name):
-            with suppress(OSError), _held(left) as alone:
+            with suppress(OSError), held(left) as alone:
                 if alone:
                     shutil.rmtree(left, ignore_errors=True)

@@ -410,7 +410,7 @@ def _series(y: Any, model: Any) -> pl.Series:
     if y is None:
         raise InputError(f"requires y to be passed, but the target y is None ({type(model).__name__})")
     if isinstance(y, pl.Series):
-        return column_of(y.name, y)
+        return column_of(y.name or "target", y)
     from sklearn.utils import column_or_1d
 
     # What is missing must not change the type of all: pandas would make floats of whole numbers.

@@ -530,8 +530,11 @@ class PrivateRegressor(_Network, Regressor):
     ----------
     target_bounds : tuple of two numbers, optional
         The public bounds of the target. By default those of the schema, or they are bought like a column's.
-    others
-        See `PrivateClassifier`; the model has one output, and the learning rate is smaller by default: 0.2.
+
+    Notes
+    -----
+    All other parameters are those of `PrivateClassifier`; the model has one output, and the learning rate is smaller by
+    default: 0.2.
 
     Examples
     --------

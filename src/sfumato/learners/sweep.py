@@ -5,12 +5,9 @@ A finished run is kept on disk at once, so that a sweep that was interrupted goe
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,28 +15,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-import sfumato
-from sfumato._errors import BudgetError, FileError, InputError, ModelError, OptionError
+from sfumato._errors import BudgetError, InputError, ModelError, OptionError
 from sfumato.budget.accounting import spent
-from sfumato.budget.content import content_fingerprint
 from sfumato.budget.events import Event
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
-from sfumato.data.files import atomic_path, why
-from sfumato.data.fingerprint import keyed
-from sfumato.data.folders import _held as held
-from sfumato.data.folders import atomic_folder
-from sfumato.data.table import Table
 from sfumato.learners.catalogue import Model, model_of
 from sfumato.learners.features import Feature, texts_in
+from sfumato.learners.kept import checkpoint_of, keep, opened, read_run, settings_of
 from sfumato.learners.material import Material, material_of
 from sfumato.learners.runs import Run, Scores, Training, label_of
-from sfumato.learners.stored import load_model, write_model
 
 __all__ = ["Asked", "epsilons_of", "train"]
 
-_RUN, _SETTINGS = "run.json", "settings.json"
-_CHECKPOINT = "checkpoint.safetensors"
 
 Watch = Callable[[str, Any], None]
 """Told what a run is called, and a report of the training after each of its epochs."""
@@ -209,19 +197,19 @@ def train(
     settings: dict[str, Any] = {}
     if kept is not None:
         own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
-        settings = _settings(material, model, regression, delta, seed, insecure_seed, book is not None, own)
+        settings = settings_of(material, model, regression, delta, seed, insecure_seed, book is not None, own)
     runs, models = list[Run](), dict[str, Any]()
-    with _opened(kept, settings):
+    with opened(kept, settings):
         for at, (one, estimator) in enumerate(zip(asked, estimators, strict=True)):
             place = None if kept is None else kept / one.name
             if place is not None and place.exists():
-                run, fitted = _read(place)
+                run, fitted = read_run(place)
             else:
                 share = None if progress is None else _part_of(progress, at, len(asked))
                 run, fitted = _trained(one, estimator, kind, material, kept, watch, share)
                 if place is not None:
-                    _keep(place, run, fitted)
-                    _checkpoint(place).unlink(missing_ok=True)
+                    keep(place, run, fitted)
+                    checkpoint_of(place).unlink(missing_ok=True)
             runs.append(run)
             models[run.name] = fitted
             if progress is not None:
@@ -283,7 +271,7 @@ def _trained(
     began = time.monotonic()
     if kind.network:
         if kept is not None:
-            estimator.set_params(checkpoint=_checkpoint(kept / asked.name))
+            estimator.set_params(checkpoint=checkpoint_of(kept / asked.name))
         estimator.fit(
             material.train,
             material.train_target,
@@ -359,111 +347,3 @@ def _pictures(material: Material, models: Mapping[str, Any]) -> Any:
     from sfumato.learners.pictures import pictures_of
 
     return pictures_of(material.test, material.test_target, models)
-
-
-# --- what is kept of a sweep until it is finished ---
-
-
-def _settings(
-    material: Material,
-    model: str,
-    regression: bool,
-    delta: float,
-    seed: int,
-    insecure_seed: int | None,
-    charged: bool,
-    parameters: Mapping[str, Any],
-) -> dict[str, Any]:
-    if material.whole is not None:
-        tested = material.test.fetched().with_columns(material.test_target.alias(material.target))
-        prints = [content_fingerprint(one)[0] for one in (material.whole, Table(tested))]
-    else:
-        prints = [_fingerprint(one) for one in (material.train, material.test)]
-    return {
-        "version": sfumato.__version__,
-        "data": [material.name, material.target, material.rows, prints[0]],
-        "schema": material.schema.to_dict(),
-        "budget": charged,
-        "model": model,
-        "regression": regression,
-        "delta": delta,
-        "seed": seed,
-        "insecure seed": insecure_seed,
-        "test rows": [len(material.test_target), prints[1]],
-        **{name.replace("_", " "): value for name, value in parameters.items()},
-    }
-
-
-def _fingerprint(images: Any) -> str:
-    mac = keyed()
-    mac.update(np.ascontiguousarray(images).data)
-    return mac.hexdigest()
-
-
-def _open(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse a folder of another training; in one where nothing was reached yet, this one begins."""
-    now = json.loads(json.dumps(settings, default=str))
-    path = folder / _SETTINGS
-    try:
-        there = {one.name for one in folder.iterdir()}
-        if not there - {_SETTINGS} or not path.exists():
-            if there - {_SETTINGS}:
-                raise FileError(f"'{folder}' exists already, and holds no training", hint="choose another name")
-            with atomic_path(path) as temporary:
-                temporary.write_text(json.dumps(now), encoding="utf-8")
-            return
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
-    try:
-        then = {**json.loads(text)}
-    except (ValueError, TypeError, RecursionError) as error:
-        raise FileError(f"'{path}' is damaged", hint="remove the folder to begin again") from error
-    for name in {**now, **then}:
-        if now.get(name) != then.get(name):
-            raise FileError(
-                f"'{folder}' holds an unfinished training with another {name}",
-                hint="train as before to go on, remove it to begin again, or choose another name",
-            )
-
-
-@contextmanager
-def _opened(folder: Path | None, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Make a folder and keep other processes out of it; if nothing was reached in the end, none is left."""
-    if folder is None:
-        yield
-        return
-    try:
-        folder.mkdir(exist_ok=True, mode=0o700)  # what has no bound is in it, too
-    except OSError as error:
-        raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
-    with held(folder) as alone:
-        if not alone:
-            raise FileError(f"another process trains in '{folder}'", hint="wait for it, or choose another name")
-        try:
-            _open(folder, settings)
-            yield
-        except BaseException:
-            if {one.name for one in folder.iterdir()} <= {_SETTINGS}:
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-
-def _checkpoint(place: Path) -> Path:
-    return place.with_name(f"{place.name}.{_CHECKPOINT}")
-
-
-def _keep(place: Path, run: Run, model: Any) -> None:
-    with atomic_folder(place) as folder:
-        write_model(model, folder)
-        (folder / _RUN).write_text(json.dumps(run.to_dict(), allow_nan=False), encoding="utf-8")
-
-
-def _read(place: Path) -> tuple[Run, Any]:
-    try:
-        run = Run.from_dict(json.loads((place / _RUN).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise FileError(f"'{place / _RUN}' cannot be read: {why(error)}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise FileError(f"'{place / _RUN}' is damaged", hint="remove the folder to train it again") from error
-    return run, load_model(place)
