@@ -141,7 +141,7 @@ def test_a_seed_makes_it_reproducible_and_it_says_so() -> None:
         ({"ledger": "some.ledger"}, "must be a Ledger"),
         ({"seed": 1}, "the settings that are drawn must stay unknown"),
     ],
-    ids=str,
+    ids=lambda one: one if isinstance(one, str) else " ".join(map(str, one)),
 )
 def test_bad_input_is_one_sentence(options: dict[str, Any], said: str) -> None:
     with pytest.raises(sf.InputError, match=said):
