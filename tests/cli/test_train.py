@@ -204,6 +204,8 @@ def test_a_seed_of_the_noise_is_told_everywhere(sfumato: Run, people: str) -> No
         (["adult", "--target", "income", "--model", "naive-bayes", "--epochs", "5"], "has no option 'epochs'"),
         (["adult", "--target", "age", "--model", "naive-bayes", "--regression"], "does not predict numbers"),
         (["people.csv", "--target", "cost", "--model", "naive-bayes"], "take a regression"),
+        (["adult", "--target", "age", "--model", "naive-bayes"], "is a number between bounds, and no class"),
+        (["mnst", "--model", "cnn"], "did you mean 'mnist'?"),
         (["people.csv", "--target", "ill", "--model", "naive-bayes", "--test", "nowhere.csv"], "nowhere.csv"),
         (["nowhere.csv", "--target", "ill", "--model", "naive-bayes"], "nowhere.csv"),
         (["mnist", "--model", "cnn", "--batch-size", "0"], "batch size"),

@@ -118,3 +118,13 @@ def test_a_target_needs_no_name() -> None:
     target = pl.Series(["no", "yes"] * 20)
     model = PrivateNaiveBayes(epsilon=1, delta=1e-3, bounds=(0, 40), classes=["no", "yes"])
     assert len(model.fit(np.arange(40.0).reshape(-1, 1), target).classes_) == 2
+
+
+def test_a_target_that_is_declared_as_a_number_is_no_class() -> None:
+    from sfumato.learners import PrivateNaiveBayes
+
+    columns = [sf.Column(name="age", bounds=(0, 100)), sf.Column(name="size", bounds=(0, 10))]
+    table = sf.Table(pl.DataFrame({"age": range(50), "size": [1, 2] * 25}), sf.Schema(columns))
+    with pytest.raises(sf.InputError, match="the target 'size' is a number between bounds"):
+        PrivateNaiveBayes(epsilon=1, delta=1e-3).fit(table, "size")
+    assert len(PrivateNaiveBayes(epsilon=1, delta=1e-3, classes=[1, 2]).fit(table, "size").classes_) == 2

@@ -203,6 +203,8 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], held: Sch
         if any((*reading.values(), *public.values())):
             raise OptionError(f"'{data}' is built in: how to read it and what is public of it are known")
         return data
+    if not Path(data).exists() and (close := did_you_mean(data, _EMBEDDED)).startswith("did you mean"):
+        raise OptionError(f"there is no file '{data}'", hint=close)
     table, schema = declared(data, **_read(reading), **public)
     known = {} if public["schema_file"] else {column.name: column for column in held.columns}
     columns = (known.get(one.name, one) if one == Column(name=one.name) else one for one in schema.columns)

@@ -34,6 +34,7 @@ from sfumato.learners.features import (
     Feature,
     Features,
     Unknown,
+    classes_of,
     column_of,
     described,
     scale_bounds,
@@ -300,7 +301,7 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
         return _series(y, self)
 
     def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
-        classes = declared.domain if self.classes is None else self.classes
+        classes = classes_of(declared) if self.classes is None else self.classes
         if classes is None and target.dtype == pl.Boolean:
             classes = (False, True)
         if classes is not None:

@@ -28,7 +28,17 @@ from sfumato.data.paths import is_missing, text_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 
-__all__ = ["Columns", "Feature", "Features", "Unknown", "column_of", "described", "scale_bounds", "texts_in"]
+__all__ = [
+    "Columns",
+    "Feature",
+    "Features",
+    "Unknown",
+    "classes_of",
+    "column_of",
+    "described",
+    "scale_bounds",
+    "texts_in",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -375,6 +385,27 @@ def column_of(name: str, values: Any) -> pl.Series:
 def _names(frame: Any) -> Iterable[Any]:
     """Return the names of the columns of a frame; something else for what is none."""
     return getattr(frame, "column_names", None) or getattr(frame, "columns", [0])
+
+
+def classes_of(column: Column) -> tuple[Any, ...] | None:
+    """Return the classes that are declared of a target, if any are; refuse one that is declared as a number.
+
+    Examples
+    --------
+    >>> classes_of(Column(name="ill", domain=["no", "yes"]))
+    ('no', 'yes')
+    >>> classes_of(Column(name="age", bounds=(0, 120)))
+    Traceback (most recent call last):
+        ...
+    sfumato._errors.InputError: the target 'age' is a number between bounds, and no class (take a regression, \
+--regression, or declare its classes as a domain)
+    """
+    if column.domain is None and column.bounds is not None:
+        raise InputError(
+            f"the target '{column.name}' is a number between bounds, and no class",
+            hint="take a regression, --regression, or declare its classes as a domain",
+        )
+    return column.domain
 
 
 def texts_in(domain: Iterable[Any]) -> tuple[str, ...]:

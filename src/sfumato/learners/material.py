@@ -12,6 +12,7 @@ from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.data import datasets
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
+from sfumato.learners.features import classes_of
 
 __all__ = ["Material", "material_of"]
 
@@ -63,7 +64,7 @@ class Material:
         if self.whole is None:
             return {} if regression else {"classes": tuple(np.unique(self.train_target).tolist())}
         column = self.schema[self.target]
-        name, public = ("target_bounds", column.bounds) if regression else ("classes", column.domain)
+        name, public = ("target_bounds", column.bounds) if regression else ("classes", classes_of(column))
         return {} if public is None else {name: public}
 
 
