@@ -16,8 +16,7 @@ from sfumato.report.lines import Axis, Line, line_chart
 from sfumato.report.outcome import Outcome, Verdict, known
 from sfumato.report.picture import address, tiled
 from sfumato.report.plot import bar_pairs, heat_map, legend
-from sfumato.report.release import _share as share
-from sfumato.report.summarise import count
+from sfumato.report.summarise import count, share
 
 __all__ = ["MOST_CLASSES", "Figure", "charts_of", "found_of", "layers_of", "matrices_of", "noise_of", "roc_of"]
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.learners.runs import Run, Training, label_of
-from sfumato.report.release import _share as share
-from sfumato.report.summarise import count, number
+from sfumato.report.summarise import count, number, share
 
 __all__ = ["Outcome", "Verdict", "known", "outcomes_of", "write", "write_epsilon"]
 

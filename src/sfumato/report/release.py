@@ -13,7 +13,7 @@ from sfumato.measures.comparison import CLASS_SIZES, Comparison, Joint, Marginal
 from sfumato.measures.guarantee import Check
 from sfumato.measures.utility import ModelAccuracy
 from sfumato.report.plot import bar_list, bar_pairs, hatching, heat_map, legend
-from sfumato.report.summarise import count, number, percent, title_of
+from sfumato.report.summarise import count, number, percent, share, title_of, words
 from sfumato.report.template import fill
 
 __all__ = ["render_release"]
@@ -99,9 +99,9 @@ def render_release(
         sizes=_sizes(c),
         risks=_risks(c),
         losses=_losses(c),
-        lost=_share(c.loss.gcp),
+        lost=share(c.loss.gcp),
         marked=any(lost.suppressed for lost in c.loss.by_column.values()),
-        columns=[(one.column, _share(one.moved), _marginal(one)) for one in c.columns],
+        columns=[(one.column, share(one.moved), _marginal(one)) for one in c.columns],
         pairs=[_pair(one, c.before.rows) for one in c.pairs],
         all_pairs=c.all_pairs,
         accuracy=[(one, _kept(one)) for one in c.accuracy],
@@ -123,12 +123,12 @@ def _headline(c: Comparison, guarantees: Sequence[Check]) -> str:
         start += f"{c.after.risk.uniques:,} of {c.after.rows:,} people still stand alone with {combination}"
     if not c.loss.gcp and c.loss.entropy:  # values that stand for others have lost no detail, and are not the original
         return f"{start}; values stand for those of their class"
-    return f"{start}; the table lost {_share(c.loss.gcp)} of its detail"
+    return f"{start}; the table lost {share(c.loss.gcp)} of its detail"
 
 
 def _facts(c: Comparison) -> list[str]:
     before, after = c.before, c.after
-    alone = _share(before.risk.uniques / before.rows)
+    alone = share(before.risk.uniques / before.rows)
     now = number(after.risk.uniques) if after.risk.uniques else "nobody"
     facts = [
         f"{before.risk.uniques:,} of {before.rows:,} people ({alone}) stood alone in the original table; "
@@ -138,8 +138,8 @@ def _facts(c: Comparison) -> list[str]:
         f"quasi-identifiers: {', '.join(one.column for one in c.columns)}",
     ]
     if after.suppressed:
-        share = _share(after.suppressed / (after.rows + after.suppressed))
-        facts.insert(0, f"{count(after.suppressed, 'row')} ({share}) suppressed: every quasi-identifier is *")
+        gone = share(after.suppressed / (after.rows + after.suppressed))
+        facts.insert(0, f"{count(after.suppressed, 'row')} ({gone}) suppressed: every quasi-identifier is *")
     return facts
 
 
@@ -165,7 +165,7 @@ def _sizes(c: Comparison) -> Markup:
     return bar_pairs(
         "Share of rows by the size of their class",
         [
-            (label, (old / rows[0], _share(old / rows[0])), (new / rows[1], _share(new / rows[1])))
+            (label, (old / rows[0], share(old / rows[0])), (new / rows[1], share(new / rows[1])))
             for label, old, new in bars
         ],
     )
@@ -190,7 +190,7 @@ def _losses(c: Comparison) -> Markup:
     return bar_list(
         "Detail lost per column",
         [
-            (name, lost.ncp, _share(lost.ncp) + (f" ({_share(lost.suppressed)} *)" if lost.suppressed else ""))
+            (name, lost.ncp, share(lost.ncp) + (f" ({share(lost.suppressed)} *)" if lost.suppressed else ""))
             for name, lost in ranked
         ],
         full=1.0,
@@ -202,7 +202,7 @@ def _marginal(one: Marginal) -> Markup:
     return bar_pairs(
         f"Distribution of {one.column} before and after",
         [
-            (label, (before, _share(before)), (after, _share(after)))
+            (label, (before, share(before)), (after, share(after)))
             for label, before, after in zip(one.bins, one.before, one.after, strict=True)
         ],
     )
@@ -221,11 +221,11 @@ def _pair(one: Joint, rows: int) -> _Pair:
     ]
     full = max((share or 0.0 for row in (*one.before, *one.after) for share in row), default=0.0)
     most = max((abs(share or 0.0) for row in difference for share in row), default=0.0)
-    unshown = f" The cells with a dot hold {_share(one.unshown)} of the rows." if one.unshown else ""
+    unshown = f" The cells with a dot hold {share(one.unshown)} of the rows." if one.unshown else ""
     return _Pair(
         title=title,
-        text=f"{_share(one.moved)} of the rows are in another cell. How strongly the two columns were related before: "
-        f"{_share(one.related)} (0% is not at all).{unshown}",
+        text=f"{share(one.moved)} of the rows are in another cell. How strongly the two columns were related before: "
+        f"{share(one.related)} (0% is not at all).{unshown}",
         charts=(
             (_BEFORE, heat_map(f"{title}, {_BEFORE}", *one.bins, one.before, full=full)),
             (_AFTER, heat_map(f"{title}, {_AFTER}", *one.bins, one.after, full=full)),
@@ -242,31 +242,13 @@ def _kept(one: ModelAccuracy) -> str:
     learnt = one.raw - one.baseline
     if learnt <= max(one.raw_spread, 0.001):
         return "even on original rows it learns next to nothing"
-    return f"{_share(max(one.released - one.baseline, 0.0) / learnt)} of what it learns is left"
+    return f"{share(max(one.released - one.baseline, 0.0) / learnt)} of what it learns is left"
 
 
 def _made(method: str, facts: Mapping[str, Any], details: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = {"method": method, **facts, **details}
-    return [(name.replace("_", " "), _words(value)) for name, value in lines.items()]
-
-
-def _words(value: Any) -> str:
-    """Write a plain value for a person."""
-    if value is None or isinstance(value, bool):
-        return {None: "-", True: "yes", False: "no"}[value]
-    if isinstance(value, int | float):
-        return number(value)
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_words(one)}" for name, one in value.items()) or "-"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(map(_words, value)) or "-"
-    return str(value)
-
-
-def _share(share: float) -> str:
-    """Write a share to 0.1 %; one that is not nothing never as nothing."""
-    return "<0.1%" if 0 < share < 0.0005 else f"{100 * share:.1f}%" if 0 < share < 1 else f"{share:.0%}"
+    return [(name.replace("_", " "), words(value)) for name, value in lines.items()]
 
 
 def _shares(before: float, after: float) -> tuple[str, str]:
-    return _share(before), _share(after)
+    return share(before), share(after)

@@ -6,8 +6,9 @@ Nothing here quotes a record: the quasi-identifiers of a class are shown only if
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.bins import SMALLEST_SHOWN
@@ -25,8 +26,10 @@ __all__ = [
     "count",
     "number",
     "percent",
+    "share",
     "summarise",
     "title_of",
+    "words",
 ]
 
 _RISKY = 5  # classes of fewer rows are hatched
@@ -233,6 +236,36 @@ def percent(share: float | None) -> str:
     ('12.3%', '100%', '-')
     """
     return "-" if share is None else f"{100 * share:.3g}%"
+
+
+def share(part: float) -> str:
+    """Write a share to 0.1 %; one that is not nothing never as nothing.
+
+    Examples
+    --------
+    >>> share(0.1234), share(0.0001), share(1.0)
+    ('12.3%', '<0.1%', '100%')
+    """
+    return "<0.1%" if 0 < part < 0.0005 else f"{100 * part:.1f}%" if 0 < part < 1 else f"{part:.0%}"
+
+
+def words(value: Any) -> str:
+    """Write a plain value for a person.
+
+    Examples
+    --------
+    >>> words(True), words(None), words([1, 2.5]), words({"rate": 0.5})
+    ('yes', '-', '1, 2.5', 'rate 0.5')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, int | float):
+        return number(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {words(one)}" for name, one in value.items()) or "-"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(words, value)) or "-"
+    return str(value)
 
 
 def title_of(key: str) -> tuple[str, str]:

@@ -12,9 +12,7 @@ from sfumato.report.accountings import events_of, leaves_of, other_epsilons, shu
 from sfumato.report.figures import MOST_CLASSES, charts_of, found_of, layers_of, matrices_of, noise_of, roc_of
 from sfumato.report.outcome import Outcome, Verdict, known, outcomes_of, write, write_epsilon
 from sfumato.report.plot import hatching
-from sfumato.report.release import _share as share
-from sfumato.report.release import _words as words
-from sfumato.report.summarise import count
+from sfumato.report.summarise import count, share, words
 from sfumato.report.template import fill
 
 __all__ = ["render_training"]
