@@ -112,6 +112,7 @@ def mechanisms(draw: st.DrawFn) -> tuple[Floats, Floats]:
     logs = st.lists(st.floats(-8, 0), min_size=size, max_size=size)
     here = np.exp(draw(logs))
     there = here * np.exp(draw(st.sampled_from([0.1, 1.0, 3.0])) * np.array(draw(logs)))
+    there = np.maximum(there, 1e-6 * there.sum())  # `best_of` takes differences, which tell no much smaller ones
     return here / here.sum(), there / there.sum()
 
 

@@ -180,6 +180,13 @@ class Training:
     models : the fitted models, by the names of their runs
     material : what they were trained and tested on, as long as it is in memory
     published : what a publication printed for this experiment: ``title``, ``notes``, ``epochs`` (a dictionary each)
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> training = sf.train("nursery", "naive-bayes", target="class", epsilon="1,none")
+    >>> [run.label for run in training.runs], training.rows
+    (['epsilon 1', 'no privacy'], 10368)
     """
 
     data: str

@@ -78,6 +78,16 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
     ------
     FileError
         If a file is absent, damaged or of another version.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sf.save(sf.train("adult", "naive-bayes", target="income", epsilon=1), "model of adult")
+    >>> model = load_model("model of adult")
+    >>> print(model.spent_)
+    epsilon 1 at delta 1e-05 (add or remove one record)
+    >>> model.predict(sf.datasets.adult("test")).shape
+    (16281,)
     """
     plain = _read_facts(Path(folder, FACTS))
     arrays = _read_arrays(Path(folder, WEIGHTS))
