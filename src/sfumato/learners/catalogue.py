@@ -55,18 +55,18 @@ TABLE_MODELS = {
     "linear": Model("linear", None, "PrivateLinearRegression"),
     "forest": Model("forest", "PrivateRandomForest"),
     "naive-bayes": Model("naive-bayes", "PrivateNaiveBayes"),
-    "mlp": _network("mlp", {}, {"batch_size": 256, "epochs": 20, "learning_rate": 0.05}),
+    "mlp": _network("mlp", {}, {}),  # as the estimators are by default
 }
 IMAGE_MODELS = {
     "cnn": _images("cnn", 2.0, 0.1),
     "resnet18": _images("resnet18", 1.5, 0.01, "linear"),
     "scattering-linear": _network(
         "scattering-linear",
-        {"batch_size": None, "epochs": 120, "clip": 0.1, "learning_rate": 40.0, "momentum": 0.9, "schedule": "cosine"},
+        {"batch_size": None, "epochs": 60, "clip": 0.1, "learning_rate": 8.0, "momentum": 0.9, "schedule": "cosine"},
         {"batch_size": 256, "epochs": 20, "learning_rate": 0.1, "momentum": 0.9},
     ),
-    "mlp": _images("mlp", 2.0, 0.1),
-    "logistic": _images("logistic", 2.0, 0.02),
+    "mlp": _images("mlp", 1.0, 0.1),
+    "logistic": _images("logistic", 2.0, 0.1),
 }
 
 
