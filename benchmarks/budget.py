@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,23 +19,6 @@ from sfumato.budget.noise import Source
 MANY = 11_000_000  # the weights of a small network
 CELLS = 100_000
 RATE, EPOCH = 64 / 60_000, 938
-
-
-def normal_floats() -> list[tuple[str, str, str]]:
-    source, generator = Source(), np.random.default_rng()
-    peers: dict[str, Callable[[], object]] = {
-        "numpy (32-bit, not cryptographic)": lambda: generator.standard_normal(MANY, dtype=np.float32)
-    }
-    if importlib.util.find_spec("torch"):
-        torch = importlib.import_module("torch")
-        torch.set_num_threads(1)
-        peers["torch.randn (one thread, not cryptographic)"] = lambda: torch.randn(MANY)
-    rows = []
-    for name, peer in peers.items():
-        ours, theirs = alternate(lambda: source.gaussian(MANY), peer, rounds=5)
-        what = f"{MANY:,} standard normal floats from AES: {ours:.3f} CPU s, {name} {theirs:.3f} CPU s"
-        rows.append((what, f"{ours / theirs:.1f} x", "1.5 x torch" if "torch" in name else ""))
-    return rows
 
 
 def whole_numbers() -> list[tuple[str, str, str]]:
@@ -93,7 +75,7 @@ def accounting() -> list[tuple[str, str, str]]:
 
 def main() -> list[tuple[str, str, str]]:
     """Return (what, measured, asked) rows."""
-    return [*normal_floats(), *whole_numbers(), *accounting()]
+    return [*whole_numbers(), *accounting()]
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from clock import alternate
+from float_noise import HostFloats
 from sfumato.budget.noise import Source
 from sfumato.learners.architectures import architecture
 from sfumato.learners.clipping import cross_entropy
 from sfumato.learners.descent import Sgd
 from sfumato.learners.layout import laid_out
-from sfumato.learners.steps import HostNoise, Step
+from sfumato.learners.rounded_noise import HostNoise, NoiseMaker
+from sfumato.learners.steps import Step
 
 # So small that all stay where they start: noise step after step on one batch drives a network to where gradients are
 # denormal numbers, which are slow, and that would be compared instead.
@@ -37,13 +39,15 @@ class Training(Protocol):
 class Ours:
     """Sfumato's private step, its noise from the operating system's entropy."""
 
-    def __init__(self, model: nn.Module, batch: int, layout: torch.memory_format) -> None:
+    def __init__(
+        self, model: nn.Module, batch: int, layout: torch.memory_format, noise: NoiseMaker | None = None
+    ) -> None:
         self.layout = layout
         self.private = Step(
             laid_out(model, layout),
             cross_entropy,
             Sgd(learning_rate=RATE, momentum=MOMENTUM),
-            HostNoise(Source()),
+            noise or HostNoise(Source()),
             clip=CLIP,
             expected=batch,
         )
@@ -150,6 +154,8 @@ def compared(case: Case) -> list[tuple[str, str, str]]:
         ("plain PyTorch, not private,", lambda: Plain(model()), case.plain),
         (f"tuned PyTorch ({layout}, fused), not private,", lambda: Tuned(model(), case.layout), case.tuned),
     ]
+    floats = HostFloats(Source())
+    peers.insert(0, ("the same with noise in floats", lambda: Ours(model(), case.batch, case.layout, floats), "0.9 x"))
     if importlib.util.find_spec("opacus"):
         version = importlib.metadata.version("opacus")
         peers.insert(0, (f"Opacus {version} (hooks)", lambda: Opacus(model(), case.batch), case.opacus))

@@ -50,14 +50,15 @@ def milliseconds(work: Callable[[], object], steps: int) -> float:
     return statistics.median(found)
 
 
-def private(network: str, batch: int) -> float:
+def private(network: str, batch: int, *, on_grid: bool = True) -> float:
+    from float_noise import device_floats
     from sfumato.learners.chacha import DeviceNoise
     from sfumato.learners.graph import GraphedStep
 
     inputs = torch.randn(ROWS, 1, 28, 28, device="cuda")
     targets = torch.randint(0, 10, (ROWS,), device="cuda")
     rule = Sgd(learning_rate=RATE, momentum=MOMENTUM)
-    noise = DeviceNoise(torch.device("cuda"))
+    noise = (DeviceNoise if on_grid else device_floats)(torch.device("cuda"))
     step = Step(model(network), cross_entropy, rule, noise, clip=1.0, expected=float(batch))
     with step.running():
         sampler = FixedPoisson(ROWS, batch / ROWS, batch, 20)  # the batch itself, as in the other steps
@@ -95,6 +96,7 @@ def measure() -> dict[str, Any]:
     found = {
         network: {
             "private": [private(network, batch) for batch in BATCHES],
+            "private, noise in floats (not safe)": [private(network, batch, on_grid=False) for batch in BATCHES],
             "ordinary": [ordinary(network, batch, graphed=False) for batch in BATCHES],
             "ordinary, as a CUDA graph": [ordinary(network, batch, graphed=True) for batch in BATCHES],
         }

@@ -71,16 +71,6 @@ def test_a_word_of_zero_is_decided_too() -> None:
     assert Source()._survives_exactly(2**64 - 1, Fraction(0)) is True
 
 
-def test_floats_for_training_are_standard_normal() -> None:
-    drawn = Source().gaussian(DRAWS + 1)
-    assert drawn.dtype == np.float32
-    assert len(drawn) == DRAWS + 1
-    cells = np.clip(np.floor(stats.norm.cdf(drawn.astype(np.float64)) * 50), 0, 49).astype(np.int64)
-    assert_frequencies(dict(enumerate(np.bincount(cells, minlength=50))), dict.fromkeys(range(50), 0.02), DRAWS + 1)
-    first, second = drawn[: DRAWS // 2].astype(np.float64), drawn[DRAWS // 2 : DRAWS].astype(np.float64)
-    assert abs(np.mean(first * second)) < 6 / math.sqrt(DRAWS / 2)  # the sine and the cosine are not correlated
-
-
 @given(st.integers(1, 2**62))
 def test_numbers_below_a_limit_are_below_it(limit: int) -> None:
     drawn = Source().below(limit, 50)

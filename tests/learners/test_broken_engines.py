@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sfumato.budget.noise import Source
 from sfumato.learners.clipping import ClippedSum
-from sfumato.learners.steps import HostNoise, Step
+from sfumato.learners.rounded_noise import HostNoise
+from sfumato.learners.steps import Step
 from tests.learners import engine_checks
 from tests.learners.engine_checks import CHECKS, Maker, failed
 

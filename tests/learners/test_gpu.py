@@ -60,6 +60,48 @@ def test_noise_is_normal_and_new_each_time() -> None:
     assert abs(float((drawn * second.double() / 2).mean())) < 6 / math.sqrt(count)
 
 
+@pytest.mark.parametrize("scale", [1.3, 2.0, 1e-3])
+def test_noise_is_on_the_grid_and_that_of_its_words(scale: float) -> None:
+    """The same as numpy makes of the words of the cipher: to the last cell, in 64 bits."""
+    import numpy as np
+
+    from sfumato.budget.rounded_gaussian import grid_of
+    from sfumato.learners.chacha import DeviceNoise
+
+    count, key = 600_001, bytes(range(32))
+    below = torch.linspace(-5000, 5000, count, device="cuda") * scale
+    held, deviation = below.clone(), torch.tensor(scale, device="cuda")
+    DeviceNoise(torch.device("cuda"), key).add(held, deviation)
+    grid = grid_of(float(deviation))
+    assert bool((held.double() % grid == 0).all())
+    blocks = math.ceil(count / 6)
+    words = DeviceNoise(torch.device("cuda"), key).words(blocks).cpu().numpy().view(np.uint32).reshape(blocks, 16)
+    words = words.astype(np.uint64)
+    expected = []
+    for pair in range(3):
+        high, low, more, one, two = (words[:, 5 * pair + at] for at in range(5))
+        rest = ((low & 1) << 42) | (more << 10) | ((words[:, 15] >> (10 * pair)) & 1023)
+        uniform = ((high << 31) | (low >> 1)).astype(np.float64) * 2.0**-63 + (rest + 0.5) * 2.0**-106
+        radius = np.sqrt(-2 * np.log(uniform)) * float(deviation) / grid
+        angle = ((one << 32) | two).view(np.int64) * (np.pi * 2.0**-63)
+        expected += [radius * np.cos(angle), radius * np.sin(angle)]
+    cells = below.double().cpu().numpy() / grid
+    exact = cells + np.concatenate(expected)[:count]
+    found = held.double().cpu().numpy() / grid
+    sure = np.abs(exact - np.floor(exact) - 0.5) > 1e-6
+    large = np.abs(exact) >= 2**24  # not a number of 32 bits
+    assert (found == np.round(exact))[sure & ~large].all()
+    assert sure.mean() > 0.999
+
+
+def test_noise_of_no_scale_changes_nothing() -> None:
+    from sfumato.learners.chacha import DeviceNoise
+
+    held = torch.linspace(0, 1, 100, device="cuda")
+    DeviceNoise(torch.device("cuda")).add(held, torch.zeros((), device="cuda"))
+    assert torch.equal(held, torch.linspace(0, 1, 100, device="cuda"))
+
+
 def test_samples_are_poisson() -> None:
     from sfumato.learners.chacha import DeviceNoise
 

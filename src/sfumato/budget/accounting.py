@@ -17,7 +17,7 @@ import numpy as np
 from sfumato._errors import OptionError, one_of
 from sfumato.budget.composition import replace_one
 from sfumato.budget.events import Composed, Event, Relation, Repeated, Selected, Shuffled
-from sfumato.budget.losses import least_epsilon, most_epsilon, own_cost
+from sfumato.budget.losses import least_epsilon, most_epsilon, own_cost, set_aside
 from sfumato.budget.noise import Floats
 from sfumato.budget.selection import RandomStopping
 
@@ -53,7 +53,10 @@ class Spent:
         """What the same accounting would give at least if it were exact; Renyi privacy has no such bound."""
         if self.accountant != "pld" or self.epsilon == math.inf:
             return None
-        return self.epsilon if self.delta < _LEAST_DELTA else min(self.epsilon, least_epsilon(self.events, self.delta))
+        if self.delta < _LEAST_DELTA:
+            return self.epsilon
+        ideal, _, _ = set_aside(self.events)
+        return min(self.epsilon, least_epsilon(ideal, self.delta))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain values; an unbounded epsilon is the text "inf"."""
@@ -109,16 +112,18 @@ def spent(
         raise OptionError(f"the accountant must be pld or rdp, got {accountant!r}")
     delta = check_delta(delta, allow_zero=True)
     under, given = _under_one_relation(given, relation)
-    basic = _basic(given, delta)
-    exact = not given or delta < _LEAST_DELTA
-    if exact and basic == math.inf and delta > 0:
-        raise OptionError(f"delta must be 0 or at least {_LEAST_DELTA:g}, got {delta:g}")
-    if exact:
-        epsilon = basic
-    elif accountant == "pld":
-        epsilon = min(basic, most_epsilon(given, delta), _selected_epsilon(given, delta, under))
-    else:
-        epsilon = min(basic, _rdp_epsilon(given, delta, under))
+    epsilon = _basic(given, delta)
+    if not given or delta < _LEAST_DELTA:
+        if epsilon == math.inf and delta > 0:
+            raise OptionError(f"delta must be 0 or at least {_LEAST_DELTA:g}, got {delta:g}")
+        return Spent(epsilon, delta, under, accountant, given)
+    ideal, more, lost = set_aside(given)
+    if lost < delta:
+        if accountant == "pld":
+            composed = min(most_epsilon(ideal, delta - lost), _selected_epsilon(ideal, delta - lost, under))
+        else:
+            composed = _rdp_epsilon(ideal, delta - lost, under)
+        epsilon = min(epsilon, composed + more)
     return Spent(epsilon, delta, under, accountant, given)
 
 
@@ -226,6 +231,8 @@ def _basic(events: tuple[Event, ...], delta: float) -> float:
 def _rdp_epsilon(events: tuple[Event, ...], delta: float, relation: Relation) -> float:
     from dp_accounting.rdp import compute_epsilon
 
+    if not events:
+        return 0.0
     orders = _accountant(relation).orders
     return float(compute_epsilon(orders.tolist(), _added(events, relation).tolist(), delta)[0])
 

@@ -34,7 +34,7 @@ from sfumato.budget.events import (
 )
 from sfumato.budget.selection import RandomStopping
 
-__all__ = ["least_epsilon", "most_epsilon", "own_cost"]
+__all__ = ["least_epsilon", "most_epsilon", "own_cost", "set_aside"]
 
 _GRID = 1e-4  # how finely privacy losses are told apart
 _POINTS = 200_000  # how many losses of one event are told apart at most, about
@@ -48,6 +48,7 @@ _MOST_LOST = 500.0  # by one event of a run, of which the best is taken: beyond 
 _FARTHEST = 700.0  # a larger loss has no exponential that is a float
 _UNLIKELY = 1e-12  # the chance of a larger loss than one reckons with when a grid is chosen
 _NO_PRIVACY = 300.0  # an epsilon of one event beyond which it is added, and no longer composed
+_TINY = 1e-6  # an epsilon below which it is added, too: the grid would make it a hundred times as large
 
 
 def own_cost(event: Event) -> tuple[float, float]:
@@ -95,6 +96,27 @@ def _best_cost(event: Selected, cost: tuple[float, float]) -> tuple[float, float
     stopping = RandomStopping(event.mean, event.shape)
     # Anything is (0, 1)-private, too.
     return epsilon + min(float(stopping.added(epsilon, delta)), float(stopping.added(0.0, 1.0))), event.mean * delta
+
+
+def set_aside(events: tuple[Event, ...]) -> tuple[tuple[Event, ...], float, float]:
+    """Take out the events of next to no epsilon: return the others, and the epsilons and the deltas of those added up.
+
+    They say by how much samples of a fixed size and noise in floats differ from ideal ones. An epsilon that is added,
+    not composed, holds also where it depends on the other events.
+    """
+    left, epsilons, deltas = list[Event](), list[float](), list[float]()
+    for event in events:
+        within, times = (event.event, event.times) if isinstance(event, Repeated) else (event, 1)
+        if isinstance(within, ApproximateEvent) and within.epsilon < _TINY:
+            others, epsilon, delta = (), within.epsilon, within.delta
+        elif isinstance(within, Composed):
+            others, epsilon, delta = set_aside(within.events)
+        else:
+            others, epsilon, delta = (within,), 0.0, 0.0
+        left.extend(one if times == 1 else Repeated(one, times) for one in others)
+        epsilons.append(times * epsilon)
+        deltas.append(times * delta)
+    return tuple(left), math.fsum(epsilons), math.fsum(deltas)
 
 
 @lru_cache(maxsize=4096)
@@ -159,7 +181,7 @@ def _rounding(times: Counter[Event]) -> float:
 def _smoothed(times: Counter[Event]) -> tuple[Counter[Event], float]:
     """Return the events with noise of a large scale in real instead of whole numbers, and what that can hide.
 
-    An event of a large epsilon is left out, too, and its epsilon is a part of what that hides.
+    An event of a large epsilon, or of next to none, is left out, too, and its epsilon is a part of what that hides.
 
     Noise in whole numbers is at most 1 larger than some noise in real numbers of the same scale (both
     tails of the one lie between those of the other and of the other moved by 1), so the loss is larger by no
@@ -177,7 +199,8 @@ def _smoothed(times: Counter[Event]) -> tuple[Counter[Event], float]:
 
 def _smoothed_one(event: Event) -> tuple[Event | None, float]:
     epsilon, delta = own_cost(event)
-    if _NO_PRIVACY < epsilon < math.inf:
+    is_tiny = isinstance(event, ApproximateEvent) and epsilon < _TINY
+    if is_tiny or _NO_PRIVACY < epsilon < math.inf:
         return ApproximateEvent(0.0, delta, event.relation) if delta else None, epsilon
     match event:
         case DiscreteGaussian() if event.scale > _WIDE:

@@ -4,7 +4,7 @@ A stream of AES in counter mode, keyed by the operating system, is turned into n
 statistics is in whole numbers and its distribution is exact: a draw is decided with ordinary
 floats when they are clearly enough, and with as many digits as it takes when they are not, so
 no rounding of a float ever shows in what is released (Mironov 2012; Canonne, Kamath and Steinke
-2020). Normal noise in floats is for training, whose limits are those of its arithmetic.
+2020). Training needs millions of numbers per step; its noise is in `rounded_gaussian`.
 """
 
 from __future__ import annotations
@@ -66,9 +66,16 @@ class Source:
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return random 64-bit words."""
+        return np.frombuffer(self._cipher().update(bytes(8 * count)), dtype=np.uint64)
+
+    def fill(self, into: bytearray, count: int) -> None:
+        """Write random bytes at the beginning of a buffer that is at least 16 bytes longer."""
+        self._cipher().update_into(bytes(count), into)
+
+    def _cipher(self) -> Any:
         if self.private and self._process != os.getpid():  # a forked child must not repeat its parent's noise
             self._begin(secrets.token_bytes(32))
-        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64)
+        return self._stream
 
     def below(self, limit: int, count: int) -> Integers:
         """Return whole numbers from 0 to below a limit, all equally likely."""
@@ -193,28 +200,6 @@ class Source:
     def _in_parts(self, count: int, draw: Any) -> Integers:
         parts: list[Integers] = [draw(min(_AT_ONCE, count - start)) for start in range(0, count, _AT_ONCE)]
         return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype=np.int64)])
-
-    def gaussian(self, count: int) -> NDArray[np.float32]:
-        """Return standard normal numbers in 32-bit floats, for training (Box and Muller 1958).
-
-        They are as coarse as their floats are, and never beyond 6.7: noise for gradients, not for
-        statistics that are released.
-        """
-        result = np.empty(count, dtype=np.float32)
-        for start in range(0, count, _AT_ONCE):
-            part = result[start : start + _AT_ONCE]
-            half = (len(part) + 1) // 2
-            halves = self.words(half).view(np.uint32)
-            radius = (halves[:half].astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
-            np.log(radius, out=radius)
-            radius *= np.float32(-2)
-            np.maximum(radius, 0, out=radius)
-            np.sqrt(radius, out=radius)
-            angle = halves[half:].astype(np.float32) * np.float32(2 * math.pi * 2.0**-32)
-            np.multiply(np.cos(angle), radius, out=part[:half])
-            np.multiply(np.sin(angle), radius, out=radius)
-            part[half:] = radius[: len(part) - half]
-        return result
 
 
 class _GaussianExponent:

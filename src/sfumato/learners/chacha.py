@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sfumato.budget.rounded_gaussian import CELLS
+
 __all__ = ["DeviceNoise"]
 
 _BLOCK = 128  # blocks of the cipher per program
@@ -83,26 +85,36 @@ def _words(out, key, tick, blocks, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _add_pair(values, scale, first, second, at, other, count):
-    """Add two normal numbers made of two words (Box and Muller 1958)."""
-    radius = tl.sqrt(tl.maximum(-2.0 * tl.log((first.to(tl.float32) + 0.5) * 2.3283064365386963e-10), 0.0))
-    angle = second.to(tl.float32) * 1.4629180792671596e-09
-    tl.store(values + at, tl.load(values + at, mask=at < count) + scale * radius * tl.cos(angle), mask=at < count)
-    held = tl.load(values + other, mask=other < count)
-    tl.store(values + other, held + scale * radius * tl.sin(angle), mask=other < count)
+def _add_cells(values, at, inside, grid, noise):
+    """Add noise, in cells, to values and round to whole cells; what is within a cell is never rounded before."""
+    cells = tl.load(values + at, mask=inside, other=0.0).to(tl.float64) / grid
+    whole = tl.floor(cells)
+    tl.store(values + at, (whole + tl.floor((cells - whole) + noise + 0.5)) * grid, mask=inside)
 
 
 @triton.jit
-def _add_normal(values, scale, key, tick, count, blocks, SIZE: tl.constexpr):
-    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+def _add_rounded(values, scale, turn, key, tick, count, blocks, CELLS: tl.constexpr, SIZE: tl.constexpr):
+    """Add Gaussian noise on its grid (see `rounded_gaussian`): three pairs of numbers from a block of the cipher."""
+    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     words = _chacha(key, at.to(tl.uint32), tick)
-    factor = tl.load(scale)
+    deviation = tl.load(scale).to(tl.float32)
+    # The exponent of a float alone is the power of two below it.
+    power = (deviation.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True).to(tl.float64)
+    grid = tl.where(power > 0, power, 1.0) / CELLS
+    spread = tl.load(scale).to(tl.float64) / grid
+    half_turn = tl.load(turn)
     place = tl.where(at < blocks, at, count)  # beyond the end nothing is written
-    for pair in tl.static_range(8):
-        _add_pair(
-            values, factor, words[2 * pair], words[2 * pair + 1],
-            place + 2 * pair * blocks, place + (2 * pair + 1) * blocks, count,
-        )  # fmt: skip
+    for pair in tl.static_range(3):
+        high, low, more = words[5 * pair].to(tl.uint64), words[5 * pair + 1].to(tl.uint64), words[5 * pair + 2]
+        first = ((high << 31) | (low >> 1)).to(tl.float64)
+        rest = ((low & 1) << 42) | (more.to(tl.uint64) << 10) | ((words[15] >> (10 * pair)) & 1023).to(tl.uint64)
+        uniform = first * 1.0842021724855044e-19 + (rest.to(tl.float64) + 0.5) * 1.232595164407831e-32  # 2^-63, 2^-106
+        radius = tl.sqrt(-2.0 * tl.log(uniform)) * spread
+        turned = (words[5 * pair + 3].to(tl.uint64) << 32) | words[5 * pair + 4].to(tl.uint64)
+        angle = turned.to(tl.int64, bitcast=True).to(tl.float64) * half_turn
+        one, other = place + 2 * pair * blocks, place + (2 * pair + 1) * blocks
+        _add_cells(values, one, (one < count) & (power > 0), grid, radius * tl.cos(angle))
+        _add_cells(values, other, (other < count) & (power > 0), grid, radius * tl.sin(angle))
 
 
 @triton.jit
@@ -127,6 +139,8 @@ class DeviceNoise:
         words = [int.from_bytes(drawn[at : at + 4], "little", signed=True) for at in range(0, 32, 4)]
         self._key = torch.tensor(words, dtype=torch.int32, device=device)
         self._tick = torch.zeros(3, dtype=torch.int32, device=device)
+        # From memory: a number in a kernel's text may be cut to 32 bits.
+        self._turn = torch.full((), math.pi * 2.0**-63, dtype=torch.float64, device=device)
         self._advance = torch.tensor([1, 0, 0], dtype=torch.int32, device=device)
 
     def _next(self) -> None:
@@ -134,10 +148,10 @@ class DeviceNoise:
         self._tick += self._advance
 
     def add(self, values: Tensor, scale: Tensor) -> None:
-        """Add normal noise of a scale in place; values are 32-bit floats in one piece."""
-        blocks = math.ceil(values.numel() / 16)
-        _add_normal[(triton.cdiv(blocks, _BLOCK),)](
-            values, scale, self._key, self._tick, values.numel(), blocks, SIZE=_BLOCK
+        """Replace values, in one piece, by noisy ones on the grid of the scale, in place."""
+        blocks = math.ceil(values.numel() / 6)
+        _add_rounded[(triton.cdiv(blocks, _BLOCK),)](
+            values, scale, self._turn, self._key, self._tick, values.numel(), blocks, CELLS=CELLS, SIZE=_BLOCK
         )
         self._next()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sfumato._errors import OptionError
 from sfumato.budget.events import ApproximateEvent, Composed, Event, Gaussian, PoissonSampled
 from sfumato.budget.noise import Source
+from sfumato.budget.rounded_gaussian import rounding_event
 
 __all__ = ["FixedPoisson", "Full", "Poisson", "Sampler"]
 
@@ -26,9 +27,14 @@ _SMALLEST = 2.0**-40  # of smaller rates, the jumps from sample to sample would 
 
 @dataclass(frozen=True)
 class Sampler(ABC):
-    """A way to take samples of ``rows``."""
+    """A way to take samples of ``rows``.
+
+    ``dimensions`` says how many numbers get noise in a step, for what `rounding_event` charges; 0 leaves that out, as
+    for ideal noise.
+    """
 
     rows: int
+    dimensions: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.rows < 1:
@@ -43,9 +49,19 @@ class Sampler(ABC):
     def draw(self, source: Source) -> NDArray[np.int64]:
         """Return which samples the next step takes."""
 
-    @abstractmethod
     def event(self, noise_multiplier: float) -> Event:
-        """Return what one step is: noise of so many clips on the sum over the samples taken."""
+        """Return what one step is: noise of so many clips on the sum over the samples taken, and what it misses."""
+        more = self._more(noise_multiplier)
+        ideal = self._ideal(noise_multiplier)
+        return Composed((ideal, *more)) if more else ideal
+
+    @abstractmethod
+    def _ideal(self, noise_multiplier: float) -> Event:
+        """Return what a step would be with ideal noise."""
+
+    def _more(self, noise_multiplier: float) -> list[Event]:
+        """Return what a step costs beyond that."""
+        return [rounding_event(self.dimensions, noise_multiplier)] if self.dimensions else []
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -90,8 +106,7 @@ class Poisson(Sampler):
             taken = np.concatenate([taken, taken[-1] + np.cumsum(source.geometric(scale, many) + 1)])
         return taken[taken < self.rows]
 
-    def event(self, noise_multiplier: float) -> Event:
-        """Noise, amplified by Poisson sampling."""
+    def _ideal(self, noise_multiplier: float) -> Event:
         return PoissonSampled(self.rate, Gaussian(noise_multiplier))
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,7 +140,8 @@ class FixedPoisson(Poisson):
 
         chance, sizes = delta * 1e-9 / (1 + math.exp(up_to)), range(0, sampler.rows + 8, 8)
         enough = bisect_left(sizes, True, key=lambda size: bool(binom.sf(size, sampler.rows, sampler.rate) <= chance))
-        return cls(sampler.rows, sampler.rate, min(sampler.rows, sizes[enough]), up_to)
+        size = min(sampler.rows, sizes[enough])
+        return cls(sampler.rows, sampler.rate, size, up_to, dimensions=sampler.dimensions)
 
     @property
     def beyond(self) -> float:
@@ -138,10 +154,9 @@ class FixedPoisson(Poisson):
         """Draw, and leave out what is beyond the size."""
         return super().draw(source)[: self.size]
 
-    def event(self, noise_multiplier: float) -> Event:
-        """Noise, amplified by Poisson sampling, and the chance of a sample that is too large."""
-        step = super().event(noise_multiplier)
-        return Composed((step, ApproximateEvent(0.0, self.beyond))) if self.beyond else step
+    def _more(self, noise_multiplier: float) -> list[Event]:
+        beyond = [ApproximateEvent(0.0, self.beyond)] if self.beyond else []
+        return [*super()._more(noise_multiplier), *beyond]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind, the rate and the size."""
@@ -167,8 +182,7 @@ class Full(Sampler):
         """Take all."""
         return np.arange(self.rows)
 
-    def event(self, noise_multiplier: float) -> Event:
-        """Noise alone."""
+    def _ideal(self, noise_multiplier: float) -> Event:
         return Gaussian(noise_multiplier)
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,38 +6,18 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from sfumato._errors import ModelError, OptionError
-from sfumato.budget.noise import Source
 from sfumato.learners.clipping import ClippedSum, Clipper, Loss
 from sfumato.learners.descent import Rule
 from sfumato.learners.flat import Flat
+from sfumato.learners.gradients import ROUNDING
+from sfumato.learners.rounded_noise import NoiseMaker
 
-__all__ = ["AdaptiveClip", "HostNoise", "NoiseMaker", "Step"]
-
-
-class NoiseMaker(Protocol):
-    """Adds normal noise that nobody can foresee."""
-
-    def add(self, values: Tensor, scale: Tensor) -> None:
-        """Add noise of a scale in place."""
-        ...
-
-
-class HostNoise:
-    """Normal noise from the operating system's entropy through AES (see `budget.noise`)."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def add(self, values: Tensor, scale: Tensor) -> None:
-        """Add noise of a scale in place."""
-        noise = torch.from_numpy(self.source.gaussian(values.numel())).to(values.device, values.dtype)
-        values.view(-1).addcmul_(noise, scale)
+__all__ = ["AdaptiveClip", "Step"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +94,8 @@ class Step:
         What forward and backward pass run in; norms, sums and weights stay as they are.
     reduce : callable, optional
         Adds up the sums of several processes in place.
+    share : callable, optional
+        Gives all processes what the first one has, in place.
     """
 
     def __init__(
@@ -131,13 +113,14 @@ class Step:
         micro_batch: int | None = None,
         precision: torch.dtype | None = None,
         reduce: Callable[[Tensor], None] | None = None,
+        share: Callable[[Tensor], None] | None = None,
     ) -> None:
         for name, value in (("clip", 1.0 if clip is None else clip), ("expected batch", expected)):
             if not 0 < value < math.inf:
                 raise OptionError(f"the {name} must be a finite number above 0, got {value!r}")
         self.module, self.loss, self.rule, self.noise = module, loss, rule, noise
         self.expected, self.views, self.adaptive, self.averaging = expected, views, adaptive, averaging
-        self.micro_batch, self.precision, self.reduce = micro_batch, precision, reduce
+        self.micro_batch, self.precision, self.reduce, self.share = micro_batch, precision, reduce, share
         self.clipper = Clipper(module, loss, views=views)
         self.flat = Flat(self.clipper.parameters)
         weights = self.flat.values
@@ -146,6 +129,9 @@ class Step:
         self.average = weights.clone() if averaging else None
         self._taken = torch.zeros((), device=weights.device)
         self._decay = torch.full((), averaging or 0.0, device=weights.device)
+        # One clip is the bound for real numbers. A sum of floats is off by a unit in the last place of the sum of all
+        # clips, and a further sample can change that.
+        self._sensitivity = 1 + torch.finfo(weights.dtype).eps * (expected + ROUNDING)
         self._count_noise = weights.new_full((), adaptive.count_noise * expected if adaptive else 0.0)
         self.flat.release()
 
@@ -207,14 +193,19 @@ class Step:
             Whether this process adds the noise; of several processes one does.
         """
         total, below, loss = self._sums(inputs, targets, weights)
-        if self.clip is not None and noisy:
-            self.noise.add(total, noise_multiplier * self.clip)
-            if below is not None:
-                self.noise.add(below, self._count_noise)
+        sums = [total] if below is None else [total, below]
         if self.reduce:
-            self.reduce(total)
-            if below is not None:
-                self.reduce(below)
+            for one in sums:
+                self.reduce(one)
+        if self.clip is not None:
+            # After all was added up: whatever were added to the noisy sum later would not be on its grid.
+            if noisy:
+                self.noise.add(total, noise_multiplier * self.clip * self._sensitivity)
+                if below is not None:
+                    self.noise.add(below, self._count_noise)
+            if self.share:
+                for one in sums:
+                    self.share(one)
         self.rule.follow(self.flat.values, total.div_(self.expected), self.memory, rate)
         if self.adaptive and self.clip is not None and below is not None:
             share = below / self.expected + 0.5

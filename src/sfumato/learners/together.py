@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ class Alone:
 
     rank, size = 0, 1
     reduce: Callable[[Tensor], None] | None = None
+    share: Callable[[Tensor], None] | None = None
 
     @property
     def first(self) -> bool:
@@ -61,7 +63,7 @@ class Together(Alone):
     """One of several processes, each with its own part of the samples.
 
     Each draws from its own samples with the same probability, which together is Poisson sampling;
-    the clipped sums are added up, and the first process adds the noise.
+    the clipped sums are added up, and the first process adds the noise to all of them and hands it on.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class Together(Alone):
                 hint="torchrun starts them",
             )
         self.rank, self.size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        self.reduce = torch.distributed.all_reduce
+        self.reduce, self.share = torch.distributed.all_reduce, partial(torch.distributed.broadcast, src=0)
         self._device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"  # of what is sent
 
     def total(self, count: int) -> int:

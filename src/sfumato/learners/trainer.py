@@ -30,9 +30,10 @@ from sfumato.learners.descent import Rule, Schedule, Sgd, schedule_of
 from sfumato.learners.layout import LAYOUTS, arranged, fastest_layout, in_layout
 from sfumato.learners.options import device_of, named, whole
 from sfumato.learners.report import Report, scored
+from sfumato.learners.rounded_noise import HostNoise, NoiseMaker
 from sfumato.learners.samples import Samples, in_mode
 from sfumato.learners.sampling import FixedPoisson, Full, Poisson, Sampler
-from sfumato.learners.steps import AdaptiveClip, HostNoise, NoiseMaker, Step
+from sfumato.learners.steps import AdaptiveClip, Step
 from sfumato.learners.together import Alone, Together
 from sfumato.learners.vetting import check, make_private, refuse_mixing
 
@@ -351,13 +352,15 @@ class Trainer:
     def _begin(self, samples: Samples) -> tuple[Step, Sampler]:
         """Return the step and the sampler, with a checkpoint read and the steps planned."""
         rows = self.crew.total(len(samples))
-        sampler: Sampler = Full(rows)
+        trained = sum(one.numel() for one in self.module.parameters() if one.requires_grad)
+        noisy = {"dimensions": trained + (self.adaptive is not None)}
+        sampler: Sampler = Full(rows, **noisy)
         if self.batch_size is not None:
             if self.batch_size > rows:
                 raise OptionError(
                     f"the batch size must be at most the number of samples, {rows:,}, got {self.batch_size}"
                 )
-            sampler = Poisson(rows, self.batch_size / rows)
+            sampler = Poisson(rows, self.batch_size / rows, **noisy)
             if self._is_graphed:
                 sampler = FixedPoisson.of(sampler, self._account.delta, self._account.up_to)
                 if self.private and (self._account.asked["epsilon"] or 0) > sampler.up_to:
@@ -387,6 +390,7 @@ class Trainer:
             micro_batch=self.micro_batch,
             precision=self.precision,
             reduce=self.crew.reduce,
+            share=self.crew.share,
         )
 
     @property
