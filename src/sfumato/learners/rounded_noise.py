@@ -13,7 +13,7 @@ from sfumato.budget.rounded_gaussian import grid_of
 
 __all__ = ["HostNoise", "NoiseMaker"]
 
-_PAIRS = 1 << 15  # at once, so that they stay in the cache
+_PAIRS = 1 << 14  # at once, so that they stay in the cache
 _BYTES = 24  # of a pair: two words for the radius, one for the angle
 _POSITIVE = 2**63 - 1  # a word without its sign
 
@@ -55,14 +55,14 @@ class HostNoise:
             values.copy_(held.view_as(values))
 
     def _prepare(self, pairs: int, dtype: torch.dtype) -> None:
-        """Hold memory for so many pairs: getting it anew for each step takes longer than filling it."""
+        """Hold memory for so many pairs; what is no longer needed makes room for what comes, so that all is in the cache."""
         if self._pairs >= pairs and self._cells.dtype == dtype:
             return
         self._pairs = pairs
-        self._bytes = bytearray(_BYTES * pairs + 16)
-        self._radius, self._angle = torch.empty(2, pairs, dtype=torch.float64)
+        self._bytes = bytearray(max(_BYTES, 4 * dtype.itemsize) * pairs + 16)
         self._noise, self._rest = torch.empty(2, 2 * pairs, dtype=torch.float64)
-        self._cells, self._whole = torch.empty(2, 2 * pairs, dtype=dtype)
+        self._radius, self._angle = self._rest.split(pairs)
+        self._cells, self._whole = torch.frombuffer(self._bytes, dtype=dtype, count=4 * pairs).split(2 * pairs)
 
     def _add(self, part: Tensor, grid: float, deviation: float) -> None:
         count = len(part)
