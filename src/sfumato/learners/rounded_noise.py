@@ -55,7 +55,7 @@ class HostNoise:
             values.copy_(held.view_as(values))
 
     def _prepare(self, pairs: int, dtype: torch.dtype) -> None:
-        """Hold memory for so many pairs; what is no longer needed makes room for what comes, so that all is in the cache."""
+        """Hold memory for so many pairs; what is used up makes room for what comes, so that all stays in the cache."""
         if self._pairs >= pairs and self._cells.dtype == dtype:
             return
         self._pairs = pairs
