@@ -60,7 +60,7 @@ if importlib.util.find_spec("triton"):
 
     from sfumato.learners.chacha import DeviceNoise, _chacha
 
-    @triton.jit
+    @triton.jit  # type: ignore[untyped-decorator]
     def _add_floats(values, scale, key, tick, count, blocks, SIZE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
         at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
         words = _chacha(key, at.to(tl.uint32), tick)

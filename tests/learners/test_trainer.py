@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 import sfumato as sf
 from sfumato.budget.accounting import spent
-from sfumato.budget.events import Gaussian, PoissonSampled, Repeated
+from sfumato.budget.events import Composed, Event, Gaussian, PoissonSampled, Repeated
+from sfumato.budget.rounded_gaussian import rounding_event
 from sfumato.learners import Adam, AdaptiveClip, Report, Sgd, Trainer
 from tests.budget.chance import assert_variance
 
@@ -45,6 +46,12 @@ def trainer_of(module: nn.Module | None = None, **options: Any) -> Trainer:
     if "steps" in options and "epochs" not in options:
         del chosen["epochs"]
     return Trainer(module or linear(), **chosen)
+
+
+def poisson(rate: float, noise: float, times: int, dimensions: int = 8) -> Repeated:
+    """Return what steps on Poisson samples are: the eight weights of `linear` get noise that is rounded."""
+    step: Event = PoissonSampled(rate, Gaussian(noise))
+    return Repeated(Composed((step, rounding_event(dimensions, noise))), times)
 
 
 @pytest.fixture
@@ -80,7 +87,7 @@ def test_the_noise_can_be_given_instead_of_epsilon() -> None:
     trainer = trainer_of(noise_multiplier=1.5)
     assert trainer.noise_multiplier == 1.5
     trainer.fit(*blobs())
-    assert trainer.events == (Repeated(PoissonSampled(0.1, Gaussian(1.5)), 20),)
+    assert trainer.events == (poisson(0.1, 1.5, 20),)
     assert trainer.spent == spent(trainer.events, 1e-4)
 
 
@@ -116,7 +123,8 @@ def test_a_training_without_privacy_cannot_be_charged(ledger: sf.Ledger) -> None
 def test_uneven_noise_costs_at_most_the_target(batch_size: int | None) -> None:
     trainer = trainer_of(epsilon=2.0, batch_size=batch_size, steps=20, noise_schedule="linear")
     trainer.fit(*blobs())
-    scales = [event.event.event.scale if batch_size else event.event.scale for event in trainer.events]  # type: ignore[attr-defined]
+    steps = [event.event.events[0] for event in trainer.events]  # type: ignore[attr-defined]
+    scales = [step.event.scale if batch_size else step.scale for step in steps]
     assert len(scales) == 10
     assert scales == sorted(scales, reverse=True)
     assert 1.98 < trainer.spent.epsilon <= 2.0
@@ -130,8 +138,8 @@ def test_uneven_noise_leaves_one_report_per_epoch() -> None:
 def test_a_clip_that_adapts_is_charged_as_one_gaussian(ledger: sf.Ledger) -> None:
     trainer = trainer_of(adaptive=AdaptiveClip(), noise_multiplier=2.0, ledger=ledger, batch_size=100, steps=4)
     trainer.fit(*blobs())
-    assert trainer.events == (Repeated(PoissonSampled(0.5, Gaussian(2.0)), 4),)
-    assert Repeated(PoissonSampled(0.5, Gaussian(2.0)), 2) in ledger.events
+    assert trainer.events == (poisson(0.5, 2.0, 4, dimensions=9),)  # the count is one more
+    assert poisson(0.5, 2.0, 2, dimensions=9) in ledger.events
 
 
 def test_the_sum_gets_the_noise_that_the_count_of_a_clip_that_adapts_leaves_it() -> None:
@@ -196,7 +204,7 @@ def test_every_epoch_is_charged_before_its_noise_is_drawn(ledger: sf.Ledger) -> 
     seen: list[int] = []
     trainer.fit(*blobs(), progress=lambda _: seen.append(len(ledger.events)))
     assert seen == [1] * 10 + [2] * 10
-    assert ledger.events == (Repeated(PoissonSampled(0.1, Gaussian(1.0)), 10),) * 2
+    assert ledger.events == (poisson(0.1, 1.0, 10),) * 2
     assert ledger.spent.epsilon == pytest.approx(trainer.spent.epsilon, rel=1e-9)
 
 
@@ -322,7 +330,7 @@ def test_what_was_made_when_a_training_is_interrupted_is_accounted_for(
     trainer = trainer_of(ledger=ledger)
     _interrupted(trainer, 13, error)
     assert trainer.done == 13
-    assert trainer.events == (Repeated(PoissonSampled(0.1, Gaussian(1.0)), 13),)
+    assert trainer.events == (poisson(0.1, 1.0, 13),)
     assert sum(event.times for event in ledger.events) == 20, "what was charged stays charged"  # type: ignore[attr-defined]
     assert not any(one._forward_hooks for one in trainer.module.modules())
     trainer.fit(*blobs())

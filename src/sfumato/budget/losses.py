@@ -107,6 +107,7 @@ def set_aside(events: tuple[Event, ...]) -> tuple[tuple[Event, ...], float, floa
     left, epsilons, deltas = list[Event](), list[float](), list[float]()
     for event in events:
         within, times = (event.event, event.times) if isinstance(event, Repeated) else (event, 1)
+        others: tuple[Event, ...]
         if isinstance(within, ApproximateEvent) and within.epsilon < _TINY:
             others, epsilon, delta = (), within.epsilon, within.delta
         elif isinstance(within, Composed):

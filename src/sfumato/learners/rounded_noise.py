@@ -39,7 +39,7 @@ class HostNoise:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._pairs = 0
+        self._pairs, self._dtype = 0, torch.float32
 
     def add(self, values: Tensor, scale: Tensor) -> None:
         """Replace values by noisy ones on the grid of the scale, in place."""
@@ -56,9 +56,9 @@ class HostNoise:
 
     def _prepare(self, pairs: int, dtype: torch.dtype) -> None:
         """Hold memory for so many pairs; what is used up makes room for what comes, so that all stays in the cache."""
-        if self._pairs >= pairs and self._cells.dtype == dtype:
+        if self._pairs >= pairs and self._dtype == dtype:
             return
-        self._pairs = pairs
+        self._pairs, self._dtype = pairs, dtype
         self._bytes = bytearray(max(_BYTES, 4 * dtype.itemsize) * pairs + 16)
         self._noise, self._rest = torch.empty(2, 2 * pairs, dtype=torch.float64)
         self._radius, self._angle = self._rest.split(pairs)
