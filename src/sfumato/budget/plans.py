@@ -33,7 +33,7 @@ class Bounded:
         """Return the bounds of a column of numbers, or refuse one that declares none."""
         if column.kind not in (Kind.NUMBER, Kind.AUTO):
             raise ColumnError(
-                f"column '{column.name}' is declared as {column.kind.value}, not as a number",
+                f"column '{column.name}' has the kind '{column.kind.value}', and numbers are needed",
                 hint=f"count by {column.name} counts its values",
             )
         if column.bounds is None:
