@@ -204,6 +204,18 @@ def test_a_quantile_lies_in_its_interval_which_holds_the_truth(
         )
 
 
+@EVERY_EPSILON
+@pytest.mark.parametrize("kind", [Count, Sum, Mean, Variance, Quantile])
+def test_no_group_and_a_single_group_are_answered_like_several(kind: Any, epsilon: float) -> None:
+    nobody = Records(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
+    for bounds in BOUNDS.values():
+        statistic = kind(epsilon=epsilon, **({} if kind is Count else {"bounds": bounds}))
+        assert len(statistic.each(nobody).value) == 0
+        for table in people(bounds):
+            answer = statistic.answer(table)
+            assert answer.low <= answer.value <= answer.high
+
+
 def test_every_answer_to_a_question_lies_in_its_interval(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of the groups are empty, and with so much noise half of their counts come out negative."""
     monkeypatch.setenv("SFUMATO_HOME", str(tmp_path))
