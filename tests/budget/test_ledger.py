@@ -336,3 +336,14 @@ def test_a_clock_put_back_keeps_a_reservation_at_most_longer(clock: Clock) -> No
 def test_a_reservation_holds_for_a_time(seconds: object) -> None:
     with pytest.raises(sf.OptionError, match="the seconds that a reservation holds must be"):
         sf.Ledger.grant(PEOPLE, epsilon=1).reserve(PureEvent(0.1), seconds=seconds)  # type: ignore[arg-type]
+
+
+def test_a_charge_for_noise_of_a_given_seed_is_marked(tmp_path: Path) -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=1, path=tmp_path / "a.ledger")
+    assert ledger.charge(PureEvent(0.1))["private"] is True
+    assert ledger.charge(PureEvent(0.1), private=False)["private"] is False
+    with ledger.reserve(PureEvent(0.1), times=2) as reservation:
+        assert reservation.charge(private=False)["private"] is False
+        assert reservation.charge()["private"] is True
+    marks = [one["private"] for one in sf.Ledger(ledger.path).export()["entries"] if one["kind"] == "charge"]
+    assert marks == [True, False, False, True]

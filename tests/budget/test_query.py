@@ -20,8 +20,10 @@ from sfumato.budget.accounting import spent
 from sfumato.budget.ledger import Budget
 from sfumato.budget.noise import Source
 from sfumato.budget.plans import Bounded, plan
+from sfumato.budget.public import is_whole
 from sfumato.budget.question import Question
 from sfumato.budget.records import Records
+from sfumato.budget.statistics import Quantile
 
 SIGMAS = 5.5
 AGES = Bounded("age", 0.0, 100.0)
@@ -237,8 +239,8 @@ def test_without_a_budget_nothing_is_answered() -> None:
     [
         ("count by job", {}, "'job' has no public domain"),
         ("count by age", {}, "'age' has no public domain"),
-        ("mean of job", {}, "'job' has no public bounds"),
-        ("median of sex", {}, "'sex' has no public bounds"),
+        ("mean of job", {}, "'job' does not hold numbers"),
+        ("median of sex", {}, "'sex' does not hold numbers"),
         ("count by jobs", {}, "there is no column 'jobs' .did you mean 'job'"),
         ("count", {"epsilon": 0}, "epsilon must be a finite number above 0"),
         ("count", {"epsilon": -1}, "epsilon must be a finite number above 0"),
@@ -269,6 +271,68 @@ def test_a_column_of_texts_has_no_mean_and_is_not_charged() -> None:
     with pytest.raises(sf.ColumnError, match="does not hold numbers"):
         sf.query(PEOPLE, "mean of job", epsilon=1, schema=sf.Schema([sf.Column(name="job", bounds=(0, 1))]))
     assert ledger.spent == Budget(0.0)
+
+
+LAB = "icd10,creatinine,visits\n" + "E11.9,0.83,1\nI10,1.34,2\n,,\nJ45,0.91,n/a\n" * 60
+
+
+@pytest.mark.parametrize("question", ["sum of icd10", "mean of icd10", "median of icd10", "histogram of icd10"])
+def test_a_column_that_nothing_declares_as_numbers_is_refused_and_not_charged(question: str, tmp_path: Path) -> None:
+    """In a text file its cells may not decide on that; elsewhere its type does, and a schema everywhere."""
+    lab = tmp_path / "lab.csv"
+    lab.write_text(LAB)
+    texts = pl.read_csv(lab).with_columns(icd10=pl.lit(None, dtype=pl.String))  # its type decides, and not its values
+    bounded = sf.Schema([sf.Column(name="icd10", bounds=(0, 100))])
+    category = sf.Schema([sf.Column(name="icd10", kind="category")])
+    for data, schema, message in (
+        (lab, None, "'icd10' has no public bounds, which declare that it holds numbers"),
+        (lab, category, "'icd10' has the kind 'category', and numbers are needed"),
+        (texts, bounded, "'icd10' does not hold numbers: its type is String"),
+        (texts, category, "'icd10' does not hold numbers: its type is String"),
+    ):
+        ledger = sf.Ledger.grant(data, epsilon=10)
+        with pytest.raises(sf.SfumatoError, match=message):
+            sf.query(data, question, epsilon=1, schema=schema)
+        assert ledger.spent == Budget(0.0)
+
+
+def test_whether_a_text_file_holds_numbers_is_not_told_by_its_cells(tmp_path: Path) -> None:
+    """The same refusal, whatever one record says."""
+    told = set()
+    for number, more in enumerate(("", "E11.9,0.83,3\n", "7,0.83,three\n")):
+        lab = tmp_path / f"lab{number}.csv"
+        lab.write_text("icd10,creatinine,visits\n" + "1,0.5,2\n" * 5 + more)
+        sf.Ledger.grant(lab, epsilon=10)
+        for column in ("icd10", "visits"):
+            with pytest.raises(sf.SchemaError) as refused:
+                sf.query(lab, f"mean of {column}", epsilon=1)
+            told.add(str(refused.value).replace(column, "it"))
+    assert len(told) == 1
+
+
+def test_a_quantile_of_decimals_between_whole_bounds_is_a_decimal(tmp_path: Path) -> None:
+    lab, schema = tmp_path / "lab.csv", sf.Schema([sf.Column(name="creatinine", bounds=(0, 5))])
+    lab.write_text(LAB)
+    for data in (lab, pl.read_csv(lab)):
+        sf.Ledger.grant(data, epsilon=1e6)
+        (row,) = sf.query(data, "quantile 0.9 of creatinine", epsilon=1e3, schema=schema).rows
+        assert row.value == pytest.approx(1.34, abs=1e-12)
+        assert row.interval == (pytest.approx(1.34, abs=1e-12), pytest.approx(1.34, abs=1e-12))
+
+
+def test_only_a_declared_type_makes_the_candidates_of_a_quantile_whole(tmp_path: Path) -> None:
+    """Whether the values happen to be whole is private, as is the type that pandas or a text file finds for them."""
+    path, frame = tmp_path / "ages.csv", pl.DataFrame({"age": [30, 41, 30, 99] * 50})
+    frame.write_csv(path)
+    age = sf.Column(name="age", bounds=(0, 90))
+    whole = {}
+    for name, data in (("polars", frame), ("csv", path), ("pandas", frame.to_pandas()), ("arrow", frame.to_arrow())):
+        found = is_whole(sf.Table.of(data), "age")
+        asked = plan(Question.parse("median of age"), Bounded.of(age, whole=found), 1.0)
+        assert isinstance(asked, Quantile)
+        whole[name] = bool((asked.grid == asked.grid.round()).all())
+        assert 30.0 in asked.grid
+    assert whole == {"polars": True, "csv": False, "pandas": False, "arrow": True}
 
 
 def test_too_many_groups_are_refused() -> None:

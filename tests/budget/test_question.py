@@ -41,9 +41,9 @@ def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> Non
     [
         ("", "the question is empty"),
         ("   ", "the question is empty"),
-        ("cout by sex", "begins with 'cout', which is no statistic .did you mean 'count'"),
-        ("variance of age", "begins with 'variance', which is no statistic"),
-        ("'count'", "begins with 'count', which is no statistic"),
+        ("cout by sex", "begins with 'cout', which is not a statistic .did you mean 'count'"),
+        ("variance of age", "begins with 'variance', which is not a statistic"),
+        ("'count'", "begins with 'count', which is not a statistic"),
         ("mean", "names no column after 'mean'"),
         ("mean of", "names no column after 'mean'"),
         ("mean of by sex", "names no column after 'mean'"),
@@ -63,7 +63,7 @@ def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> Non
         ("histogram of age in 99999999999 bins", "1 to 10,000 bins"),
         ("count by 'sex", "quotation mark without its partner"),
         ("mean of age; drop table people", "goes on with 'drop'"),
-        ("__import__('os')", "which is no statistic"),
+        ("__import__('os')", "which is not a statistic"),
     ],
 )
 def test_a_question_that_cannot_be_read_gets_one_sentence(text: str, message: str) -> None:

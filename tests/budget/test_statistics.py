@@ -117,7 +117,7 @@ class TestEmpiricalEpsilon:
     def test_the_value_of_a_quantile(self) -> None:
         """A record at 0 makes few candidates right and all the others more wrong than they were."""
         median, runs = Quantile(epsilon=6.0, bounds=(0, 201), candidates=202), 30_000
-        here, there = (sum(1 <= one.value <= 4 for one in draws(median, seen, runs)) for seen in ([0.0, 4.5], [4.5]))
+        here, there = (sum(1 <= one.value <= 4 for one in draws(median, seen, runs)) for seen in ([0.0, 5.0], [5.0]))
         assert_epsilon(here, there, runs, median.choice.epsilon)
 
     def test_mean_by_its_parts(self) -> None:

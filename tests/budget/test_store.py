@@ -115,14 +115,55 @@ def test_entries_can_be_neither_changed_nor_removed(path: Path) -> None:
         "DELETE FROM entries WHERE number = 7",
         "DELETE FROM entries",
         "INSERT INTO entries VALUES (99, 0, 'grant', '{\"epsilon\": 99}', 'seal')",
+        "DELETE FROM entries WHERE number = 42",
+        "DELETE FROM entries WHERE number > 10",
+        "DELETE FROM ending",
+        "INSERT INTO ending VALUES ('zzz')",
+        "UPDATE ending SET seal = (SELECT seal FROM entries WHERE number = 42)",
     ],
 )
 def test_a_file_that_was_edited_is_refused(path: Path, change: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        triggers = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
-    _edit(path, *(f"DROP TRIGGER {name}" for name in triggers), change, *triggers.values())
+    _edit_anyway(path, change)
     with pytest.raises(sf.FileError, match="damaged"):
         sf.Ledger(path)
+
+
+def _edit_anyway(path: Path, *changes: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        triggers = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
+    _edit(path, *(f"DROP TRIGGER {name}" for name in triggers), *changes, *triggers.values())
+
+
+def test_the_last_charge_cannot_be_cut_off_while_the_ledger_is_open_either(path: Path) -> None:
+    ledger = sf.Ledger(path)
+    ledger.close()  # it is read again when it is used again
+    _edit_anyway(path, "DELETE FROM entries WHERE number = 42")
+    with pytest.raises(sf.FileError, match="damaged"):
+        ledger.charge(PureEvent(0.1))
+
+
+def test_the_file_keeps_no_seal_of_an_earlier_end(path: Path) -> None:
+    """With it, charges could be cut off after all."""
+    ends = []
+    with sf.Ledger(path) as ledger:
+        for _ in range(300):  # numbers grow, and pages fill up
+            with closing(sqlite3.connect(path)) as connection:
+                ends.append(connection.execute("SELECT seal FROM ending").fetchone()[0].encode())
+            ledger.charge(PureEvent(0.001))
+    content = path.read_bytes()
+    assert len(set(ends)) == 300
+    assert not any(end in content for end in ends)
+
+
+def test_a_ledger_of_the_earlier_format_is_refused_and_left_as_it_is(path: Path) -> None:
+    """Its end has no seal: to take it over would be a way to cut it off."""
+    earlier = f"PRAGMA application_id = {store._EARLIER}"
+    _edit_anyway(path, "DELETE FROM entries WHERE number = 42", "DROP TABLE ending", earlier)
+    before = path.read_bytes()
+    for opened in (lambda: sf.Ledger(path), lambda: sf.Ledger.grant(PEOPLE, epsilon=1, path=path)):
+        with pytest.raises(sf.FileError, match="is of an earlier format"):
+            opened()
+    assert path.read_bytes() == before
 
 
 def test_a_file_without_its_triggers_is_refused(path: Path) -> None:

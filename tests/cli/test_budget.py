@@ -35,7 +35,7 @@ def test_a_budget_is_granted_spent_and_shown(run: Run) -> None:
     assert answer.json["epsilon"] == 0.5
     assert 0.49 < answer.json["spent"]["epsilon"] <= 0.5
     assert [row["sex"] for row in answer.json["rows"]] == ["f", "m", None]
-    assert all(row["interval"][0] <= max(row["value"], 0) <= row["interval"][1] for row in answer.json["rows"])
+    assert all(row["interval"][0] <= row["value"] <= row["interval"][1] for row in answer.json["rows"])
     shown = run("budget", "show", "t.csv", "--json").json
     assert shown["spent"] == answer.json["spent"]
     assert [event["note"] for event in shown["events"]] == ["count by sex"]
@@ -155,7 +155,7 @@ def test_a_schema_declares_what_is_public(run: Run) -> None:
         (["count", "--epsilon", "nan"], ["epsilon must be a finite number above 0"]),
         (["count", "--epsilon", "much"], ["--epsilon"]),
         (["count"], ["--epsilon"]),
-        (["cout", "--epsilon", "1"], ["'cout', which is no statistic (did you mean 'count'"]),
+        (["cout", "--epsilon", "1"], ["'cout', which is not a statistic (did you mean 'count'"]),
         (["count by sexe", "--epsilon", "1", *SEX], ["there is no column 'sexe'"]),
         (["count by sex", "--epsilon", "1", "--domain", "sexe=f"], ["there is no column 'sexe' (did you mean 'sex'"]),
         (["count by sex", "--epsilon", "1", "--domain", "sex"], ["a column and its values are needed", "got 'sex'"]),
@@ -240,6 +240,28 @@ def test_records_are_perturbed_and_estimated(run: Run) -> None:
 def test_what_cannot_be_perturbed_gets_one_sentence(run: Run, arguments: list[str], part: str) -> None:
     refused(run("perturb", "t.csv", *arguments), part)
     assert not Path("out.csv").exists()
+
+
+def test_an_interval_that_says_nothing_is_pointed_out(run: Run) -> None:
+    run("budget", "grant", "t.csv", "--epsilon", "9")
+    ran = run("query", "t.csv", "mean of sex", "--epsilon", "1", "--bounds", "sex=0,1", "--json")
+    assert ran.json["rows"][0]["interval"] == [0, 1]
+    assert "too few numbers, or the column does not hold any" in ran.err
+    assert "says nothing" not in run("query", "t.csv", "mean of age", "--epsilon", "1", *AGE).err
+
+
+def test_the_history_marks_what_was_answered_with_a_given_seed(run: Run) -> None:
+    run("budget", "grant", "t.csv", "--epsilon", "4", "--relation", "replace-one")
+    run("query", "t.csv", "count", "--epsilon", "1")
+    run("query", "t.csv", "count", "--epsilon", "1", "--insecure-seed", "7")
+    run("perturb", "t.csv", "--columns", "sex", *SEX, "--epsilon", "1", "--insecure-seed", "7", "-o", "out.csv")
+    told = run("budget", "history", "t.csv").out.splitlines()
+    assert ["SEEDED: NOT PRIVATE" in line for line in told] == [False, False, False, True, True, False, False]
+    told = run("budget", "history", "t.csv", "--json").json
+    assert [one["private"] for one in told["history"] if one["kind"] == "charge"] == [True, False, False]
+    assert [one["private"] for one in told["events"]] == [True, False, False]
+    exported = run("budget", "export", "t.csv").json
+    assert [one["private"] for one in exported["entries"] if one["kind"] == "charge"] == [True, False, False]
 
 
 def test_a_given_seed_is_said_to_be_not_private(run: Run) -> None:

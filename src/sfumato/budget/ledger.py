@@ -33,7 +33,7 @@ from sfumato.data.table import Table
 
 __all__ = ["Budget", "Ledger", "Reservation", "ledger_path"]
 
-_VERSION = 1
+_VERSION = 2
 _ROUNDING = 1e-12  # sums of epsilons are compared to so many digits: three times 0.1 is 0.3
 _GRAIN = 1e-3  # by how much the accountant may round up what one more event costs
 _NO_PRIVACY = 300.0  # an epsilon beyond which nothing is hidden
@@ -232,7 +232,7 @@ class Ledger:
         charges = (entry.content for entry in self._history if entry.kind == "charge")
         return tuple(_times(Event.from_dict(one["event"]), one["times"]) for one in charges)
 
-    def charge(self, event: Event, *, times: int = 1, note: str = "") -> dict[str, Any]:
+    def charge(self, event: Event, *, times: int = 1, note: str = "", private: bool = True) -> dict[str, Any]:
         """Charge an event before it is run, or refuse; return what was written.
 
         When this returns, the charge is on the disk and stays, whatever happens to the release.
@@ -244,8 +244,16 @@ class Ledger:
             How often the event will be run.
         note : str
             What for. Notes are kept in the clear: write nothing into them that is private.
+        private : bool
+            False if the noise comes from a given seed. The history marks such a charge: anyone with the seed can
+            remove the noise, so the release is not private, whatever it was charged.
         """
-        content: dict[str, Any] = {"event": self._plain(event), "times": _whole(times), "note": _refuse_note(note)}
+        content: dict[str, Any] = {
+            "event": self._plain(event),
+            "times": _whole(times),
+            "note": _refuse_note(note),
+            "private": bool(private),
+        }
         with self._writing():
             self._admit(content["event"], content["times"])
             return _told(self._store.append("charge", content))
@@ -395,10 +403,16 @@ class Ledger:
                 hint="data that has changed is another data set, and so is data read with other options",
             )
 
-    def _charge_held(self, number: int, times: int, note: str) -> Entry:
+    def _charge_held(self, number: int, times: int, note: str, private: bool) -> Entry:
         with self._writing():
             made = self._history[number - 1].content
-            content = {"event": made["event"], "times": times, "note": note, "reservation": number}
+            content = {
+                "event": made["event"],
+                "times": times,
+                "note": note,
+                "private": bool(private),
+                "reservation": number,
+            }
             held = self._live().get(number)  # one that has expired, or is used up, has no precedence
             self._admit(made["event"], times, held.times if held else 0)
             return self._store.append("charge", content)
@@ -424,9 +438,9 @@ class Reservation:
         self._ledger = ledger
         self.number = number
 
-    def charge(self, times: int = 1, *, note: str = "") -> dict[str, Any]:
+    def charge(self, times: int = 1, *, note: str = "", private: bool = True) -> dict[str, Any]:
         """Charge the event some times, before it is run; return what was written."""
-        return _told(self._ledger._charge_held(self.number, _whole(times), _refuse_note(note)))
+        return _told(self._ledger._charge_held(self.number, _whole(times), _refuse_note(note), private))
 
     def release(self) -> None:
         """Give back what was not charged."""

@@ -18,7 +18,7 @@ import numpy as np
 from sfumato._errors import OptionError, one_of
 from sfumato.budget.accounting import calibrate, check_delta
 from sfumato.budget.events import DiscreteGaussian, DiscreteLaplace, Event, Relation, Repeated
-from sfumato.budget.noise import Integers, Source
+from sfumato.budget.noise import Source
 
 __all__ = ["AddedNoise", "Mechanism", "declared_bounds", "positive"]
 
@@ -146,10 +146,6 @@ class AddedNoise(Mechanism):
         # P(|x| >= m) = 2 exp(-m / scale) / (1 + exp(-1 / scale))
         farthest = self._scale * (math.log(2 / beyond) - math.log1p(math.exp(-1 / self._scale)))
         return max(0, math.ceil(farthest) - 1) * self.step
-
-    def on_grid(self, values: Any) -> Integers:
-        """Return numbers in steps of the grid, rounded to the nearest."""
-        return np.rint(np.asarray(values, dtype=np.float64) / self.step).astype(np.int64)
 
     def release(self, answer: Any, source: Source | None = None) -> Any:
         """Return an answer, a number or an array of them, with noise."""

@@ -211,18 +211,19 @@ def perturb(
     methods = {name: _chosen(public[name], each, missing) for name in names}
     values = {name: _values(table, name, method, missing) for name, method in methods.items()}
     perturbed = Perturbed(pl.DataFrame(), methods, float(epsilon))
-    charged = _charge(table, perturbed.event, ledger, note or f"perturbed {', '.join(names)}")
+    why_charged = note or f"perturbed {', '.join(names)}"
+    charged = _charge(table, perturbed.event, ledger, why_charged, private=source.private)
     frame = pl.DataFrame([_reports(name, method, values[name], source) for name, method in methods.items()])
     return Perturbed(frame, methods, float(epsilon), charged, source.private)
 
 
-def _charge(table: Table, event: Event, path: str | Path | None, note: str) -> bool:
+def _charge(table: Table, event: Event, path: str | Path | None, note: str, *, private: bool) -> bool:
     try:
         ledger = Ledger.of(table, path)
     except BudgetError:  # it has none
         return False
     with ledger:
-        ledger.charge(event, note=note)
+        ledger.charge(event, note=note, private=private)
     return True
 
 

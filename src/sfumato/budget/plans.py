@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from sfumato._errors import SchemaError
+from sfumato._errors import ColumnError, SchemaError
+from sfumato.budget.events import Relation
 from sfumato.budget.mechanisms import declared_bounds
 from sfumato.budget.noise import Floats
 from sfumato.budget.question import Question, Statistic
 from sfumato.budget.statistics import Count, Mean, OfRecords, Quantile, Sum
-from sfumato.data.schema import Column
+from sfumato.data.schema import Column, Kind
 
 __all__ = ["Bounded", "bins_of", "plan"]
-
-_CANDIDATES = 4097  # so many values are told apart by a quantile
 
 
 @dataclass(frozen=True)
@@ -25,41 +25,59 @@ class Bounded:
     name: str
     low: float
     high: float
+    whole: bool = False
+    """Whether its type says that the numbers are whole."""
 
     @classmethod
-    def of(cls, column: Column) -> Bounded:
-        """Return the bounds of a column, or refuse one that declares none."""
+    def of(cls, column: Column, *, whole: bool = False) -> Bounded:
+        """Return the bounds of a column of numbers, or refuse one that declares none."""
+        if column.kind not in (Kind.NUMBER, Kind.AUTO):
+            raise ColumnError(
+                f"column '{column.name}' has the kind '{column.kind.value}', and numbers are needed",
+                hint=f"count by {column.name} counts its values",
+            )
         if column.bounds is None:
             raise SchemaError(
-                f"column '{column.name}' has no public bounds, and without them no noise is enough",
-                hint="give its bounds in the schema: what is possible, and not what the data holds",
+                f"column '{column.name}' has no public bounds, which declare that it holds numbers and how much noise "
+                "they need",
+                hint="give its bounds in the schema or with --bounds: what is possible, and not what the data holds",
             )
         low, high = column.bounds
         if low == high:
             raise SchemaError(f"the bounds of column '{column.name}' are equal: its values are known")
-        return cls(column.name, *declared_bounds((low, high)))
+        return cls(column.name, *declared_bounds((low, high)), whole)
 
 
-def plan(question: Question, bounded: Bounded | None, epsilon: float, confidence: float = 0.95) -> OfRecords:
-    """Return the statistic that answers a question for an epsilon, under add-remove.
+def plan(
+    question: Question,
+    bounded: Bounded | None,
+    epsilon: float,
+    confidence: float = 0.95,
+    relation: Relation = Relation.ADD_REMOVE,
+) -> OfRecords:
+    """Return the statistic that answers a question for an epsilon.
 
     Examples
     --------
     >>> print(plan(Question.parse("count by sex"), None, 0.5).event)
     discrete Laplace noise of scale 2 on a sensitivity of 1
     """
-    if question.statistic in (Statistic.COUNT, Statistic.HISTOGRAM):  # bins are groups
-        return Count(epsilon=epsilon, confidence=confidence)
+    bins = question.statistic is Statistic.HISTOGRAM  # they are groups
+    how: dict[str, Any] = {
+        "epsilon": epsilon,
+        "confidence": confidence,
+        "relation": relation,
+        "grouped": bins or bool(question.groups),
+    }
+    if bins or question.statistic is Statistic.COUNT:
+        return Count(**how)
     assert bounded is not None
-    bounds = bounded.low, bounded.high
+    how["bounds"] = bounded.low, bounded.high
     if question.statistic is Statistic.SUM:
-        return Sum(epsilon=epsilon, confidence=confidence, bounds=bounds)
+        return Sum(**how)
     if question.statistic is Statistic.MEAN:
-        return Mean(epsilon=epsilon, confidence=confidence, bounds=bounds)
-    candidates = _CANDIDATES
-    if bounded.low.is_integer() and bounded.high.is_integer():  # then every whole number is one
-        candidates = min(candidates, int(bounded.high - bounded.low) + 1)
-    return Quantile(epsilon=epsilon, confidence=confidence, bounds=bounds, share=question.share, candidates=candidates)
+        return Mean(**how)
+    return Quantile(**how, share=question.share, whole=bounded.whole)
 
 
 def bins_of(question: Question, bounded: Bounded) -> Floats:

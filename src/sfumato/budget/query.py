@@ -5,8 +5,8 @@ public domains of the schema, or are bought by selecting the large ones with noi
 held within the public bounds of the schema; the number of rows is never used. The answer is made after the
 charge is on the disk.
 
-All is counted under add-remove: one record is in one group. Under a ledger of replace-one, every
-answer gets half of the epsilon, for a replaced record is one removed and one added.
+Under add-remove one record is in one group, so all groups cost what one costs. Under a ledger of replace-one a
+record may leave one group and enter another, and both are paid for.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import ColumnError, OptionError, SchemaError
+from sfumato._errors import OptionError, SchemaError
 from sfumato.budget.accounting import check_delta
-from sfumato.budget.composition import replace_one
 from sfumato.budget.content import reading, texts_of
 from sfumato.budget.discovery import SelectCategories
 from sfumato.budget.events import Composed, Event, Relation
@@ -32,11 +31,9 @@ from sfumato.budget.ledger import Budget, Ledger
 from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
 from sfumato.budget.plans import Bounded, bins_of, plan
-from sfumato.budget.public import declared
+from sfumato.budget.public import declared, is_whole, refuse_texts
 from sfumato.budget.question import Question, Statistic
 from sfumato.budget.records import Records
-from sfumato.budget.statistics import Count
-from sfumato.data.files import format_of
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
@@ -168,19 +165,17 @@ def query(
     table = Table.of(data)
     public = declared(table, schema)
     groups = [public[name] for name in asked.groups]
-    bounded = None if asked.column is None else Bounded.of(public[asked.column])
+    bounded = None if asked.column is None else _bounded(table, public[asked.column])
     _refuse_names(asked, discover)
     domains = [] if discover else _domains(groups)
     with Ledger.of(table, ledger) as book:
-        own = epsilon / 2 if book.relation is Relation.REPLACE_ONE else epsilon
-        how = plan(asked, bounded, own / 2 if discover else own, float(confidence))
-        event = how.event if own == epsilon else replace_one(how.event)
-        selection = None
+        how = plan(asked, bounded, epsilon / 2 if discover else epsilon, float(confidence), book.relation)
+        event, selection = how.event, None
         if discover:
             selection = SelectCategories(epsilon=epsilon / 2, delta=delta, relation=book.relation)
             event = Composed((selection.event, event))
         rows = _Rows.of(table, asked, bounded)  # so that what cannot be answered is not charged
-        book.charge(event, note=f"{asked} ({note})" if note else str(asked))
+        book.charge(event, note=f"{asked} ({note})" if note else str(asked), private=source.private)
         spent, limit, left = book.spent, book.limit, book.left
     keys, records = rows.selected(selection, source) if selection else rows.within(domains)
     if asked.statistic is Statistic.HISTOGRAM and bounded:
@@ -189,14 +184,13 @@ def query(
         bins: list[Any] = [*map(list, itertools.pairwise(edges.tolist())), None]
         groups, keys = [*groups, public[bounded.name]], [(*key, one) for key in keys for one in bins]
     found = how.each(records, source)
-    least = 0 if isinstance(how, Count) else -math.inf  # there are no fewer than none
     return Answer(
         asked,
         tuple(
             Row(
                 {column.name: value for column, value in zip(groups, key, strict=True)},
                 value,
-                (max(low, least), max(high, least)),
+                (low, high),
             )
             for key, value, low, high in zip(
                 keys, found.value.tolist(), found.low.tolist(), found.high.tolist(), strict=True
@@ -212,6 +206,12 @@ def query(
         left=left,
         private=source.private,
     )
+
+
+def _bounded(table: Table, column: Column) -> Bounded:
+    """Return the public bounds of a column of numbers; whether it is one, the values do not decide."""
+    refuse_texts(table, column.name)
+    return Bounded.of(column, whole=is_whole(table, column.name))
 
 
 def _check(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
@@ -272,8 +272,7 @@ class _Rows:
         value = np.full(len(tuples.count), np.nan)
         if bounded:
             at = tuples.position[bounded.name]
-            found_out = table.origin is not None and format_of(table.origin) in ("csv", "tsv", "excel")
-            numbers = _numbers(tuples.domains[at].values, bounded.name, lenient=found_out)
+            numbers = _numbers(tuples.domains[at].values)
             value = np.clip(numbers[tuples.codes[:, at]], bounded.low, bounded.high)
         texts: list[list[str | None]] = []
         codes = np.empty((len(value), len(question.groups)), dtype=np.int64)
@@ -322,16 +321,12 @@ def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:
     return replace(records, group=records.group * width + bins, groups=records.groups * width)
 
 
-def _numbers(values: pl.Series, name: str, *, lenient: bool) -> NDArray[np.float64]:
-    """Return values as numbers; where the values decided on their type, one that is no number is a missing one."""
-    if lenient and values.dtype == pl.String:
+def _numbers(values: pl.Series) -> NDArray[np.float64]:
+    """Return values as numbers; whatever is not a number is missing, whatever the other values are."""
+    if values.dtype == pl.String:
         values = values.str.strip_chars()
-    elif lenient and not values.dtype.is_numeric():
+    elif not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
         return np.full(len(values), np.nan)
-    elif not (values.dtype.is_numeric() or values.dtype == pl.Boolean) and values.null_count() < len(values):
-        raise ColumnError(
-            f"column '{name}' does not hold numbers", hint="marks for missing values are named with na / --na"
-        )
     return values.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
 
 

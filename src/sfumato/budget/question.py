@@ -176,7 +176,7 @@ class _Reader:
         word = token.text.lower()
         if token.quoted or word not in known:
             raise OptionError(
-                f"the question begins with '{token.text}', which is no statistic", hint=did_you_mean(word, known)
+                f"the question begins with '{token.text}', which is not a statistic", hint=did_you_mean(word, known)
             )
         return known[word]
 

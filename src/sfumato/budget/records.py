@@ -13,6 +13,8 @@ __all__ = ["Records"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_PARTS = 2**31  # of a step of a grid
+
 
 @dataclass(frozen=True, eq=False)
 class Records:
@@ -50,6 +52,23 @@ class Records:
         np.add.at(total, self.group, each.astype(total.dtype) * self.count.astype(total.dtype))
         whole: list[int] = total.tolist()
         return whole
+
+    def totals(self, each: Floats, step: float) -> list[int]:
+        """Return the sum of a number of each record in steps of a grid, rounded once, for every group.
+
+        The numbers are added up exactly in parts of a step, so that their own roundings never make up a step.
+        The step is a power of two.
+
+        Examples
+        --------
+        >>> Records.of([0.0] * 4).totals(np.array([0.3, 0.3, 0.3, 0.3]), step=1.0)
+        [1]
+        """
+        scaled = each / step
+        whole = np.rint(scaled)
+        rest = np.rint((scaled - whole) * _PARTS)
+        sums = zip(self.sums(whole.astype(np.int64)), self.sums(rest.astype(np.int64)), strict=True)
+        return [(steps * _PARTS + parts + _PARTS // 2) // _PARTS for steps, parts in sums]
 
     def counts(self) -> list[int]:
         """Return the number of records of every group."""

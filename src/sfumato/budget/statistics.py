@@ -92,9 +92,6 @@ class Statistic(Mechanism):
             relation=self.relation,
         )
 
-    def _answer(self, value: float, half: float, source: Source) -> Answer:
-        return Answer(value, value - half, value + half, self.confidence, source.private)
-
 
 @dataclass(frozen=True, eq=False)
 class Answers:
@@ -105,17 +102,45 @@ class Answers:
     high: NDArray[Any]
 
     @classmethod
-    def around(cls, value: NDArray[Any], half: float) -> Answers:
-        """Return values with intervals that reach equally far to both sides."""
-        return cls(value, value - half, value + half)
+    def of_counts(cls, noisy: Sequence[int], half: float) -> Answers:
+        """Return noisy counts with intervals that hold the true counts, which are never negative.
+
+        A noisy count may be negative: to cut it off at 0 would make small counts too large on average. Its
+        interval then reaches from that count up to 0 or more.
+        """
+        value = np.array(noisy, dtype=np.int64)
+        low, high = value - int(half), value + int(half)
+        return cls(value, np.minimum(np.maximum(low, 0), value), np.maximum(high, 0))
 
 
+@dataclass(frozen=True, kw_only=True)
 class OfRecords(Statistic):
-    """A statistic of records, for every group at once: a record is in one group, so all cost what one costs."""
+    """A statistic of records, for every group at once.
 
-    @abstractmethod
+    Under add-remove a record is in one group, so all groups cost what one costs. Under replace-one a record may
+    leave one group and enter another, so two answers change: ``grouped`` says that there are several groups.
+    """
+
+    grouped: bool = False
+    """Whether the records are in several groups that their own values decide on."""
+
     def each(self, records: Records, source: Source | None = None) -> Answers:
         """Return the statistic of every group, with noise."""
+        if records.groups > 1 and not self.grouped and self.relation is Relation.REPLACE_ONE:
+            raise OptionError(
+                f"under replace-one a record can change the answers of two of the {records.groups:,} groups",
+                hint="grouped=True pays for both",
+            )
+        return self._each(records, Source() if source is None else source)
+
+    @abstractmethod
+    def _each(self, records: Records, source: Source) -> Answers: ...
+
+    def _change(self, record: float, replacement: float) -> float:
+        """Return by how much the answers change together: by one record, or by the replacement of one in a group."""
+        if self.relation is Relation.ADD_REMOVE:
+            return record
+        return 2 * record if self.grouped else replacement  # leaves one group and enters another
 
     def answer(self, values: Any, source: Source | None = None) -> Answer:
         """Return the statistic of values, with noise."""
@@ -142,16 +167,15 @@ class Count(OfRecords):
 
     @cached_property
     def noise(self) -> AddedNoise:
-        """One record more, or another record, changes the count by at most 1."""
-        return self._noise(1, whole=True)
+        """One record more, or another record, changes a count by at most 1."""
+        return self._noise(self._change(1, 1), whole=True)
 
     @property
     def event(self) -> Event:
         """The noise on the count."""
         return self.noise.event
 
-    def each(self, records: Records, source: Source | None = None) -> Answers:
-        """Return the number of records of every group, with noise."""
+    def _each(self, records: Records, source: Source) -> Answers:
         return self._noisy(records.counts(), source)
 
     def answer(self, values: Any, source: Source | None = None) -> Answer:
@@ -160,9 +184,8 @@ class Count(OfRecords):
         true = int(values) if isinstance(values, int | np.integer) else int(np.count_nonzero(np.asarray(values)))
         return self._first(self._noisy([true], chosen), chosen)
 
-    def _noisy(self, counts: list[int], source: Source | None) -> Answers:
-        noisy = np.array(self.noise.release_steps(counts, source), dtype=np.int64)
-        return Answers.around(noisy, int(self.noise.half_width(self.confidence)))
+    def _noisy(self, counts: list[int], source: Source) -> Answers:
+        return Answers.of_counts(self.noise.release_steps(counts, source), self.noise.half_width(self.confidence))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,9 +225,7 @@ class Sum(_Bounded):
     def sensitivity(self) -> float:
         """What a record, present or absent, contributes at most; or by how much its replacement can differ."""
         low, high = self._ends
-        if self.relation is Relation.ADD_REMOVE:
-            return max(abs(low), abs(high))
-        return max(high, 0.0) - min(low, 0.0)  # a missing value contributes 0
+        return self._change(max(abs(low), abs(high)), max(high, 0.0) - min(low, 0.0))  # a missing value contributes 0
 
     @cached_property
     def noise(self) -> AddedNoise:
@@ -216,10 +237,14 @@ class Sum(_Bounded):
         """What the noise costs."""
         return self.noise.event
 
-    def each(self, records: Records, source: Source | None = None) -> Answers:
-        """Return the sum of every group, with noise."""
-        held = self._held(records)
-        return Answers.around(_noisy_sums(self.noise, held, held.value, source), self.noise.half_width(self.confidence))
+    def _each(self, records: Records, source: Source) -> Answers:
+        held, noise = self._held(records), self.noise
+        steps = noise.release_steps(held.totals(held.value, noise.step), source)
+        far = round(noise.half_width(self.confidence) / noise.step) + 1  # putting a sum on the grid moves it by less
+        value, low, high = (
+            np.array([(one + side) * noise.step for one in steps], dtype=np.float64) for side in (0, -far, far)
+        )
+        return Answers(value, np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,21 +258,21 @@ class _Moments(_Bounded):
     @cached_property
     def noises(self) -> tuple[AddedNoise, ...]:
         """The noise on the count, and on each sum: each record contributes at most 1 to either side."""
-        change = 1.0 if self.relation is Relation.ADD_REMOVE else 2.0
         count, *sums = self._shares
-        return (self._noise(1, count, whole=True), *(self._noise(change, share) for share in sums))
+        change = self._change(1.0, 2.0)
+        return (self._noise(self._change(1, 1), count, whole=True), *(self._noise(change, share) for share in sums))
 
     @property
     def event(self) -> Event:
         """What the count and the sums cost together."""
         return Composed(tuple(noise.event for noise in self.noises))
 
-    def _means(self, records: Records, source: Source | None) -> tuple[NDArray[np.int64], list[Answers]]:
+    def _means(self, records: Records, source: Source) -> tuple[NDArray[np.int64], list[Answers]]:
         """Return the noisy counts, and the noisy mean of each power; all intervals of a group hold together."""
         low, high = self._ends
         held = self._held(records)
-        # Between bounds that are large and close, rounding moves the middle: the limits are kept all the same.
-        centred = np.clip((held.value - (low + high) / 2) / ((high - low) / 2), -1, 1)
+        # Not by the middle, which is no float between bounds that are large and close.
+        centred = np.clip((held.value - low) / (high - low) * 2 - 1, -1, 1)
         each = 1 - (1 - self.confidence) / len(self.noises)
         count = np.array(self.noises[0].release_steps(held.counts(), source), dtype=np.int64)
         more = int(self.noises[0].half_width(each))
@@ -255,11 +280,12 @@ class _Moments(_Bounded):
         means = []
         for power, noise in enumerate(self.noises[1:], start=1):
             # The second power lies in [0, 1]: moved to [-1, 1], it needs no more noise than the first.
-            total = _noisy_sums(noise, held, centred if power == 1 else 2 * centred**2 - 1, source)
+            steps = held.totals(centred if power == 1 else 2 * centred**2 - 1, noise.step)
+            total = np.array([one * noise.step for one in noise.release_steps(steps, source)], dtype=np.float64)
             half = noise.half_width(each)
             ends = np.array([(total + side) / size for side in (-half, half) for size in sizes])
-            # Rounding to the grid moves a mean by less than a step.
-            found = total / np.maximum(count, 1), ends.min(axis=0) - noise.step, ends.max(axis=0) + noise.step
+            # Putting a sum on the grid moves a mean by less than a step, and so do the roundings of floats.
+            found = total / np.maximum(count, 1), ends.min(axis=0) - 2 * noise.step, ends.max(axis=0) + 2 * noise.step
             means.append(Answers(*(np.clip(one, -1, 1) for one in found)))
         return count, means
 
@@ -283,13 +309,12 @@ class Mean(_Moments):
     def _shares(self) -> tuple[float, ...]:
         return 0.5, 0.5
 
-    def each(self, records: Records, source: Source | None = None) -> Answers:
-        """Return the mean of every group, with noise."""
+    def _each(self, records: Records, source: Source) -> Answers:
         low, high = self._ends
         _, (mean,) = self._means(records, source)
-        middle, half = (low + high) / 2, (high - low) / 2
-        ends = (np.clip(middle + half * one, low, high) for one in (mean.value, mean.low, mean.high))
-        return Answers(*ends)
+        value, least, most = (low + (high - low) * ((one + 1) / 2) for one in (mean.value, mean.low, mean.high))
+        ends = value, np.nextafter(least, -np.inf), np.nextafter(most, np.inf)
+        return Answers(*(np.clip(one, low, high) for one in ends))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +335,7 @@ class Variance(_Moments):
     def _shares(self) -> tuple[float, ...]:
         return 0.25, 0.375, 0.375
 
-    def each(self, records: Records, source: Source | None = None) -> Answers:
+    def _each(self, records: Records, source: Source) -> Answers:
         """Return the variance (the mean squared distance from the mean) of every group, with noise."""
         low, high = self._ends
         count, (mean, square) = self._means(records, source)
@@ -380,10 +405,13 @@ class ContingencyTable(Statistic):
         known = np.all([code >= 0 for code in codes], axis=0)
         cells = np.ravel_multi_index([code[known] for code in codes], shape)
         true = np.bincount(cells, minlength=math.prod(shape))
-        noisy, half = self.noise.release(true, chosen), self.noise.half_width(self.confidence)
+        found = Answers.of_counts(
+            self.noise.release_steps(true.tolist(), chosen), self.noise.half_width(self.confidence)
+        )
+        ends = zip(found.value.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
         return {
-            cell: self._answer(int(count), half, chosen)
-            for cell, count in zip(product(*self.domains), noisy, strict=True)
+            cell: Answer(*counted, self.confidence, chosen.private)
+            for cell, counted in zip(product(*self.domains), ends, strict=True)
         }
 
 
@@ -449,13 +477,16 @@ class Quantile(_Bounded):
     """Find the value below which a share of the numbers lies, among evenly spaced candidates (Smith 2011).
 
     Half of epsilon chooses the value; a quarter each chooses, a little below and above, the ends of the interval.
+    The interval holds a number below which no more than the share of the numbers lies, and no less at or below it.
 
     Parameters
     ----------
     share : float
         0.5 is the median.
     candidates : int
-        How many values between the bounds, both included, can be the answer.
+        At most how many values, besides the bounds, can be the answer: the multiples of a round number.
+    whole : bool
+        Whether only whole numbers, besides the bounds, can be the answer. Declared, and not read off the data.
 
     Examples
     --------
@@ -463,10 +494,13 @@ class Quantile(_Bounded):
     >>> answer = median.answer(np.arange(101).repeat(100))
     >>> abs(answer.value - 50) <= 2
     True
+    >>> Quantile(epsilon=3.0, bounds=(0, 5)).grid[:3].tolist()
+    [0.0, 0.002, 0.004]
     """
 
     share: float = 0.5
-    candidates: int = 1025
+    candidates: int = 4097
+    whole: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -480,6 +514,16 @@ class Quantile(_Bounded):
     @cached_property
     def _share(self) -> Fraction:
         return Fraction(self.share).limit_denominator(10**6)
+
+    @cached_property
+    def grid(self) -> Floats:
+        """The values that can be the answer: the bounds, and the multiples of a round number between them."""
+        low, high = map(Fraction, self._ends)
+        step = _round_step((high - low) / (self.candidates - 1))
+        if self.whole:
+            step = max(step, Fraction(1))
+        multiples = range(math.ceil(low / step), math.floor(high / step) + 1)
+        return np.unique([*self._ends, *(float(step * one) for one in multiples)])
 
     @cached_property
     def choice(self) -> NoisyMax:
@@ -497,8 +541,9 @@ class Quantile(_Bounded):
         A record more adds 1 to some ranks, and the share to the rank that is looked for; another record adds 1
         to some ranks alone.
         """
-        most = max(self._share, 1 - self._share) if self.relation is Relation.ADD_REMOVE else Fraction(1)
-        return NoisyMax(epsilon=epsilon, sensitivity=float(most * self._share.denominator), relation=self.relation)
+        parts = self._share.denominator
+        most = self._change(float(max(self._share, 1 - self._share) * parts), float(parts))
+        return NoisyMax(epsilon=epsilon, sensitivity=most, relation=self.relation)
 
     @property
     def event(self) -> Event:
@@ -509,44 +554,63 @@ class Quantile(_Bounded):
     def rank_error(self) -> int:
         """How many records the rank of an end is off at most, with the confidence for both ends of the interval."""
         apart = 2 * self.end.sensitivity / self._share.denominator / self.end.epsilon
-        return math.ceil(apart * (math.log(self.candidates + 2) + math.log(2 / (1 - self.confidence))))
+        return math.ceil(apart * (math.log(len(self.grid) + 2) + math.log(2 / (1 - self.confidence))))
 
-    def each(self, records: Records, source: Source | None = None) -> Answers:
-        """Return the quantile of every group, with noise."""
-        chosen = Source() if source is None else source
+    def _each(self, records: Records, source: Source) -> Answers:
         held = self._held(records)
-        order = np.lexsort((held.value, held.group))
+        order = np.argsort(held.group, kind="stable")
         starts = np.searchsorted(held.group[order], np.arange(records.groups + 1))
-        found = np.empty((records.groups, 3))
+        # A number counts as the candidate next to it: for the ends, as the one below and as the one above.
+        below = np.searchsorted(self.grid, held.value, "right") - 1
+        above = np.searchsorted(self.grid, held.value, "left")
+        nearest = np.where(held.value - self.grid[below] <= self.grid[above] - held.value, below, above)
+        found = np.empty((3, records.groups))
         for group in range(records.groups):
-            of_group = order[starts[group] : starts[group + 1]]
-            found[group] = self._chosen(held.value[of_group], held.count[of_group], chosen)
-        value, low, high = found.T
+            own = order[starts[group] : starts[group + 1]]
+            for part, (choice, places, shift) in enumerate(
+                (
+                    (self.choice, nearest, 0),
+                    (self.end, below, -self.rank_error),
+                    (self.end, above, self.rank_error),
+                )
+            ):
+                found[part, group] = self._chosen(choice, places[own], held.count[own], shift, source)
+        value, low, high = found
         return Answers(value, np.minimum(low, value), np.maximum(high, value))
 
-    def _chosen(self, values: Floats, counts: NDArray[np.int64], source: Source) -> list[float]:
-        """Return the value and the two ends that are chosen for the sorted numbers of one group."""
+    def _chosen(
+        self, choice: NoisyMax, places: NDArray[np.int64], counts: NDArray[np.int64], shift: int, source: Source
+    ) -> float:
+        """Return the candidate whose rank, among numbers that are candidates all, is the share of them and a shift."""
         low, high = self._ends
-        inner, per = np.linspace(low, high, self.candidates), self._share.denominator
-        until = np.concatenate([[0], np.cumsum(counts)]) * per
+        each = np.zeros(len(self.grid), dtype=np.int64)
+        np.add.at(each, places, counts)
+        per = self._share.denominator
+        until = np.concatenate([[0], np.cumsum(each)]) * per
         everybody = int(until[-1])
         # A candidate is right if no more than the share lies below it, and no less at or below it. Before the
         # first and after the last there is a bound that is right when the share, moved, lies beyond all numbers.
-        places = np.concatenate([[low], inner, [high]])
-        below = np.concatenate([[-_BEYOND], until[np.searchsorted(values, inner, "left")], [everybody]])
-        upto = np.concatenate([[0], until[np.searchsorted(values, inner, "right")], [_BEYOND]])
-        found = []
-        for choice, shift in ((self.choice, 0), (self.end, -self.rank_error), (self.end, self.rank_error)):
-            target = self._share.numerator * (everybody // per) + shift * per
-            off = np.maximum(0, np.maximum(below - target, target - upto))
-            found.append(float(places[choice.choose(-off, source)]))
-        return found
+        below = np.concatenate([[-_BEYOND], until[:-1], [everybody]])
+        upto = np.concatenate([[0], until[1:], [_BEYOND]])
+        target = self._share.numerator * (everybody // per) + shift * per
+        off = np.maximum(0, np.maximum(below - target, target - upto))
+        return float(np.concatenate([[low], self.grid, [high]])[choice.choose(-off, source)])
 
 
-def _noisy_sums(noise: AddedNoise, records: Records, values: Floats, source: Source | None) -> Floats:
-    """Return the sum of a number of each record, for every group; each is put on the grid, so that sums are exact."""
-    steps = noise.release_steps(records.sums(noise.on_grid(values)), source)
-    return np.array([one * noise.step for one in steps], dtype=np.float64)
+def _round_step(least: Fraction) -> Fraction:
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below a number.
+
+    Examples
+    --------
+    >>> _round_step(Fraction(3, 100))
+    Fraction(1, 20)
+    """
+    power = Fraction(10) ** (len(str(least.numerator)) - len(str(least.denominator)) - 1)  # at most the number
+    while True:
+        for digit in (1, 2, 5):
+            if digit * power >= least:
+                return digit * power
+        power *= 10
 
 
 def _codes(values: Iterable[Hashable], domain: tuple[Hashable, ...]) -> Any:

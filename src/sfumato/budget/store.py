@@ -1,9 +1,11 @@
 """A file to which entries are only ever added, by any number of processes, and which no crash can spoil.
 
-It is a SQLite database of one table. An entry is in the file, on the disk, when `Store.append` and
+It is a SQLite database. An entry is in the file, on the disk, when `Store.append` and
 the block around it return; a process that is killed at any moment leaves an entry whole or not at
 all. Each entry is sealed by an HMAC over itself and the seal before, under this user's key, so that
-a file that was damaged or edited is refused; it is never mended or begun anew.
+a file that was damaged or edited is refused; it is never mended or begun anew. The last entry is sealed once more, as
+the last one, so that entries cannot be cut off at the end either. A whole file of an earlier time is sound by itself:
+that it is not the latest cannot be seen in it.
 
 The journal is SQLite's plain one and not its write-ahead log: then the file alone is the whole truth
 between two writes, and can be copied.
@@ -33,14 +35,19 @@ from sfumato.data.locks import alone
 
 __all__ = ["Entry", "Store", "key_check"]
 
-_APPLICATION = 0x53664C31  # "SfL1"
+_APPLICATION = 0x53664C32  # "SfL2"
+_EARLIER = 0x53664C31  # "SfL1": without a seal of the end
 _ENTRIES = "CREATE TABLE entries (number INTEGER PRIMARY KEY, time REAL, kind TEXT, content TEXT, seal TEXT)"
+_END = "CREATE TABLE ending (seal TEXT)"
 _NEVER = tuple(
     f"CREATE TRIGGER never_{change} BEFORE {change} ON entries BEGIN SELECT RAISE(ABORT, 'entries stay'); END"
     for change in ("update", "delete")
 )
-_SCHEMA = {_ENTRIES, *_NEVER}
+_SCHEMA = {_ENTRIES, _END, *_NEVER}
 _INSERT = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+# In one statement, so that the entries and their end are of one moment.
+_SELECT = """SELECT number, time, kind, content, seal, (SELECT CASE count(*) WHEN 1 THEN max(seal) END FROM ending)
+FROM entries WHERE number >= ? ORDER BY number"""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _PATIENCE = 60.0  # seconds that a reader waits for a writer
 # File systems on which the locks of two machines may not see each other.
@@ -141,6 +148,7 @@ class Store:
         entry = _sealed(self._mac, last, kind, content)
         with self._naming():
             self._connection.execute(_INSERT, _row(entry))
+            self._connection.execute("UPDATE ending SET seal = ?", (_end_seal(self._mac, entry),))
         self._last = entry
         self._pending.append(entry)
         return entry
@@ -212,25 +220,27 @@ class Store:
     def _check(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA trusted_schema = OFF")
         sound = connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
-        ours = connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        if application == _EARLIER:
+            raise FileError(
+                f"the ledger '{self.path}' is of an earlier format, from whose end charges could be cut off unnoticed",
+                hint="read it with the version that made it, move it away, and grant the data what is left",
+            )
         plain = connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
         schema = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
-        if not (sound and ours and plain and schema == _SCHEMA):
+        if not (sound and application == _APPLICATION and plain and schema == _SCHEMA):
             raise self._damaged()
-        # EXTRA: also the end of the journal is on the disk, so that a power cut cannot undo a charge.
-        connection.execute("PRAGMA synchronous = EXTRA")
+        _careful(connection)
 
     def _read(self) -> None:
         """Read what was added, and check that it continues what was read before."""
         connection = self._opening()
         first = self._last.number if self._last else 1
         with self._naming():
-            rows = connection.execute(
-                "SELECT number, time, kind, content, seal FROM entries WHERE number >= ? ORDER BY number", (first,)
-            ).fetchall()
+            rows = connection.execute(_SELECT, (first,)).fetchall()
         if not rows:
             raise self._damaged()
-        for number, moment, kind, text, seal in rows:
+        for number, moment, kind, text, seal, _ in rows:
             if self._last is not None and number == self._last.number:
                 if seal != self._last.seal:
                     raise self._damaged()
@@ -241,6 +251,8 @@ class Store:
                 raise self._damaged()
             self._last = Entry(number, moment, kind, json.loads(text), seal)
             self._pending.append(self._last)
+        if self._last is None or rows[-1][-1] != _end_seal(self._mac, self._last):
+            raise self._damaged()
 
     def _refuse_other_key(self, number: int, text: str) -> None:
         if number == 1 and f'"key": "{key_check(self._mac)}"' not in str(text):
@@ -284,6 +296,13 @@ def _seal(mac: hmac.HMAC, last: Entry | None, *entry: Any) -> str:
     return seal.hexdigest()
 
 
+def _end_seal(mac: hmac.HMAC, last: Entry) -> str:
+    """Return the seal that makes an entry the last one."""
+    seal = mac.copy()
+    seal.update(json.dumps(["end", last.number, last.seal]).encode())
+    return seal.hexdigest()
+
+
 def key_check(mac: hmac.HMAC) -> str:
     """Return what tells a ledger of another key from a damaged one.
 
@@ -301,17 +320,26 @@ def _fill(path: Path, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
     mac, last = keyed(), None
     connection = sqlite3.connect(path, isolation_level=None)
     try:
-        connection.execute("PRAGMA synchronous = EXTRA")
+        _careful(connection)
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute("BEGIN IMMEDIATE")
-        for statement in (_ENTRIES, *_NEVER):
+        for statement in (_ENTRIES, _END, *_NEVER):
             connection.execute(statement)
         for kind, content in entries:
             last = _sealed(mac, last, kind, content if last else {**content, "key": key_check(mac)})
             connection.execute(_INSERT, _row(last))
+        assert last is not None
+        connection.execute("INSERT INTO ending VALUES (?)", (_end_seal(mac, last),))
         connection.execute("COMMIT")
     finally:
         connection.close()
+
+
+def _careful(connection: sqlite3.Connection) -> None:
+    # EXTRA: also the end of the journal is on the disk, so that a power cut cannot undo a charge.
+    connection.execute("PRAGMA synchronous = EXTRA")
+    # The seals of earlier ends must not stay in the free space of the file.
+    connection.execute("PRAGMA secure_delete = ON")
 
 
 def _sync(folder: Path) -> None:

@@ -140,7 +140,7 @@ def _line(entry: dict[str, Any]) -> str:
     if entry["kind"] == "grant":
         return f"granted  epsilon {entry['epsilon']:g}, delta {entry['delta']:g}{note}"
     if entry["kind"] == "charge":
-        return f"charged  {entry['what']}{note}"
+        return f"charged  {entry['what']}{note}{'' if entry['private'] else ', SEEDED: NOT PRIVATE'}"
     if entry["kind"] == "reserve":
         return f"reserved {entry['what']}, until {entry['expires'][:19].replace('T', ' ')}{note}"
     if entry["kind"] == "release":

@@ -9,11 +9,16 @@ import click
 
 from sfumato.budget.query import Answer, Row
 from sfumato.budget.query import query as ask
-from sfumato.budget.question import Question
+from sfumato.budget.question import Question, Statistic
 from sfumato.cli.budget import NOT_PRIVATE, ledger_option, seed_option
 from sfumato.cli.options import Command, declared, file_options, print_json, printable, public_options
 
 __all__ = ["query"]
+
+_SAYS_NOTHING = (
+    "An interval as wide as the bounds says nothing: for this epsilon there are too few numbers, "
+    "or the column does not hold any."
+)
 
 
 @click.command(cls=Command)
@@ -74,6 +79,9 @@ def query(
         print_json(answer.to_dict())
     else:
         _print(answer)
+    bounds = None if asked.column is None else public[asked.column].bounds
+    if asked.statistic in (Statistic.MEAN, Statistic.QUANTILE) and any(row.interval == bounds for row in answer.rows):
+        click.echo(_SAYS_NOTHING, err=True)
     if not answer.private:
         click.echo(NOT_PRIVATE, err=True)
 

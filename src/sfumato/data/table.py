@@ -27,7 +27,7 @@ from sfumato._errors import (
 )
 from sfumato.data.coding import Codes, encode, with_kind
 from sfumato.data.database import Database
-from sfumato.data.files import write_frame
+from sfumato.data.files import format_of, write_frame
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.source import File, Source
 
@@ -170,6 +170,27 @@ class Table:
             except ColumnError:  # said when the column is used
                 return replace(column, kind=Kind.TEXT)
         return with_kind(column, dtype)
+
+    def declared_type(self, name: str) -> nw.dtypes.DType | None:
+        """Return the type of a column if it was declared; None if the values decide on it.
+
+        In a text file, in Excel and in pandas a single value can change the type of its column: what depends on such
+        a type depends on that record.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Table(pl.DataFrame({"age": [30, 40]})).declared_type("age")
+        Int64
+        >>> sf.read("patients.csv").declared_type("age") is None
+        True
+        """
+        if self.origin is not None and format_of(self.origin) in ("csv", "tsv", "excel"):
+            return None
+        if not isinstance(self.source, Source) and self.implementation.is_pandas():
+            return None
+        dtype = self._types[name]
+        return None if isinstance(dtype, nw.Unknown | nw.Object) else dtype
 
     @property
     def is_lazy(self) -> bool:

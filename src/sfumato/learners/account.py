@@ -122,7 +122,7 @@ class Account:
             self.progress.redirect(self._plan(sampler))
             self._is_planned = True
 
-    def pay(self, every: int, crew: Alone) -> None:
+    def pay(self, every: int, crew: Alone, *, seeded: bool = False) -> None:
         """Charge what is left of an epoch of so many steps, before its noise is drawn, unless it is paid for."""
         if self.progress.paid or not self.private or self.sampler is None:
             return
@@ -131,7 +131,7 @@ class Account:
 
         def charge() -> None:
             if ledger is not None:
-                ledger.charge(event, times=steps, note="training")
+                ledger.charge(event, times=steps, note="training", private=not seeded)
 
         crew.once(charge)
         self.progress.paid = steps

@@ -243,7 +243,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise OptionError("a fit without privacy cannot be charged to a ledger", hint="it has no epsilon")
         if events:
             event = events[0] if len(events) == 1 else Composed(events)
-            self.ledger.charge(event, note=f"fit of {type(self).__name__}")
+            self.ledger.charge(event, note=f"fit of {type(self).__name__}", private=self.insecure_seed is None)
 
     def _bought(
         self,

@@ -122,7 +122,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         run = self._run_event(settings, own, columns, target)
         events: tuple[Event, ...] = (self.stopping.event(run) if self._stops else run,)
         if self.ledger is not None:
-            self.ledger.charge(events[0], note=f"search for {type(self.estimator).__name__}")
+            note = f"search for {type(self.estimator).__name__}"
+            self.ledger.charge(events[0], note=note, private=self.insecure_seed is None)
         source = Source(insecure_seed=self.insecure_seed)
         runs = [self._run(one, own, columns, target, source) for one in self._drawn(settings, source)]
         if not runs:

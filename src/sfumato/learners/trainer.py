@@ -278,7 +278,7 @@ class Trainer:
             with in_layout(self.module, self._memory), step.running(), self._continued(step):
                 graph = self._graph(step, sampler, samples)
                 while account.progress.ahead:
-                    account.pay(every, self.crew)
+                    account.pay(every, self.crew, seeded=self.insecure_seed is not None)
                     losses.append(self._one(step, sampler, samples, source, graph))
                     if progress:
                         progress(self.done / account.progress.total)
