@@ -661,7 +661,8 @@ def test_a_page_without_scores_says_so() -> None:
     given = training(*made, is_public=False)
     assert headline(given) == "good: No scores are released."
     text = text_of(page(given))
-    assert "no scores are released" in text
+    assert "No scores are released. Noise is in units" in text
+    assert "without a score" not in text
     assert "no better than guessing" not in text
     assert "nan" not in text
     assert headline(training(replace(made[0], facts={**made[0].facts, "private": False}))).startswith("bad: Reprod")

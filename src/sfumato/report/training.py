@@ -55,6 +55,7 @@ def render_training(training: Training, *, title: str) -> str:
         runs=[_row(one) for one in runs],
         noisy_scores=verdict.noisy,
         exact_scores=any(one.run.scores.how == "exact" for one in private),
+        scored=any(one.scored for one in runs),
         unscored=any(not one.scored for one in runs),
         public=training.is_public,
         timed=training.is_public,
