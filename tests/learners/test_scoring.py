@@ -303,3 +303,26 @@ def test_scores_are_charged_to_the_ledger_of_test_rows_that_have_one(tmp_path: P
         assert ledger.spent.epsilon == pytest.approx(spent(events, 1e-4).epsilon)
         with pytest.raises(sf.OptionError, match="leave 'none' out"):
             sf.train(TABLE, "naive-bayes", epsilon="none", **asked)
+
+
+def test_held_out_rows_without_a_number_stop_no_training() -> None:
+    """Whether anybody was held out, and has a number, is private: a training must not fail for it."""
+    frame = people(40).with_columns(cost=pl.lit(math.nan))
+    asked: dict[str, Any] = {"target": "cost", "regression": True, "epsilon": 1, "delta": 1e-3, "epochs": 1}
+    training = sf.train(sf.Table(frame, sf.Schema(COLUMNS)), "mlp", holdout=0.01, **asked)
+    (run,) = training.runs
+    assert run.scores.how == "noisy"
+    assert run.owner is not None
+    assert run.owner["scores"] is None
+
+
+def test_a_file_for_the_owner_that_cannot_be_written_is_refused_before_the_release(tmp_path: Path) -> None:
+    training = sf.train(TABLE, "naive-bayes", target="ill", epsilon=1, delta=1e-4)
+    (tmp_path / "out.owner.json").mkdir()
+    with pytest.raises(sf.FileError, match=r"out\.owner\.json"):
+        sf.save(training, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out.owner.json").rmdir()
+    (tmp_path / "out.owner.json").write_text("of before")
+    sf.save(training, tmp_path / "out")
+    assert (tmp_path / "out.owner.json").stat().st_mode & 0o777 == 0o600

@@ -86,7 +86,13 @@ def test_finished_runs_are_not_trained_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("other", "named"),
-    [({"delta": 1e-5}, "delta"), ({"seed": 1}, "seed"), ({"target": "sex"}, "data"), ({"cells": 5}, "cells")],
+    [
+        ({"delta": 1e-5}, "delta"),
+        ({"seed": 1}, "seed"),
+        ({"insecure_seed": 3}, "insecure seed"),
+        ({"target": "sex"}, "data"),
+        ({"cells": 5}, "cells"),
+    ],
 )
 def test_an_unfinished_sweep_of_other_settings_is_refused(tmp_path: Path, other: dict[str, Any], named: str) -> None:
     folder = tmp_path / "sweep"

@@ -23,6 +23,7 @@ from sfumato.cli.options import (
     reading_options,
 )
 from sfumato.cli.progress import progress_bar
+from sfumato.data.files import refuse_unwritable
 from sfumato.data.folders import refuse_taken
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Schema
@@ -129,6 +130,7 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     out = output or f"{Path(shown).stem}-{model}"
     keep_input(out, data, recipe)
     refuse_taken(out)
+    refuse_unwritable(owner_file(out))
     unfinished = Path(f"{out}.unfinished")
     told = {"data": shown, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
     reading = {name: asked.pop(name, None) for name in _READING}

@@ -57,7 +57,9 @@ def records_of(frame: pl.DataFrame) -> Records:
     codes = Table(frame).encode(names)
     parts = [np.zeros((len(frame), 0), dtype=np.uint8)]
     for at, domain in enumerate(codes.domains):
-        texts = [None if text is None else reading(text) for text in texts_of(domain)]
+        texts = texts_of(domain)
+        if domain.values.dtype != pl.Float64:  # which are in their shortest form already
+            texts = [None if text is None else reading(text) for text in texts]
         digests = [hashlib.blake2b(repr((domain.name, text)).encode(), digest_size=8).digest() for text in texts]
         table = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 8)
         parts.append(table[codes.values[:, at]])

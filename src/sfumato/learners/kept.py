@@ -55,14 +55,14 @@ def settings_of(
         prints = [_fingerprint(one) for one in (material.train, material.test)]
     return {
         "version": sfumato.__version__,
+        "seed": seed,  # before what it decides, so that a difference is told by its cause
+        "insecure seed": insecure_seed,
         "data": [material.name, material.target, material.rows, prints[0]],
         "schema": material.schema.to_dict(),
         "budget": charged,
         "model": model,
         "regression": regression,
         "delta": delta,
-        "seed": seed,
-        "insecure seed": insecure_seed,
         "test rows": [len(material.test_target), prints[1]],
         **{name.replace("_", " "): value for name, value in parameters.items()},
         _KEY: material.key.hex(),
@@ -84,8 +84,8 @@ def key_in(folder: Path | None) -> bytes | None:
 
 def write_owned(path: Path, plain: Any) -> None:
     """Write plain values as JSON into a file that only its owner can read."""
-    path.unlink(missing_ok=True)  # its permissions would be kept
     with atomic_path(path) as temporary:
+        path.unlink(missing_ok=True)  # its permissions would be kept
         number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(number, "w", encoding="utf-8") as file:
             file.write(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 from sfumato.budget.promise import DifferentialPrivacy
 from sfumato.data.certificate import Certificate, FileFacts
+from sfumato.data.files import refuse_unwritable
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.folders import atomic_folder
 from sfumato.data.recipe import RECIPE, Recipe
@@ -50,6 +51,8 @@ def save_training(training: Training, path: str | Path, *, recipe: dict[str, Any
     True
     """
     options = recipe or _options(training)
+    if not training.is_public:
+        refuse_unwritable(owner_file(path))
     page = render_training(training, title=f"{training.model} on {training.data}")
     _release_all(training, path, page, options)
     if not training.is_public:
