@@ -53,7 +53,12 @@ def test_one_epsilon_gives_one_release(sfumato: Run, people: str) -> None:
     assert "people.unfinished" not in names()
     (run,) = ran.json["runs"]
     assert run["epsilon"] == 2
-    assert 0.5 < run["accuracy"] <= 1
+    assert 0.3 < run["accuracy"] <= 1  # about 100 test rows, and noise
+    assert run["scores"]["how"] == "noisy"
+    own = Path("model.owner.json")
+    assert own.stat().st_mode & 0o777 == 0o600
+    assert json.loads(own.read_text())["runs"][0]["scores"]["accuracy"] > 0.5
+    assert "model.owner.json: they are for you alone, do not publish them" in ran.err
     told = sfumato("verify", "model", "--json")
     assert (told.code, told.json["ok"], told.json["kind"]) == (0, True, "model")
     assert sf.load_model("model").predict(pl.read_csv(people).drop("ill")).shape == (500,)
@@ -264,7 +269,7 @@ def test_help_says_what_a_newcomer_needs(sfumato: Run) -> None:
 def test_a_recipe_declares_what_was_declared_and_reads_as_was_read(sfumato: Run, people: str) -> None:
     text = Path(people).read_text().replace(",", ";").replace(";f;", ";?;")
     Path("people.csv").write_text(text)
-    Path("test.csv").write_text(text)
+    Path("test.csv").write_text("".join(text.splitlines(keepends=True)[:200]))
     Path("schema.toml").write_text(SCHEMA + '[columns.cost]\nrole = "identifier"\n')
     asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
     ran = sfumato("train", *asked, "--separator", ";", "--na", "?", "--test", "test.csv", "-o", "one", "--json")
@@ -285,7 +290,7 @@ def test_a_recipe_declares_what_was_declared_and_reads_as_was_read(sfumato: Run,
         "full = 'no'",
         "delta = 'x'",
         "holdout = 'x'",
-        "samples = 1.5",
+        "samples = 'many'",
         "target = ['income']",
         "ordinary = 5",
         "published = {epochs = 5}",

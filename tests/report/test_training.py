@@ -86,7 +86,7 @@ def run(
 
 def training(*runs: Run, **more: Any) -> Training:
     """Put runs together."""
-    given = {"data": "mnist", "model": "resnet18", "target": "the digit", "rows": 10_000, **more}
+    given = {"data": "mnist", "model": "resnet18", "target": "the digit", "rows": 10_000, "is_public": True, **more}
     return Training(runs=runs, **given)
 
 
@@ -499,10 +499,13 @@ def test_the_guarantee_is_told_in_words() -> None:
     ) in text
     assert "The neighbouring relation is “add or remove one record”" in text
     assert "All 2 private models published together cost epsilon 5.4 at delta 1e-05." in text
-    assert "The scores and losses on this page." in text
+    assert "The scores and losses on this page, which are exact: the data set is public." in text
+    assert "They are exact: if the rows are private" in text_of(page(replace(made, is_public=False)))
     assert "The number of rows that were trained on, which counts as public" in text
-    assert "The model without privacy. It has no bound" not in text
-    assert "The model without privacy. It has no bound" in text_of(page(training(run(1, 0.8), run(NONE, 0.9))))
+    assert "The model without privacy and its scores. They have no bound" not in text
+    assert "The model without privacy and its scores. They have no bound" in text_of(
+        page(training(run(1, 0.8), run(NONE, 0.9)))
+    )
     assert "has no bound." in text_of(page(replace(made, together={"epsilon": "inf", "delta": DELTA})))
     replaced = text_of(page(training(run(1, 0.8, relation="replace-one"))))
     assert "“replace one record”" in replaced
@@ -617,3 +620,49 @@ def test_a_chart_of_lines_is_well_formed_and_escaped() -> None:
     assert root.get("aria-label") == "<T>. <a>: <0.5> at 1, <0.25> at 3"
     assert svg.count("M") > 2
     ElementTree.fromstring(line_chart("T", [], Axis(), Axis()))
+
+
+# --- noisy scores of private rows -------------------------------------------------------------------
+
+
+def with_noise(one: Run, margin: float) -> Run:
+    """Make the scores of a run noisy, and leave out of its history what is exact."""
+    history = tuple({name: told[name] for name in ("epoch", "step", "epsilon")} for told in one.history)
+    return replace(one, scores=replace(one.scores, how="noisy", margin=margin), history=history)
+
+
+def test_noisy_scores_are_said_to_be_and_have_a_margin() -> None:
+    text = text_of(page(training(with_noise(run(1, 0.8), 0.013), with_noise(run(5, 0.9), 0.004), is_public=False)))
+    assert "scores of private models are noisy" in text
+    assert "± 1.3 points" in text
+    assert "± 0.4 points" in text
+    assert "about 2,000 to test on" in text
+    assert "Accuracy on the test rows, for every epsilon, each ± 1.3 points of noise at most" in text
+    assert "Epsilon spent, after each epoch" in text
+    assert "Loss on the rows" not in text  # what no run tells has no chart
+    assert "after each epoch, accuracy" not in text
+    assert "trained in" not in text
+    assert "They are exact" not in text
+    assert "keep this page to yourself" not in text
+    both = text_of(page(training(with_noise(run(1, 0.8), 0.013), run(NONE, 0.9), is_public=False)))
+    assert "keep this page to yourself" in both
+    assert "do not publish this page" in both
+
+
+def test_errors_of_numbers_have_a_margin_too() -> None:
+    made = regression((1.0, 140.0), (3.0, 120.0))
+    runs = tuple(replace(one, scores=replace(one.scores, how="noisy", margin=12.5)) for one in made.runs)
+    text = text_of(page(replace(made, runs=runs, is_public=False)))
+    assert "± 12.5" in text
+
+
+def test_a_page_without_scores_says_so() -> None:
+    made = [replace(run(epsilon, 0.8), scores=Scores.none(), history=()) for epsilon in (1, 5)]
+    given = training(*made, is_public=False)
+    assert headline(given) == "good: No scores are released."
+    text = text_of(page(given))
+    assert "No scores are released. Noise is in units" in text
+    assert "without a score" not in text
+    assert "no better than guessing" not in text
+    assert "nan" not in text
+    assert headline(training(replace(made[0], facts={**made[0].facts, "private": False}))).startswith("bad: Reprod")

@@ -23,15 +23,16 @@ from sfumato.cli.options import (
     reading_options,
 )
 from sfumato.cli.progress import progress_bar
+from sfumato.data.files import refuse_unwritable
 from sfumato.data.folders import refuse_taken
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.learners.catalogue import IMAGE_MODELS, TABLE_MODELS
 from sfumato.learners.runs import Training
-from sfumato.learners.sweep import epsilons_of
+from sfumato.learners.sweep import SCORES, epsilons_of
 from sfumato.learners.sweep import train as train_models
-from sfumato.report.models import save_training
+from sfumato.report.models import owner_file, save_training
 
 __all__ = ["train"]
 
@@ -55,6 +56,21 @@ class _Noise(click.ParamType[list[float]]):
             self.fail(f"numbers separated by commas are needed, got '{value}'", param, ctx)
 
 
+class _Samples(click.ParamType[float]):
+    """A number of records, or a share of them."""
+
+    name = "N|SHARE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return int(str(value)) if str(value).isdecimal() else float(value)
+        except ValueError:
+            self.fail(f"a number of records or a share of them is needed, got '{value}'", param, ctx)
+
+
+_SAMPLES = _Samples()
+
+
 @click.command(cls=Command)
 @click.argument("data", metavar="DATA", required=False)
 @click.option("--model", type=click.Choice(_MODELS), metavar="NAME", help=f"One of {', '.join(_MODELS)}.")
@@ -63,11 +79,12 @@ class _Noise(click.ParamType[list[float]]):
 @click.option("--target", metavar="NAME", help="The column of a table that is predicted.")
 @click.option("--regression", is_flag=True, default=None, help="The target is a number, not a class.")
 @click.option("--test", metavar="FILE", help="Other rows to test on; by default a part of the table is held out.")
-@click.option("--holdout", type=float, metavar="SHARE", help="How large that part is.  [default: 0.2]")
+@click.option("--holdout", type=float, metavar="SHARE", help="The chance of a record to be in it.  [default: 0.2]")
+@click.option("--scores", type=click.Choice(SCORES), help="What is released of private test rows.  [default: noisy]")
 @click.option("--full", is_flag=True, default=None, help="All 60,000 and 10,000 images of mnist, not 10,000 and 2,000.")
 @click.option("--root", metavar="FOLDER", help="Where the files of the full mnist are.")
-@click.option("--samples", type=int, metavar="N", help="Train on so many records only.")
-@click.option("--test-samples", type=int, metavar="N", help="Test on so many records only.")
+@click.option("--samples", type=_SAMPLES, help="Train on a share of the records, as 0.1; of built-in data also on N.")
+@click.option("--test-samples", type=_SAMPLES, help="The same for records to test on.")
 @click.option("--epochs", type=float, metavar="N", help="Networks: how often each record is taken, on average.")
 @click.option("--batch-size", type=int, metavar="N", help="Networks: records in a step, on average.")
 @click.option("--clip", type=float, metavar="C", help="Networks: the largest norm of a record's gradient.")
@@ -75,7 +92,7 @@ class _Noise(click.ParamType[list[float]]):
 @click.option("--momentum", type=float, metavar="M", help="Networks: how much of the last step is kept.")
 @click.option("--noise-multiplier", type=_Noise(), help="Networks: fix the noise, whatever epsilon it gives.")
 @click.option("--device", metavar="NAME", help="Networks: cpu or cuda.")
-@click.option("--seed", type=int, help="Of the held-out rows and the first weights, not of the noise.  [default: 0]")
+@click.option("--seed", type=int, help="Of first weights, not of noise nor of who is held out.  [default: 0]")
 @click.option("--insecure-seed", type=int, help="Makes the noise reproducible: the model is then not private.")
 @click.option("--recipe", metavar="FILE", help="Options in TOML; or epsilon-sweep, private-cnn: two published studies.")
 @click.option("-o", "--output", metavar="OUT", help="A new folder.  [default: DATA-MODEL]")
@@ -91,7 +108,8 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
 
     OUT is a folder with each model, its certificate, which 'sfumato verify' checks, and
     one report of what privacy cost. A training that was stopped goes on when the same
-    command is given again.
+    command is given again. Scores in OUT are noisy, as part of epsilon, unless the data
+    is built in and so public; exact ones are in OUT.owner.json, which is for you alone.
 
     \b
     sfumato train adult --target income --model logistic --epsilon 1
@@ -112,6 +130,7 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     out = output or f"{Path(shown).stem}-{model}"
     keep_input(out, data, recipe)
     refuse_taken(out)
+    refuse_unwritable(owner_file(out))
     unfinished = Path(f"{out}.unfinished")
     told = {"data": shown, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
     reading = {name: asked.pop(name, None) for name in _READING}
@@ -134,6 +153,9 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     else:
         _print(training)
     click.echo(f"The models and the report are in {out}", err=True)
+    if not training.is_public:
+        own = Path(out).with_name(owner_file(out).name)
+        click.echo(f"Exact scores and losses are in {own}: they are for you alone, do not publish them", err=True)
 
 
 def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any], Schema]:
@@ -173,6 +195,8 @@ def _fits(name: str, value: Any) -> bool:
     flag = isinstance(option, click.Option) and option.is_flag
     if isinstance(value, bool) or flag:
         return isinstance(value, bool) and flag
+    if isinstance(option.type, _Samples):
+        return isinstance(value, int | float)
     return isinstance(value, int | float if option.type is click.FLOAT else int if option.type is click.INT else str)
 
 
@@ -237,16 +261,23 @@ def _print(training: Training) -> None:
     click.echo(click.style(f"{training.model} on {training.data}, {training.rows:,} records", bold=True))
     for run in training.runs:
         scores = run.scores
-        good = f"squared error {scores.loss:.4g}"
+        noisy = scores.how == "noisy"
+        good = f"squared error {scores.loss:.4g}" + (f" ± {scores.margin:.2g}" if noisy else "")
         if scores.accuracy is not None:
-            good = f"accuracy {100 * scores.accuracy:.2f} %" + (f", AUC {scores.auc:.3f}" if scores.auc else "")
+            margin = f" ± {100 * scores.margin:.2g}" if noisy else ""
+            good = f"accuracy {100 * scores.accuracy:.2f}{margin} %" + (f", AUC {scores.auc:.3f}" if scores.auc else "")
+        if scores.how == "none":
+            good = "no scores are released"
         cost = "" if run.epsilon == float("inf") else f", delta {run.facts['delta']:g}"
         mark = "" if run.epsilon == float("inf") or run.facts["private"] else "  NOT PRIVATE: its noise has a seed"
         click.echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
-    always = training.runs[0].scores
+    always = min((run.scores for run in training.runs), key=lambda one: ("exact", "noisy", "none").index(one.how))
     what = "the most frequent class" if always.accuracy is not None else "the mean"
     base = f"{100 * always.baseline:.2f} %" if always.accuracy is not None else f"{always.baseline:.4g}"
-    click.echo(f"{'always ' + what:<31} {base}")
+    if always.how != "none":
+        click.echo(f"{'always ' + what:<31} {base}")
+    if any(run.scores.how == "noisy" for run in training.runs):
+        click.echo("Scores of private models are noisy, which is part of their epsilon; ± holds for 95 %.")
     if training.together and sum(run.epsilon != float("inf") for run in training.runs) > 1:
         click.echo(
             f"{'all of them published':<31} epsilon {training.together['epsilon']:.3g}, add or remove one record"

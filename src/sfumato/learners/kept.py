@@ -1,15 +1,18 @@
 """What is kept of a sweep until it is finished: runs that are, and where one that is not stands.
 
-The folder is for its owner alone: what it holds has no epsilon yet. It belongs to one training, on the same data with
-the same settings, and to one process at a time.
+The folder is for its owner alone: what it holds has no epsilon yet, and the key of the division into records for
+training and for testing is in it. It belongs to one training, on the same data with the same settings, and to one
+process at a time.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +25,15 @@ from sfumato.data.files import atomic_path, why
 from sfumato.data.fingerprint import keyed
 from sfumato.data.folders import atomic_folder, held
 from sfumato.data.table import Table
+from sfumato.learners.division import KEY_BYTES
 from sfumato.learners.material import Material
 from sfumato.learners.runs import Run
 from sfumato.learners.stored import load_model, write_model
 
-__all__ = ["checkpoint_of", "keep", "opened", "read_run", "settings_of"]
+__all__ = ["checkpoint_of", "keep", "key_in", "opened", "read_run", "settings_of", "write_owned"]
 
-_RUN, _SETTINGS = "run.json", "settings.json"
+_RUN, _OWNER, _SETTINGS = "run.json", "owner.json", "settings.json"
+_KEY = "division"
 _CHECKPOINT = "checkpoint.safetensors"
 
 
@@ -50,17 +55,44 @@ def settings_of(
         prints = [_fingerprint(one) for one in (material.train, material.test)]
     return {
         "version": sfumato.__version__,
+        "seed": seed,  # before what it decides, so that a difference is told by its cause
+        "insecure seed": insecure_seed,
         "data": [material.name, material.target, material.rows, prints[0]],
         "schema": material.schema.to_dict(),
         "budget": charged,
         "model": model,
         "regression": regression,
         "delta": delta,
-        "seed": seed,
-        "insecure seed": insecure_seed,
         "test rows": [len(material.test_target), prints[1]],
         **{name.replace("_", " "): value for name, value in parameters.items()},
+        _KEY: material.key.hex(),
     }
+
+
+def key_in(folder: Path | None) -> bytes | None:
+    """Return the key by which an unfinished training divides its records; None if there is none."""
+    if folder is None or not (folder / _SETTINGS).exists():
+        return None
+    try:
+        key = bytes.fromhex({**_plain(folder / _SETTINGS)}[_KEY])
+    except OSError as error:
+        raise FileError(f"'{folder / _SETTINGS}' cannot be read: {why(error)}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FileError(f"'{folder / _SETTINGS}' is damaged", hint="remove the folder to begin again") from error
+    return key if len(key) == KEY_BYTES else None
+
+
+def write_owned(path: Path, plain: Any) -> None:
+    """Write plain values as JSON into a file that only its owner can read."""
+    with atomic_path(path) as temporary:
+        path.unlink(missing_ok=True)  # its permissions would be kept
+        number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n")
+
+
+def _plain(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def _fingerprint(images: Any) -> str:
@@ -78,8 +110,7 @@ def _open(folder: Path, settings: Mapping[str, Any]) -> None:
         if not there - {_SETTINGS} or not path.exists():
             if there - {_SETTINGS}:
                 raise FileError(f"'{folder}' exists already, and holds no training", hint="choose another name")
-            with atomic_path(path) as temporary:
-                temporary.write_text(json.dumps(now), encoding="utf-8")
+            write_owned(path, now)
             return
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -128,12 +159,16 @@ def keep(place: Path, run: Run, model: Any) -> None:
     with atomic_folder(place) as folder:
         write_model(model, folder)
         (folder / _RUN).write_text(json.dumps(run.to_dict(), allow_nan=False), encoding="utf-8")
+        if run.owner is not None:
+            write_owned(folder / _OWNER, run.owner)
 
 
 def read_run(place: Path) -> tuple[Run, Any]:
     """Read a finished run and its model."""
     try:
         run = Run.from_dict(json.loads((place / _RUN).read_text(encoding="utf-8")))
+        if (place / _OWNER).exists():
+            run = replace(run, owner=json.loads((place / _OWNER).read_text(encoding="utf-8")))
     except OSError as error:
         raise FileError(f"'{place / _RUN}' cannot be read: {why(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.budget.content import content_fingerprint
 from sfumato.data import datasets
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
+from sfumato.learners.division import coins_of, happened, key_of, new_key, records_of
 from sfumato.learners.features import classes_of
 
 __all__ = ["Material", "material_of"]
@@ -43,10 +46,14 @@ class Material:
     """The table that both are of: that of the ledger. None for images."""
     split: str = ""
     """How the records for testing were chosen, in words."""
+    is_public: bool = False
+    """Whether it is one of the public data sets that are built in, and nothing else."""
+    key: bytes = field(default=b"", repr=False)
+    """The secret that decides which records test."""
 
     @property
     def are_images(self) -> bool:
-        """Whether the records are images of a public data set."""
+        """Whether the records are images."""
         return self.whole is None
 
     @property
@@ -76,11 +83,15 @@ def material_of(
     holdout: float = 0.2,
     full: bool = False,
     root: str | Path | None = None,
-    samples: int | None = None,
-    test_samples: int | None = None,
+    samples: float | None = None,
+    test_samples: float | None = None,
     seed: int = 0,
+    key: bytes | None = None,
 ) -> Material:
     """Find the records that are named, and divide them.
+
+    A record that is held out is so by a coin of its own (see `division`): adding a record to a table leaves every other
+    one in its part, and the number of records in each part is not known beforehand.
 
     Parameters
     ----------
@@ -90,49 +101,73 @@ def material_of(
         The column of a table that is predicted; by default the target of its schema.
     test : path, Table or frame, optional
         Other rows to test on. By default the official ones of a table that is built in, else a part of the rows.
+        A row that is in both tables counts as two records.
     holdout : float
-        The share of the rows that is held out then.
+        The chance of a row to be held out then.
     full : bool
         All 60,000 and 10,000 images of MNIST.
     root : path, optional
         The folder where the full data set is.
-    samples, test_samples : int, optional
-        Take only so many, the first of images, random ones of a table.
+    samples, test_samples : number, optional
+        Take only a share of the records, from 0 to 1, each by a coin of its own. Of a data set that is built in, also
+        so many: the first of images, random ones of a table. Other data has no such number, because it would make room
+        for one record by leaving out another.
     seed : int
-        Of the division.
+        Of the division of a public data set that is built in; that of other data has no seed.
+    key : bytes, optional
+        The secret of the division of other data; a new one by default.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise OptionError(f"the seed must be a whole number from 0 to below 2^63, got {seed!r}")
-    if isinstance(data, datasets.Images) or (isinstance(data, str) and data == "mnist" and not Path(data).exists()):
+    named = isinstance(data, str) and not Path(data).exists()
+    if isinstance(data, datasets.Images) or (named and data == "mnist"):
         if target is not None or test is not None:
             raise OptionError("a target and test rows are for tables: images have their labels")
-        return _images(data, full, root, samples, test_samples)
+        return _images(data, full, root, (samples, test_samples), key or new_key())
     if full or root is not None:
         raise OptionError("'full' and a data root are for mnist")
-    if isinstance(data, str) and data in _TABLES and not Path(data).exists():
+    built_in = named and data in _TABLES
+    if built_in:
         table, name = _TABLES[data](), data
     else:
         table = Table.of(data if not isinstance(data, str | Path) else read(data))
         name = table.origin.name if table.origin else "table"
-    if not 0 < holdout < 1:
+    if isinstance(holdout, bool) or not isinstance(holdout, int | float) or not 0 < holdout < 1:
         raise OptionError(f"the share of rows held out must be a number between 0 and 1, got {holdout!r}")
-    return _table(name, table, target, test, holdout, samples, test_samples, seed)
+    public = built_in and test is None
+    secret = key_of(seed) if public else key or new_key()
+    return _table(name, table, target, test, holdout, (samples, test_samples), seed if public else None, secret)
 
 
-def _images(data: Any, full: bool, root: Any, samples: int | None, test_samples: int | None) -> Material:
-    images = data if isinstance(data, datasets.Images) else datasets.mnist(full=full or root is not None, path=root)
-    train, test = (
-        slice(_at_most("samples", count, len(labels)))
-        for count, labels in ((samples, images.train_labels), (test_samples, images.test_labels))
-    )
+def _images(data: Any, full: bool, root: Any, samples: tuple[Any, Any], key: bytes) -> Material:
+    public = isinstance(data, str)
+    images = datasets.mnist(full=full or root is not None, path=root) if public else data
+    parts = []
+    for name, pixels, labels in (
+        ("train", images.train_images, images.train_labels),
+        ("test", images.test_images, images.test_labels),
+    ):
+        count = _number("samples", samples[name == "test"], len(labels), public)
+        kept: Any = slice(count)
+        if isinstance(count, float):
+            records = np.concatenate(
+                [one.reshape(len(labels), -1).view(np.uint8) for one in map(np.ascontiguousarray, (pixels, labels))],
+                axis=1,
+            )
+            kept = happened(coins_of(records, key)[:, 1], count)
+        parts.append((pixels[kept], labels[kept].astype(np.int64)))
+    (train, train_labels), (test, test_labels) = parts
+    split = "the test images that belong to the data set"
     return Material(
-        "mnist" if isinstance(data, str) else "images",
+        "mnist" if public else "images",
         "label",
-        images.train_images[train],
-        images.train_labels[train].astype(np.int64),
-        images.test_images[test],
-        images.test_labels[test].astype(np.int64),
-        split="the test images that belong to the data set",
+        train,
+        train_labels,
+        test,
+        test_labels,
+        split=split,
+        is_public=public,
+        key=key if not public else b"",
     )
 
 
@@ -142,58 +177,93 @@ def _table(
     target: str | None,
     test: Any,
     holdout: float,
-    samples: int | None,
-    test_samples: int | None,
-    seed: int,
+    samples: tuple[Any, Any],
+    seed: int | None,
+    key: bytes,
 ) -> Material:
+    """Divide a table; one with a seed is public."""
     chosen = target or table.schema.target
     if chosen is None:
         raise OptionError("a table needs the column that is predicted", hint="--target NAME, or target=")
     if chosen not in table.schema.names:
         raise ColumnError(f"there is no column '{chosen}' to predict", hint=did_you_mean(chosen, table.schema.names))
-    generator = np.random.default_rng(seed)
     frame = table.fetched()
-    official = test is None and name == "adult" and "split" in frame.columns
+    official = seed is not None and name == "adult" and "split" in frame.columns
     left_out = [*table.schema.identifiers, *(["split"] if official else [])]
     kept = [column for column in table.schema.names if column not in left_out]
     if test is not None:
-        other = Table.of(test if not isinstance(test, str | Path) else read(test))
-        missing = [column for column in table.schema.names if column not in other.schema.names]
-        if missing:
-            raise ColumnError(f"the test rows have no column '{missing[0]}'")
-        given = other.fetched()
-        for column in kept:
-            if frame[column].dtype.is_numeric() and not given[column].dtype.is_numeric() and given[column].count():
-                raise ColumnError(f"the test rows hold no numbers in column '{column}'")
-        parts, split = (frame, given), "the rows given for testing"
-    elif official:
-        first, second = (frame.filter(frame["split"] == one) for one in ("train", "test"))
-        parts, split = (first, second), "the official test rows"
+        parts = [frame, _given(table, test, kept)]
+        coins, split = [coins_of(records_of(part), key) for part in parts], "the rows given for testing"
     else:
-        order = generator.permutation(len(frame))
-        cut = max(1, round(len(frame) * holdout))
-        if cut >= len(frame):
-            raise InputError(f"the table has too few rows to hold some out, got {len(frame):,}")
-        parts = frame[np.sort(order[cut:])], frame[np.sort(order[:cut])]
-        split = f"{holdout:.0%} of the rows, at random"
+        all_coins = coins_of(records_of(frame), key)
+        tests = happened(all_coins[:, 0], holdout)
+        split = f"{holdout:.0%} of the rows, each by a coin of its own"
+        if official:
+            tests, split = (frame["split"] == "test").to_numpy(), "the official test rows"
+        parts, coins = [frame.filter(~tests), frame.filter(tests)], [all_coins[~tests], all_coins[tests]]
+    if not len(parts[0]):
+        raise InputError("the table has too few rows to hold some out", hint="give a smaller share, or test rows")
     schema = Schema(table.schema[column] for column in kept if column != chosen)
-    parts = parts[0], parts[1].filter(parts[1][chosen].is_not_null())  # a row without an answer tests nothing
-    if not len(parts[1]):
-        raise InputError(f"no test row has a value in '{chosen}'")
     held = []
-    for part, count in zip(parts, (samples, test_samples), strict=True):
-        most = _at_most("samples", count, len(part))
-        rows = part if most == len(part) else part[np.sort(generator.permutation(len(part))[:most])]
-        held.append((Table(rows.select(schema.names), schema), rows[chosen]))
+    generator = np.random.default_rng(seed)
+    for at, (part, own) in enumerate(zip(parts, coins, strict=True)):
+        usable = part[chosen].is_not_null().to_numpy() | (at == 0)  # a row without an answer tests nothing
+        part, own = part.filter(usable), own[usable]
+        count = _number("samples", samples[at], len(part), seed is not None)
+        if isinstance(count, float):
+            part = part.filter(happened(own[:, 1], count))
+        elif count < len(part):
+            part = part[np.sort(generator.permutation(len(part))[:count])]
+        held.append((Table(part.select(schema.names), schema), part[chosen]))
     (train, train_target), (other_rows, test_target) = held
-    return Material(name, chosen, train, train_target, other_rows, test_target, table, split)
+    if test is not None and not len(test_target):
+        raise InputError(f"no test row has a value in '{chosen}'")
+    return Material(
+        name,
+        chosen,
+        train,
+        train_target,
+        other_rows,
+        test_target,
+        table,
+        split,
+        is_public=seed is not None,
+        key=key,
+    )
 
 
-def _at_most(name: str, count: int | None, there: int) -> int:
+def _given(table: Table, test: Any, kept: list[str]) -> pl.DataFrame:
+    """Return the rows that are given for testing, if they are like the table, and are not it."""
+    other = Table.of(test if not isinstance(test, str | Path) else read(test))
+    missing = [column for column in table.schema.names if column not in other.schema.names]
+    if missing:
+        raise ColumnError(f"the test rows have no column '{missing[0]}'")
+    frame, given = table.fetched(), other.fetched()
+    for column in kept:
+        if frame[column].dtype.is_numeric() and not given[column].dtype.is_numeric() and given[column].count():
+            raise ColumnError(f"the test rows hold no numbers in column '{column}'")
+    same = Table(given.select(frame.columns))
+    if len(given) == len(frame) and content_fingerprint(same) == content_fingerprint(Table(frame)):
+        raise InputError(
+            "the test rows are the table itself, so that every record would be in both parts",
+            hint="leave them out: a part of the table is held out",
+        )
+    return given
+
+
+def _number(name: str, count: Any, there: int, public: bool) -> int | float:
+    """Return how many records to take, or which share of them."""
     if count is None:
         return there
+    if isinstance(count, float) and 0 < count < 1:
+        return count
+    if not public:
+        raise OptionError(
+            f"the {name} must be a share of the records between 0 and 1, got {count!r}",
+            hint="the number of records is private",
+        )
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise OptionError(f"the number of {name} must be a whole number of at least 1, got {count!r}")
+        raise OptionError(f"the number of {name} must be a whole number of at least 1, or a share, got {count!r}")
     if count > there:
         raise OptionError(f"the number of {name} must be at most {there:,}, got {count:,}")
     return count

@@ -1,6 +1,7 @@
 """What came out of training one model at several epsilons: the numbers that a report shows.
 
-Nothing in here is a model or holds a record; a finished run can be written as JSON and read again.
+Nothing in here is a model or holds a record; a finished run can be written as JSON and read again. What `to_dict`
+returns may be published as far as the models may: exact numbers about private records are in ``Run.owner`` alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _MOST_POINTS = 101  # of a curve
 
 @dataclass(frozen=True)
 class Scores:
-    """How well a model answers on rows that it was not trained on.
+    """How well a model answers on rows that it was not trained on: exactly for public data, else with noise.
 
     Of a classifier there are an accuracy, a confusion matrix and ROC curves; of a regression only the loss, which is
     the mean squared error, and the baseline, that of always answering the mean.
@@ -45,6 +46,17 @@ class Scores:
     """How many rows of each class (by row) were given each class (by column)."""
     curves: tuple[tuple[tuple[float, float], ...], ...] = ()
     """ROC curves as points (share of false alarms, share found): one for two classes, else one per class."""
+    how: str = "exact"
+    """``exact``, ``noisy``, or ``none`` if nothing is released; then all else is unknown."""
+    margin: float = 0.0
+    """How far noise moves the accuracy, or else the loss, to either side in 95 % of cases."""
+    events: tuple[dict[str, Any], ...] = ()
+    """What noisy scores did with the held-out records; these events are among those of the training."""
+
+    @classmethod
+    def none(cls) -> Scores:
+        """Return the scores of a model of which none are released."""
+        return cls(0, math.nan, math.nan, how="none")
 
     @classmethod
     def of(cls, truth: NDArray[np.integer[Any]], chances: NDArray[np.floating[Any]], classes: Sequence[Any]) -> Scores:
@@ -85,13 +97,15 @@ class Scores:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the scores as plain values."""
-        return asdict(self)
+        """Return the scores as plain values; what is unknown is None."""
+        unknown = {name: None for name in ("loss", "baseline") if math.isnan(getattr(self, name))}
+        return {**asdict(self), **unknown}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Scores:
         """Read what `to_dict` wrote."""
-        return cls(**{one.name: _tupled(plain[one.name]) for one in fields(cls)})
+        told = {one.name: _tupled(plain[one.name]) for one in fields(cls)}
+        return cls(**{**told, **{name: math.nan for name in ("loss", "baseline") if told[name] is None}})
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,8 @@ class Run:
     ``facts`` are the values of the command-line contract that say how it was made: ``delta``, ``noise_multiplier``,
     ``clip``, ``sampling`` (``kind``, ``rate``, ``steps``), ``relation``, ``accountant``, ``spent`` (the epsilon that
     the events add up to), ``private`` and ``events``. ``history`` has a dictionary per epoch (``epoch``, ``step``,
-    ``loss``, ``epsilon``, ``seconds``, ``score``), and is empty for models that are not trained in epochs.
+    ``loss``, ``epsilon``, ``seconds``, ``score``), and is empty for models that are not trained in epochs; of private
+    data it has ``epoch``, ``step`` and ``epsilon`` only.
 
     Examples
     --------
@@ -118,6 +133,8 @@ class Run:
     scores: Scores
     seconds: float
     history: tuple[dict[str, Any], ...] = ()
+    owner: dict[str, Any] | None = field(default=None, repr=False)
+    """Of private data: the exact ``scores`` and the whole ``history``, as plain values. Not to be published."""
 
     @property
     def label(self) -> str:
@@ -125,13 +142,13 @@ class Run:
         return label_of(self.epsilon)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the run as plain values, under the names of the command-line contract."""
+        """Return the run as plain values, under the names of the command-line contract, without ``owner``."""
         return {
             "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
             "name": self.name,
             **self.facts,
             "accuracy": self.scores.accuracy,
-            "loss": self.scores.loss,
+            "loss": None if math.isnan(self.scores.loss) else self.scores.loss,
             "seconds": self.seconds,
             "history": list(self.history),
             "scores": self.scores.to_dict(),
@@ -173,6 +190,7 @@ class Training:
     model : the name of the model
     target : what is predicted
     rows : how many rows were trained on
+    is_public : whether the data set is a public one that is built in; then scores are exact
     runs : in the order in which they were asked for
     together : what publishing all private models costs: the values of `Spent.bound`; None if there is none
     settings : the other options, by their names
@@ -186,7 +204,7 @@ class Training:
     >>> import sfumato as sf
     >>> training = sf.train("nursery", "naive-bayes", target="class", epsilon="1,none")
     >>> [run.label for run in training.runs], training.rows
-    (['epsilon 1', 'no privacy'], 10368)
+    (['epsilon 1', 'no privacy'], 10344)
     """
 
     data: str
@@ -200,6 +218,7 @@ class Training:
     models: dict[str, Any] = field(default_factory=dict)
     published: dict[str, Any] | None = None
     material: Any = field(default=None, repr=False)
+    is_public: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the training as plain values, under the names of the command-line contract."""
@@ -208,6 +227,7 @@ class Training:
             "model": self.model,
             "target": self.target,
             "rows": self.rows,
+            "public": self.is_public,
             "runs": [run.to_dict() for run in self.runs],
             "together": self.together,
             "settings": self.settings,

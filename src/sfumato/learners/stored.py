@@ -50,7 +50,7 @@ def write_model(model: PrivateEstimator, folder: str | Path) -> None:
     arrays, facts = model.state()
     cost = {name: value for name, value in model.to_dict().items() if name != "history"}
     if model.is_private and "history" in facts:
-        facts["history"] = [{**one, "loss": None, "score": None} for one in facts["history"]]
+        facts["history"] = [{**one, "loss": None, "score": None, "seconds": 0.0} for one in facts["history"]]
     told = {
         "format": _FORMAT,
         "estimator": type(model).__name__,

@@ -5,6 +5,7 @@ A finished run is kept on disk at once, so that a sweep that was interrupted goe
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,22 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from sfumato._errors import BudgetError, InputError, ModelError, OptionError
 from sfumato.budget.accounting import spent
-from sfumato.budget.events import Event
+from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
+from sfumato.budget.noise import Source
+from sfumato.data.table import Table, read
 from sfumato.learners.catalogue import Model, model_of
-from sfumato.learners.features import Feature, texts_in
-from sfumato.learners.kept import checkpoint_of, keep, opened, read_run, settings_of
+from sfumato.learners.division import key_of
+from sfumato.learners.features import texts_in
+from sfumato.learners.kept import checkpoint_of, keep, key_in, opened, read_run, settings_of
 from sfumato.learners.material import Material, material_of
 from sfumato.learners.runs import Run, Scores, Training, label_of
+from sfumato.learners.scoring import exact_scores, noisy_scores, scoring_events
 
-__all__ = ["Asked", "epsilons_of", "train"]
+__all__ = ["SCORES", "Asked", "epsilons_of", "train"]
 
+SCORES = ("noisy", "none")
+"""What can be released of how good a model is on private records."""
+_PUBLIC_HISTORY = ("epoch", "step", "epsilon")
 
 Watch = Callable[[str, Any], None]
 """Told what a run is called, and a report of the training after each of its epochs."""
@@ -108,8 +115,9 @@ def train(
     holdout: float = 0.2,
     full: bool = False,
     root: str | Path | None = None,
-    samples: int | None = None,
-    test_samples: int | None = None,
+    samples: float | None = None,
+    test_samples: float | None = None,
+    scores: str = "noisy",
     seed: int = 0,
     insecure_seed: int | None = None,
     ledger: Ledger | None = None,
@@ -121,6 +129,11 @@ def train(
     **options: Any,
 ) -> Training:
     """Train a model on a table or on images, once for each epsilon.
+
+    Scores on the built-in public data sets are exact. On any other data, scores of a private model are noisy and part
+    of its epsilon: a coin puts each record into either the training part or the test part, and both parts meet the
+    same noise (see `scoring`). Exact scores and losses per epoch are for the owner of the data alone: they are in
+    ``Run.owner``, which is not released. A model without privacy has no bound, and its scores are exact.
 
     Parameters
     ----------
@@ -140,10 +153,12 @@ def train(
         Whether it is a number.
     test, holdout, full, root, samples, test_samples
         What is trained and tested on: see `material_of`.
+    scores : {"noisy", "none"}
+        What is released of how good a private model is on private data.
     seed : int
-        Of the division into rows for training and testing, and of first weights.
+        Of first weights, and of the division of a data set that is built in. Other data is divided by a secret.
     insecure_seed : int, optional
-        Makes the noise reproducible: the models are then not private.
+        Makes the noise and the division reproducible: the models are then not private.
     ledger : Ledger, optional
         Charged for every run. By default the one of the table, if a budget was granted for it.
     folder : path, optional
@@ -168,6 +183,12 @@ def train(
     [('epsilon-1', True), ('epsilon-none', True)]
     """
     asked = _asked(epsilon, noise_multiplier)
+    if scores not in SCORES:
+        raise OptionError(f"the scores must be one of {', '.join(SCORES)}, got {scores!r}")
+    kept = None if folder is None else Path(folder)
+    key = key_in(kept) if insecure_seed is None else _seeded_key(insecure_seed)
+    if isinstance(test, str | Path):
+        test = read(test)
     material = material_of(
         data,
         target=target,
@@ -178,25 +199,28 @@ def train(
         samples=samples,
         test_samples=test_samples,
         seed=seed,
+        key=key,
     )
     kind = model_of(model, images=material.are_images)
     parameters = {name: value for name, value in options.items() if value is not None}
-    book = ledger if ledger is not None else _ledger_of(material)
-    if book is not None and any(one.epsilon == math.inf for one in asked):
+    book = ledger if ledger is not None else _ledger_of(material.whole)
+    other = None if test is None else _ledger_of(Table.of(test))
+    if (book is not None or other is not None) and any(one.epsilon == math.inf for one in asked):
         raise OptionError(
             "a budget was granted for this data, and a model without privacy cannot be charged to it",
             hint="leave 'none' out of the epsilons",
         )
     public = material.declared_target(regression=regression)
-    _refuse_test(material, regression, public.get("classes"))
+    if test is not None:
+        _refuse_test(material, regression, public.get("classes"))
     common = {"delta": delta, "insecure_seed": insecure_seed, "ledger": book, **public, **parameters}
     if kind.network:
         common["seed"] = seed
     estimators = [_made(kind, one, regression, common, ordinary or {}) for one in asked]
-    kept = None if folder is None else Path(folder)
     settings: dict[str, Any] = {}
     if kept is not None:
         own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
+        own["scores"] = scores
         settings = settings_of(material, model, regression, delta, seed, insecure_seed, book is not None, own)
     runs, models = list[Run](), dict[str, Any]()
     with opened(kept, settings):
@@ -206,7 +230,7 @@ def train(
                 run, fitted = read_run(place)
             else:
                 share = None if progress is None else _part_of(progress, at, len(asked))
-                run, fitted = _trained(one, estimator, kind, material, kept, watch, share)
+                run, fitted = _trained(one, estimator, kind, material, scores, other, kept, watch, share)
                 if place is not None:
                     keep(place, run, fitted)
                     checkpoint_of(place).unlink(missing_ok=True)
@@ -221,11 +245,17 @@ def train(
         rows=material.rows,
         runs=tuple(runs),
         together=_together(runs, delta),
-        settings={"tested on": material.split, "seed": seed, **parameters},
+        settings={
+            "tested on": material.split,
+            "seed": seed,
+            **({} if scores == "noisy" else {"scores": scores}),
+            **parameters,
+        },
         pictures=_pictures(material, models),
         models=models,
         published=None if published is None else dict(published),
         material=material,
+        is_public=material.is_public,
     )
 
 
@@ -264,6 +294,8 @@ def _trained(
     estimator: Any,
     kind: Model,
     material: Material,
+    released: str,
+    book: Ledger | None,
     kept: Path | None,
     watch: Watch | None,
     progress: Callable[[float], None] | None,
@@ -275,7 +307,7 @@ def _trained(
         estimator.fit(
             material.train,
             material.train_target,
-            validation=(material.test, material.test_target),
+            validation=(material.test, material.test_target) if _is_usable(material.test_target) else None,
             progress=progress,
             report=None if watch is None else lambda told: watch(asked.label, told),
         )
@@ -285,26 +317,41 @@ def _trained(
     history = tuple(cost.pop("history", ()))
     total = cost.pop("epsilon")
     epsilon = asked.epsilon if asked.epsilon is not None else float(total)
-    scores = scores_of(estimator, material.test, material.test_target)
     facts = {"spent": total, **cost}
-    return Run(epsilon, asked.name, facts, scores, time.monotonic() - began, history), estimator
+    scores, owner = _scored(estimator, material, released, book), None
+    if not material.is_public:
+        owner = json.loads(json.dumps({"scores": _exactly(estimator, material), "history": history}))
+        history = tuple({name: told[name] for name in _PUBLIC_HISTORY} for told in history)
+    return Run(epsilon, asked.name, facts, scores, time.monotonic() - began, history, owner), estimator
 
 
-def scores_of(model: Any, rows: Any, target: Any) -> Scores:
-    """Return how well a fitted model answers; rows of a class that it does not know are left out."""
-    answers = np.asarray(model.predict_proba(rows) if hasattr(model, "classes_") else model.predict(rows))
-    if not np.isfinite(answers).all():
-        raise ModelError("the training has diverged: some answers are no numbers", hint="take a smaller learning rate")
-    if not hasattr(model, "classes_"):
-        numbers = np.asarray(target, dtype=np.float64)
-        known = np.isfinite(numbers)
-        return Scores.of_numbers(numbers[known], answers[known])
-    classes = model.classes_.tolist()
-    truth = Feature("target", domain=texts_in(classes)).codes(pl.Series("target", target))
-    known = truth < len(classes)
-    if not known.any():
-        raise InputError("no test row has a class that the model knows")
-    return Scores.of(truth[known], answers[known], classes)
+def _is_usable(target: Any) -> bool:
+    """Say whether there is anything to test on; with a coin per record, there need not be."""
+    if isinstance(target, pl.Series) and target.dtype.is_float():
+        return bool(target.is_finite().any())
+    return len(target) > 0
+
+
+def _scored(model: Any, material: Material, released: str, book: Ledger | None) -> Scores:
+    """Return the scores of a model that are released, charged to the ledger of test rows that have their own."""
+    if material.is_public or not model.is_private:
+        return exact_scores(model, material.test, material.test_target)
+    if released == "none":
+        return Scores.none()
+    events = scoring_events(model.events_)
+    if book is not None and events:
+        book.charge(Composed(events), note="scores of a model")
+    seed = model.insecure_seed  # not the noise of the training: what is on both could be taken off
+    source = Source(insecure_seed=None if seed is None else seed ^ 2**129)
+    return noisy_scores(model, material.test, material.test_target, model.events_, source)
+
+
+def _exactly(model: Any, material: Material) -> dict[str, Any] | None:
+    """Return the exact scores of a model, for the owner; what cannot be scored must not stop a private training."""
+    try:
+        return exact_scores(model, material.test, material.test_target).to_dict()
+    except (InputError, ModelError):
+        return None
 
 
 def _refuse_test(material: Material, regression: bool, classes: Any) -> None:
@@ -330,11 +377,16 @@ def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
     return spent(events, delta).bound() if events else None
 
 
-def _ledger_of(material: Material) -> Ledger | None:
-    if material.whole is None:
+def _seeded_key(seed: Any) -> bytes:
+    Source(insecure_seed=seed)  # refuses what is not a seed
+    return key_of(seed)
+
+
+def _ledger_of(table: Table | None) -> Ledger | None:
+    if table is None:
         return None
     try:
-        return Ledger.of(material.whole)
+        return Ledger.of(table)
     except BudgetError:
         return None  # no budget was granted, so that none can be exceeded
 

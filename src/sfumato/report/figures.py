@@ -63,7 +63,7 @@ def charts_of(judge: Verdict, runs: Sequence[Outcome]) -> list[Figure]:
 
 
 def _trade_off(judge: Verdict, what: str, scores: Axis) -> Figure | None:
-    points = [(one.run.epsilon, one.score) for one in judge.private if one.run.epsilon > 0]
+    points = [(one.run.epsilon, one.score) for one in judge.private if one.run.epsilon > 0 and one.scored]
     private = Line("private", points, 1)
     if not private.known:
         return None
@@ -81,7 +81,8 @@ def _trade_off(judge: Verdict, what: str, scores: Axis) -> Figure | None:
         scores,
         labels="points",
     )
-    return Figure(f"{what} on the test rows, for every epsilon", chart)
+    noise = f", each ± {judge.spread()} of noise at most" if judge.noisy else ""
+    return Figure(f"{what} on the test rows, for every epsilon{noise}", chart)
 
 
 def _by_epoch(caption: str, runs: Sequence[Outcome], key: str, axis: Axis) -> Figure | None:

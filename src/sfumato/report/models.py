@@ -9,15 +9,17 @@ from typing import Any
 
 from sfumato.budget.promise import DifferentialPrivacy
 from sfumato.data.certificate import Certificate, FileFacts
+from sfumato.data.files import refuse_unwritable
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.folders import atomic_folder
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.schema import Column, Role, Schema
-from sfumato.learners.runs import Run, Training
+from sfumato.learners.kept import write_owned
+from sfumato.learners.runs import Run, Scores, Training
 from sfumato.learners.stored import FACTS, WEIGHTS, write_model
 from sfumato.report.training import render_training
 
-__all__ = ["TRAINING", "save_training"]
+__all__ = ["TRAINING", "owner_file", "save_training"]
 
 REPORT, TRAINING = "report.html", "training.json"
 
@@ -27,7 +29,8 @@ def save_training(training: Training, path: str | Path, *, recipe: dict[str, Any
 
     One model: the folder holds ``model.safetensors``, ``model.json``, ``certificate.json``, ``recipe.toml`` and
     ``report.html``. Several: a folder like that for each, beside the report of all and ``training.json``; so that a
-    private model can be handed out without those that are not.
+    private model can be handed out without those that are not. Of data that is not public, exact scores and losses are
+    written to a file beside the folder, ``PATH.owner.json``, that only you can read: it must not be published.
 
     Parameters
     ----------
@@ -48,7 +51,32 @@ def save_training(training: Training, path: str | Path, *, recipe: dict[str, Any
     True
     """
     options = recipe or _options(training)
+    if not training.is_public:
+        refuse_unwritable(owner_file(path))
     page = render_training(training, title=f"{training.model} on {training.data}")
+    _release_all(training, path, page, options)
+    if not training.is_public:
+        write_owned(owner_file(path), _owned(training))
+
+
+def owner_file(path: str | Path) -> Path:
+    """Return the file for the owner of the data that belongs to the folder of a training.
+
+    Examples
+    --------
+    >>> owner_file("models/adult").name
+    'adult.owner.json'
+    """
+    folder = Path(path).resolve()
+    return folder.with_name(f"{folder.name}.owner.json")
+
+
+def _owned(training: Training) -> dict[str, Any]:
+    runs = [{"name": run.name, "seconds": run.seconds, **(run.owner or {})} for run in training.runs]
+    return {"note": "exact numbers about private records: for the owner of the data, not for publication", "runs": runs}
+
+
+def _release_all(training: Training, path: str | Path, page: str, options: dict[str, Any]) -> None:
     with atomic_folder(path) as folder:
         (folder / REPORT).write_text(page, encoding="utf-8")
         if len(training.runs) == 1:
@@ -58,9 +86,17 @@ def save_training(training: Training, path: str | Path, *, recipe: dict[str, Any
             (folder / run.name).mkdir()
             own = {name: value for name, value in options.items() if name not in ("epsilon", "noise_multiplier")}
             _release(training, run, folder / run.name, own | _alone(run))
-        plain = json.dumps(training.to_dict(), indent=2, allow_nan=False)
+        plain = json.dumps(_published(training), indent=2, allow_nan=False)
         (folder / TRAINING).write_text(plain + "\n", encoding="utf-8")
         (folder / RECIPE).write_text(Recipe("train", options, _schema(training)).to_toml(), encoding="utf-8")
+
+
+def _published(training: Training) -> dict[str, Any]:
+    """Return the training as plain values; how long private records took is nobody's business."""
+    plain = training.to_dict()
+    for run in plain["runs"] if not training.is_public else ():
+        del run["seconds"]
+    return plain
 
 
 def _release(training: Training, run: Run, folder: Path, options: dict[str, Any]) -> None:
@@ -79,14 +115,22 @@ def _release(training: Training, run: Run, folder: Path, options: dict[str, Any]
         schema=_schema(training),
         method=training.model,
         parameters={**{name: value for name, value in facts.items() if name != "spent"}, **training.settings},
-        loss={"accuracy": run.scores.accuracy, "auc": run.scores.auc, "loss": run.scores.loss},
+        loss=_certified(run.scores),
         source={
             "name": training.data,
             "rows": training.rows,
+            "public": training.is_public,
             "fingerprint": fingerprint(origin) if origin else None,
         },
         files={name: FileFacts.of(folder / name) for name in names},
     ).write(folder)
+
+
+def _certified(scores: Scores) -> dict[str, Any]:
+    """Return the scores that a certificate tells: how they were made, and which events of the training made them."""
+    plain = scores.to_dict()
+    told = {name: plain[name] for name in ("accuracy", "auc", "loss", "margin", "events")}
+    return {"scores": scores.how, **told}
 
 
 def _alone(run: Run) -> dict[str, Any]:

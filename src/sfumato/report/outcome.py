@@ -41,6 +41,11 @@ class Outcome:
         return math.inf if told == "inf" else self.run.epsilon if held is None else held
 
     @property
+    def scored(self) -> bool:
+        """Whether its scores are released."""
+        return self.run.scores.how != "none"
+
+    @property
     def score(self) -> float:
         """The accuracy, or the mean squared error; it may be not a number."""
         scores = self.run.scores
@@ -65,17 +70,24 @@ class Verdict:
 
     def __init__(self, training: Training, runs: Sequence[Outcome]) -> None:
         self.training = training
-        self.regression = any(one.run.scores.accuracy is None for one in runs)
+        self.regression = any(one.run.scores.accuracy is None for one in runs if one.scored)
         self.private = [one for one in runs if one.private]
         self.ordinary = next((one for one in runs if not one.private), None)
-        self.baseline = runs[0].run.scores.baseline if runs else math.nan
-        self.rows = runs[0].run.scores.rows if runs else 0
+        told = [one.run.scores for one in runs if one.run.scores.how != "none"]
+        self.baseline = told[0].baseline if told else math.nan
+        self.rows = told[0].rows if told else 0
+        self.noisy = any(one.how == "noisy" for one in told)
+        self.margin = max((one.margin for one in told), default=0.0)
 
     def write(self, score: float) -> str:
         """Write a score."""
         if not math.isfinite(score):
             return "without a score"
         return number(float(score)) if self.regression else share(score)
+
+    def spread(self) -> str:
+        """Write how far noise moves a score to either side, in 95 % of cases."""
+        return number(self.margin) if self.regression else f"{100 * self.margin:.1f} points"
 
     def better(self, one: float, other: float) -> bool:
         """Return whether a score is at least as good as another; one that is not a number is not."""
@@ -85,6 +97,8 @@ class Verdict:
         """Say in one or two sentences what privacy cost."""
         if not self.private and self.ordinary is None:
             return "No model was trained."
+        if math.isnan(self.baseline):
+            return self._marked("No scores are released.")
         named = self.private if len(self.private) <= _MOST_NAMED else [self.private[0], self.private[-1]]
         first, rest = ("the mean squared error is", "") if self.regression else ("the model answers", " right")
         said = [f"at {one.label} {self.write(one.score)}" for one in named]
@@ -99,7 +113,10 @@ class Verdict:
             assert self.ordinary is not None
             text = f"Without privacy {first} {self.write(self.ordinary.score)}{rest}"
         guess = "Always answering the mean" if self.regression else "Guessing the most frequent class"
-        text = f"{text}. {guess}: {self.write(self.baseline)}."
+        return self._marked(f"{text}. {guess}: {self.write(self.baseline)}.")
+
+    def _marked(self, text: str) -> str:
+        """Say first if what follows is of models that are not private."""
         seeded = [one for one in self.private if one.seeded]
         who = (
             "Reproducible" if len(seeded) == len(self.private) else f"{len(seeded)} of {len(self.private)} reproducible"
@@ -110,19 +127,31 @@ class Verdict:
         """Return whether every model is private and learnt something; None if no model is meant to be private."""
         if not self.private:
             return None
-        return not any(one.seeded or self._useless(one) for one in self.private)
+        return not any(one.seeded or (self._useless(one) and one.scored) for one in self.private)
 
     def facts(self) -> list[str]:
         """Return what else a reader of the headline should know."""
         training = self.training
+        tested = f", {'about ' if self.noisy else ''}{self.rows:,} to test on" if self.rows else ""
         facts = [
             f"{training.model} on {training.data}, to predict {training.target}: {count(training.rows, 'row')} to "
-            f"train on, {self.rows:,} to test on"
+            f"train on{tested}"
         ]
-        if self.ordinary and self.private:
+        if self.noisy:
+            facts.append(
+                "scores of private models are noisy, so that they tell little of any test row: that is part of their "
+                "epsilon, and costs nothing more, because a row either trains or tests"
+            )
+            if self.ordinary:
+                facts.append(
+                    "scores of the model without privacy are exact and have no bound: keep this page to yourself"
+                )
+        if training.is_public:
+            facts.append("the data set is public, so scores are exact")
+        if self.ordinary and any(one.scored for one in self.private):
             costs = [f"{self._cost(one, self.ordinary)} at {one.label}" for one in self.private]
             facts.append(f"the price of privacy: {', '.join(costs)}")
-        if useless := [one.label for one in self.private if self._useless(one)]:
+        if useless := [one.label for one in self.private if one.scored and self._useless(one)]:
             facts.append(f"no better than guessing: the model at {', '.join(useless)}")
         if seeded := [one.label for one in self.private if one.seeded]:
             facts.append(
@@ -131,8 +160,9 @@ class Verdict:
         scores = [one.score for one in (*self.private, self.ordinary) if one and math.isfinite(one.score)]
         if scores and not self.regression and self.rows:
             spread = max(1.96 * math.sqrt(max(score * (1 - score), 0.0) / self.rows) for score in scores)
+            spread, noise = math.hypot(spread, self.margin), " with this noise" if self.noisy else ""
             facts.append(
-                f"each epsilon was trained once, and {self.rows:,} test rows tell an accuracy to about "
+                f"each epsilon was trained once, and {self.rows:,} test rows{noise} tell an accuracy to about "
                 f"±{100 * spread:.1f} points: smaller differences may be chance"
             )
         if self.private and self.ordinary is None:

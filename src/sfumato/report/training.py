@@ -24,7 +24,8 @@ _MOST_EVENTS = 4  # that are told one by one
 def render_training(training: Training, *, title: str) -> str:
     """Return what came out of training a model at several epsilons as an HTML page.
 
-    The page shows scores on test rows, which no epsilon covers: who publishes a model decides whether to publish them.
+    The page shows the scores that were released: of private models on private data noisy ones, which are part of their
+    epsilon; of public data, and of models without privacy, exact ones.
 
     Parameters
     ----------
@@ -52,6 +53,12 @@ def render_training(training: Training, *, title: str) -> str:
         facts=verdict.facts(),
         regression=verdict.regression,
         runs=[_row(one) for one in runs],
+        noisy_scores=verdict.noisy,
+        exact_scores=any(one.run.scores.how == "exact" for one in private),
+        scored=any(one.scored for one in runs),
+        unscored=any(not one.scored for one in runs),
+        public=training.is_public,
+        timed=training.is_public,
         baseline=verdict.write(verdict.baseline),
         charts=charts_of(verdict, runs),
         hatching=hatching(),
@@ -89,6 +96,7 @@ def _row(one: Outcome) -> dict[str, Any]:
         "spent": f"spent {write(one.spent)}" if one.private else "no bound",
         "delta": f"at delta {write(facts.get('delta'))}" if one.private else "",
         "seeded": one.seeded,
+        "margin": _margin(one),
         "accuracy": "-" if scores.accuracy is None or math.isnan(scores.accuracy) else share(scores.accuracy),
         "auc": "-" if scores.auc is None or math.isnan(scores.auc) else f"{scores.auc:.3f}",
         "loss": write(scores.loss),
@@ -102,6 +110,13 @@ def _row(one: Outcome) -> dict[str, Any]:
         ),
         "seconds": f"{one.run.seconds:,.1f} s" if one.run.seconds < 100 else f"{one.run.seconds:,.0f} s",
     }
+
+
+def _margin(one: Outcome) -> str:
+    scores = one.run.scores
+    if scores.how != "noisy":
+        return ""
+    return f"± {write(scores.margin)}" if scores.accuracy is None else f"± {100 * scores.margin:.1f} points"
 
 
 # --- the accounting in words ----------------------------------------------------------------------
