@@ -41,7 +41,7 @@ METHODS: dict[str, type[Anonymizer]] = {
     method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
 }
 
-_OF_THE_TABLE = ("guarantees", "qi", "sensitive")
+_NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def anonymize(
     release = partial(
         Release,
         method=anonymizer.name,
-        parameters={name: _plain(value) for name, value in parameters.items() if name not in _OF_THE_TABLE},
+        parameters={name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD},
         guarantees=anonymizer.asked,
         origin=table.origin,
         declared=_declared(table),

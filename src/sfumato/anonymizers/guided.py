@@ -130,7 +130,10 @@ class Routes:
     published: list[pl.Series]
 
     def transform(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name
-        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table."""
+        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table.
+
+        Nothing is promised of rows that the tree was not grown on: they may be alone in their leaf.
+        """
         table = Table.of(X)
         names, quasi = [domain.name for domain in self.tree.domains], [series.name for series in self.published]
         for name in names:
@@ -265,10 +268,9 @@ class Guided(Partitioner):
         recoding = Recoding(self.wide_.tuples, self.published_, self.groups_, without)
         return recode(table, recoding, to, progress=progress)
 
-    def transform(self, X: Any) -> Any:  # noqa: N803
-        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table."""
-        self._require_fitted()
-        return self.routes_.transform(X)
+    def _routed(self, table: Table) -> Table:
+        routed: Table = self.routes_.transform(table)
+        return routed
 
     def details(self) -> dict[str, Any]:
         """Return the number of leaves, and how well they tell the label; see `Guidance.agreement`."""
