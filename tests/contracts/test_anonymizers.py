@@ -23,6 +23,7 @@ from sfumato.anonymizers.anonymize import METHODS
 from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output
+from sfumato.data.paths import text_of
 from sfumato.measures.generalised import pair
 from tests import bruteforce as brute
 from tests.anonymizers.problems import GUARANTEES, TREE
@@ -205,13 +206,36 @@ def test_what_it_promises_holds_by_definition(
     assert lost.suppressed <= getattr(method, "suppress", 0)
     assert lost.suppressed == release.assessment.suppressed / len(frame)
     if not (isinstance(method, Partitioner) and method.output in ("median", "mean", "medoid")):
-        both = pair(table, frame, quasi) if isinstance(method, Partitioner) else None
+        known = sf.Table(table.frame, sf.Schema(transformer.columns))  # with the hierarchies that were made for it
+        both = pair(known, frame, quasi) if isinstance(method, Partitioner) else None
         for position, read in enumerate(both.coverages if both else ()):
             assert read.covers(both.released[:, position], both.original[:, position]).all()  # type: ignore[union-attr]
     # It does the same every time.
     again = sf.anonymize(table, guarantees, method=method)
     assert again.table.frame.equals(frame)
     assert again.to_dict() | {"seconds": 0} == release.to_dict() | {"seconds": 0}
+
+
+LEVELS = [name for name in HOW if name.endswith(" level")]
+
+
+@pytest.mark.parametrize("name", LEVELS)
+@settings(max_examples=6)
+@given(table=tables(), k=st.integers(2, 6))
+def test_a_level_is_a_value_or_a_node_of_the_hierarchy(name: str, table: sf.Table, k: int) -> None:
+    method = HOW[name]().set_params(guarantees=f"k={k}")
+    if table.rows < k:
+        return
+    published = method.fit_transform(table).frame
+    for column in method.columns:
+        assert column.hierarchy is not None
+        original = table.frame[column.name]
+        nodes = {label for path in column.hierarchy.paths(original) for label in path[1:]}
+        values = {None, *original.cast(pl.String), *map(text_of, original)}
+        for text in set(published[column.name].cast(pl.String)) - values:
+            # A node that is called like a value is written as the set of all values of the column under it.
+            under = {label for label in nodes & values if text not in nodes}
+            assert text in nodes or text == "{*}" or under, (column.name, text)
 
 
 @settings(max_examples=4)

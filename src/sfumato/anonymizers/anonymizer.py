@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato.anonymizers.levels import with_hierarchies
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, Published, publish
 from sfumato.anonymizers.route import nearest_groups
@@ -101,6 +102,7 @@ class Anonymizer(ABC):
         problem = Problem.of(tuples, quasi, sensitive, self.asked)
         for domain in problem.domains:
             refuse_unreadable(domain)
+        problem = self._prepared(problem)
         self._learn(problem, table, y)
         self.problem_, self.tuples_ = problem, tuples
         self.feature_names_in_ = np.asarray(table.schema.names, dtype=object)
@@ -164,6 +166,10 @@ class Anonymizer(ABC):
         self._require_fitted()
         members = Members.of(self.problem_, np.arange(len(self.problem_)))
         return Published(members, self._publish(self.problem_.tuples))
+
+    def _prepared(self, problem: Problem) -> Problem:
+        """Return the problem with all that the method needs to know of the columns."""
+        return problem
 
     def _learn(self, problem: Problem, table: Table, y: Any) -> None:
         """Learn what is published together; a method that decides by more than the counts also sees the table."""
@@ -255,6 +261,9 @@ class Partitioner(Anonymizer):
     """
 
     output: Output | str = Output.INTERVAL
+
+    def _prepared(self, problem: Problem) -> Problem:
+        return with_hierarchies(problem) if one_of(Output, self.output, "output") is Output.LEVEL else problem
 
     @abstractmethod
     def _members(self, problem: Problem) -> Members:

@@ -231,7 +231,7 @@ class Guided(Partitioner):
         if len(names) > len(table.schema.quasi):
             sensitive = table.schema.sensitive
             wide = Problem.of(reduce(table, [*names, *sensitive]), names, sensitive, self.asked)
-        _refuse_names(wide)
+        _refuse_names(wide, table.schema)
         grown, rows = wide, table
         if self.grown_on is not None:
             rows = _like(table, Table.of(self.grown_on), names)
@@ -436,13 +436,13 @@ def _like(table: Table, rows: Table, needed: Sequence[str]) -> Table:
     return Table.of(rows, schema=Schema(said.get(column.name, column) for column in rows.schema.columns))
 
 
-def _refuse_names(problem: Problem) -> None:
+def _refuse_names(problem: Problem, schema: Schema) -> None:
     """Refuse texts of which half of the people have one of their own: they would be cut by their names."""
     rows = int(problem.records.sum())
     for domain in problem.domains:
         if domain.column.kind is Kind.TEXT or (
             domain.column.kind is Kind.CATEGORY
-            and domain.column.hierarchy is None
+            and schema[domain.name].hierarchy is None
             and len(domain) > max(_MOST_NAMES, rows / 2)
         ):
             raise ColumnError(
