@@ -417,7 +417,7 @@ def test_no_rows_are_refused(method: Anonymizer) -> None:
 
 def test_a_hierarchy_that_misses_a_value_is_refused(method: Anonymizer) -> None:
     column = sf.Column(name="plain", role="quasi", hierarchy=sf.Hierarchy.tree([("p", "x"), ("r", "y")]))
-    with pytest.raises(sf.SchemaError, match="column 'plain': the hierarchy does not cover the value 'q'"):
+    with pytest.raises(sf.SchemaError, match="column 'plain': the hierarchy does not cover a value"):
         sf.anonymize(sf.Table(PEOPLE, sf.Schema([column])), "k=2", method=method)
 
 

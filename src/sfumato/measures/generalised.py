@@ -390,7 +390,7 @@ def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
         found = _union(of, next(csv.reader([text[1:-1]], skipinitialspace=True), []))
     if found is None:
         raise ColumnError(
-            f"the released value '{text}' of column '{of.column.name}' stands for no original value",
+            f"a released value of column '{of.column.name}' stands for no original value",
             hint="it should be a value, an interval [a, b), a set {a, b}, a label of the column's hierarchy or '*'",
         )
     return found
