@@ -45,11 +45,11 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path) -> None:
                 lazy.sink_ipc(temporary)
             else:
                 lazy.sink_csv(temporary, separator="\t" if kind == "tsv" else ",")
-        except pl.exceptions.PolarsError as error:
+        except pl.exceptions.PolarsError:
             reason = f"{kind} cannot hold values of these types"
             if isinstance(frame, pl.LazyFrame):  # which is read only now
                 reason = f"what it is made of cannot be read, or {reason}"
-            raise FileError(f"'{path}' cannot be written: {reason}") from error
+            raise FileError(f"'{path}' cannot be written: {reason}") from None
 
 
 @contextmanager

@@ -209,11 +209,11 @@ class Table:
             ) from error
         except SfumatoError:
             raise
-        except (TypeError, ValueError, OverflowError, NotImplementedError) as error:  # pyarrow's errors are of these
+        except (TypeError, ValueError, OverflowError, NotImplementedError):  # pyarrow's are of these, and quote cells
             raise ColumnError(
                 f"column '{name}' holds values of mixed or unknown types",
                 hint="turn them into one type, for example texts",
-            ) from error
+            ) from None
 
     def fetched(self) -> pl.DataFrame:
         """Return all columns as a Polars frame.
@@ -410,11 +410,11 @@ def collecting() -> Iterator[None]:
         yield
     except SfumatoError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - of any driver; its own message may quote rows
         raise InputError(
             f"the frame cannot be read where it lives ({type(error).__name__})",
             hint="does it still exist, and are its types plain?",
-        ) from error
+        ) from None
 
 
 def _is_labelled(dtype: Any) -> bool:
