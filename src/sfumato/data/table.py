@@ -378,8 +378,16 @@ def _is_sqlite(path: Path) -> bool:
     return False
 
 
-def write(table: Table | Any, path: str | Path) -> None:
+def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False) -> None:
     """Write a table or a frame as CSV, TSV, Parquet or Arrow: all of it, or nothing.
+
+    Parameters
+    ----------
+    table : Table or frame
+    path : path
+    escape_formulas : bool
+        Whether cells of a CSV or TSV file that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in
+        front.
 
     Examples
     --------
@@ -390,9 +398,9 @@ def write(table: Table | Any, path: str | Path) -> None:
     """
     table = table if isinstance(table, Table) else Table(table)
     if isinstance(table.source, pl.LazyFrame):
-        write_frame(table.source, path)
+        write_frame(table.source, path, escape_formulas=escape_formulas)
         return
-    write_frame(table.fetched(), path)
+    write_frame(table.fetched(), path, escape_formulas=escape_formulas)
 
 
 def collect(lazy: nw.LazyFrame[Any], query: Callable[[nw.LazyFrame[Any]], nw.LazyFrame[Any]]) -> nw.DataFrame[Any]:
