@@ -277,7 +277,7 @@ def test_a_number_guides_by_its_variance() -> None:
 
 def test_missing_numbers_lie_behind_all_others() -> None:
     people = table(age=[1, 2, None, None], buys=["n", "n", "y", "y"])
-    method = sf.Guided("k=2", qi=["age"], labels="buys").fit(people)
+    method = sf.Guided("k=2", qi=["age"], labels="buys", new_rows="route").fit(people)
     assert method.published_[0].to_list() == [1, None]
     assert method.problem_.lines[0].place.tolist()[-1] == APART
     assert method.transform(table(age=[None, 100, -3]))["age"].to_list() == [None, 1, 1]
@@ -285,14 +285,14 @@ def test_missing_numbers_lie_behind_all_others() -> None:
 
 def test_new_rows_go_to_a_leaf_and_unknown_categories_to_the_larger_side() -> None:
     people = table(town=["a", "a", "b", "b", "b"], age=[20, 30, 20, 60, 30], buys=["n", "n", "y", "y", "y"])
-    method = sf.Guided("k=2", qi=["town", "age"], labels="buys", refine=False).fit(people)
+    method = sf.Guided("k=2", qi=["town", "age"], labels="buys", refine=False, new_rows="route").fit(people)
     new = method.transform(table(town=["a", "b", "zzz", None], age=[99, 0, 25, None]))
     assert new["town"].to_list() == ["a", "b", "b", "b"]
 
 
 def test_a_number_between_two_others_goes_to_the_nearer() -> None:
     people = table(age=[20, 30, 50, 60], buys=["n", "n", "y", "y"])
-    method = sf.Guided("k=2", qi=["age"], labels="buys").fit(people)
+    method = sf.Guided("k=2", qi=["age"], labels="buys", new_rows="route").fit(people)
     assert method.transform(table(age=[39, 41]))["age"].to_list() == [20, 50]
 
 

@@ -185,7 +185,7 @@ def test_suppressed_rows_are_not_what_others_are_compared_with() -> None:
 
 
 def test_new_rows_join_the_class_they_fit_and_are_suppressed_if_there_is_none() -> None:
-    learnt = sf.LocalSuppression("k=2", qi=["age", "sex"], suppress=0.2).fit(PEOPLE)
+    learnt = sf.LocalSuppression("k=2", qi=["age", "sex"], suppress=0.2, new_rows="route").fit(PEOPLE)
     new = pl.DataFrame({"age": [20, 99, 20, 70, 20], "sex": ["f", "m", "m", "x", None]})
     assert learnt.transform(new).rows() == [("20", "f"), ("*", "m"), ("*", "m"), ("*", "*"), ("*", "*")]
 

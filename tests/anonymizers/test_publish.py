@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.anonymizers.levels import with_hierarchies
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.engines.reduce import reduce
@@ -28,6 +29,7 @@ def published(
     series = pl.Series("q", values, dtype=dtype, strict=False)
     table = sf.Table(series.to_frame(), sf.Schema([column]) if column else None)
     problem = Problem.of(reduce(table, ["q"]), ["q"], [], [])
+    problem = with_hierarchies(problem) if output == "level" else problem
     return publish(problem, Members.of(problem, np.array(groups)), Output(output))[0].to_list()
 
 
@@ -80,7 +82,7 @@ def test_a_group_that_would_look_suppressed_is_spelt_out() -> None:
     assert published([1, 2, None], [0, 1, 1]) == ["1", "{2, (missing)}"]
     assert published(["a", "b", None], [0, 1, 1]) == ["a", "{b, (missing)}"]
     column = sf.Column(name="q", hierarchy=TREE)
-    assert published(["a", "b", "c", "d"], [0, 1, 0, 1], "level", column) == ["u", "{b, d}"]
+    assert published(["a", "b", "c", "d"], [0, 1, 0, 1], "level", column) == ["u", "{*}"]
 
 
 def test_one_group_of_everything_is_everything() -> None:
@@ -93,8 +95,26 @@ def test_a_level_is_the_lowest_node_that_covers_the_group() -> None:
     assert published(["a", "b", "c", "d"], [0, 1, 1, 2], "level", column) == ["a", "u", "d"]
 
 
-def test_a_column_without_a_hierarchy_has_no_levels_and_is_a_set() -> None:
-    assert published(["a", "b", "c"], [0, 0, 1], "level") == ["{a, b}", "c"]
+def test_a_column_without_a_hierarchy_gets_an_automatic_one() -> None:
+    ages = [2, 9, 22, 35, 61, 97]
+    assert published(ages, [0, 0, 1, 1, 2, 2], "level") == ["(-inf, 20)", "[20, 40)", "{*}"]
+    assert published(list("abcdef"), [0, 0, 0, 1, 1, 2], "level") == ["{a, b, c}", "{d, e, f}", "f"]
+
+
+def test_a_level_says_nothing_of_the_extremes_of_its_group() -> None:
+    column = sf.Column(name="q", kind="number", hierarchy=sf.Hierarchy.intervals(widths=[10, 50], bounds=(0, 100)))
+    assert published([3, 61, 97, None], [0, 1, 1, 1], "level", column) == ["3", "{*}"]
+    assert published([3, 61, 97, None], [0, 1, 1, 2], "level", column) == ["3", "[50, 100]", None]
+    assert published([3, 61, 97, None], [0, 1, 1, 1], "level") == ["3", "{*}"]
+    assert published([3, 61, 97, None], [0, 0, 0, 0], "level", column) == ["*"]
+
+
+def test_everything_is_read_back_from_a_set_of_the_mark() -> None:
+    of = universe(sf.Table(pl.DataFrame({"q": [3, 61, None]})).encode(["q"]).domains[0])
+    read = coverage(of, pl.Series(["{*}", "*", "3"]))
+    assert read.size.tolist() == [3, 3, 1]
+    assert read.everything.tolist() == [False, True, False]
+    assert (read.low[0], read.high[0]) == (3, 61)
 
 
 def test_a_median_is_the_lower_middle_value_of_the_records() -> None:
@@ -143,7 +163,11 @@ def test_bounds_are_read_back_to_the_last_bit(value: float, dtype: Any) -> None:
 def test_a_group_named_like_a_value_is_not_mistaken_for_it() -> None:
     tree = sf.Hierarchy.tree([("other", "other"), ("a", "other"), ("b", "other"), ("c", "known"), ("d", "known")])
     column = sf.Column(name="q", hierarchy=tree)
-    assert published(["a", "b", "c", "d", "other"], [0, 0, 1, 1, 2], "level", column) == ["{a, b}", "known", "other"]
+    assert published(["a", "b", "c", "d", "other"], [0, 0, 1, 1, 2], "level", column) == [
+        "{a, b, other}",
+        "known",
+        "other",
+    ]
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])

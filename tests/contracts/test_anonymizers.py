@@ -23,6 +23,7 @@ from sfumato.anonymizers.anonymize import METHODS
 from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output
+from sfumato.data.paths import text_of
 from sfumato.measures.generalised import pair
 from tests import bruteforce as brute
 from tests.anonymizers.problems import GUARANTEES, TREE
@@ -183,8 +184,15 @@ def test_what_it_promises_holds_by_definition(
     before = table.frame.clone()
     release = released(table, guarantees, method)
     assert table.frame.equals(before), "the input is never modified"
+    # A transformer releases what `anonymize` releases, and refuses what it refuses.
+    transformer = type(method)(**method.get_params() | {"guarantees": guarantees})
     if release is None:
+        with pytest.raises(sf.InputError):
+            transformer.fit_transform(table)
         return
+    published = release.table.frame
+    assert transformer.fit_transform(table).frame.drop("name").equals(published)
+    assert transformer.transform(table).frame.drop("name").equals(published)
     frame, quasi, sensitive = release.table.frame, table.schema.quasi, table.schema.sensitive
     for guarantee in guarantees:
         assert holds(guarantee, frame, quasi, sensitive), guarantee
@@ -198,13 +206,52 @@ def test_what_it_promises_holds_by_definition(
     assert lost.suppressed <= getattr(method, "suppress", 0)
     assert lost.suppressed == release.assessment.suppressed / len(frame)
     if not (isinstance(method, Partitioner) and method.output in ("median", "mean", "medoid")):
-        both = pair(table, frame, quasi) if isinstance(method, Partitioner) else None
+        known = sf.Table(table.frame, sf.Schema(transformer.columns))  # with the hierarchies that were made for it
+        both = pair(known, frame, quasi) if isinstance(method, Partitioner) else None
         for position, read in enumerate(both.coverages if both else ()):
             assert read.covers(both.released[:, position], both.original[:, position]).all()  # type: ignore[union-attr]
     # It does the same every time.
     again = sf.anonymize(table, guarantees, method=method)
     assert again.table.frame.equals(frame)
     assert again.to_dict() | {"seconds": 0} == release.to_dict() | {"seconds": 0}
+
+
+LEVELS = [name for name in HOW if name.endswith(" level")]
+
+
+@pytest.mark.parametrize("name", LEVELS)
+@settings(max_examples=6)
+@given(table=tables(), k=st.integers(2, 6))
+def test_a_level_is_a_value_or_a_node_of_the_hierarchy(name: str, table: sf.Table, k: int) -> None:
+    method = HOW[name]().set_params(guarantees=f"k={k}")
+    if table.rows < k:
+        return
+    published = method.fit_transform(table).frame
+    for column in method.columns:
+        assert column.hierarchy is not None
+        original = table.frame[column.name]
+        nodes = {label for path in column.hierarchy.paths(original) for label in path[1:]}
+        values = {None, *original.cast(pl.String), *map(text_of, original)}
+        for text in set(published[column.name].cast(pl.String)) - values:
+            # A node that is called like a value is written as the set of all values of the column under it.
+            under = {label for label in nodes & values if text not in nodes}
+            assert text in nodes or text == "{*}" or under, (column.name, text)
+
+
+@settings(max_examples=4)
+@given(table=tables(), rows=st.randoms(use_true_random=False), guarantees=GUARANTEES)
+def test_other_rows_are_transformed_only_if_they_keep_it_all_by_themselves(
+    method: Anonymizer, table: sf.Table, rows: Any, guarantees: list[sf.Guarantee]
+) -> None:
+    quasi, sensitive, number = table.schema.quasi, table.schema.sensitive, table.rows
+    transformer = type(method)(**method.get_params() | {"guarantees": guarantees})
+    others = table.frame[[rows.randrange(number) for _ in range(number)]]
+    try:
+        published = transformer.fit(table).transform(others)
+    except sf.InputError:
+        return
+    for guarantee in guarantees:
+        assert holds(guarantee, published, quasi, sensitive), guarantee
 
 
 PEOPLE = frame_of(
@@ -370,7 +417,7 @@ def test_no_rows_are_refused(method: Anonymizer) -> None:
 
 def test_a_hierarchy_that_misses_a_value_is_refused(method: Anonymizer) -> None:
     column = sf.Column(name="plain", role="quasi", hierarchy=sf.Hierarchy.tree([("p", "x"), ("r", "y")]))
-    with pytest.raises(sf.SchemaError, match="column 'plain': the hierarchy does not cover the value 'q'"):
+    with pytest.raises(sf.SchemaError, match="column 'plain': the hierarchy does not cover a value"):
         sf.anonymize(sf.Table(PEOPLE, sf.Schema([column])), "k=2", method=method)
 
 
@@ -425,7 +472,7 @@ def test_a_method_keeps_its_own_parameters() -> None:
     method = sf.Mondrian("k=3", qi=["plain"], output="medoid")
     sf.anonymize(PEOPLE, "k=2", method=method, schema=SCHEMA)
     assert method.get_params() == {
-        "guarantees": "k=3", "qi": ["plain"], "sensitive": (), "output": "medoid", "strict": True
+        "guarantees": "k=3", "qi": ["plain"], "sensitive": (), "output": "medoid", "strict": True, "new_rows": "measure"
     }  # fmt: skip
     assert not hasattr(method, "problem_")
 
@@ -452,6 +499,53 @@ def test_groups_that_look_alike_get_a_helpful_sentence() -> None:
     assert release.assessment.classes == 3
     with pytest.raises(sf.InputError, match=r"does not keep delta_disclosure=1 when it is measured again.*intervals"):
         sf.anonymize(people, [sf.DeltaDisclosure(1)], method=Constant(output="median"), **problem)
+
+
+@pytest.mark.parametrize("use", [lambda one, x: one.fit_transform(x), lambda one, x: one.fit(x).transform(x)])
+def test_a_transformer_measures_what_it_publishes(use: Callable[[Anonymizer, pl.DataFrame], pl.DataFrame]) -> None:
+    # As above: group 0 and group 1 are published alike, and then `a` is rare among the others.
+    sick = pl.Series(["b"] * 21 + ["a", "a", "b"] + ["a", "b"] * 10)
+    people = pl.DataFrame({"group": [0] * 21 + [1] * 3 + [2] * 20, "sick": sick})
+    asked = [sf.DeltaDisclosure(1)]
+    assert use(Fixed(asked, qi=["group"], sensitive=["sick"], output="median"), people).equals(people)
+    with pytest.raises(sf.InputError, match="does not keep delta_disclosure=1 when it is measured again"):
+        use(Constant(asked, qi=["group"], sensitive=["sick"], output="median"), people)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_relaxed_mondrian_publishes_the_fitted_rows_alike_whenever_it_is_asked(k: int) -> None:
+    # Equal ages lie on both sides of the median: routed by their values alone, they would all go to one side.
+    people = pl.DataFrame({"age": [1] * (2 * k - 1) + [2], "sick": list("ab" * k)})
+    relaxed = sf.Mondrian(f"k={k}", qi=["age"], sensitive=["sick"], strict=False)
+    published = relaxed.fit_transform(people)
+    assert sorted(published["age"].value_counts()["count"]) == [k, k]
+    assert relaxed.fit(people).transform(people).equals(published)
+    turned = people.with_row_index().sample(fraction=1, shuffle=True, seed=k)
+    again = relaxed.transform(turned.select("index", "sick", "age"))
+    assert sorted(again["age"].value_counts()["count"]) == [k, k]
+    with pytest.raises(sf.InputError, match=r"not the rows that relaxed Mondrian was fitted on.*strict=True"):
+        relaxed.transform(people.head(2 * k - 1))
+    assert relaxed.set_params(new_rows="route").transform(people.head(1))["age"].to_list() in (["1"], ["[1, 2]"])
+
+
+def test_rows_of_which_a_guarantee_cannot_be_measured_are_refused(method: Anonymizer) -> None:
+    people = pl.DataFrame({"age": [20, 20, 40, 40], "sick": ["flu", "ulcer", "flu", "ulcer"]})
+    asked = {"guarantees": "k=2,l=2", "qi": ["age"], "sensitive": ["sick"]}
+    fitted = type(method)(**method.get_params() | asked).fit(people)
+    with pytest.raises(sf.InputError, match=r"the rows lack the sensitive column 'sick'|not the rows that relaxed"):
+        fitted.transform(people.select("age"))
+    assert fitted.set_params(new_rows="route").transform(people.select("age")).height == 4
+
+
+def test_rows_of_a_model_are_transformed_without_a_promise_only_when_asked(method: Anonymizer) -> None:
+    people = pl.DataFrame({"age": [20, 21, 40, 41]})
+    fitted = type(method)(**method.get_params() | {"guarantees": "k=2", "qi": ["age"]}).fit(people)
+    with pytest.raises(sf.InputError, match="new_rows='route'"):
+        fitted.transform(people.head(1))
+    assert fitted.set_params(new_rows="route").transform(people.head(1)).height == 1
+    with pytest.raises(sf.OptionError, match="new_rows must be one of measure, route, got 'any'"):
+        fitted.set_params(new_rows="any").transform(people)
+    assert "new_rows" not in sf.anonymize(people, "k=2", method=fitted.set_params(new_rows="route")).parameters
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.data.fingerprint import fingerprint
+from sfumato.data.fingerprint import fingerprint, is_of
 
 
 @pytest.fixture(autouse=True)
@@ -17,11 +17,25 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_equal_files_have_equal_fingerprints_under_one_key(tmp_path: Path) -> None:
+def test_a_fingerprint_is_that_of_every_file_with_the_same_content(tmp_path: Path) -> None:
     for name, text in (("a", "age"), ("b", "age"), ("c", "Age")):
         (tmp_path / name).write_text(text)
-    a, b, c = (fingerprint(tmp_path / name) for name in "abc")
-    assert a == b != c
+    mine = fingerprint(tmp_path / "a")
+    assert [is_of(tmp_path / name, mine) for name in "abc"] == [True, True, False]
+
+
+def test_two_fingerprints_of_one_file_have_nothing_in_common(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("age")
+    first, second = (fingerprint(tmp_path / "a").split(":") for _ in range(2))
+    assert first[0] == second[0] == "hmac-sha256"
+    assert first[1] != second[1]
+    assert first[2] != second[2]
+
+
+@pytest.mark.parametrize("known", ["", "hmac-sha256:00", "hmac-sha256:x:y", "sha256:00:00", "hmac-sha256:\ud800:00"])
+def test_what_is_not_a_fingerprint_is_that_of_no_file(tmp_path: Path, known: str) -> None:
+    (tmp_path / "a").write_text("age")
+    assert not is_of(tmp_path / "a", known)
 
 
 def test_it_is_no_plain_hash_and_other_users_get_another(
@@ -31,7 +45,7 @@ def test_it_is_no_plain_hash_and_other_users_get_another(
     mine = fingerprint(tmp_path / "a")
     assert hashlib.sha256(b"age").hexdigest() not in mine
     monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "other"))
-    assert fingerprint(tmp_path / "a") != mine
+    assert not is_of(tmp_path / "a", mine)
 
 
 def test_the_key_is_its_owners_alone(tmp_path: Path, home: Path) -> None:

@@ -81,10 +81,9 @@ def test_the_bounds_of_real_numbers_are_kept_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("text", ["[70, 80)", "[30, 20]", "(20, 21)", "[20, x]", "[20]", "twenty", "20-30", "", "{}"])
-def test_what_is_no_part_of_a_number_column_is_refused_by_name(text: str) -> None:
-    with pytest.raises(sf.ColumnError, match="column 'x'") as caught:
+def test_what_is_no_part_of_a_number_column_is_refused(text: str) -> None:
+    with pytest.raises(sf.ColumnError, match="a released value of column 'x' stands for no original value"):
         read(AGES, [text])
-    assert f"'{text}'" in str(caught.value)
 
 
 def test_dates_and_their_intervals() -> None:
@@ -100,9 +99,9 @@ def test_dates_and_their_intervals() -> None:
     found = read(days, texts)
     assert (found.high - found.low).tolist() == [0, 30, 1, 31, 31]
     assert covered(days, days) == [["2024-01-01"], ["2024-01-31"], ["2024-02-01"]]
-    with pytest.raises(sf.ColumnError, match="'2024'"):
+    with pytest.raises(sf.ColumnError, match="stands for no original value"):
         read(days, ["2024"])
-    with pytest.raises(sf.ColumnError, match="'2024'"):
+    with pytest.raises(sf.ColumnError, match="stands for no original value"):
         read(days, [2024])  # a year is not the number of a day
 
 
@@ -125,11 +124,11 @@ def test_categories_are_values_sets_or_everything() -> None:
         {'the "city"'},
         set(cities),
     ]
-    with pytest.raises(sf.ColumnError, match="'Rom' of column 'x' stands for no original value"):
+    with pytest.raises(sf.ColumnError, match="a released value of column 'x' stands for no original value"):
         read(cities, ["Rom"])
-    with pytest.raises(sf.ColumnError, match="'Berlin'"):
+    with pytest.raises(sf.ColumnError, match="stands for no original value"):
         read(cities, ["{Bonn, Berlin}"])
-    with pytest.raises(sf.ColumnError, match=r"\[Bonn, Rome\]"):
+    with pytest.raises(sf.ColumnError, match="stands for no original value"):
         read(cities, ["[Bonn, Rome]"])
 
 
@@ -174,7 +173,7 @@ def test_labels_of_a_hierarchy() -> None:
     assert found.size.tolist() == [2, 1, 1, 3, 4]
     assert found.level.tolist() == [1, 1, 0, -1, 2]
     assert read(["flu", None], ["(missing)"], hierarchy=TREE).size.tolist() == [1]
-    with pytest.raises(sf.ColumnError, match="'heart'"):
+    with pytest.raises(sf.ColumnError, match="stands for no original value"):
         read(["flu"], ["heart"], hierarchy=TREE)
 
 

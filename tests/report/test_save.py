@@ -54,6 +54,9 @@ def test_the_certificate_says_how_it_was_made_and_holds_no_record(tmp_path: Path
     plain = json.loads((tmp_path / "release" / "certificate.json").read_text())
     assert plain["source"]["name"] == "patients.csv"
     assert plain["source"]["fingerprint"].startswith("hmac-sha256:")
+    sf.save(release, tmp_path / "again")
+    again = json.loads((tmp_path / "again" / "certificate.json").read_text())["source"]["fingerprint"]
+    assert again != plain["source"]["fingerprint"]  # or two releases would show whether a row has changed
     assert plain["claims"]["k"] == release.assessment.k
     assert plain["guarantees"][1] == {"guarantee": "TCloseness", "t": 0.9, "distance": "auto"}
     for file in ("certificate.json", "recipe.toml", "report.html"):

@@ -21,7 +21,8 @@ from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.on_spark import mondrian_on_spark
 from sfumato.anonymizers.publish import released_schema
 from sfumato.anonymizers.rplus import RPlus
-from sfumato.data.files import atomic_path
+from sfumato.data.files import atomic_path, escape_file, format_of
+from sfumato.data.formulas import refuse_typed
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.source import File
 from sfumato.data.table import Table, read, write
@@ -41,7 +42,7 @@ METHODS: dict[str, type[Anonymizer]] = {
     method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
 }
 
-_OF_THE_TABLE = ("guarantees", "qi", "sensitive")
+_NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +93,9 @@ class Release:
         """What is measured on the original."""
         return assess(self.source, engine=EngineName.AUTO if self.counted is None else self.counted)
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
         """Write the table alone as CSV, TSV, Parquet or Arrow, all of it or nothing; see `sf.save` for all else."""
-        write(self.table, path)
+        write(self.table, path, escape_formulas=escape_formulas)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the tables as plain values."""
@@ -118,6 +119,7 @@ def anonymize(
     identifiers: Sequence[str] = (),
     schema: Schema | str | Path | None = None,
     to: str | Path | None = None,
+    escape_formulas: bool = False,
     progress: Progress | None = None,
 ) -> Release:
     """Make a table anonymous, and lose as little as possible.
@@ -144,6 +146,9 @@ def anonymize(
     to : path, optional
         A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
         that a table of any size fits.
+    escape_formulas : bool
+        Whether cells of that file that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in front; only
+        for CSV and TSV.
     progress : callable, optional
         Called now and then with the share of the work that is done.
 
@@ -166,11 +171,15 @@ def anonymize(
     release = partial(
         Release,
         method=anonymizer.name,
-        parameters={name: _plain(value) for name, value in parameters.items() if name not in _OF_THE_TABLE},
+        parameters={name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD},
         guarantees=anonymizer.asked,
         origin=table.origin,
         declared=_declared(table),
     )
+    if escape_formulas and to is not None:
+        refuse_typed(to, format_of(Path(to)))
+    elif escape_formulas:
+        raise OptionError("formulas are escaped in a file", hint="name it with to, or escape them in write or save")
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
     if to is None and is_spark(table) and type(anonymizer) is Mondrian and anonymizer.strict:
@@ -197,6 +206,8 @@ def anonymize(
     else:
         with atomic_path(to) as temporary:
             anonymizer.apply(table, without=without, to=temporary, progress=told(0.4, 0.8))
+            if escape_formulas:
+                escape_file(temporary)
             assessment = measured(Table(read(temporary).source, columns), anonymizer.asked, told(0.8, 1.0))
         released = Table(read(to).source, columns)
     pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -18,12 +19,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato.anonymizers.levels import with_hierarchies
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, Published, publish
 from sfumato.anonymizers.route import nearest_groups
 from sfumato.data.coding import Domain
 from sfumato.data.paths import MISSING
-from sfumato.data.schema import Column, Schema
+from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table
 from sfumato.engines.engine import Progress, Recoding
 from sfumato.engines.reduce import recode, reduce
@@ -34,7 +36,30 @@ from sfumato.measures.generalised import MARK
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import parse
 
-__all__ = ["Anonymizer", "Partitioner", "measured", "refuse_unreadable", "require_quasi"]
+__all__ = ["Anonymizer", "NewRows", "Partitioner", "measured", "refuse_unreadable", "require_quasi"]
+
+
+_FIT_THEM = (
+    "fit the rows that are released, with fit_transform; rows that are not, such as the test rows of a model, are "
+    "transformed with new_rows='route'"
+)
+
+
+class NewRows(StrEnum):
+    """What `Anonymizer.transform` does with rows other than those it was fitted on.
+
+    Examples
+    --------
+    >>> NewRows("route")
+    <NewRows.ROUTE: 'route'>
+    """
+
+    MEASURE = "measure"
+    """Give them what is published of their classes, measure the result, and refuse it unless it keeps every guarantee
+    by itself: these rows may be released."""
+    ROUTE = "route"
+    """Give them what is published of their classes, and promise nothing: for the test rows of a model, which are not
+    released."""
 
 
 @dataclass(eq=False)
@@ -42,7 +67,8 @@ class Anonymizer(ABC):
     """A way to make a table anonymous, with scikit-learn's conventions.
 
     ``fit`` learns which tuples of quasi-identifiers are published together, ``transform`` gives rows
-    what is published of their group. It can be cloned, stands in pipelines, and knows its parameters.
+    what is published of their group. It can be cloned, stands in pipelines, and knows its parameters. Both
+    ``fit_transform`` and ``transform`` measure what comes out, and refuse it if a guarantee does not hold.
 
     Parameters
     ----------
@@ -50,11 +76,14 @@ class Anonymizer(ABC):
         What must hold in the release, such as ``"k=10,l=3"`` or ``[KAnonymity(10)]``.
     qi, sensitive : sequence of str
         The quasi-identifiers and sensitive columns; those of the table's schema by default.
+    new_rows : {"measure", "route"}
+        What ``transform`` does with rows other than the fitted ones; see `NewRows`.
     """
 
     guarantees: str | Guarantee | Sequence[str | Guarantee] = "k=2"
     qi: Sequence[str] = ()
     sensitive: Sequence[str] = ()
+    new_rows: NewRows | str = field(default=NewRows.MEASURE, kw_only=True)
 
     name: ClassVar[str]
     """What the command line calls it."""
@@ -73,30 +102,53 @@ class Anonymizer(ABC):
         problem = Problem.of(tuples, quasi, sensitive, self.asked)
         for domain in problem.domains:
             refuse_unreadable(domain)
+        problem = self._prepared(problem)
         self._learn(problem, table, y)
         self.problem_, self.tuples_ = problem, tuples
         self.feature_names_in_ = np.asarray(table.schema.names, dtype=object)
         return self
 
     def transform(self, X: Any) -> Any:  # noqa: N803
-        """Give each row what is published of its group: a frame of the same kind, or a table of a table."""
+        """Give each row what is published of its group: a frame of the same kind, or a table of a table.
+
+        What comes out is measured by itself, and refused unless it keeps every guarantee. With ``new_rows="route"``
+        nothing is measured and nothing is promised.
+        """
         self._require_fitted()
+        new_rows = one_of(NewRows, self.new_rows, "new_rows")
         table = Table.of(X)
-        names = [domain.name for domain in self.problem_.domains]
-        for name in names:
-            if name not in table.schema.names:
-                raise ColumnError(
-                    f"the table lacks the quasi-identifier '{name}'", hint=did_you_mean(name, table.schema.names)
-                )
-        tuples = reduce(table, names)
-        recoded = recode(table, Recoding(tuples, self._publish(tuples)))
+        recoded = self._routed(table)
+        if new_rows is NewRows.MEASURE:
+            self._require_kept(recoded, hint=_FIT_THEM)
         return recoded if isinstance(X, Table) else recoded.frame
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
-        """Learn a table, and publish it."""
+        """Learn a table, publish it, measure what comes out, and refuse it unless every guarantee holds."""
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
         recoded = self.fit(table, y).apply(table)
+        self._require_kept(recoded)
         return recoded if isinstance(X, Table) else recoded.frame
+
+    def _routed(self, table: Table) -> Table:
+        """Give each row what is published of its group, whatever that makes of the guarantees."""
+        names = [domain.name for domain in self.problem_.domains]
+        _require_columns(table, names)
+        tuples = reduce(table, names)
+        return recode(table, Recoding(tuples, self._publish(tuples)))
+
+    def _require_kept(self, released: Table, *, hint: str | None = None) -> None:
+        """Refuse rows that do not keep every guarantee by themselves."""
+        attributes = [one.attribute.column for one in self.problem_.counts if one.attribute is not None]
+        for column in attributes:
+            if column.name not in released.schema.names and any(one.needs_sensitive for one in self.asked):
+                raise ColumnError(
+                    f"the rows lack the sensitive column '{column.name}', so that the guarantees cannot be measured",
+                    hint="add it, or transform rows that are not released with new_rows='route'",
+                )
+        kept = [column for column in attributes if column.name in released.schema.names]
+        quasi = [Column(name=domain.name, role=Role.QUASI) for domain in self.problem_.domains]
+        if released.rows:
+            measured(Table(released.source, Schema([*quasi, *kept])), self.asked, hint=hint)
 
     def apply(
         self,
@@ -114,6 +166,10 @@ class Anonymizer(ABC):
         self._require_fitted()
         members = Members.of(self.problem_, np.arange(len(self.problem_)))
         return Published(members, self._publish(self.problem_.tuples))
+
+    def _prepared(self, problem: Problem) -> Problem:
+        """Return the problem with all that the method needs to know of the columns."""
+        return problem
 
     def _learn(self, problem: Problem, table: Table, y: Any) -> None:
         """Learn what is published together; a method that decides by more than the counts also sees the table."""
@@ -206,6 +262,9 @@ class Partitioner(Anonymizer):
 
     output: Output | str = Output.INTERVAL
 
+    def _prepared(self, problem: Problem) -> Problem:
+        return with_hierarchies(problem) if one_of(Output, self.output, "output") is Output.LEVEL else problem
+
     @abstractmethod
     def _members(self, problem: Problem) -> Members:
         """Put the records into groups."""
@@ -225,20 +284,30 @@ class Partitioner(Anonymizer):
         return [series.gather(groups) for series in self.published_]
 
 
+def _require_columns(table: Table, quasi: Sequence[str]) -> None:
+    for name in quasi:
+        if name not in table.schema.names:
+            raise ColumnError(
+                f"the table lacks the quasi-identifier '{name}'", hint=did_you_mean(name, table.schema.names)
+            )
+
+
 def require_quasi(schema: Schema) -> None:
     """Refuse a table of which nobody is said to know anything."""
     if not schema.quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
 
 
-def measured(released: Table, guarantees: Sequence[Guarantee], progress: Progress | None = None) -> Assessment:
+def measured(
+    released: Table, guarantees: Sequence[Guarantee], progress: Progress | None = None, *, hint: str | None = None
+) -> Assessment:
     """Measure a release, and refuse one that does not keep what was asked for."""
     assessment = assess(released, require=guarantees, progress=progress)
     assert assessment.verdict is not None
     if not assessment.verdict:
         raise InputError(
             f"the release does not keep {assessment.verdict.failed} when it is measured again",
-            hint="groups that are published alike are one class: publish intervals, of a strict method",
+            hint=hint or "groups that are published alike are one class: publish intervals, of a strict method",
         )
     return assessment
 

@@ -130,7 +130,10 @@ class Routes:
     published: list[pl.Series]
 
     def transform(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name
-        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table."""
+        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table.
+
+        Nothing is promised of rows that the tree was not grown on: they may be alone in their leaf.
+        """
         table = Table.of(X)
         names, quasi = [domain.name for domain in self.tree.domains], [series.name for series in self.published]
         for name in names:
@@ -228,7 +231,7 @@ class Guided(Partitioner):
         if len(names) > len(table.schema.quasi):
             sensitive = table.schema.sensitive
             wide = Problem.of(reduce(table, [*names, *sensitive]), names, sensitive, self.asked)
-        _refuse_names(wide)
+        _refuse_names(wide, table.schema)
         grown, rows = wide, table
         if self.grown_on is not None:
             rows = _like(table, Table.of(self.grown_on), names)
@@ -265,10 +268,9 @@ class Guided(Partitioner):
         recoding = Recoding(self.wide_.tuples, self.published_, self.groups_, without)
         return recode(table, recoding, to, progress=progress)
 
-    def transform(self, X: Any) -> Any:  # noqa: N803
-        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table."""
-        self._require_fitted()
-        return self.routes_.transform(X)
+    def _routed(self, table: Table) -> Table:
+        routed: Table = self.routes_.transform(table)
+        return routed
 
     def details(self) -> dict[str, Any]:
         """Return the number of leaves, and how well they tell the label; see `Guidance.agreement`."""
@@ -434,13 +436,13 @@ def _like(table: Table, rows: Table, needed: Sequence[str]) -> Table:
     return Table.of(rows, schema=Schema(said.get(column.name, column) for column in rows.schema.columns))
 
 
-def _refuse_names(problem: Problem) -> None:
+def _refuse_names(problem: Problem, schema: Schema) -> None:
     """Refuse texts of which half of the people have one of their own: they would be cut by their names."""
     rows = int(problem.records.sum())
     for domain in problem.domains:
         if domain.column.kind is Kind.TEXT or (
             domain.column.kind is Kind.CATEGORY
-            and domain.column.hierarchy is None
+            and schema[domain.name].hierarchy is None
             and len(domain) > max(_MOST_NAMES, rows / 2)
         ):
             raise ColumnError(

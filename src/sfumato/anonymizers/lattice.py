@@ -12,12 +12,12 @@ import polars as pl
 from sfumato._errors import OptionError, one_of
 from sfumato.anonymizers.anonymizer import Anonymizer
 from sfumato.anonymizers.lattice_search import Objective, lattice
-from sfumato.anonymizers.levels import levels_of
+from sfumato.anonymizers.levels import levels_of, with_hierarchy
 from sfumato.anonymizers.problem import Problem, written
 from sfumato.anonymizers.publish import set_of
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchy import Hierarchy
-from sfumato.data.schema import Column, Kind
+from sfumato.data.schema import Column
 from sfumato.engines.tuples import Tuples
 from sfumato.measures.generalised import MARK
 
@@ -87,7 +87,7 @@ class Lattice(Anonymizer):
 
     def _decide(self, problem: Problem) -> None:
         self.domains_ = tuple(
-            _with_hierarchy(written(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
+            with_hierarchy(written(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
             for column, domain in enumerate(problem.domains)
         )
         self.generalisation_ = lattice(
@@ -151,14 +151,3 @@ def _hierarchy(domain: Domain) -> Hierarchy:
     if domain.column.hierarchy is None:
         raise OptionError(f"column '{domain.name}' has no hierarchy")
     return domain.column.hierarchy
-
-
-def _with_hierarchy(domain: Domain, counts: Any) -> Domain:
-    """Give a column without a hierarchy an automatic one."""
-    if domain.column.hierarchy is not None:
-        return domain
-    column = domain.column
-    if isinstance(domain.values.dtype, pl.Duration):
-        column = replace(column, kind=Kind.CATEGORY)  # intervals are of numbers and dates
-    automatic = Hierarchy.automatic(column, domain.values, counts.astype(int).tolist())
-    return replace(domain, column=replace(domain.column, hierarchy=automatic))

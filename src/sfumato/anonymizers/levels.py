@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
+from sfumato.anonymizers.problem import Problem, written
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchy import Hierarchy
+from sfumato.data.schema import Kind
 from sfumato.data.tree import Tree
 from sfumato.measures.counts import Ints
 
-__all__ = ["Levels", "levels_of"]
+__all__ = ["Levels", "levels_of", "with_hierarchies", "with_hierarchy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,3 +76,32 @@ def levels_of(domain: Domain, counts: Sequence[int] | None = None) -> Levels:
         groups[level] = [number[path[level]] for path in paths]
         leaves[level] = np.bincount(of_leaf, minlength=1)[groups[level]]
     return Levels(groups, leaves)
+
+
+def with_hierarchy(domain: Domain, records: NDArray[np.generic]) -> Domain:
+    """Give a column without a hierarchy an automatic one, from its values and how many records have each.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> ages = sf.Table(pl.DataFrame({"age": [18, 20, 33, 41, 97]})).encode(["age"]).domains[0]
+    >>> with_hierarchy(ages, np.ones(5)).column.hierarchy.labels([33, 97], level=1)
+    ['[20, 50)', '[50, inf)']
+    """
+    column = domain.column
+    if column.hierarchy is not None:
+        return domain
+    if isinstance(domain.values.dtype, pl.Duration):
+        column = replace(column, kind=Kind.CATEGORY)  # intervals are of numbers and dates
+    automatic = Hierarchy.automatic(column, domain.values, records.astype(int).tolist())
+    return replace(domain, column=replace(domain.column, hierarchy=automatic))
+
+
+def with_hierarchies(problem: Problem) -> Problem:
+    """Give every quasi-identifier without a hierarchy an automatic one."""
+    quasi = []
+    for at, domain in enumerate(problem.domains):
+        records = np.bincount(problem.codes[:, at], problem.records, len(domain))
+        quasi.append(replace(domain, column=with_hierarchy(written(domain), records).column))
+    return replace(problem, counts=tuple(replace(one, quasi=tuple(quasi)) for one in problem.counts))

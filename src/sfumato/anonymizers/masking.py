@@ -299,9 +299,9 @@ class Masked:
     seeded: bool
     """Whether the random numbers came from a seed that was given; the seed itself is not kept."""
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
         """Write the table as CSV, TSV, Parquet or Arrow: all of it, or nothing."""
-        write(self.table, path)
+        write(self.table, path, escape_formulas=escape_formulas)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the table as plain values."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.anonymizers.anonymize import anonymize
-from sfumato.anonymizers.anonymizer import Anonymizer, require_quasi
+from sfumato.anonymizers.anonymizer import require_quasi
 from sfumato.anonymizers.guidance import Task, features_of, is_missing, predictions
 from sfumato.anonymizers.guided import CutBy, Guided, Routes
 from sfumato.anonymizers.problem import Problem
@@ -437,13 +437,13 @@ class AnonymizedModel:
         for guide, cut_by in ways:
             method = self._method(guide, cut_by, output, truth[part], None if says is None else says[part])
             try:
-                anonymizer: Anonymizer = method.set_params(guarantees=asked).fit(learnt)
+                anonymizer = method.set_params(guarantees=asked).fit(learnt)
             except InputError:  # such as a model that answers the same everywhere: then it is no way
                 continue
             rows = _select(anonymizer.apply(learnt).frame, names)
             model = clone(self.estimator).fit(rows, truth[part])
             for transform in transforms:
-                asks = _select(anonymizer.transform(unseen), names) if transform else unseen
+                asks = _select(anonymizer.routes_.transform(unseen), names) if transform else unseen
                 found.append(Trial(guide, cut_by, transform, float(model.score(asks, truth[held]))))
         return tuple(found) or (Trial(*ways[-1], transforms[0], float("nan")),)
 

@@ -10,14 +10,16 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato._errors import OptionError
-from sfumato.anonymizers.anonymizer import Partitioner
+from sfumato._errors import InputError, OptionError
+from sfumato.anonymizers.anonymizer import NewRows, Partitioner
 from sfumato.anonymizers.partition import partition
 from sfumato.anonymizers.problem import Pieces, Problem
 from sfumato.anonymizers.publish import Members
+from sfumato.data.schema import Schema
 from sfumato.data.source import File
 from sfumato.data.table import Table, write
 from sfumato.engines.engine import Progress
+from sfumato.engines.reduce import reduce
 from sfumato.engines.tuples import group
 from sfumato.measures.counts import Ints
 
@@ -36,8 +38,11 @@ class Mondrian(Partitioner):
         See `Partitioner`.
     strict : bool
         Whether equal rows stay together. Otherwise rows with the median value may go to either
-        side, which loses less where few values are frequent; the table then has to fit into memory, and only
-        `fit_transform` keeps the guarantees: `transform` publishes equal rows alike.
+        side, which loses less where few values are frequent. The table then has to fit into memory, and
+        ``transform`` accepts no other rows: no rule says which of several classes a new row belongs to. (With
+        ``new_rows="route"``, equal rows go to the class that has most of them.)
+    new_rows
+        See `Anonymizer`.
 
     Examples
     --------
@@ -68,7 +73,7 @@ class Mondrian(Partitioner):
         """Publish the very table that was learnt; if not strict, equal rows may be published differently."""
         if self.strict:
             return super().apply(table, without=without, to=to, progress=progress)
-        rows = table.encode([*table.schema.quasi, *table.schema.sensitive])
+        rows = table.encode([domain.name for domain in self.tuples_.domains])
         groups = np.empty(len(rows.values), dtype=np.int64)
         groups[np.lexsort(rows.values.T[::-1])] = np.repeat(self.members_.group, self.members_.records)
         released = Table(table.with_columns([series.gather(groups) for series in self.published_]))
@@ -77,6 +82,32 @@ class Mondrian(Partitioner):
             return released
         write(released, to)
         return Table(File(Path(to)))
+
+    def _routed(self, table: Table) -> Table:
+        """Give each row what is published of its group; if not strict, only the fitted rows have one for sure."""
+        if self.strict:
+            return super()._routed(table)
+        fitted = self._as_fitted(table)
+        if fitted is not None:
+            return self.apply(fitted)
+        if self.new_rows == NewRows.MEASURE and table.rows:
+            raise InputError(
+                "these are not the rows that relaxed Mondrian was fitted on, and it cannot tell the classes of others: "
+                "equal rows are in several",
+                hint="take strict=True, or fit_transform the rows that are released; new_rows='route' promises nothing",
+            )
+        return super()._routed(table)
+
+    def _as_fitted(self, table: Table) -> Table | None:
+        """Return the table as it was fitted, in any order of its rows; None if it holds other rows."""
+        learnt = self.tuples_
+        if any(domain.name not in table.schema.names for domain in learnt.domains):
+            return None
+        table = Table(table.source, Schema(domain.column for domain in learnt.domains))
+        tuples = reduce(table, [domain.name for domain in learnt.domains])
+        same = np.array_equal(tuples.codes, learnt.codes) and np.array_equal(tuples.count, learnt.count)
+        both = zip(tuples.domains, learnt.domains, strict=True)
+        return table if same and all(one.values.equals(other.values) for one, other in both) else None
 
     def _members(self, problem: Problem) -> Members:
         if self.strict:

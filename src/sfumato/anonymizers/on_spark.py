@@ -22,6 +22,7 @@ import polars as pl
 from sfumato._errors import InputError, OptionError, one_of
 from sfumato.anonymizers.anonymizer import measured, refuse_unreadable, require_quasi
 from sfumato.anonymizers.first_cuts import Count, Cuts, first_cuts
+from sfumato.anonymizers.levels import with_hierarchy
 from sfumato.anonymizers.packing import Layout, batch_of, packed, unpacked
 from sfumato.anonymizers.parts import Summaries, finished, loss_of_parts
 from sfumato.anonymizers.problem import Problem
@@ -109,6 +110,10 @@ def mondrian_on_spark(
         tuples = grouped(frame, [schema.names.index(name) for name in names]).coalesce(_PARTITIONS_PER_CORE * cores)
         tuples = _kept(tuples, kept)
         columns = [_counted(tuples, at, schema[name]) for at, name in enumerate(names)]
+        if output is Output.LEVEL:
+            columns[:number] = [
+                _Column(with_hierarchy(column.domain, column.records), column.records) for column in columns[:number]
+            ]
         whole = _whole(columns[:number], columns[number:], guarantees)
         layout = Layout.of(whole)
         words = _kept(tuples.mapInArrow(partial(packed, layout), _longs(layout.names)), kept)

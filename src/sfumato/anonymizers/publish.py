@@ -3,7 +3,7 @@
 A published text can be read back by a program (the grammar is in `measures.generalised`):
 ``[20, 30]`` is a range of numbers, dates or ordinals, ``{a, "b, c"}`` a set of categories, a label
 a node of the column's hierarchy, and ``*`` stands for everything. Rows that are ``*`` in every column
-read as suppressed: a group that is not writes its first column as a set.
+read as suppressed: a group that is not writes its first column as a set, which is ``{*}`` if levels are published.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -39,9 +40,12 @@ class Output(StrEnum):
     """
 
     INTERVAL = "interval"
-    """The range of its numbers, dates and ordinals, the set of its categories."""
+    """The range of its numbers, dates and ordinals, the set of its categories: the ends are the least and the greatest
+    value that somebody of the group has."""
     LEVEL = "level"
-    """The lowest node of the column's hierarchy that covers its values; where there is none, as ``interval``."""
+    """The lowest node of the column's hierarchy that covers its values. Its ends come from the hierarchy, never from
+    the group. A column without a hierarchy gets an automatic one, as in the lattice; only the root ``*`` covers a
+    missing value among others."""
     MEDIAN = "median"
     """The median of its numbers, dates and ordinals, the most frequent of its categories: maybe a combination
     that nobody has."""
@@ -122,7 +126,7 @@ def publish(
         _covering(one, line.ordered, by_level=output is Output.LEVEL)
         for one, line in zip(held, problem.lines, strict=True)
     ]
-    return _told_from_suppressed(published, held[0], problem.lines[0].ordered)
+    return _told_from_suppressed(published, held[0], problem.lines[0].ordered, by_level=output is Output.LEVEL)
 
 
 def released_schema(schema: Schema) -> Schema:
@@ -142,6 +146,16 @@ class _Held:
     start: Ints
     code: Ints
     records: Ints
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The text of each code."""
+        return [self.domain.label(code) for code in range(len(self.domain))]
+
+    @cached_property
+    def known(self) -> set[str]:
+        """The texts of all values but the missing one."""
+        return set(self.labels[: self.domain.missing])
 
     def centres(self, ordered: bool) -> Ints:
         """Return the lower median of each group, or the first of its most frequent values."""
@@ -217,12 +231,12 @@ def _covering(held: _Held, ordered: bool, *, by_level: bool) -> pl.Series:
     domain, groups = held.domain, len(held.start) - 1
     if len(held.code) == groups:  # every group has one value: nothing is generalised
         return domain.values.gather(held.code).alias(domain.name)
-    if by_level and domain.column.hierarchy is not None:
+    if by_level:
         return pl.Series(domain.name, _nodes(held), dtype=pl.String)
     return _texts(held, ordered, np.arange(groups)).alias(domain.name)
 
 
-def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool) -> list[pl.Series]:
+def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool, *, by_level: bool) -> list[pl.Series]:
     """Write the first column of a group that is the mark in every column as a set: suppressed rows look like that."""
     marked = np.ones(len(published[0]), dtype=bool)
     for series in published:
@@ -230,15 +244,16 @@ def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool
     if not marked.any() or marked.all():
         return published
     groups = np.flatnonzero(marked)
-    texts = _texts(held, ordered, groups, spell_out=True)
+    if by_level:  # the values of the group would say more than its level does
+        texts = pl.Series([set_of([MARK], known=held.known)] * len(groups), dtype=pl.String)
+    else:
+        texts = _texts(held, ordered, groups, spell_out=True)
     return [published[0].scatter(groups, texts), *published[1:]]
 
 
 def _texts(held: _Held, ordered: bool, groups: Ints, *, spell_out: bool = False) -> pl.Series:
     """Write the range or the set of the values of some groups; a missing value as the mark, or spelt out."""
-    domain = held.domain
-    labels = [domain.label(code) for code in range(len(domain))]
-    known = set(labels[: domain.missing])
+    domain, labels, known = held.domain, held.labels, held.known
     # A range is read back only if its bounds are plain: neither texts with marks nor lengths of time.
     as_range = ordered and all(label == label.strip() and not set(label) & set(",[]()") for label in known)
     as_range &= not isinstance(domain.values.dtype, pl.Duration)
@@ -299,15 +314,18 @@ def _quoted(member: str, *, always: bool = False) -> str:
 
 
 def _nodes(held: _Held) -> list[str | None]:
-    """Name the lowest node of the hierarchy that covers each group."""
+    """Name the lowest node of the hierarchy that covers each group.
+
+    A node that is called like a value is written as the set of the column's values under it, whether or not the group
+    holds them all.
+    """
     domain, hierarchy = held.domain, held.domain.column.hierarchy
     assert hierarchy is not None
     values = written(domain).values.to_list()
     hierarchy.check(values, domain.name)
-    known = {domain.label(code) for code in range(len(domain)) if code != domain.missing}
     number = len(held.start) - 1
     names: list[str | None] = [None] * number
-    left, alike = np.arange(number), []
+    left = np.arange(number)
     for level in range(hierarchy.height + 1):
         labels = hierarchy.labels(values, level)
         _, node = np.unique(np.array(labels, dtype=str), return_inverse=True)
@@ -316,10 +334,8 @@ def _nodes(held: _Held) -> list[str | None]:
         for group in left[low[left] == high[left]].tolist():
             code = int(held.code[held.start[group]])
             names[group] = None if level == 0 and code == domain.missing else str(labels[code])
-            if level and names[group] in known:
-                alike.append(group)
+            if level and names[group] in held.known:
+                under = np.flatnonzero(node == node[code]).tolist()
+                names[group] = set_of([held.labels[one] for one in under], held.known)
         left = left[low[left] != high[left]]
-    sets = _texts(held, False, np.array(alike, dtype=np.int64)).to_list()
-    for group, text in zip(alike, sets, strict=True):  # named like a value: as a set
-        names[group] = text
     return names

@@ -19,7 +19,7 @@ from sfumato.anonymizers.local_suppression import LocalSuppression
 from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.publish import Output
 from sfumato.cli.assess import print_assessment
-from sfumato.cli.options import Command, choice, keep_input, load_table, print_json, table_options
+from sfumato.cli.options import Command, choice, escape_option, keep_input, load_table, print_json, table_options
 from sfumato.cli.progress import patience, progress_bar
 from sfumato.data.files import format_of, refuse_unwritable
 from sfumato.data.fingerprint import keyed
@@ -85,6 +85,7 @@ def _guarantee_options(command: Any) -> Any:
 @click.option("--recipe", metavar="FILE", help="Do what a recipe.toml says, in place of the options above.")
 @click.option("--model", type=click.Choice(MODELS), help=_MODEL)
 @click.option("--format", "kind", type=choice(Format), help="How a folder stores the table; as FILE is, by default.")
+@escape_option
 @click.option(
     "-o", "--output", metavar="OUT", required=True, help="A new folder for all, or a file for the table alone."
 )
@@ -95,6 +96,7 @@ def anonymize(
     model: str | None,
     kind: str | None,
     output: str,
+    escape_formulas: bool,
     **options: Any,
 ) -> None:
     """Make a table anonymous, and lose as little as possible.
@@ -132,7 +134,9 @@ def anonymize(
         keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
     with signs as progress:
-        work = partial(anonymize_table, table, guarantees, method=chosen, progress=progress)
+        work = partial(
+            anonymize_table, table, guarantees, method=chosen, escape_formulas=escape_formulas, progress=progress
+        )
         if alone:
             release = work(to=output)
         else:

@@ -12,7 +12,7 @@ import click
 from sfumato._errors import OptionError
 from sfumato.anonymizers.masking import Mask, Masked, Noise, Pram, RankSwap, TopBottomCode
 from sfumato.anonymizers.masking import mask as mask_table
-from sfumato.cli.options import Command, file_options, keep_input, print_json, read_table
+from sfumato.cli.options import Command, escape_option, file_options, keep_input, print_json, read_table
 from sfumato.data.files import format_of
 
 __all__ = ["mask"]
@@ -43,6 +43,7 @@ def _setting(flag: str, metavar: str, text: str) -> Callable[[Any], Any]:
 @_setting("--top", "NAME=VALUE", "Replace what is above by this value.")
 @_setting("--bottom", "NAME=VALUE", "Replace what is below by this value.")
 @click.option("--seed", type=click.IntRange(min=0), help="Make it reproducible; keep the seed secret.")
+@escape_option
 @click.option("-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .parquet, .arrow.")
 def mask(
     as_json: bool,
@@ -52,6 +53,7 @@ def mask(
     top: tuple[tuple[str, str], ...],
     bottom: tuple[tuple[str, str], ...],
     seed: int | None,
+    escape_formulas: bool,
     output: str,
     **options: Any,
 ) -> None:
@@ -78,7 +80,7 @@ def mask(
     if not methods:
         raise OptionError("nothing is to be done", hint="give --top, --bottom, --noise, --swap or --pram")
     masked = mask_table(read_table(schema=None, **options), methods, seed=seed)
-    masked.write(output)
+    masked.write(output, escape_formulas=escape_formulas)
     if as_json:
         print_json(masked.to_dict())
     else:

@@ -22,6 +22,7 @@ __all__ = [
     "Names",
     "choice",
     "declared",
+    "escape_option",
     "file_options",
     "keep_input",
     "load_table",
@@ -50,6 +51,13 @@ class Command(click.Command):
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else on stdout."),
             click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
         ]
+
+
+escape_option = click.option(
+    "--escape-formulas",
+    is_flag=True,
+    help="Put an apostrophe before cells of a CSV or TSV file that a spreadsheet would compute.",
+)
 
 
 class Names(click.ParamType[list[str]]):

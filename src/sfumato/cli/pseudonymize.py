@@ -12,7 +12,15 @@ import click
 from sfumato._errors import OptionError
 from sfumato.anonymizers.pseudonymize import Replaced, replace_identifiers
 from sfumato.anonymizers.tokens import EncryptedTokens, KeyedTokens, RandomTokens, Tokens
-from sfumato.cli.options import Command, keep_input, names_option, print_json, read_table, reading_options
+from sfumato.cli.options import (
+    Command,
+    escape_option,
+    keep_input,
+    names_option,
+    print_json,
+    read_table,
+    reading_options,
+)
 from sfumato.cli.progress import patience
 from sfumato.data.files import format_of
 from sfumato.data.folders import atomic_folder, refuse_taken
@@ -34,6 +42,7 @@ _METHODS = [method.name for method in (KeyedTokens, RandomTokens, EncryptedToken
 @click.option("--length", type=int, metavar="N", help="Characters of a token (keyed, random).  [default: 20]")
 @click.option("--reverse", is_flag=True, help="Turn tokens back into identifiers (random, encrypted).")
 @reading_options
+@escape_option
 @click.option("-o", "--output", metavar="OUT", required=True, help="A file; for several FILEs, a new folder.")
 def pseudonymize(
     files: tuple[str, ...],
@@ -46,6 +55,7 @@ def pseudonymize(
     space: str | None,
     length: int | None,
     reverse: bool,
+    escape_formulas: bool,
     output: str,
     **reading: Any,
 ) -> None:
@@ -71,11 +81,11 @@ def pseudonymize(
         tables = [(f"'{file}'" if len(files) > 1 else "", read_table(file, None, **reading)) for file in files]
         done = replace_identifiers(tables, chosen, columns, space, back=reverse)
     if len(files) == 1:
-        write(done[0].table, output)
+        write(done[0].table, output, escape_formulas=escape_formulas)
     else:
         with atomic_folder(output) as folder:
             for name, one in zip(targets, done, strict=True):
-                write(one.table, folder / name)
+                write(one.table, folder / name, escape_formulas=escape_formulas)
     if as_json:
         print_json({"files": [_plain(*one) for one in zip(files, done, strict=True)], "method": method})
     else:

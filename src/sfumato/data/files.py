@@ -12,8 +12,9 @@ from pathlib import Path
 import polars as pl
 
 from sfumato._errors import FileError
+from sfumato.data.formulas import escaped, refuse_typed
 
-__all__ = ["FORMATS", "atomic_path", "format_of", "refuse_unwritable", "why", "write_frame"]
+__all__ = ["FORMATS", "atomic_path", "escape_file", "format_of", "refuse_unwritable", "why", "write_frame"]
 
 FORMATS = {
     ".csv": "csv",
@@ -31,9 +32,12 @@ FORMATS = {
 }
 
 
-def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path) -> None:
+def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path, *, escape_formulas: bool = False) -> None:
     """Write a frame as CSV, TSV, Parquet or Arrow, by the ending of the path; a lazy one batch by batch."""
     kind = format_of(Path(path))
+    if escape_formulas:
+        refuse_typed(path, kind)
+        frame = escaped(frame.lazy())
     if kind == "excel":
         raise FileError(f"'{path}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
     with atomic_path(path) as temporary:
@@ -45,11 +49,18 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path) -> None:
                 lazy.sink_ipc(temporary)
             else:
                 lazy.sink_csv(temporary, separator="\t" if kind == "tsv" else ",")
-        except pl.exceptions.PolarsError as error:
+        except pl.exceptions.PolarsError:
             reason = f"{kind} cannot hold values of these types"
             if isinstance(frame, pl.LazyFrame):  # which is read only now
                 reason = f"what it is made of cannot be read, or {reason}"
-            raise FileError(f"'{path}' cannot be written: {reason}") from error
+            raise FileError(f"'{path}' cannot be written: {reason}") from None
+
+
+def escape_file(path: str | Path) -> None:
+    """Write a CSV or TSV file again with its formulas escaped; see `formulas`."""
+    refuse_typed(path, kind := format_of(Path(path)))
+    separator = "\t" if kind == "tsv" else ","
+    write_frame(pl.scan_csv(path, separator=separator, infer_schema=False), path, escape_formulas=True)
 
 
 @contextmanager

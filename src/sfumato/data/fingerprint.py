@@ -1,13 +1,15 @@
-"""The fingerprint of a file that must not leave the house: only who holds the key can compare it.
+"""The fingerprint of a file that must not leave the house: only the holder of the key can compare it.
 
 A plain hash of a small table would let anyone try out what the table might have held. The key
-is this user's own: it is made on first use and kept with mode 0600.
+is this user's own: it is made on first use and kept with mode 0600. Every fingerprint has a fresh salt: those of two
+releases differ whether or not a row has changed between them.
 """
 
 from __future__ import annotations
 
 import hmac
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -15,29 +17,40 @@ from pathlib import Path
 from sfumato._errors import FileError
 from sfumato.data.files import why
 
-__all__ = ["fingerprint", "home", "keyed"]
+__all__ = ["fingerprint", "home", "is_of", "keyed"]
 
 _CHUNK = 2**20
+_WRITTEN = re.compile(r"hmac-sha256:([0-9a-f]{32}):[0-9a-f]{64}")
 
 
-def fingerprint(path: str | Path) -> str:
-    """Return the HMAC-SHA256 of a file under this user's key, as text.
+def fingerprint(path: str | Path, salt: str | None = None) -> str:
+    """Return the HMAC-SHA256 of a salt and a file under this user's key, as text; the salt is a fresh one by default.
 
     The key is ``fingerprint.key`` in ``$SFUMATO_HOME``, or in ``~/.config/sfumato``.
 
     Examples
     --------
     >>> fingerprint("patients.csv") == fingerprint("patients.csv")
+    False
+    >>> is_of("patients.csv", fingerprint("patients.csv"))
     True
     """
+    salt = secrets.token_hex(16) if salt is None else salt
     mac = keyed()
+    mac.update(f"{salt}:".encode())
     try:
         with Path(path).open("rb") as file:
             while chunk := file.read(_CHUNK):
                 mac.update(chunk)
     except OSError as error:
         raise FileError(f"'{path}' cannot be read: {why(error)}") from error
-    return f"hmac-sha256:{mac.hexdigest()}"
+    return f"hmac-sha256:{salt}:{mac.hexdigest()}"
+
+
+def is_of(path: str | Path, known: str) -> bool:
+    """Say whether a fingerprint is that of a file, and was made with this user's key."""
+    found = _WRITTEN.fullmatch(known)
+    return found is not None and fingerprint(path, found[1]) == known
 
 
 def keyed() -> hmac.HMAC:

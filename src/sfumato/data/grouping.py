@@ -114,9 +114,12 @@ def _by_kind(column: Column, weight: dict[Any, float]) -> Hierarchy:
         numbers = all(isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in values)
         kind = "number" if numbers else "date" if all(isinstance(value, dt.date) for value in values) else "category"
     if kind == "number":
-        for value in values:
-            if isinstance(value, str):
-                raise SchemaError(f"it is declared a number, but '{value}' is a text", hint="turn it into numbers")
+        words = sum(isinstance(value, str) for value in values)
+        if words:
+            raise SchemaError(
+                f"it is declared a number, but {words:,} of {len(values):,} different values are texts",
+                hint="turn it into numbers",
+            )
     if len(values) <= 2 or kind == "text":
         return Tree([(text,) for text in texts or [MISSING]])
     if kind == "number":

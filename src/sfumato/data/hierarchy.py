@@ -68,7 +68,7 @@ class Hierarchy(ABC):
 
     @abstractmethod
     def _path(self, value: Any) -> Labels:
-        """Return the labels of a value that is present, up to but without the root."""
+        """Return the labels of a value that is present, up to but without the root; an error never quotes the value."""
 
     @abstractmethod
     def _drawing(self) -> Sequence[Labels]:
@@ -92,7 +92,33 @@ class Hierarchy(ABC):
         >>> sf.Hierarchy.prefixes(3).paths(["745"])
         [('745', '74*', '7**', '*')]
         """
-        return [(*(self._missing if value is None else self._path(value)), ROOT) for value in present(values)]
+        values = present(values)
+        try:
+            return [(*(self._missing if value is None else self._path(value)), ROOT) for value in values]
+        except SchemaError as error:  # which says what is wrong with a value, but never which value it is
+            missed, different = len(self.uncovered(values)), len(set(values) - {None})
+            raise SchemaError(
+                f"{error.message}: {missed:,} of {different:,} different values",
+                hint="; ".join(filter(None, [error.hint, "Hierarchy.uncovered lists them"])),
+            ) from None
+
+    def uncovered(self, values: Iterable[Any]) -> list[Any]:
+        """Return the different values that the hierarchy does not cover: error messages never show them.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Hierarchy.tree([("string", "*"), ("brass", "*")]).uncovered(["String", "brass", None, "String"])
+        ['String']
+        """
+        return [value for value in dict.fromkeys(present(values)) if value is not None and not self._covers(value)]
+
+    def _covers(self, value: Any) -> bool:
+        try:
+            self._path(value)
+        except SchemaError:
+            return False
+        return True
 
     def labels(self, values: Iterable[Any], level: int) -> list[str]:
         """Return the generalised text of each value at a level; level 0 is the value itself.
@@ -139,10 +165,10 @@ class Hierarchy(ABC):
         Examples
         --------
         >>> import sfumato as sf
-        >>> sf.Hierarchy.tree([("string", "*"), ("brass", "*")]).check(["String"])
+        >>> sf.Hierarchy.tree([("string", "*"), ("brass", "*")]).check(["String"])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        sfumato._errors.SchemaError: the hierarchy does not cover the value 'String' (did you mean 'string'?)
+        sfumato._errors.SchemaError: the hierarchy does not cover a value: 1 of 1 different values (...)
         """
         try:
             check_nested(self.paths(values))
@@ -321,7 +347,7 @@ class Hierarchy(ABC):
             The cuts of one level, ends included, or a list of them per level, each a subset of
             the one before. The ends may be infinite.
         outside : {"error", "code"}
-            Values below or above the ends are an error that names the value, or are coded as
+            Values below or above the ends are an error, or are coded as
             ``(-inf, low)`` and ``[high, inf)``; the last interval between them is then half-open.
 
         Examples

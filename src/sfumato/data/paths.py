@@ -38,7 +38,7 @@ def _plain(value: Any) -> Any:
     elif isinstance(value, np.generic):
         value = value.item()
     elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        raise SchemaError(f"a value of a hierarchy must be one text, number or date, got {value!r}")
+        raise SchemaError(f"a value of a hierarchy must be one text, number or date, got a {type(value).__name__}")
     return None if is_missing(value) else value
 
 

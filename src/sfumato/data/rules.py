@@ -121,7 +121,7 @@ class Intervals(Hierarchy):
     def _path(self, value: Any) -> Labels:
         if isinstance(value, bool) or not isinstance(value, Real | Decimal):
             raise SchemaError(
-                f"intervals need numbers, and '{text_of(value)}' is a "
+                "intervals need numbers, and a value is a "
                 f"{'text' if isinstance(value, str) else type(value).__name__}",
                 hint=mark_hint(text_of(value)) or "turn the column into numbers",
             )
@@ -129,8 +129,7 @@ class Intervals(Hierarchy):
         low, high = self.cuts[0][0], self.cuts[0][-1]
         if not low <= place <= high or place in (-math.inf, math.inf):
             raise SchemaError(
-                f"the value {text_of(value)} lies outside of the intervals, which go from {_short(low)} to "
-                f"{_short(high)}",
+                f"a value lies outside of the intervals, which go from {_short(low)} to {_short(high)}",
                 hint='widen the bounds, or code what is outside with outside="code"',
             )
         return (text_of(value), *self._labels(place))
@@ -194,10 +193,10 @@ class Prefixes(Hierarchy):
     def _path(self, value: Any) -> Labels:
         code = text_of(value)
         if len(code) > self.length:
-            raise SchemaError(f"the code '{code}' has {len(code)} characters, the longest must have {self.length}")
+            raise SchemaError(f"a code has more than {self.length} characters")
         if len(code) < self.length and not isinstance(value, str):
             raise SchemaError(
-                f"the number {code} has {len(code)} digits, the codes have {self.length}",
+                f"a number has fewer than {self.length} digits, which all codes have",
                 hint="read the column as text: numbers have no leading zeros",
             )
         if self.side == "right":
@@ -260,7 +259,7 @@ class Dates(Hierarchy):
             day = None
         if not isinstance(day, dt.date):
             raise SchemaError(
-                f"'{text_of(value)}' is not a date",
+                "a value is not a date",
                 hint=mark_hint(text_of(value)) or "write it like 2024-05-17, or turn the column into dates",
             )
         return (text_of(value), *(_PERIODS[period](day) for period in self.periods))

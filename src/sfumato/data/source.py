@@ -145,7 +145,7 @@ class File(Source):
             raise
         except _FAILURES as error:
             reason = why(error, "UTF-8" if is_utf8(self.encoding) else self.encoding)
-            raise FileError(f"'{self.path}' cannot be read as {self.format}: {reason}") from error
+            raise FileError(f"'{self.path}' cannot be read as {self.format}: {reason}") from None
 
     def _state(self) -> tuple[int, int, int]:
         state = self.path.stat()
@@ -162,8 +162,8 @@ class File(Source):
         try:
             header = pl.read_excel(self.path, has_header=False, read_options={"n_rows": 1}, raise_if_empty=False)
             frame = pl.read_excel(self.path, infer_schema_length=None, raise_if_empty=False)
-        except Exception as error:  # fastexcel raises its own types, which must not be imported here
-            raise FileError(f"'{self.path}' cannot be read as excel: it is damaged or of another format") from error
+        except Exception:  # noqa: BLE001 - fastexcel raises its own types, which must not be imported here
+            raise FileError(f"'{self.path}' cannot be read as excel: it is damaged or of another format") from None
         check_names(self.path, ["" if name is None else str(name) for name in header.row(0)] if len(header) else [])
         return frame
 

@@ -230,11 +230,11 @@ class Table:
             ) from error
         except SfumatoError:
             raise
-        except (TypeError, ValueError, OverflowError, NotImplementedError) as error:  # pyarrow's errors are of these
+        except (TypeError, ValueError, OverflowError, NotImplementedError):  # pyarrow's are of these, and quote cells
             raise ColumnError(
                 f"column '{name}' holds values of mixed or unknown types",
                 hint="turn them into one type, for example texts",
-            ) from error
+            ) from None
 
     def fetched(self) -> pl.DataFrame:
         """Return all columns as a Polars frame.
@@ -399,8 +399,16 @@ def _is_sqlite(path: Path) -> bool:
     return False
 
 
-def write(table: Table | Any, path: str | Path) -> None:
+def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False) -> None:
     """Write a table or a frame as CSV, TSV, Parquet or Arrow: all of it, or nothing.
+
+    Parameters
+    ----------
+    table : Table or frame
+    path : path
+    escape_formulas : bool
+        Whether cells of a CSV or TSV file that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in
+        front.
 
     Examples
     --------
@@ -411,9 +419,9 @@ def write(table: Table | Any, path: str | Path) -> None:
     """
     table = table if isinstance(table, Table) else Table(table)
     if isinstance(table.source, pl.LazyFrame):
-        write_frame(table.source, path)
+        write_frame(table.source, path, escape_formulas=escape_formulas)
         return
-    write_frame(table.fetched(), path)
+    write_frame(table.fetched(), path, escape_formulas=escape_formulas)
 
 
 def collect(lazy: nw.LazyFrame[Any], query: Callable[[nw.LazyFrame[Any]], nw.LazyFrame[Any]]) -> nw.DataFrame[Any]:
@@ -431,11 +439,11 @@ def collecting() -> Iterator[None]:
         yield
     except SfumatoError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - of any driver; its own message may quote rows
         raise InputError(
             f"the frame cannot be read where it lives ({type(error).__name__})",
             hint="does it still exist, and are its types plain?",
-        ) from error
+        ) from None
 
 
 def _is_labelled(dtype: Any) -> bool:

@@ -77,7 +77,7 @@ class TextFile:
         try:
             frame = texts.collect(optimizations=EVERY_FIELD)
         except pl.exceptions.PolarsError as error:
-            raise self.trouble(error) from error
+            raise self.trouble(error) from None
         if (
             len(self.names) > 1 and frame[last].has_nulls()
         ):  # a short or blank line reads as missing values: look closer

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sfumato._errors import FileError, InputError, SchemaError, did_you_mean
+from sfumato._errors import FileError, InputError, SchemaError
 from sfumato.data.files import why
 from sfumato.data.hierarchy import Hierarchy
 from sfumato.data.paths import MISSING, ROOT, Labels, check_nested, mark_hint, present, text_of
@@ -84,16 +84,12 @@ class Tree(Hierarchy):
         text = text_of(value)
         if text in self._below_root:
             return self._below_root[text]
-        padded = [] if isinstance(value, str) else [known for known in self._below_root if known.lstrip("0") == text]
-        if padded:
+        if not isinstance(value, str) and any(known.lstrip("0") == text for known in self._below_root):
             raise SchemaError(
-                f"the hierarchy does not cover the number {text}, only '{padded[0]}'",
+                "the hierarchy does not cover a number, only the same with leading zeros",
                 hint="read the column as text: numbers have no leading zeros",
             )
-        raise SchemaError(
-            f"the hierarchy does not cover the value '{text}'",
-            hint=mark_hint(text) or did_you_mean(text, self._below_root),
-        )
+        raise SchemaError("the hierarchy does not cover a value", hint=mark_hint(text))
 
     def _drawing(self) -> Sequence[Labels]:
         return self.rows

@@ -159,7 +159,7 @@ class DuckDB(Engine):
                 raise stream.trouble from None
             if _is_interrupted(error):
                 raise KeyboardInterrupt from None
-            raise self._sentence(error, duckdb, folder.parent) from error
+            raise self._sentence(error, duckdb, folder.parent) from None
 
     def _sentence(self, error: Exception, duckdb: Any, spill: Path) -> SfumatoError:
         if is_full(error):

@@ -282,7 +282,7 @@ def asking(session: Any) -> Iterator[None]:
         raise InputError(
             f"Spark cannot finish the job ({type(error).__name__}): its workers failed, or it cannot read the rows",
             hint="do the rows still exist where every worker can read them, and are their types plain?",
-        ) from error
+        ) from None
 
 
 def _is_alive(session: Any) -> bool:

@@ -227,10 +227,10 @@ def panics() -> Iterator[None]:
     """Say in one sentence that Polars has panicked over a value, which no ``except Exception`` catches."""
     try:
         yield
-    except pl.exceptions.PanicException as error:
+    except pl.exceptions.PanicException:
         raise InputError(
             "the table holds values that cannot be counted", hint="are its types plain, and its moments finite?"
-        ) from error
+        ) from None
 
 
 def typed_rows(table: Table) -> Table:
@@ -272,7 +272,7 @@ def _fields(
             .collect_batches(chunk_size=_BATCH, maintain_order=False, optimizations=EVERY_FIELD)
         )
     except pl.exceptions.PolarsError as error:
-        raise text.trouble(error) from error
+        raise text.trouble(error) from None
 
 
 def _decoded(text: TextFile, folder: Path) -> TextFile:

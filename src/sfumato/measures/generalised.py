@@ -14,7 +14,7 @@ a value             itself; of a number or date column also a value that nobody 
                     or a value of an ordinal column
 a label             the values under that node of the column's hierarchy
 ``{a, "b, c"}``     the union of its members: values, intervals, labels or ``(missing)``; quoted as in
-                    CSV if they hold commas
+                    CSV if they hold commas. ``{*}`` is everything, in a row that is not suppressed
 ==================  ==========================================================================
 
 All values that a column may take are its *universe*: those of the original table and those of
@@ -390,7 +390,7 @@ def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
         found = _union(of, next(csv.reader([text[1:-1]], skipinitialspace=True), []))
     if found is None:
         raise ColumnError(
-            f"the released value '{text}' of column '{of.column.name}' stands for no original value",
+            f"a released value of column '{of.column.name}' stands for no original value",
             hint="it should be a value, an interval [a, b), a set {a, b}, a label of the column's hierarchy or '*'",
         )
     return found
@@ -440,6 +440,8 @@ def _union(of: Universe, texts: Iterable[str]) -> tuple[Ints, float, float] | No
             members, low, high = _hull(of, np.array([of.position[text]]))
         elif text == MISSING and of.missing is not None:  # it may be anything, and costs as much
             members, low, high = np.array([of.missing]), of.low, of.high
+        elif text == MARK:
+            members, low, high = np.arange(len(of)), of.low, of.high
         elif np.isfinite(number):
             members, low, high = of.locate(np.array([number])), number, number
         else:

@@ -132,8 +132,8 @@ def universe(domain: Domain) -> Universe:
         unknown = [text for text in texts if text not in known]
         if unknown:
             raise SchemaError(
-                f"column '{column.name}' holds {len(unknown)} value(s) that its public domain does not list, "
-                f"for example {min(unknown)!r}"
+                f"column '{column.name}' holds {len(unknown)} value(s) that its public domain does not list",
+                hint="add them to the domain, or leave it out of the schema",
             )
         place[present] = [known[text] for text in texts]
     else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sfumato._errors import FileError, OptionError, SfumatoError
 from sfumato.data.certificate import CERTIFICATE, Certificate, FileFacts, is_own
-from sfumato.data.fingerprint import fingerprint
+from sfumato.data.fingerprint import is_of
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table, read
@@ -202,7 +202,7 @@ def _source(certificate: Certificate, source: str | Path) -> Claim:
     known = certificate.source.get("fingerprint")
     if known is None:
         raise OptionError("the release has no fingerprint of its source, which was no file", hint="leave --source out")
-    same = fingerprint(source) == known
+    same = is_of(source, str(known))
     return Claim(claim, same, "the same fingerprint" if same else "another fingerprint, or made by another user")
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from sfumato._errors import InputError, one_of
 from sfumato.anonymizers.anonymize import Release
 from sfumato.data.certificate import Certificate, FileFacts
-from sfumato.data.files import format_of
+from sfumato.data.files import escape_file, format_of
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.folders import atomic_folder
+from sfumato.data.formulas import refuse_typed
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.schema import Role
 from sfumato.data.source import File
@@ -64,6 +65,7 @@ def save(
     *,
     format: Format | str | None = None,
     models: Sequence[str] = ("forest",),
+    escape_formulas: bool = False,
 ) -> None:
     """Write a release, of a table or of trained models, into a new folder, all of it or nothing.
 
@@ -82,6 +84,8 @@ def save(
     models : sequence of str
         The models whose accuracy on the original and the release is shown, if the table has a target: some of
         logistic, tree, forest and boosting.
+    escape_formulas : bool
+        Whether cells of ``table.csv`` that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in front.
 
     Examples
     --------
@@ -99,12 +103,16 @@ def save(
             hint="let Spark write it, with release.table.frame.write, or fetch the table before it is anonymized",
         )
     kind = Format.like(release.origin) if format is None else one_of(Format, format, "format")
+    if escape_formulas:
+        refuse_typed(kind.file, kind.value)
     with atomic_folder(path) as folder:
         source = release.table.source
         if isinstance(source, File) and source.path.suffix == f".{kind.value}":
             shutil.copyfile(source.path, folder / kind.file)
         else:
             write(release.table, folder / kind.file)
+        if escape_formulas:
+            escape_file(folder / kind.file)
         complete(release, folder, kind, name=Path(path).name, models=models)
 
 
