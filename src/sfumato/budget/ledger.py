@@ -250,6 +250,13 @@ class Ledger:
             self._admit(content["event"], content["times"])
             return _told(self._store.append("charge", content))
 
+    def refuse(self, event: Event) -> None:
+        """Refuse an event that does not fit, as `charge` would, without charging it."""
+        plain = self._plain(event)
+        with self._lock:
+            self._follow()
+            self._admit(plain, 1)
+
     def reserve(self, event: Event, *, times: int = 1, seconds: float = 3600.0, note: str = "") -> Reservation:
         """Hold what an event would cost, so that nobody else can spend it; see `Reservation`.
 

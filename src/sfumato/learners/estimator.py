@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,9 +22,9 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato._errors import ColumnError, InputError, OptionError, SfumatoError, did_you_mean
 from sfumato.budget.accounting import Spent, calibrate, check_delta, spent
-from sfumato.budget.discovery import FindBounds, SelectCategories
+from sfumato.budget.discovery import CountRows, FindBounds, SelectCategories
 from sfumato.budget.events import Composed, Event, Gaussian
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
@@ -42,9 +43,10 @@ from sfumato.learners.features import (
 )
 from sfumato.learners.noisy_sums import Floats, NoisySums, Share
 
-__all__ = ["Classifier", "PrivateEstimator", "Regressor"]
+__all__ = ["Classifier", "PrivateEstimator", "Purchase", "Regressor"]
 
 Ints = NDArray[np.int64]
+Purchase = FindBounds | SelectCategories | CountRows
 Target = Any  # numbers of classes, numbers, or None
 
 _FOR_COLUMNS = 0.1  # the share of epsilon, and of delta, for what has to be bought
@@ -107,13 +109,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         public = self._described(columns, target)
         how = self._purchases(public)
         sums = self._sums(columns, how)
-        events = (*(one.event for one in how.values()), *sums.events)
-        self._charge(events)
-        wanted = self._know(columns, target, self._bought(public, how, columns, target))
-        self._learn(columns, wanted, sums)
+        self._refuse_beyond((*(one.event for one in how.values()), *sums.events))
+        charged: list[Event] = []
+        with self._saying(charged):
+            wanted = self._know(columns, target, self._bought(public, how, columns, target, charged))
+            self._charge(sums.events, charged)
+            self._learn(columns, wanted, sums)
         self.noise_multiplier_ = sums.multiplier
         self.sampling_ = {"kind": "full", "rate": 1.0, "steps": sum(one.times for one in sums.shares.values())}
-        return self._end(events)
+        return self._end(tuple(charged))
 
     def events_of(self, X: Any, y: Any = None) -> tuple[Event, ...]:  # noqa: N803
         """Return what `fit` would charge for these records; only their columns' names and types are looked at."""
@@ -187,8 +191,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if target is not None and len(target) != columns.rows:
             raise InputError(f"X and y must have as many records, got {columns.rows:,} and {len(target):,}")
         if self.is_private:
-            check_delta(self.delta, columns.rows)
+            check_delta(self.delta, self._public_rows(columns))
         return columns, target
+
+    def _public_rows(self, columns: Columns) -> int | None:
+        """Return the number of records that delta is compared with."""
+        return columns.rows
 
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
         return _split(X, y)
@@ -217,7 +225,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             self._described_target(target, public[target.name] if public and known else Column(name=target.name)),
         ]
 
-    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, FindBounds | SelectCategories]:
+    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, Purchase]:
         """Return what has to be bought, by its position."""
         wanted = {at: one for at, one in enumerate(public) if isinstance(one, Unknown)} if self.is_private else {}
         categories = sum(not one.is_number for one in wanted.values())
@@ -226,7 +234,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             for at, one in wanted.items()
         }
 
-    def _sums(self, columns: Columns, how: Mapping[int, FindBounds | SelectCategories]) -> NoisySums:
+    def _sums(self, columns: Columns, how: Mapping[int, Purchase]) -> NoisySums:
         source, shares = Source(insecure_seed=self.insecure_seed), self._shares(len(columns.values))
         if not self.is_private:
             return NoisySums(shares, 0.0, source)
@@ -234,7 +242,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         bought = tuple(one.event for one in how.values())
         return NoisySums(shares, _multiplier(bought, float(self.epsilon), float(self.delta)), source)
 
-    def _charge(self, events: tuple[Event, ...]) -> None:
+    def _refuse_beyond(self, events: tuple[Event, ...]) -> None:
+        """Refuse a fit that its ledger has no room for, before the first charge."""
         if self.ledger is None:
             return
         if not isinstance(self.ledger, Ledger):
@@ -242,28 +251,47 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if not self.is_private:
             raise OptionError("a fit without privacy cannot be charged to a ledger", hint="it has no epsilon")
         if events:
-            event = events[0] if len(events) == 1 else Composed(events)
-            self.ledger.charge(event, note=f"fit of {type(self).__name__}")
+            self.ledger.refuse(_composed(events))
+
+    def _charge(self, events: tuple[Event, ...], charged: list[Event]) -> None:
+        """Charge events that are run next, and add them to those that were charged."""
+        if self.ledger is not None and events:
+            self.ledger.charge(_composed(events), note=f"fit of {type(self).__name__}")
+        charged += events
+
+    @contextmanager
+    def _saying(self, charged: Sequence[Event]) -> Iterator[None]:
+        """Say in an error what was spent before it."""
+        try:
+            yield
+        except SfumatoError as error:
+            if not charged:
+                raise
+            cost, where = spent(charged, self.delta).epsilon, "spent" if self.ledger is None else "charged"
+            raise type(error)(f"{error.message}; epsilon {cost:.3g} was {where}", hint=error.hint) from error
 
     def _bought(
         self,
         public: Sequence[Feature | Unknown],
-        how: Mapping[int, FindBounds | SelectCategories],
+        how: Mapping[int, Purchase],
         columns: Columns,
         target: pl.Series | None,
+        charged: list[Event],
     ) -> list[Feature]:
         """Return what is public of the columns and of the target, once what is not declared is bought."""
-        values = [*columns.values, *([] if target is None else [target])]
+        values, found = [*columns.values, *([] if target is None else [target])], list[Feature]()
+        source = self._source_of_purchases()
+        for at, one in enumerate(public):
+            if isinstance(one, Unknown) and at in how:
+                self._charge((how[at].event,), charged)
+                found.append(one.bought(values[at], how[at], source))
+            else:
+                found.append(one.read(values[at]) if isinstance(one, Unknown) else one)
+        return found
+
+    def _source_of_purchases(self) -> Source:
         # Not the source of the sums: with a seed, the same noise must not be on both.
-        source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
-        return [
-            one
-            if isinstance(one, Feature)
-            else one.bought(values[at], how[at], source)
-            if at in how
-            else one.read(values[at])
-            for at, one in enumerate(public)
-        ]
+        return Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
 
     def _know(self, columns: Columns, target: pl.Series | None, found: Sequence[Feature]) -> Target:
         """Take what is public of the columns, and return the target as it is learnt."""
@@ -384,6 +412,10 @@ class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         """Return the coefficient of determination, R squared."""
         columns, target = self._split(X, y)
         return float(super().score(columns, target, sample_weight))
+
+
+def _composed(events: tuple[Event, ...]) -> Event:
+    return events[0] if len(events) == 1 else Composed(events)
 
 
 @lru_cache(maxsize=256)

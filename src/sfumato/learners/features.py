@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sfumato._errors import ColumnError, InputError, OptionError, SfumatoError
 from sfumato.budget.content import reading
 from sfumato.budget.discovery import FindBounds, SelectCategories
-from sfumato.budget.mechanisms import declared_bounds
+from sfumato.budget.mechanisms import Mechanism, declared_bounds
 from sfumato.budget.noise import Source
 from sfumato.data.paths import is_missing, text_of
 from sfumato.data.schema import Column, Kind, Schema
@@ -168,11 +168,12 @@ class Unknown:
         """Return what is paid for."""
         return FindBounds(epsilon=epsilon) if self.is_number else SelectCategories(epsilon=epsilon, delta=delta)
 
-    def bought(self, values: pl.Series, how: FindBounds | SelectCategories, source: Source) -> Feature:
+    def bought(self, values: pl.Series, how: Mechanism, source: Source) -> Feature:
         """Return what the data answers, with noise."""
         try:
             if isinstance(how, FindBounds):
                 return Feature(self.name, bounds=how.answer(_numbers(values), source))
+            assert isinstance(how, SelectCategories)
             found = how.answer(_texts(values), source)
         except SfumatoError as error:
             raise SfumatoError(
