@@ -26,7 +26,10 @@ bounds = [18, 90]
 domain = ["f", "m"]
 [columns.ill]
 domain = ["no", "yes"]
+[columns.cost]
+kind = "number"
 """
+CATEGORIES = ["--categories", "sex,ill"]
 TINY = ["--samples", "300", "--test-samples", "100", "--batch-size", "60", "--delta", "1e-4"]
 
 
@@ -203,7 +206,11 @@ def test_a_seed_of_the_noise_is_told_everywhere(sfumato: Run, people: str) -> No
         (["adult", "--target", "income", "--model", "naive-bayes", "--delta", "0.001"], "below 1 / 32,561"),
         (["adult", "--target", "income", "--model", "naive-bayes", "--epochs", "5"], "has no option 'epochs'"),
         (["adult", "--target", "age", "--model", "naive-bayes", "--regression"], "does not predict numbers"),
-        (["people.csv", "--target", "cost", "--model", "naive-bayes"], "take a regression"),
+        (["people.csv", "--target", "cost", "--model", "naive-bayes"], "the kind of column 'age' is not declared"),
+        (
+            ["people.csv", "--target", "cost", "--model", "naive-bayes", "--numbers", "age,cost", *CATEGORIES],
+            "take a regression",
+        ),
         (["adult", "--target", "age", "--model", "naive-bayes"], "is a number between bounds, and no class"),
         (["mnst", "--model", "cnn"], "did you mean 'mnist'?"),
         (["people.csv", "--target", "ill", "--model", "naive-bayes", "--test", "nowhere.csv"], "nowhere.csv"),
@@ -265,7 +272,7 @@ def test_a_recipe_declares_what_was_declared_and_reads_as_was_read(sfumato: Run,
     text = Path(people).read_text().replace(",", ";").replace(";f;", ";?;")
     Path("people.csv").write_text(text)
     Path("test.csv").write_text(text)
-    Path("schema.toml").write_text(SCHEMA + '[columns.cost]\nrole = "identifier"\n')
+    Path("schema.toml").write_text(SCHEMA + 'role = "identifier"\n')
     asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
     ran = sfumato("train", *asked, "--separator", ";", "--na", "?", "--test", "test.csv", "-o", "one", "--json")
     assert ran.code == 0, ran.err

@@ -27,7 +27,7 @@ from sfumato._errors import (
 )
 from sfumato.data.coding import Codes, encode, with_kind
 from sfumato.data.database import Database
-from sfumato.data.files import write_frame
+from sfumato.data.files import FORMATS, write_frame
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.source import File, Source
 
@@ -157,7 +157,25 @@ class Table:
             raise InputError("the table has no columns")
         return names
 
+    @property
+    def has_inferred_types(self) -> bool:
+        """Whether the types were read off the cells: those of a text or an Excel file, where one cell can change one.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.read("patients.csv").has_inferred_types
+        True
+        """
+        return self.origin is not None and FORMATS.get(self.origin.suffix.lower()) in ("csv", "tsv", "excel")
+
     def _known(self, column: Column) -> Column:
+        """Return the column with its kind, marked if that was read off the cells."""
+        found = self._typed(column)
+        is_new = column.kind is Kind.AUTO and found.kind is not Kind.AUTO
+        return replace(found, inferred=True) if is_new and self.has_inferred_types else found
+
+    def _typed(self, column: Column) -> Column:
         """Return the column with the kind, and the order, that its type has if the schema leaves them open."""
         if column.kind not in (Kind.AUTO, Kind.ORDINAL):
             return column

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,12 +29,15 @@ from sfumato.budget.events import Composed, Event, Gaussian
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
-from sfumato.data.schema import Column, Schema
+from sfumato.data.paths import text_of
+from sfumato.data.schema import Column, Kind, Schema
 from sfumato.learners.features import (
     Columns,
     Feature,
     Features,
     Unknown,
+    as_numbers,
+    as_read,
     classes_of,
     column_of,
     described,
@@ -61,11 +64,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     epsilon : float
         What fitting may cost, all in all; infinity fits without privacy.
     delta : float
-        Below one over the number of records.
+        Below one over the number of records; that a larger one is refused is all that is told of that number.
     schema : Schema or path, optional
         What is public of the columns: domains of categories and bounds of numbers. What is not declared is bought
         with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`. Names and
-        types of columns are taken as public. In a text file the values decide on a type, so declare the kind there.
+        types of columns are taken as public. In a text file the cells decide on a type, so a column whose kind is not
+        declared is refused there; the target is what the estimator predicts, a class or a number.
     bounds : tuple of two numbers or arrays, optional
         Of the numbers that the schema says nothing about; for arrays.
     ledger : Ledger, optional
@@ -199,7 +203,16 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return columns.rows
 
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
-        return _split(X, y)
+        columns, target = _split(X, y)
+        if isinstance(y, str) and columns.schema is not None and self.is_private:
+            column = columns.schema[y]
+            if column.inferred or column.kind is Kind.AUTO:  # one cell must not decide on its type
+                target = self._as_target(target)
+        return columns, target
+
+    def _as_target(self, values: pl.Series) -> pl.Series:
+        """Return a target whose type only its cells tell as what it is for this estimator."""
+        return values
 
     def _target(self, y: Any) -> pl.Series | None:
         return None
@@ -216,7 +229,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         public = Schema.load(self.schema) if isinstance(self.schema, str | Path) else self.schema or columns.schema
         if public is not None and not isinstance(public, Schema):
             raise OptionError(f"the schema must be a Schema or the path of one, got {type(public).__name__}")
-        found = described(columns, public, self.bounds)
+        found = described(columns, public, self.bounds, private=self.is_private)
         if target is None:
             return found
         known = public is not None and target.name in public.names
@@ -325,6 +338,9 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
 
     classes: Sequence[Any] | None = None
 
+    def _as_target(self, values: pl.Series) -> pl.Series:
+        return as_read(values)
+
     def _target(self, y: Any) -> pl.Series:
         return _series(y, self)
 
@@ -387,6 +403,9 @@ class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     """
 
     target_bounds: tuple[float, float] | None = None
+
+    def _as_target(self, values: pl.Series) -> pl.Series:
+        return as_numbers(values)
 
     def _target(self, y: Any) -> pl.Series:
         target = _series(y, self)
@@ -462,14 +481,17 @@ def _is_continuous(target: pl.Series) -> bool:
 
 
 def _typed(texts: Sequence[str], dtype: pl.DataType) -> Any:
-    """Return classes as values of the target's type, or as texts if they cannot be."""
-    try:
-        if dtype.is_integer():
-            return np.array([int(text) for text in texts])
-        if dtype.is_float():
-            return np.array([float(text) for text in texts])
-    except ValueError:
-        pass  # the classes are declared, and no record has one that is no number
+    """Return classes as values of the target's type, or as texts if they cannot be.
+
+    Where only the cells tell a type (`as_read`), the classes themselves decide on it: they are public.
+    """
+    is_read = isinstance(dtype, pl.Categorical)
+    for type_, fits in ((int, dtype.is_integer()), (float, dtype.is_float())):
+        if is_read or fits:
+            with suppress(ValueError):  # the classes are declared, and no record has one that is no number
+                values = [type_(text) for text in texts]
+                if fits or list(map(text_of, values)) == list(texts):  # else two classes could be one number
+                    return np.array(values)
     if dtype == pl.Boolean and set(texts) <= {"False", "True"}:
         return np.array([text == "True" for text in texts])
     return np.array(list(texts), dtype=object if any(len(text) > 100 for text in texts) else None)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sfumato._errors import BudgetError, InputError, ModelError, OptionError
+from sfumato._errors import InputError, ModelError, OptionError
 from sfumato.budget.accounting import spent
 from sfumato.budget.events import Event
 from sfumato.budget.ledger import Ledger
@@ -24,6 +24,7 @@ from sfumato.learners.catalogue import Model, model_of
 from sfumato.learners.features import Feature, texts_in
 from sfumato.learners.kept import checkpoint_of, keep, opened, read_run, settings_of
 from sfumato.learners.material import Material, material_of
+from sfumato.learners.options import whole
 from sfumato.learners.runs import Run, Scores, Training, label_of
 
 __all__ = ["Asked", "epsilons_of", "train"]
@@ -110,6 +111,7 @@ def train(
     root: str | Path | None = None,
     samples: int | None = None,
     test_samples: int | None = None,
+    rows: int | None = None,
     seed: int = 0,
     insecure_seed: int | None = None,
     ledger: Ledger | None = None,
@@ -140,12 +142,15 @@ def train(
         Whether it is a number.
     test, holdout, full, root, samples, test_samples
         What is trained and tested on: see `material_of`.
+    rows : int, optional
+        The number of rows to train on, if it is public: see `PrivateClassifier`. That of a built-in data set is.
     seed : int
         Of the division into rows for training and testing, and of first weights.
     insecure_seed : int, optional
         Makes the noise reproducible: the models are then not private.
     ledger : Ledger, optional
-        Charged for every run. By default the one of the table, if a budget was granted for it.
+        Charged for every run. By default the one of the table, if a budget was granted for it; ``charged`` of the
+        result says so. A file for which a budget was granted, but read in another way, is refused.
     folder : path, optional
         Where finished runs are kept until all are: if it is there, they are not trained again, and one that was
         interrupted goes on.
@@ -178,7 +183,7 @@ def train(
         samples=samples,
         test_samples=test_samples,
         seed=seed,
-    )
+    ).predicting(regression=regression)
     kind = model_of(model, images=material.are_images)
     parameters = {name: value for name, value in options.items() if value is not None}
     book = ledger if ledger is not None else _ledger_of(material)
@@ -188,15 +193,16 @@ def train(
             hint="leave 'none' out of the epsilons",
         )
     public = material.declared_target(regression=regression)
-    _refuse_test(material, regression, public.get("classes"))
+    _refuse_test(material, regression, parameters.get("classes", public.get("classes")))
     common = {"delta": delta, "insecure_seed": insecure_seed, "ledger": book, **public, **parameters}
+    known = material.public_rows if rows is None else whole("the number of rows", rows)
     if kind.network:
-        common["seed"] = seed
+        common |= {"seed": seed, "rows": known}
     estimators = [_made(kind, one, regression, common, ordinary or {}) for one in asked]
     kept = None if folder is None else Path(folder)
     settings: dict[str, Any] = {}
     if kept is not None:
-        own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
+        own = {**parameters, "rows": rows, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
         settings = settings_of(material, model, regression, delta, seed, insecure_seed, book is not None, own)
     runs, models = list[Run](), dict[str, Any]()
     with opened(kept, settings):
@@ -218,13 +224,14 @@ def train(
         data=material.name,
         model=model,
         target=material.target,
-        rows=material.rows,
+        rows=known,
         runs=tuple(runs),
         together=_together(runs, delta),
         settings={"tested on": material.split, "seed": seed, **parameters},
         pictures=_pictures(material, models),
         models=models,
         published=None if published is None else dict(published),
+        charged=book is not None,
         material=material,
     )
 
@@ -331,12 +338,7 @@ def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
 
 
 def _ledger_of(material: Material) -> Ledger | None:
-    if material.whole is None:
-        return None
-    try:
-        return Ledger.of(material.whole)
-    except BudgetError:
-        return None  # no budget was granted, so that none can be exceeded
+    return None if material.whole is None else Ledger.find(material.whole)
 
 
 def _pictures(material: Material, models: Mapping[str, Any]) -> Any:

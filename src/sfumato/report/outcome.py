@@ -115,10 +115,8 @@ class Verdict:
     def facts(self) -> list[str]:
         """Return what else a reader of the headline should know."""
         training = self.training
-        facts = [
-            f"{training.model} on {training.data}, to predict {training.target}: {count(training.rows, 'row')} to "
-            f"train on, {self.rows:,} to test on"
-        ]
+        rows = "" if training.rows is None else f"{count(training.rows, 'row')} to train on, "
+        facts = [f"{training.model} on {training.data}, to predict {training.target}: {rows}{self.rows:,} to test on"]
         if self.ordinary and self.private:
             costs = [f"{self._cost(one, self.ordinary)} at {one.label}" for one in self.private]
             facts.append(f"the price of privacy: {', '.join(costs)}")
