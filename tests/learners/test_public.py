@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 import torch
@@ -223,6 +224,23 @@ def test_a_declared_domain_makes_a_category_whatever_the_cells_look_like(tmp_pat
         table = written(tmp_path / name, text, schema)
         model = PrivateAdditiveClassifier(delta=1e-4, classes=(0, 1)).fit(table, "ill")
         assert model.features_.features[0].domain == ("30", "40")
+
+
+@pytest.mark.parametrize("odd", [7, "x", 0.5, None, True])
+def test_objects_are_categories_whatever_one_of_them_is(odd: Any) -> None:
+    def fitted(values: list[Any]) -> Any:
+        model = PrivateNaiveBayes(epsilon=40.0, delta=1e-4, classes=("no", "yes"), insecure_seed=1)
+        return model.fit(given(values), ["no", "yes"] * 100 + ["no"] * (len(values) - 200))
+
+    for given in (
+        lambda values: pd.DataFrame({"a": pd.Series(values, dtype=object)}),
+        lambda values: sf.Table(pd.DataFrame({"a": pd.Series(values, dtype=object)})),
+        lambda values: np.array(values, dtype=object)[:, None],
+    ):
+        plain, other = fitted([30, 40] * 100), fitted([30, 40] * 100 + [odd])
+        assert plain.events_ == other.events_
+        assert plain.features_ == other.features_
+        assert plain.features_.features[0].domain == ("30", "40")
 
 
 # --- the classes of images ---

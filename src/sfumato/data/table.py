@@ -173,7 +173,21 @@ class Table:
         """Return the column with its kind, marked if that was read off the cells."""
         found = self._typed(column)
         is_new = column.kind is Kind.AUTO and found.kind is not Kind.AUTO
-        return replace(found, inferred=True) if is_new and self.has_inferred_types else found
+        is_inferred = is_new and (self.has_inferred_types or self.holds_objects(column.name))
+        return replace(found, inferred=True) if is_inferred else found
+
+    def holds_objects(self, name: str) -> bool:
+        """Say whether a column is one of pandas' objects, whose type is that of each value.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> import pandas as pd
+        >>> table = sf.Table(pd.DataFrame({"a": pd.Series([1, "x"], dtype=object), "b": [1, 2]}))
+        >>> table.holds_objects("a"), table.holds_objects("b")
+        (True, False)
+        """
+        return not self._is_unread and self.implementation.is_pandas() and str(self.frame[name].dtype) == "object"
 
     def _typed(self, column: Column) -> Column:
         """Return the column with the kind, and the order, that its type has if the schema leaves them open."""

@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -69,7 +69,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         What is public of the columns: domains of categories and bounds of numbers. What is not declared is bought
         with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`. Names and
         types of columns are taken as public. In a text file the cells decide on a type, so a column whose kind is not
-        declared is refused there; the target is what the estimator predicts, a class or a number.
+        declared is refused there; the target is what the estimator predicts, a class or a number. A column of objects
+        holds categories, unless declared; lists have no types, so give arrays or frames.
     bounds : tuple of two numbers or arrays, optional
         Of the numbers that the schema says nothing about; for arrays.
     ledger : Ledger, optional
@@ -454,7 +455,7 @@ def _split(X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
     others = tuple(one for one in columns.values if one.name != y)
     if not others:
         raise InputError(f"0 feature(s): the table has no column beside the target '{y}'")
-    return Columns(others, columns.schema, columns.named), target
+    return replace(columns, values=others), target
 
 
 def _series(y: Any, model: Any) -> pl.Series:

@@ -63,6 +63,8 @@ class Columns:
     schema: Schema | None
     named: bool
     """Whether the names were given; those of an array are its positions."""
+    objects: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Columns of objects, whose type is that of each value: categories, unless they are declared as something else."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,12 +85,16 @@ class Columns:
             table = Table.of(given)
             if not table.schema.names:
                 raise InputError("0 feature(s): the table has no column")
-            values = tuple(column_of(name, table.column(name)) for name in table.schema.names)
+            objects = frozenset(name for name in table.schema.names if table.holds_objects(name))
+            values = tuple(
+                column_of(name, table.frame[name].tolist() if name in objects else table.column(name))
+                for name in table.schema.names
+            )
             if table.has_inferred_types:
                 values = tuple(map(_of_declared_kind, values, table.schema.columns))
             if not len(values[0]):
                 raise InputError("0 sample(s): the table has no rows, while a minimum of 1 is required")
-            return cls(values, table.schema if isinstance(given, Table) else None, named=True)
+            return cls(values, table.schema if isinstance(given, Table) else None, named=True, objects=objects)
         from sklearn.utils import check_array
 
         if (given if hasattr(given, "ndim") else np.asarray(given)).ndim < 2:  # scikit-learn would tell what it holds
@@ -97,7 +103,7 @@ class Columns:
         array = check_array(given, dtype=None, ensure_all_finite=False)
         mixed = array.dtype == object
         values = tuple(column_of(f"x{at}", one.tolist() if mixed else one) for at, one in enumerate(array.T))
-        return cls(values, None, named=False)
+        return cls(values, None, named=False, objects=frozenset(one.name for one in values) if mixed else frozenset())
 
 
 @dataclass(frozen=True)
@@ -338,6 +344,8 @@ def described(
             found.append(Feature(column.name, domain=texts_in(column.domain)))
         elif column.bounds is not None:
             found.append(Feature(column.name, bounds=scale_bounds(column.bounds)))
+        elif private and values.name in columns.objects and not _is_declared(column):
+            found.append(Unknown(column.name, is_number=False))
         elif private and not (_is_declared(column) or values.name not in own or _is_declared(own[values.name])):
             raise SchemaError(
                 f"the kind of column '{column.name}' is not declared, and in a text file one cell could change it",
