@@ -62,6 +62,24 @@ def test_one_epsilon_gives_one_release(sfumato: Run, people: str) -> None:
     assert sf.load_model("model").predict(pl.read_csv(people).drop("ill")).shape == (500,)
 
 
+def test_kinds_and_rows_are_declared_and_the_ledger_is_named(sfumato: Run, people: str) -> None:
+    asked = [people, "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4", "--epsilon", "9", "--json"]
+    kinds = ["--numbers", "age,cost", "--categories", "sex", "--classes", "no,yes"]
+    ran = sfumato("train", *asked, *kinds, "--rows", "400", "-o", "one")
+    assert ran.code == 0, ran.err
+    assert "This data has no ledger: nothing was charged." in ran.err
+    assert (ran.json["rows"], ran.json["charged"], ran.json["settings"]["classes"]) == (400, False, ["no", "yes"])
+    assert sfumato("budget", "grant", people, "--epsilon", "20", "--delta", "1e-4").code == 0
+    ran = sfumato("train", *asked, *kinds, "-o", "two")
+    assert (ran.code, ran.json["rows"], ran.json["charged"]) == (0, None, True)
+    assert "The ledger of this data was charged" in ran.err
+    assert '"rows": null' in Path("two/certificate.json").read_text()
+    assert sfumato("verify", "two").code == 0
+    ran = sfumato("train", *asked, *kinds, "--na", "55", "-o", "three")
+    assert (ran.code, Path("three").exists()) == (2, False)
+    assert "a budget was granted for this file, but not for what it holds as it is read now" in ran.err
+
+
 def test_several_epsilons_give_a_folder_each_and_one_report(sfumato: Run) -> None:
     ran = sfumato("train", "adult", "--target", "income", "--model", "naive-bayes", "--epsilon", "0.5,none")
     assert ran.code == 0, ran.err

@@ -82,7 +82,7 @@ def _release(training: Training, run: Run, folder: Path, options: dict[str, Any]
         loss={"accuracy": run.scores.accuracy, "auc": run.scores.auc, "loss": run.scores.loss},
         source={
             "name": training.data,
-            "rows": training.rows,
+            "rows": facts["sampling"].get("rows", training.rows),  # a network's own is public: declared or bought
             "fingerprint": fingerprint(origin) if origin else None,
         },
         files={name: FileFacts.of(folder / name) for name in names},
