@@ -228,16 +228,16 @@ def test_a_declared_domain_makes_a_category_whatever_the_cells_look_like(tmp_pat
 
 @pytest.mark.parametrize("odd", [7, "x", 0.5, None, True])
 def test_objects_are_categories_whatever_one_of_them_is(odd: Any) -> None:
-    def fitted(values: list[Any]) -> Any:
+    def fitted(made: Any, values: list[Any]) -> Any:
         model = PrivateNaiveBayes(epsilon=40.0, delta=1e-4, classes=("no", "yes"), insecure_seed=1)
-        return model.fit(given(values), ["no", "yes"] * 100 + ["no"] * (len(values) - 200))
+        return model.fit(made(values), ["no", "yes"] * 100 + ["no"] * (len(values) - 200))
 
-    for given in (
+    for made in (
         lambda values: pd.DataFrame({"a": pd.Series(values, dtype=object)}),
         lambda values: sf.Table(pd.DataFrame({"a": pd.Series(values, dtype=object)})),
         lambda values: np.array(values, dtype=object)[:, None],
     ):
-        plain, other = fitted([30, 40] * 100), fitted([30, 40] * 100 + [odd])
+        plain, other = fitted(made, [30, 40] * 100), fitted(made, [30, 40] * 100 + [odd])
         assert plain.events_ == other.events_
         assert plain.features_ == other.features_
         assert plain.features_.features[0].domain == ("30", "40")

@@ -55,6 +55,7 @@ _MORE = ("noise_schedule", "augment", "views", "adaptive", "micro_batch", "preci
 _FACTS = ("noise_multiplier", "sampling", "rule")  # of a training, that are kept of it
 _FOR_ROWS = 0.02  # the share of epsilon for the number of records
 _ROWS = -1  # its place among what is bought, beside the places of columns
+_WEIGHTS = 2**24  # what float noise misses is charged for at least so many: how many there are may depend on purchases
 _AT_ONCE = 1024  # how many samples are predicted at once
 _MISSING = 2.0  # of a target that is scaled to [-1, 1]
 
@@ -199,7 +200,10 @@ class _Network(PrivateEstimator):
         if not self.is_private or rows is None:
             return ()
         size = self._batch(rows)
-        sampler = Full(rows) if size is None else Poisson(rows, size / rows)
+        given = self.model.parameters() if isinstance(self.model, nn.Module) else ()
+        trained = sum(one.numel() for one in given if one.requires_grad)
+        noisy = max(trained + ("adaptive" in (self.trainer_options or {})), _WEIGHTS)
+        sampler = Full(rows, dimensions=noisy) if size is None else Poisson(rows, size / rows, dimensions=noisy)
         course = schedule_of((self.trainer_options or {}).get("noise_schedule", "constant"))
         account = Account(**self._terms(how), epochs=self.epochs, steps=None, course=course)
         account.open(sampler)
@@ -377,6 +381,11 @@ class _Network(PrivateEstimator):
 
     def _trainer(self, module: nn.Module, how: Purchases, rows: int | None) -> Trainer:
         more = dict(self.trainer_options or {})
+        trainer = self._untrained(module, how, rows, more)
+        trainer.least_dimensions = _WEIGHTS
+        return trainer
+
+    def _untrained(self, module: nn.Module, how: Purchases, rows: int | None, more: dict[str, Any]) -> Trainer:
         for name in more:
             if name not in _MORE:
                 raise OptionError(f"trainer_options has no '{name}'", hint=did_you_mean(str(name), _MORE))

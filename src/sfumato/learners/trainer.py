@@ -126,6 +126,9 @@ class Trainer:
     True
     """
 
+    least_dimensions = 0
+    """How many numbers with noise a step is charged for at least; for what has to be known before the module is."""
+
     def __init__(
         self,
         module: nn.Module,
@@ -360,7 +363,7 @@ class Trainer:
         """Return the step and the sampler, with a checkpoint read and the steps planned."""
         rows = self.crew.total(len(samples)) if self.rows is None else self.rows
         trained = sum(one.numel() for one in self.module.parameters() if one.requires_grad)
-        noisy = {"dimensions": trained + (self.adaptive is not None)}
+        noisy = {"dimensions": max(trained + (self.adaptive is not None), self.least_dimensions)}
         sampler: Sampler = Full(rows, **noisy)
         if self.batch_size is not None:
             if self.batch_size > rows:
