@@ -147,7 +147,7 @@ class CountRows(Mechanism):
     Examples
     --------
     >>> CountRows(epsilon=0.02).answer(30_000, Source(insecure_seed=1))
-    30067
+    30058
     """
 
     epsilon: float

@@ -206,7 +206,7 @@ class Ledger:
                 if any(marks & {*entry.content.get("origin", ())} for entry in ledger._history):
                     raise BudgetError(
                         "a budget was granted for this file, but not for what it holds as it is read now",
-                        hint="read it as it was at the grant; data that has changed needs a sfumato budget grant of its own",
+                        hint="read it as it was at the grant; sfumato budget grant gives changed data its own",
                     )
         return None
 
