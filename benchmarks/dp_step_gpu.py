@@ -61,7 +61,7 @@ def private(network: str, batch: int, *, on_grid: bool = True) -> float:
     noise = (DeviceNoise if on_grid else device_floats)(torch.device("cuda"))
     step = Step(model(network), cross_entropy, rule, noise, clip=1.0, expected=float(batch))
     with step.running():
-        sampler = FixedPoisson(ROWS, batch / ROWS, batch, 20)  # the batch itself, as in the other steps
+        sampler = FixedPoisson(ROWS, batch / ROWS, batch, 20, ROWS)  # the batch itself, as in the other steps
         run = GraphedStep(step, inputs, targets, sampler, NETWORKS[network])
         return milliseconds(lambda: run(RATE, 1.0), 50)
 

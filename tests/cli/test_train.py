@@ -26,7 +26,10 @@ bounds = [18, 90]
 domain = ["f", "m"]
 [columns.ill]
 domain = ["no", "yes"]
+[columns.cost]
+kind = "number"
 """
+CATEGORIES = ["--categories", "sex,ill"]
 TINY = ["--samples", "300", "--test-samples", "100", "--batch-size", "60", "--delta", "1e-4"]
 
 
@@ -62,6 +65,24 @@ def test_one_epsilon_gives_one_release(sfumato: Run, people: str) -> None:
     told = sfumato("verify", "model", "--json")
     assert (told.code, told.json["ok"], told.json["kind"]) == (0, True, "model")
     assert sf.load_model("model").predict(pl.read_csv(people).drop("ill")).shape == (500,)
+
+
+def test_kinds_and_rows_are_declared_and_the_ledger_is_named(sfumato: Run, people: str) -> None:
+    asked = [people, "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4", "--epsilon", "9", "--json"]
+    kinds = ["--numbers", "age,cost", "--categories", "sex", "--classes", "no,yes"]
+    ran = sfumato("train", *asked, *kinds, "--rows", "400", "-o", "one")
+    assert ran.code == 0, ran.err
+    assert "This data has no ledger: nothing was charged." in ran.err
+    assert (ran.json["rows"], ran.json["charged"], ran.json["settings"]["classes"]) == (400, False, ["no", "yes"])
+    assert sfumato("budget", "grant", people, "--epsilon", "20", "--delta", "1e-4").code == 0
+    ran = sfumato("train", *asked, *kinds, "-o", "two")
+    assert (ran.code, ran.json["rows"], ran.json["charged"]) == (0, None, True)
+    assert "The ledger of this data was charged" in ran.err
+    assert '"rows": null' in Path("two/certificate.json").read_text()
+    assert sfumato("verify", "two").code == 0
+    ran = sfumato("train", *asked, *kinds, "--na", "55", "-o", "three")
+    assert (ran.code, Path("three").exists()) == (2, False)
+    assert "a budget was granted for this file, but not for what it holds as it is read now" in ran.err
 
 
 def test_several_epsilons_give_a_folder_each_and_one_report(sfumato: Run) -> None:
@@ -208,7 +229,11 @@ def test_a_seed_of_the_noise_is_told_everywhere(sfumato: Run, people: str) -> No
         (["adult", "--target", "income", "--model", "naive-bayes", "--delta", "0.001"], "below 1 / 32,561"),
         (["adult", "--target", "income", "--model", "naive-bayes", "--epochs", "5"], "has no option 'epochs'"),
         (["adult", "--target", "age", "--model", "naive-bayes", "--regression"], "does not predict numbers"),
-        (["people.csv", "--target", "cost", "--model", "naive-bayes"], "take a regression"),
+        (["people.csv", "--target", "cost", "--model", "naive-bayes"], "the kind of column 'age' is not declared"),
+        (
+            ["people.csv", "--target", "cost", "--model", "naive-bayes", "--numbers", "age,cost", *CATEGORIES],
+            "take a regression",
+        ),
         (["adult", "--target", "age", "--model", "naive-bayes"], "is a number between bounds, and no class"),
         (["mnst", "--model", "cnn"], "did you mean 'mnist'?"),
         (["people.csv", "--target", "ill", "--model", "naive-bayes", "--test", "nowhere.csv"], "nowhere.csv"),
@@ -270,7 +295,7 @@ def test_a_recipe_declares_what_was_declared_and_reads_as_was_read(sfumato: Run,
     text = Path(people).read_text().replace(",", ";").replace(";f;", ";?;")
     Path("people.csv").write_text(text)
     Path("test.csv").write_text("".join(text.splitlines(keepends=True)[:200]))
-    Path("schema.toml").write_text(SCHEMA + '[columns.cost]\nrole = "identifier"\n')
+    Path("schema.toml").write_text(SCHEMA + 'role = "identifier"\n')
     asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
     ran = sfumato("train", *asked, "--separator", ";", "--na", "?", "--test", "test.csv", "-o", "one", "--json")
     assert ran.code == 0, ran.err

@@ -32,16 +32,23 @@ from sfumato.learners.naive_bayes import PrivateNaiveBayes
 from sfumato.learners.noisy_sums import NoisySums
 from tests.budget.chance import least_epsilon
 
+ROWS, DELTA = 200, 1e-3
 # What makes an estimator quick, by its name; one that needs nothing is found without a line here.
 QUICK: dict[str, dict[str, Any]] = {
     "PrivateRandomForest": {"trees": 5, "depth": 4, "cells": 20, "random_state": 0},
     "PrivateKMeans": {"n_clusters": 3, "rounds": 3},
     "PrivatePCA": {},
     "PrivateGaussianMixture": {"n_components": 2, "rounds": 3},
-    "PrivateClassifier": {"model": "logistic", "epochs": 3, "seed": 0},
-    "PrivateRegressor": {"model": "logistic", "epochs": 30, "learning_rate": 0.3, "momentum": 0.9, "seed": 0},
+    "PrivateClassifier": {"model": "logistic", "epochs": 3, "seed": 0, "rows": ROWS},
+    "PrivateRegressor": {
+        "model": "logistic",
+        "epochs": 30,
+        "learning_rate": 0.3,
+        "momentum": 0.9,
+        "seed": 0,
+        "rows": ROWS,
+    },
 }
-ROWS, DELTA = 200, 1e-3
 SCHEMA = sf.Schema(
     [
         sf.Column(name="age", kind="number", bounds=(0, 100)),
@@ -201,7 +208,7 @@ def test_the_charge_is_made_before_the_data_is_looked_at(make: Callable[..., Any
         return  # it is charged step by step: see its own tests
 
     class Interrupted(kind):  # type: ignore[misc, valid-type]
-        def _know(self, *given: Any) -> Any:
+        def _learn(self, *given: Any) -> Any:
             raise KeyboardInterrupt
 
     frame, target = records(make())

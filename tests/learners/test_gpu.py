@@ -179,7 +179,7 @@ def test_a_graph_makes_the_steps_that_are_made_without_it() -> None:
                 module, cross_entropy, rule, noise, clip=0.5, expected=40.0, averaging=0.9, adaptive=AdaptiveClip()
             )
             with step.running():
-                run = GraphedStep(step, inputs, targets, FixedPoisson(400, 0.1, 96, 20))
+                run = GraphedStep(step, inputs, targets, FixedPoisson(400, 0.1, 96, 20, 400))
                 noise._tick.zero_()
                 for _ in range(5):
                     if graphed:

@@ -61,6 +61,7 @@ def classifier(**options: Any) -> PrivateClassifier:
         "bounds": (-3, 3),
         "classes": (0, 1),
         "batch_size": None,
+        "rows": ROWS,
         "epochs": 10,
         "learning_rate": 1.0,
         **options,
@@ -84,14 +85,14 @@ def test_a_training_without_purchases_costs_epsilon_and_learns() -> None:
     assert model.score(x, y) > 0.9
     assert 1.9 < model.spent_.epsilon <= 2.0
     assert model.spent_.delta == 1e-4
-    assert model.sampling_ == {"kind": "full", "rate": 1.0, "steps": 10}
+    assert model.sampling_ == {"kind": "full", "rate": 1.0, "rows": ROWS, "steps": 10}
 
 
 def test_what_is_bought_is_part_of_epsilon() -> None:
     table = people(2000)
     model = PrivateClassifier(epsilon=8.0, delta=1e-4, epochs=5, batch_size=None).fit(table, "rich")
     bought, training = model.events_[:-1], model.events_[-1:]
-    assert len(bought) == 3  # age, town and the classes
+    assert len(bought) == 4  # the number of rows, age, town and the classes
     assert spent(training, 1e-4).epsilon <= 8.0 * 0.9
     assert 0.9 * 8.0 < model.spent_.epsilon <= 8.0
     assert model.spent_.events == model.events_
@@ -110,7 +111,7 @@ def test_what_fit_charges_is_known_before(ledger: sf.Ledger) -> None:
     x, y = points()
     sampled = classifier(batch_size=100, epochs=1, noise_multiplier=3.0)
     assert sampled.events_of(x, y) == sampled.fit(x, y).events_
-    assert sampled.sampling_ == {"kind": "poisson", "rate": 1 / 6, "steps": 6}
+    assert sampled.sampling_ == {"kind": "poisson", "rate": 1 / 6, "rows": ROWS, "steps": 6}
 
 
 def test_the_noise_can_be_given_instead() -> None:
@@ -176,7 +177,7 @@ def test_wrong_options_are_refused_before_anything_is_paid(ledger: sf.Ledger) ->
 
 def test_only_what_the_schema_does_not_declare_is_bought() -> None:
     schema = sf.Schema((sf.Column(name="age", bounds=(0, 100)), sf.Column(name="rich", domain=("no", "yes"))))
-    table, options = people(), {"delta": 1e-4, "epochs": 1, "batch_size": None}
+    table, options = people(), {"delta": 1e-4, "epochs": 1, "batch_size": None, "rows": ROWS}
     events = PrivateClassifier(schema=schema, **options).events_of(table, "rich")
     assert len(events) == 1 + 1  # the towns, and the training
     assert len(PrivateClassifier(schema=schema, **options).events_of(table.drop("town"), "rich")) == 1
@@ -201,7 +202,7 @@ def test_images_of_bytes_are_scaled_and_get_a_channel() -> None:
     assert model.predict(images).shape == (200,)
     numbers = torch.tensor(images).unsqueeze(1).float() / 255
     assert np.array_equal(model.predict_proba(images), model.predict_proba(numbers))
-    assert classifier(epsilon=8.0, delta=1e-3).fit(images, labels).score(images, labels) > 0.9
+    assert classifier(epsilon=8.0, delta=1e-3, rows=200).fit(images, labels).score(images, labels) > 0.9
     with pytest.raises(
         sf.SfumatoError, match=r"images of shape 1 x 8 x 8, but PrivateClassifier is expecting .* 1 x 16"
     ):
@@ -393,7 +394,7 @@ def test_a_training_that_was_interrupted_continues_with_what_it_bought(ledger: s
     with pytest.raises(KeyboardInterrupt):
         model.fit(table, "rich", report=stop)
     charged = len(ledger.events)
-    assert charged == 1 + 2
+    assert charged == 4 + 2  # the number of rows, age, town and the classes; two epochs
     model.fit(table, "rich")
     assert len(ledger.events) == charged + 2  # nothing is bought again
     assert [one.epoch for one in model.history_] == [1, 2, 3, 4]
@@ -470,7 +471,7 @@ def test_bounds_of_a_target_are_bought_and_missing_targets_left_out() -> None:
     x, _ = points(2000)
     y = 10 + 4 * x[:, 0]
     y[:50] = np.nan
-    model = PrivateRegressor(epsilon=8.0, delta=1e-4, bounds=(-3, 3), epochs=20).fit(x, y)
+    model = PrivateRegressor(epsilon=8.0, delta=1e-4, bounds=(-3, 3), epochs=20, rows=2000).fit(x, y)
     assert len(model.events_) == 2
     assert np.isfinite(model.predict(x)).all()
     assert model.spent_.epsilon <= 8.0

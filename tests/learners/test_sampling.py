@@ -107,7 +107,7 @@ def test_a_batch_of_all_samples_leaves_nothing_out() -> None:
 
 
 def test_a_sample_beyond_the_size_is_cut() -> None:
-    assert all(len(FixedPoisson(1000, 0.5, 10, 20).draw(Source())) == 10 for _ in range(20))
+    assert all(len(FixedPoisson(1000, 0.5, 10, 20, 1000).draw(Source())) == 10 for _ in range(20))
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_everything_told_is_json() -> None:
     trainer = trainer_of(epsilon=1.0, adaptive=AdaptiveClip(count_noise=0.5), rule=Adam(), insecure_seed=1)
     trainer.fit(*blobs(), validation=blobs(seed=1))
     told = json.loads(json.dumps(trainer.to_dict(), allow_nan=False))
-    assert told["sampling"] == {"kind": "poisson", "rate": 0.1, "steps": 20}
+    assert told["sampling"] == {"kind": "poisson", "rate": 0.1, "rows": 200, "steps": 20}
     assert told["relation"] == "add-remove"
     assert told["private"] is False, "its noise can be made again"
     assert [one["step"] for one in told["history"]] == [10, 20]

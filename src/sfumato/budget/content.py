@@ -14,13 +14,14 @@ import numpy as np
 import polars as pl
 
 from sfumato.data.coding import Domain
-from sfumato.data.fingerprint import keyed
+from sfumato.data.database import Database
+from sfumato.data.fingerprint import fingerprint, keyed
 from sfumato.data.paths import text_of
 from sfumato.data.table import Table
 from sfumato.engines.reduce import reduce
 from sfumato.engines.tuples import group
 
-__all__ = ["content_fingerprint", "reading", "texts_of"]
+__all__ = ["content_fingerprint", "origin_marks", "reading", "texts_of"]
 
 _NUMBER = re.compile(r"[+-]?(?:(?!0\d)\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|[+-]?(?:inf|nan|Inf|NaN)")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
@@ -53,6 +54,34 @@ def content_fingerprint(table: Table) -> tuple[str, int]:
     mac.update(np.ascontiguousarray(codes[first], dtype="<i4").tobytes())
     mac.update(tuples.count[first].astype("<i8").tobytes())
     return f"hmac-sha256:{mac.hexdigest()}", int(tuples.count.sum())
+
+
+def origin_marks(table: Table) -> frozenset[str]:
+    """Return what tells where a table is from, as only this user can compare it: the place and the bytes of its file.
+
+    A file that is read with other options, or whose header was changed, has another content; but the people in it
+    are the same.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> marks = origin_marks(sf.read("patients.csv"))
+    >>> marks == origin_marks(sf.read("patients.csv", na=["flu"]))
+    True
+    >>> origin_marks(sf.Table(sf.read("patients.csv").frame))
+    frozenset()
+    """
+    if isinstance(table.source, Database):
+        return frozenset({_mark(f"{table.source.place}\n{table.source.table}")})
+    if table.origin is None or not table.origin.is_file():
+        return frozenset()
+    return frozenset({_mark(str(table.origin.resolve())), fingerprint(table.origin)})
+
+
+def _mark(place: str) -> str:
+    mac = keyed()
+    mac.update(b"place\n" + place.encode(errors="surrogateescape"))
+    return f"hmac-sha256:{mac.hexdigest()}"
 
 
 def texts_of(domain: Domain) -> list[str | None]:

@@ -1,4 +1,4 @@
-"""What a schema does not declare can be bought: the categories of a column, and the bounds of its numbers."""
+"""What is not declared can be bought: the categories of a column, the bounds of its numbers, the number of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sfumato.budget.events import ApproximateEvent, Event, Relation
 from sfumato.budget.mechanisms import AddedNoise, Mechanism, positive
 from sfumato.budget.noise import Source
 
-__all__ = ["FindBounds", "SelectCategories"]
+__all__ = ["CountRows", "FindBounds", "SelectCategories"]
 
 _LOWEST, _HIGHEST = -32, 40  # powers of two between which numbers are told apart
 
@@ -136,6 +136,35 @@ class FindBounds(Mechanism):
                 "no bounds stood out from the noise", hint="there are too few numbers for this epsilon; it is spent"
             )
         return float(edges[full[0]]), float(edges[full[-1] + 1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountRows(Mechanism):
+    """Count the records, with noise; under add-or-remove-one their number is private like everything else.
+
+    The answer is at least the scale of the noise, so that a count that is lost in it is not taken for none.
+
+    Examples
+    --------
+    >>> CountRows(epsilon=0.02).answer(30_000, Source(insecure_seed=1))
+    30058
+    """
+
+    epsilon: float
+
+    @cached_property
+    def noise(self) -> AddedNoise:
+        """The noise on the count."""
+        return AddedNoise(sensitivity=1, epsilon=positive("epsilon", self.epsilon), whole=True)
+
+    @property
+    def event(self) -> Event:
+        """What the count costs."""
+        return self.noise.event
+
+    def answer(self, rows: int, source: Source | None = None) -> int:
+        """Return about how many records there are."""
+        return max(int(self.noise.release(rows, source)), math.ceil(self.noise.scale))
 
 
 def _edges() -> Any:

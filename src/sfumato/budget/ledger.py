@@ -138,11 +138,12 @@ class Ledger:
         """
         asked = None if relation is None else one_of(Relation, relation, "the relation")
         _refuse_note(note)
-        fingerprint, rows = _identity(data)
+        table = Table.of(data)
+        fingerprint, rows = _identity(table)
         limit = _limit(epsilon, delta, rows)
         target = Path(path) if path is not None else ledger_path(fingerprint)
         _make_folder(target, of_ours=path is None)
-        terms = {**limit.to_dict(), "note": note}
+        terms: dict[str, Any] = {**limit.to_dict(), "note": note, "origin": sorted(_marks(table))}
         made = {"version": _VERSION, "data": fingerprint, "relation": (asked or Relation.ADD_REMOVE).value}
         if not target.exists() and Store.create(target, [("made", made), ("grant", terms)]):
             return cls(target)
@@ -168,15 +169,46 @@ class Ledger:
             ...
         sfumato._errors.FileError: there is no ledger 'nowhere.ledger' (sfumato budget grant makes one)
         """
-        fingerprint, _ = _identity(data)
-        target = Path(path) if path is not None else ledger_path(fingerprint)
-        if not target.exists():
-            if path is not None:
-                raise FileError(f"there is no ledger '{path}'", hint="sfumato budget grant makes one")
-            raise BudgetError("no budget was granted for this data", hint="sfumato budget grant, or Ledger.grant")
-        ledger = cls(target)
-        ledger._refuse_other(fingerprint)
+        if path is None:
+            found = cls.find(data)
+            if found is None:
+                raise BudgetError("no budget was granted for this data", hint="sfumato budget grant, or Ledger.grant")
+            return found
+        if not Path(path).exists():
+            raise FileError(f"there is no ledger '{path}'", hint="sfumato budget grant makes one")
+        ledger = cls(path)
+        ledger._refuse_other(_identity(Table.of(data))[0])
         return ledger
+
+    @classmethod
+    def find(cls, data: Any) -> Ledger | None:
+        """Open the ledger of a data set; None if no budget was granted for it.
+
+        A file, or a table in a database, for which one was granted while it read differently (with other options,
+        another header, other rows) is refused: the people in it are the same.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Ledger.find(sf.Table(sf.datasets.nursery().frame.head(5))) is None
+        True
+        """
+        table = Table.of(data)
+        fingerprint, _ = _identity(table)
+        target = ledger_path(fingerprint)
+        if target.exists():
+            found = cls(target)
+            found._refuse_other(fingerprint)
+            return found
+        marks, (key, _, _) = _marks(table), target.name.partition("-")
+        for other in sorted(target.parent.glob(f"{key}-*.ledger")) if marks else ():
+            with cls(other) as ledger:
+                if any(marks & {*entry.content.get("origin", ())} for entry in ledger._history):
+                    raise BudgetError(
+                        "a budget was granted for this file, but not for what it holds as it is read now",
+                        hint="read it as it was at the grant; sfumato budget grant gives changed data its own",
+                    )
+        return None
 
     def __enter__(self) -> Self:
         return self
@@ -257,6 +289,13 @@ class Ledger:
         with self._writing():
             self._admit(content["event"], content["times"])
             return _told(self._store.append("charge", content))
+
+    def refuse(self, event: Event) -> None:
+        """Refuse an event that does not fit, as `charge` would, without charging it."""
+        plain = self._plain(event)
+        with self._lock:
+            self._follow()
+            self._admit(plain, 1)
 
     def reserve(self, event: Event, *, times: int = 1, seconds: float = 3600.0, note: str = "") -> Reservation:
         """Hold what an event would cost, so that nobody else can spend it; see `Reservation`.
@@ -480,10 +519,16 @@ def ledger_path(fingerprint: str) -> Path:
     return home() / "ledgers" / f"{key_check(keyed())}-{fingerprint.rpartition(':')[2]}.ledger"
 
 
-def _identity(data: Any) -> tuple[str, int]:
+def _identity(table: Table) -> tuple[str, int]:
     from sfumato.budget.content import content_fingerprint
 
-    return content_fingerprint(Table.of(data))
+    return content_fingerprint(table)
+
+
+def _marks(table: Table) -> frozenset[str]:
+    from sfumato.budget.content import origin_marks
+
+    return origin_marks(table)
 
 
 def _limit(epsilon: Any, delta: Any, rows: int) -> Budget:
@@ -541,7 +586,7 @@ def _moment(seconds: float) -> str:
 def _told(entry: Entry) -> dict[str, Any]:
     """Return an entry as plain values for a reader."""
     told = {"number": entry.number, "time": _moment(entry.time), "kind": entry.kind}
-    content = {name: value for name, value in entry.content.items() if name not in ("key", "version")}
+    content = {name: value for name, value in entry.content.items() if name not in ("key", "origin", "version")}
     if "event" in content:
         told["what"] = str(_times(Event.from_dict(content["event"]), content["times"]))
     if "expires" in content:

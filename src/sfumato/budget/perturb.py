@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sfumato._errors import BudgetError, ColumnError, FileError, OptionError, SchemaError
+from sfumato._errors import ColumnError, FileError, OptionError, SchemaError
 from sfumato.budget.content import reading
 from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger import Ledger
@@ -218,9 +218,8 @@ def perturb(
 
 
 def _charge(table: Table, event: Event, path: str | Path | None, note: str, *, private: bool) -> bool:
-    try:
-        ledger = Ledger.of(table, path)
-    except BudgetError:  # it has none
+    ledger = Ledger.find(table) if path is None else Ledger.of(table, path)
+    if ledger is None:
         return False
     with ledger:
         ledger.charge(event, note=note, private=private)

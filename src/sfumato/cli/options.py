@@ -14,7 +14,7 @@ import click
 
 from sfumato._errors import OptionError
 from sfumato.data import datasets
-from sfumato.data.schema import Column, Schema
+from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table, read
 
 __all__ = [
@@ -160,6 +160,8 @@ def public_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _add(
         command,
         click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML, with domains and bounds."),
+        names_option("--numbers", "Columns that hold numbers."),
+        names_option("--categories", "Columns that hold categories."),
         click.option("--domain", type=_Setting(), metavar="NAME=A,B", multiple=True, help="The values of a column."),
         click.option(
             "--bounds", type=_Setting(), metavar="NAME=LOW,HIGH", multiple=True, help="The bounds of a number."
@@ -186,6 +188,8 @@ def declared(
     schema_file: str | None,
     domain: tuple[tuple[str, str], ...],
     bounds: tuple[tuple[str, str], ...],
+    numbers: list[str],
+    categories: list[str],
     **reading: Any,
 ) -> tuple[Table, Schema]:
     """Read a table, and what the schema and the options declare as public, whatever the data holds."""
@@ -194,6 +198,9 @@ def declared(
     columns = {column.name: column for column in own.columns}
     for column in Schema.load(schema_file).columns if schema_file else ():
         columns[own[column.name].name] = column
+    for kind, names in ((Kind.NUMBER, numbers), (Kind.CATEGORY, categories)):
+        for name in names:
+            columns[name] = replace(columns[own[name].name], kind=kind)
     for name, values in domain:
         columns[name] = replace(columns[own[name].name], domain=tuple(Names().convert(values, None, None)))
     for name, ends in bounds:

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from sfumato._errors import OptionError, did_you_mean
 from sfumato.cli.options import (
     Command,
+    Names,
     declared,
     keep_input,
     print_json,
@@ -40,7 +41,7 @@ _EMBEDDED = ("mnist", "adult", "nursery")
 _MODELS = sorted({*TABLE_MODELS, *IMAGE_MODELS})
 _STUDIES = "learners/studies"
 _READING = ("table", "na", "separator", "encoding")
-_PUBLIC = ("schema_file", "domain", "bounds")
+_PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
 _IN_RECIPES = ("published", "ordinary", "scale", "schedule")
 
 
@@ -85,6 +86,8 @@ _SAMPLES = _Samples()
 @click.option("--root", metavar="FOLDER", help="Where the files of the full mnist are.")
 @click.option("--samples", type=_SAMPLES, help="Train on a share of the records, as 0.1; of built-in data also on N.")
 @click.option("--test-samples", type=_SAMPLES, help="The same for records to test on.")
+@click.option("--rows", type=int, metavar="N", help="The number of rows, if it is public; else networks buy it.")
+@click.option("--classes", metavar="A,B", help="The classes of the target, which are public; else they are bought.")
 @click.option("--epochs", type=float, metavar="N", help="Networks: how often each record is taken, on average.")
 @click.option("--batch-size", type=int, metavar="N", help="Networks: records in a step, on average.")
 @click.option("--clip", type=float, metavar="C", help="Networks: the largest norm of a record's gradient.")
@@ -104,7 +107,8 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     DATA is a table with a --target, or mnist, adult or nursery, which are built in.
     A model is trained for each epsilon: the smaller, the less it can tell of anybody.
     What the schema does not declare of the columns (domains of categories, bounds of
-    numbers) is bought with a part of epsilon.
+    numbers) is bought with a part of epsilon. Which columns of a text file hold numbers
+    and which categories has to be declared: there, one cell could change it.
 
     OUT is a folder with each model, its certificate, which 'sfumato verify' checks, and
     one report of what privacy cost. A training that was stopped goes on when the same
@@ -115,6 +119,7 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     sfumato train adult --target income --model logistic --epsilon 1
     sfumato train mnist --model resnet18 --epsilon 1,5,10,none --epochs 5
     sfumato train patients.csv --schema schema.toml --target recovered --model forest
+    sfumato train patients.csv --numbers age --categories sex,zip --target disease --model forest
     sfumato train --recipe private-cnn -o study
     """
     public = {name: options.pop(name) for name in _PUBLIC}
@@ -132,6 +137,8 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     refuse_taken(out)
     refuse_unwritable(owner_file(out))
     unfinished = Path(f"{out}.unfinished")
+    if isinstance(asked.get("classes"), str):
+        asked["classes"] = Names().convert(asked["classes"], None, None)
     told = {"data": shown, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
     reading = {name: asked.pop(name, None) for name in _READING}
     if unfinished.exists():
@@ -152,6 +159,10 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
         print_json(training.to_dict())
     else:
         _print(training)
+    if training.charged:
+        click.echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
+    elif training.together:
+        click.echo("This data has no ledger: nothing was charged.", err=True)
     click.echo(f"The models and the report are in {out}", err=True)
     if not training.is_public:
         own = Path(out).with_name(owner_file(out).name)
@@ -183,7 +194,7 @@ def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any]
 
 def _fits(name: str, value: Any) -> bool:
     """Say whether an option of a recipe is of the type that the option of the command has."""
-    if name in ("epsilon", "noise_multiplier", "scale", "schedule"):
+    if name in ("epsilon", "noise_multiplier", "scale", "schedule", "classes"):
         return True  # they have several forms, and who reads them refuses what is none
     if name == "na":
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
@@ -258,7 +269,8 @@ def _told(label: str, report: Any) -> None:
 
 
 def _print(training: Training) -> None:
-    click.echo(click.style(f"{training.model} on {training.data}, {training.rows:,} records", bold=True))
+    records = "" if training.rows is None else f", {training.rows:,} records"
+    click.echo(click.style(f"{training.model} on {training.data}{records}", bold=True))
     for run in training.runs:
         scores = run.scores
         noisy = scores.how == "noisy"

@@ -107,6 +107,8 @@ class Column:
     domain: tuple[Any, ...] | None = None
     hierarchy: Hierarchy | None = None
     reason: str = field(default="", compare=False)
+    inferred: bool = field(default=False, compare=False, repr=False)
+    """Whether the kind was read off the cells of a text file, and not declared; set by `Table`, and never stored."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

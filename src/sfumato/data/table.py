@@ -27,7 +27,7 @@ from sfumato._errors import (
 )
 from sfumato.data.coding import Codes, encode, with_kind
 from sfumato.data.database import Database
-from sfumato.data.files import format_of, write_frame
+from sfumato.data.files import FORMATS, write_frame
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.source import File, Source
 
@@ -157,7 +157,39 @@ class Table:
             raise InputError("the table has no columns")
         return names
 
+    @property
+    def has_inferred_types(self) -> bool:
+        """Whether the types were read off the cells: those of a text or an Excel file, where one cell can change one.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.read("patients.csv").has_inferred_types
+        True
+        """
+        return self.origin is not None and FORMATS.get(self.origin.suffix.lower()) in ("csv", "tsv", "excel")
+
     def _known(self, column: Column) -> Column:
+        """Return the column with its kind, marked if that was read off the cells."""
+        found = self._typed(column)
+        is_new = column.kind is Kind.AUTO and found.kind is not Kind.AUTO
+        is_inferred = is_new and (self.has_inferred_types or self.holds_objects(column.name))
+        return replace(found, inferred=True) if is_inferred else found
+
+    def holds_objects(self, name: str) -> bool:
+        """Say whether a column is one of pandas' objects, whose type is that of each value.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> import pandas as pd
+        >>> table = sf.Table(pd.DataFrame({"a": pd.Series([1, "x"], dtype=object), "b": [1, 2]}))
+        >>> table.holds_objects("a"), table.holds_objects("b")
+        (True, False)
+        """
+        return not self._is_unread and self.implementation.is_pandas() and str(self.frame[name].dtype) == "object"
+
+    def _typed(self, column: Column) -> Column:
         """Return the column with the kind, and the order, that its type has if the schema leaves them open."""
         if column.kind not in (Kind.AUTO, Kind.ORDINAL):
             return column
@@ -185,7 +217,7 @@ class Table:
         >>> sf.read("patients.csv").declared_type("age") is None
         True
         """
-        if self.origin is not None and format_of(self.origin) in ("csv", "tsv", "excel"):
+        if self.has_inferred_types:
             return None
         if not isinstance(self.source, Source) and self.implementation.is_pandas():
             return None

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,19 +22,22 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato._errors import ColumnError, InputError, OptionError, SfumatoError, did_you_mean
 from sfumato.budget.accounting import Spent, calibrate, check_delta, spent
-from sfumato.budget.discovery import FindBounds, SelectCategories
+from sfumato.budget.discovery import CountRows, FindBounds, SelectCategories
 from sfumato.budget.events import Composed, Event, Gaussian
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
-from sfumato.data.schema import Column, Schema
+from sfumato.data.paths import text_of
+from sfumato.data.schema import Column, Kind, Schema
 from sfumato.learners.features import (
     Columns,
     Feature,
     Features,
     Unknown,
+    as_numbers,
+    as_read,
     classes_of,
     column_of,
     described,
@@ -42,9 +46,10 @@ from sfumato.learners.features import (
 )
 from sfumato.learners.noisy_sums import Floats, NoisySums, Share
 
-__all__ = ["Classifier", "PrivateEstimator", "Regressor"]
+__all__ = ["Classifier", "PrivateEstimator", "Purchase", "Regressor"]
 
 Ints = NDArray[np.int64]
+Purchase = FindBounds | SelectCategories | CountRows
 Target = Any  # numbers of classes, numbers, or None
 
 _FOR_COLUMNS = 0.1  # the share of epsilon, and of delta, for what has to be bought
@@ -59,11 +64,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     epsilon : float
         What fitting may cost, all in all; infinity fits without privacy.
     delta : float
-        Below one over the number of records.
+        Below one over the number of records; that a larger one is refused is all that is told of that number.
     schema : Schema or path, optional
         What is public of the columns: domains of categories and bounds of numbers. What is not declared is bought
         with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`. Names and
-        types of columns are taken as public. In a text file the values decide on a type, so declare the kind there.
+        types of columns are taken as public. In a text file the cells decide on a type, so a column whose kind is not
+        declared is refused there; the target is what the estimator predicts, a class or a number. A column of objects
+        holds categories, unless declared; lists have no types, so give arrays or frames.
     bounds : tuple of two numbers or arrays, optional
         Of the numbers that the schema says nothing about; for arrays.
     ledger : Ledger, optional
@@ -107,13 +114,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         public = self._described(columns, target)
         how = self._purchases(public)
         sums = self._sums(columns, how)
-        events = (*(one.event for one in how.values()), *sums.events)
-        self._charge(events)
-        wanted = self._know(columns, target, self._bought(public, how, columns, target))
-        self._learn(columns, wanted, sums)
+        self._refuse_beyond((*(one.event for one in how.values()), *sums.events))
+        charged: list[Event] = []
+        with self._saying(charged):
+            wanted = self._know(columns, target, self._bought(public, how, columns, target, charged))
+            self._charge(sums.events, charged)
+            self._learn(columns, wanted, sums)
         self.noise_multiplier_ = sums.multiplier
         self.sampling_ = {"kind": "full", "rate": 1.0, "steps": sum(one.times for one in sums.shares.values())}
-        return self._end(events)
+        return self._end(tuple(charged))
 
     def events_of(self, X: Any, y: Any = None) -> tuple[Event, ...]:  # noqa: N803
         """Return what `fit` would charge for these records; only their columns' names and types are looked at."""
@@ -187,11 +196,24 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if target is not None and len(target) != columns.rows:
             raise InputError(f"X and y must have as many records, got {columns.rows:,} and {len(target):,}")
         if self.is_private:
-            check_delta(self.delta, columns.rows)
+            check_delta(self.delta, self._public_rows(columns))
         return columns, target
 
+    def _public_rows(self, columns: Columns) -> int | None:
+        """Return the number of records that delta is compared with."""
+        return columns.rows
+
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
-        return _split(X, y)
+        columns, target = _split(X, y)
+        if isinstance(y, str) and columns.schema is not None and self.is_private:
+            column = columns.schema[y]
+            if column.inferred or column.kind is Kind.AUTO:  # one cell must not decide on its type
+                target = self._as_target(target)
+        return columns, target
+
+    def _as_target(self, values: pl.Series) -> pl.Series:
+        """Return a target whose type only its cells tell as what it is for this estimator."""
+        return values
 
     def _target(self, y: Any) -> pl.Series | None:
         return None
@@ -208,7 +230,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         public = Schema.load(self.schema) if isinstance(self.schema, str | Path) else self.schema or columns.schema
         if public is not None and not isinstance(public, Schema):
             raise OptionError(f"the schema must be a Schema or the path of one, got {type(public).__name__}")
-        found = described(columns, public, self.bounds)
+        found = described(columns, public, self.bounds, private=self.is_private)
         if target is None:
             return found
         known = public is not None and target.name in public.names
@@ -217,7 +239,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             self._described_target(target, public[target.name] if public and known else Column(name=target.name)),
         ]
 
-    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, FindBounds | SelectCategories]:
+    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, Purchase]:
         """Return what has to be bought, by its position."""
         wanted = {at: one for at, one in enumerate(public) if isinstance(one, Unknown)} if self.is_private else {}
         categories = sum(not one.is_number for one in wanted.values())
@@ -226,7 +248,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             for at, one in wanted.items()
         }
 
-    def _sums(self, columns: Columns, how: Mapping[int, FindBounds | SelectCategories]) -> NoisySums:
+    def _sums(self, columns: Columns, how: Mapping[int, Purchase]) -> NoisySums:
         source, shares = Source(insecure_seed=self.insecure_seed), self._shares(len(columns.values))
         if not self.is_private:
             return NoisySums(shares, 0.0, source)
@@ -234,7 +256,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         bought = tuple(one.event for one in how.values())
         return NoisySums(shares, _multiplier(bought, float(self.epsilon), float(self.delta)), source)
 
-    def _charge(self, events: tuple[Event, ...]) -> None:
+    def _refuse_beyond(self, events: tuple[Event, ...]) -> None:
+        """Refuse a fit that its ledger has no room for, before the first charge."""
         if self.ledger is None:
             return
         if not isinstance(self.ledger, Ledger):
@@ -242,28 +265,48 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if not self.is_private:
             raise OptionError("a fit without privacy cannot be charged to a ledger", hint="it has no epsilon")
         if events:
-            event = events[0] if len(events) == 1 else Composed(events)
-            self.ledger.charge(event, note=f"fit of {type(self).__name__}", private=self.insecure_seed is None)
+            self.ledger.refuse(_composed(events))
+
+    def _charge(self, events: tuple[Event, ...], charged: list[Event]) -> None:
+        """Charge events that are run next, and add them to those that were charged."""
+        if self.ledger is not None and events:
+            note = f"fit of {type(self).__name__}"
+            self.ledger.charge(_composed(events), note=note, private=self.insecure_seed is None)
+        charged += events
+
+    @contextmanager
+    def _saying(self, charged: Sequence[Event]) -> Iterator[None]:
+        """Say in an error what was spent before it."""
+        try:
+            yield
+        except SfumatoError as error:
+            if not charged:
+                raise
+            cost, where = spent(charged, self.delta).epsilon, "spent" if self.ledger is None else "charged"
+            raise type(error)(f"{error.message}; epsilon {cost:.3g} was {where}", hint=error.hint) from error
 
     def _bought(
         self,
         public: Sequence[Feature | Unknown],
-        how: Mapping[int, FindBounds | SelectCategories],
+        how: Mapping[int, Purchase],
         columns: Columns,
         target: pl.Series | None,
+        charged: list[Event],
     ) -> list[Feature]:
         """Return what is public of the columns and of the target, once what is not declared is bought."""
-        values = [*columns.values, *([] if target is None else [target])]
+        values, found = [*columns.values, *([] if target is None else [target])], list[Feature]()
+        source = self._source_of_purchases()
+        for at, one in enumerate(public):
+            if isinstance(one, Unknown) and at in how:
+                self._charge((how[at].event,), charged)
+                found.append(one.bought(values[at], how[at], source))
+            else:
+                found.append(one.read(values[at]) if isinstance(one, Unknown) else one)
+        return found
+
+    def _source_of_purchases(self) -> Source:
         # Not the source of the sums: with a seed, the same noise must not be on both.
-        source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
-        return [
-            one
-            if isinstance(one, Feature)
-            else one.bought(values[at], how[at], source)
-            if at in how
-            else one.read(values[at])
-            for at, one in enumerate(public)
-        ]
+        return Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
 
     def _know(self, columns: Columns, target: pl.Series | None, found: Sequence[Feature]) -> Target:
         """Take what is public of the columns, and return the target as it is learnt."""
@@ -296,6 +339,9 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     """
 
     classes: Sequence[Any] | None = None
+
+    def _as_target(self, values: pl.Series) -> pl.Series:
+        return as_read(values)
 
     def _target(self, y: Any) -> pl.Series:
         return _series(y, self)
@@ -360,6 +406,9 @@ class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
 
     target_bounds: tuple[float, float] | None = None
 
+    def _as_target(self, values: pl.Series) -> pl.Series:
+        return as_numbers(values)
+
     def _target(self, y: Any) -> pl.Series:
         target = _series(y, self)
         if not target.dtype.is_numeric():
@@ -386,6 +435,10 @@ class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         return float(super().score(columns, target, sample_weight))
 
 
+def _composed(events: tuple[Event, ...]) -> Event:
+    return events[0] if len(events) == 1 else Composed(events)
+
+
 @lru_cache(maxsize=256)
 def _multiplier(bought: tuple[Event, ...], epsilon: float, delta: float) -> float:
     """Return the least noise of a single sum that, with what is bought, costs at most epsilon."""
@@ -403,7 +456,7 @@ def _split(X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
     others = tuple(one for one in columns.values if one.name != y)
     if not others:
         raise InputError(f"0 feature(s): the table has no column beside the target '{y}'")
-    return Columns(others, columns.schema, columns.named), target
+    return replace(columns, values=others), target
 
 
 def _series(y: Any, model: Any) -> pl.Series:
@@ -430,14 +483,17 @@ def _is_continuous(target: pl.Series) -> bool:
 
 
 def _typed(texts: Sequence[str], dtype: pl.DataType) -> Any:
-    """Return classes as values of the target's type, or as texts if they cannot be."""
-    try:
-        if dtype.is_integer():
-            return np.array([int(text) for text in texts])
-        if dtype.is_float():
-            return np.array([float(text) for text in texts])
-    except ValueError:
-        pass  # the classes are declared, and no record has one that is no number
+    """Return classes as values of the target's type, or as texts if they cannot be.
+
+    Where only the cells tell a type (`as_read`), the classes themselves decide on it: they are public.
+    """
+    is_read = isinstance(dtype, pl.Categorical)
+    for type_, fits in ((int, dtype.is_integer()), (float, dtype.is_float())):
+        if is_read or fits:
+            with suppress(ValueError):  # the classes are declared, and no record has one that is no number
+                values = [type_(text) for text in texts]
+                if fits or list(map(text_of, values)) == list(texts):  # else two classes could be one number
+                    return np.array(values)
     if dtype == pl.Boolean and set(texts) <= {"False", "True"}:
         return np.array([text == "True" for text in texts])
     return np.array(list(texts), dtype=object if any(len(text) > 100 for text in texts) else None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from typing import Any
@@ -19,10 +19,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import ColumnError, InputError, OptionError, SfumatoError
+from sfumato._errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError
 from sfumato.budget.content import reading
 from sfumato.budget.discovery import FindBounds, SelectCategories
-from sfumato.budget.mechanisms import declared_bounds
+from sfumato.budget.mechanisms import Mechanism, declared_bounds
 from sfumato.budget.noise import Source
 from sfumato.data.paths import is_missing, text_of
 from sfumato.data.schema import Column, Kind, Schema
@@ -33,6 +33,8 @@ __all__ = [
     "Feature",
     "Features",
     "Unknown",
+    "as_numbers",
+    "as_read",
     "classes_of",
     "column_of",
     "described",
@@ -61,6 +63,8 @@ class Columns:
     schema: Schema | None
     named: bool
     """Whether the names were given; those of an array are its positions."""
+    objects: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Columns of objects, whose type is that of each value: categories, unless they are declared as something else."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,10 +85,16 @@ class Columns:
             table = Table.of(given)
             if not table.schema.names:
                 raise InputError("0 feature(s): the table has no column")
-            values = tuple(column_of(name, table.column(name)) for name in table.schema.names)
+            objects = frozenset(name for name in table.schema.names if table.holds_objects(name))
+            values = tuple(
+                column_of(name, table.frame[name].tolist() if name in objects else table.column(name))
+                for name in table.schema.names
+            )
+            if table.has_inferred_types:
+                values = tuple(map(_of_declared_kind, values, table.schema.columns))
             if not len(values[0]):
                 raise InputError("0 sample(s): the table has no rows, while a minimum of 1 is required")
-            return cls(values, table.schema if isinstance(given, Table) else None, named=True)
+            return cls(values, table.schema if isinstance(given, Table) else None, named=True, objects=objects)
         from sklearn.utils import check_array
 
         if (given if hasattr(given, "ndim") else np.asarray(given)).ndim < 2:  # scikit-learn would tell what it holds
@@ -93,7 +103,7 @@ class Columns:
         array = check_array(given, dtype=None, ensure_all_finite=False)
         mixed = array.dtype == object
         values = tuple(column_of(f"x{at}", one.tolist() if mixed else one) for at, one in enumerate(array.T))
-        return cls(values, None, named=False)
+        return cls(values, None, named=False, objects=frozenset(one.name for one in values) if mixed else frozenset())
 
 
 @dataclass(frozen=True)
@@ -168,11 +178,12 @@ class Unknown:
         """Return what is paid for."""
         return FindBounds(epsilon=epsilon) if self.is_number else SelectCategories(epsilon=epsilon, delta=delta)
 
-    def bought(self, values: pl.Series, how: FindBounds | SelectCategories, source: Source) -> Feature:
+    def bought(self, values: pl.Series, how: Mechanism, source: Source) -> Feature:
         """Return what the data answers, with noise."""
         try:
             if isinstance(how, FindBounds):
                 return Feature(self.name, bounds=how.answer(_numbers(values), source))
+            assert isinstance(how, SelectCategories)
             found = how.answer(_texts(values), source)
         except SfumatoError as error:
             raise SfumatoError(
@@ -301,7 +312,9 @@ class Features:
         return cls(tuple(map(Feature.from_dict, plain["columns"])), bool(plain["named"]))
 
 
-def described(columns: Columns, schema: Schema | None, bounds: Any = None) -> list[Feature | Unknown]:
+def described(
+    columns: Columns, schema: Schema | None, bounds: Any = None, *, private: bool = True
+) -> list[Feature | Unknown]:
     """Return what is declared of each column, and which have to be bought.
 
     Parameters
@@ -311,23 +324,35 @@ def described(columns: Columns, schema: Schema | None, bounds: Any = None) -> li
         By default the one that came with a table. A column with a domain is a category, one with bounds a number.
     bounds : tuple of two numbers or arrays, optional
         Of the numbers that the schema says nothing about.
+    private : bool
+        Whether to refuse a column of a text file whose kind is not declared: there one cell can change the type.
 
     Examples
     --------
     >>> described(Columns.of([[1.0, 2.0]]), None, bounds=(0, 10))[1]
     Feature(name='x1', bounds=(0.0, 10.0), domain=None)
     """
-    public = schema or columns.schema
-    known: dict[str, Column] = {} if public is None else {column.name: column for column in public.columns}
+    known, own = ({one.name: one for one in given.columns} if given else {} for given in (schema, columns.schema))
+    known = known or own
     ends = _ends(bounds, len(columns.values))
     found: list[Feature | Unknown] = []
     for position, values in enumerate(columns.values):
         column = known.get(values.name, Column(name=values.name))
+        if column.inferred:  # what its cells look like is not public
+            column = replace(column, kind=Kind.AUTO, inferred=False)
         if column.domain is not None and column.kind is not Kind.NUMBER:
             found.append(Feature(column.name, domain=texts_in(column.domain)))
         elif column.bounds is not None:
             found.append(Feature(column.name, bounds=scale_bounds(column.bounds)))
-        elif values.dtype == pl.Boolean:
+        elif private and values.name in columns.objects and not _is_declared(column):
+            found.append(Unknown(column.name, is_number=False))
+        elif private and not (_is_declared(column) or values.name not in own or _is_declared(own[values.name])):
+            raise SchemaError(
+                f"the kind of column '{column.name}' is not declared, and in a text file one cell could change it",
+                hint=f"declare it in the schema, or with --numbers '{column.name}' or --categories '{column.name}'; "
+                "'sfumato schema' proposes kinds for you to check",
+            )
+        elif values.dtype == pl.Boolean and column.kind not in (Kind.NUMBER, Kind.DATE):
             found.append(Feature(column.name, domain=("False", "True")))
         elif not _holds_numbers(column.kind, values.dtype):
             found.append(Unknown(column.name, is_number=False))
@@ -336,6 +361,45 @@ def described(columns: Columns, schema: Schema | None, bounds: Any = None) -> li
         else:
             found.append(Unknown(column.name, is_number=True))
     return found
+
+
+def _is_declared(column: Column) -> bool:
+    """Say whether the kind of a column is public: declared, or part of the type of its frame."""
+    return column.kind is not Kind.AUTO and not column.inferred
+
+
+def as_read(values: pl.Series) -> pl.Series:
+    """Return a column as the texts that its cells read as, each for itself; as categories, which marks them as such.
+
+    Examples
+    --------
+    >>> as_read(pl.Series([1, None, 2])).to_list(), as_read(pl.Series(["1.0", "x"])).to_list()
+    (['1', None, '2'], ['1', 'x'])
+    """
+    distinct = values.unique()
+    texts = pl.Series(_texts(distinct), dtype=pl.Categorical)
+    table = pl.DataFrame({"value": distinct, "text": texts})
+    rows = values.rename("value").to_frame()
+    found = rows.join(table, on="value", how="left", nulls_equal=True, maintain_order="left")
+    return found["text"].rename(values.name)
+
+
+def as_numbers(values: pl.Series) -> pl.Series:
+    """Return a column as numbers, each cell for itself; one that is none is missing.
+
+    Examples
+    --------
+    >>> as_numbers(pl.Series("age", ["30", "unknown"])).to_list()
+    [30.0, nan]
+    """
+    return pl.Series(values.name, _numbers(values))
+
+
+def _of_declared_kind(values: pl.Series, column: Column) -> pl.Series:
+    """Return a column of a text file in the type of its declared kind, whatever its cells look like."""
+    if not _is_declared(column):
+        return values
+    return as_numbers(values) if column.kind in (Kind.NUMBER, Kind.DATE) else as_read(values)
 
 
 def _holds_numbers(kind: Kind, dtype: pl.DataType) -> bool:

@@ -68,7 +68,7 @@ class GraphedStep:
         self._capture()
 
     def _all(self) -> Tensor:
-        self._noise.draw(self._taken, self._weights, self._rest, self.sampler.rows)
+        self._noise.draw(self._taken, self._weights, self._rest, len(self.inputs))
         some = self.inputs[self._taken]
         if some.dim() == 4:
             some = some.contiguous(memory_format=self.layout)

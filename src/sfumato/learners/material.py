@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import polars as pl
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.budget.content import content_fingerprint
 from sfumato.data import datasets
-from sfumato.data.schema import Schema
+from sfumato.data.schema import Kind, Schema
 from sfumato.data.table import Table, read
 from sfumato.learners.division import coins_of, happened, key_of, new_key, records_of
-from sfumato.learners.features import classes_of
+from sfumato.learners.features import as_numbers, as_read, classes_of
 
 __all__ = ["Material", "material_of"]
 
@@ -64,12 +64,28 @@ class Material:
     @property
     def schema(self) -> Schema:
         """What is declared of the columns."""
-        return Schema([]) if self.whole is None else self.whole.schema
+        if self.whole is None:
+            return Schema([])
+        columns = self.whole.schema.columns
+        return Schema(replace(one, kind=Kind.AUTO, inferred=False) if one.inferred else one for one in columns)
+
+    @property
+    def public_rows(self) -> int | None:
+        """How many records there are to train on, if everybody knows: of a data set that is built in."""
+        return self.rows if self.name in ("mnist", *_TABLES) else None
+
+    def predicting(self, *, regression: bool) -> Material:
+        """Return it with the target as a number or a class, where only its cells tell: one must not decide on it."""
+        if self.whole is None or not self.whole.has_inferred_types:
+            return self
+        is_number = regression or self.schema[self.target].kind in (Kind.NUMBER, Kind.DATE)
+        train, test = map(as_numbers if is_number else as_read, (self.train_target, self.test_target))
+        return replace(self, train_target=train, test_target=test)
 
     def declared_target(self, *, regression: bool) -> dict[str, Any]:
         """Return what is public of the target, as parameters of an estimator: its bounds or its classes."""
         if self.whole is None:
-            return {} if regression else {"classes": tuple(np.unique(self.train_target).tolist())}
+            return {} if regression or self.name != "mnist" else {"classes": tuple(range(10))}
         column = self.schema[self.target]
         name, public = ("target_bounds", column.bounds) if regression else ("classes", classes_of(column))
         return {} if public is None else {name: public}
@@ -240,7 +256,9 @@ def _given(table: Table, test: Any, kept: list[str]) -> pl.DataFrame:
         raise ColumnError(f"the test rows have no column '{missing[0]}'")
     frame, given = table.fetched(), other.fetched()
     for column in kept:
-        if frame[column].dtype.is_numeric() and not given[column].dtype.is_numeric() and given[column].count():
+        if table.has_inferred_types or not frame[column].dtype.is_numeric():
+            continue
+        if not given[column].dtype.is_numeric() and given[column].count():
             raise ColumnError(f"the test rows hold no numbers in column '{column}'")
     same = Table(given.select(frame.columns))
     if len(given) == len(frame) and content_fingerprint(same) == content_fingerprint(Table(frame)):

@@ -1,7 +1,8 @@
 """Networks with scikit-learn's interface: a torch module, or one by its name, trained privately on a table or images.
 
-What is public of the columns is declared or bought as for every estimator; the rest of epsilon goes to DP-SGD (Abadi et
-al. 2016), whose gradients are clipped whatever they come from. So images need no bounds.
+What is public of the columns is declared or bought as for every estimator, and so is the number of records, which the
+sampling rate, the steps and the size of a step come from. The rest of epsilon goes to DP-SGD (Abadi et al. 2016), whose
+gradients are clipped whatever they come from. So images need no bounds.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato._errors import FileError, InputError, ModelError, OptionError, did_you_mean
-from sfumato.budget.discovery import FindBounds, SelectCategories
+from sfumato.budget.accounting import check_delta
+from sfumato.budget.discovery import CountRows
 from sfumato.budget.events import Event
+from sfumato.budget.noise import Source
 from sfumato.data.files import atomic_path, refuse_unwritable, why
 from sfumato.data.fingerprint import keyed
 from sfumato.learners.account import Account
 from sfumato.learners.architectures import ARCHITECTURES, Architecture, architecture
 from sfumato.learners.clipping import Loss
 from sfumato.learners.descent import Adam, Rule, Schedule, Sgd, schedule_of
-from sfumato.learners.estimator import Classifier, PrivateEstimator, Regressor
+from sfumato.learners.estimator import Classifier, PrivateEstimator, Purchase, Regressor
 from sfumato.learners.features import Columns, Feature, Unknown, texts_in
 from sfumato.learners.images import Images
 from sfumato.learners.options import named, whole
@@ -45,11 +48,14 @@ from sfumato.learners.vetting import make_private
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
 Floats = NDArray[np.floating[Any]]
-Purchases = Mapping[int, FindBounds | SelectCategories]
+Purchases = Mapping[int, Purchase]
 
 _RULES: dict[str, type[Rule]] = {"sgd": Sgd, "adam": Adam}
 _MORE = ("noise_schedule", "augment", "views", "adaptive", "micro_batch", "precision", "layout", "replace")
 _FACTS = ("noise_multiplier", "sampling", "rule")  # of a training, that are kept of it
+_FOR_ROWS = 0.02  # the share of epsilon for the number of records
+_ROWS = -1  # its place among what is bought, beside the places of columns
+_WEIGHTS = 2**24  # what float noise misses is charged for at least so many: how many there are may depend on purchases
 _AT_ONCE = 1024  # how many samples are predicted at once
 _MISSING = 2.0  # of a target that is scaled to [-1, 1]
 
@@ -64,6 +70,7 @@ class _Network(PrivateEstimator):
     clip: float = 1.0
     batch_size: int | None = 2048
     epochs: float = 30
+    rows: int | None = None
     learning_rate: float = 0.7
     momentum: float = 0.9
     optimizer: str | Rule = "sgd"
@@ -131,43 +138,76 @@ class _Network(PrivateEstimator):
         how = self._purchases(public)
         self._refuse(how)
         data = None if self.checkpoint is None or not how else _fingerprint(columns, target)
-        found = self._kept(public, how, data)
-        self._charge(() if found else _events(how))
-        if not found:
-            found = self._bought(public, how, columns, target)
-            self._keep(found, how, data)
-        wanted = self._learnt(self._know(columns, target, found))
-        with _own_chance(self.seed):
-            module = self._made(columns)
-            inputs = self._inputs(columns)
-            trainer = self._trainer(module, how, columns.rows)
-            trainer.fit(
-                inputs,
-                wanted,
-                validation=None if validation is None else self._held_out(*validation),
-                progress=progress,
-                report=(lambda told: report(self._told(told, how))) if report else None,
-            )
-        if not all(bool(one.isfinite().all()) for one in trainer.module.parameters()):
-            raise ModelError("the training has diverged", hint="take a smaller learning rate")
+        kept, charged = self._kept(public, how, data), list[Event]()
+        begun = kept is not None or (self.checkpoint is not None and Path(self.checkpoint).exists())
+        self._refuse_beyond(() if begun else (*_events(how), *self._planned(how, self._known_rows(columns))))
+        with self._saying(charged):
+            if kept is None:
+                rows = self._count(how, columns, charged)
+                found = self._bought(public, how, columns, target, charged)
+                self._keep(found, rows, how, data)
+            else:
+                found, rows = kept
+            wanted = self._learnt(self._know(columns, target, found))
+            with _own_chance(self.seed):
+                module = self._made(columns)
+                inputs = self._inputs(columns)
+                trainer = self._trainer(module, how, rows)
+                held = None if validation is None else self._held_out(*validation)
+                if not begun:
+                    self._refuse_beyond(self._planned(how, rows))
+                try:
+                    trainer.fit(
+                        inputs,
+                        wanted,
+                        validation=held,
+                        progress=progress,
+                        report=(lambda told: report(self._told(told, how))) if report else None,
+                    )
+                finally:
+                    charged += trainer.events
+            if not all(bool(one.isfinite().all()) for one in trainer.module.parameters()):
+                raise ModelError("the training has diverged", hint="take a smaller learning rate")
         self.module_, self.history_ = trainer.module, [self._told(one, how) for one in trainer.history]
         training = trainer.to_dict()
         self.noise_multiplier_, self.sampling_, self.rule_ = (training[one] for one in _FACTS)
         return self._end((*_events(how), *trainer.events))
 
     def events_of(self, X: Any, y: Any = None) -> tuple[Event, ...]:  # noqa: N803
-        """Return what `fit` would charge on a CPU; only the number of rows, names and types are looked at."""
+        """Return what `fit` would charge on a CPU; only names and types are looked at.
+
+        What a training in batches costs depends on the number of records, so that has to be declared: ``rows``.
+        """
         columns, target = self._given(X, y)
         how = self._purchases(self._described(columns, target))
         self._refuse(how)
-        if not self.is_private:
+        rows = self._known_rows(columns)
+        if rows is None:
+            raise OptionError(
+                "what a training in batches costs depends on the number of rows, which is bought",
+                hint="declare it with rows=, or take all records in every step with batch_size=None",
+            )
+        return (*_events(how), *self._planned(how, rows))
+
+    def _known_rows(self, columns: Columns) -> int | None:
+        """Return a number of records by which the training can be planned; None before it is bought."""
+        if self.rows is None and self.is_private:
+            return 1 if self.batch_size is None else None  # all records in each step, whatever their number
+        return self.rows or columns.rows
+
+    def _planned(self, how: Purchases, rows: int | None) -> tuple[Event, ...]:
+        """Return what the training will be, of so many records; nothing if that is not known."""
+        if not self.is_private or rows is None:
             return ()
-        rows, size = columns.rows, self._batch(columns.rows)
-        sampler = Full(rows) if size is None else Poisson(rows, size / rows)
+        size = self._batch(rows)
+        given = self.model.parameters() if isinstance(self.model, nn.Module) else ()
+        trained = sum(one.numel() for one in given if one.requires_grad)
+        noisy = max(trained + ("adaptive" in (self.trainer_options or {})), _WEIGHTS)
+        sampler = Full(rows, dimensions=noisy) if size is None else Poisson(rows, size / rows, dimensions=noisy)
         course = schedule_of((self.trainer_options or {}).get("noise_schedule", "constant"))
         account = Account(**self._terms(how), epochs=self.epochs, steps=None, course=course)
         account.open(sampler)
-        return (*_events(how), *events_of(sampler, account.progress.ahead))
+        return tuple(events_of(sampler, account.progress.ahead))
 
     def to_dict(self) -> dict[str, Any]:
         """Return how it was trained and what that cost, as plain values."""
@@ -278,6 +318,32 @@ class _Network(PrivateEstimator):
             raise InputError("the validation has no record with a target")
         return self._inputs(self._taken(columns))[torch.from_numpy(known)], self._learnt(wanted[known])
 
+    # --- the number of records ---
+
+    def _public_rows(self, columns: Columns) -> int | None:
+        # One that is bought is compared with delta when it is known; it will not be less than this.
+        return self.rows or math.ceil(self._row_count.noise.scale)
+
+    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, Purchase]:
+        found = super()._purchases(public)
+        return {_ROWS: self._row_count, **found} if self.is_private and self.rows is None else found
+
+    @property
+    def _row_count(self) -> CountRows:
+        return CountRows(epsilon=_FOR_ROWS * self.epsilon)
+
+    def _count(self, how: Purchases, columns: Columns, charged: list[Event]) -> int:
+        """Return the number of records that is public, once it is."""
+        count = how.get(_ROWS)
+        if not isinstance(count, CountRows):
+            return self.rows or columns.rows
+        self._charge((count.event,), charged)
+        # Not the source of the columns, which begins at the same place.
+        source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**129)
+        rows = count.answer(columns.rows, source)
+        check_delta(self.delta, rows)
+        return rows
+
     # --- the network and its training ---
 
     def _made(self, columns: Columns) -> nn.Module:
@@ -306,6 +372,8 @@ class _Network(PrivateEstimator):
             refuse_unwritable(self.checkpoint)
         if self.knots is not None:
             whole("the number of knots", self.knots, least=2)
+        if self.rows is not None:
+            whole("the number of rows", self.rows)
         if self.model_options and not isinstance(self.model, str):
             raise OptionError("model_options are those of a model that is given by its name")
         with _own_chance(0):
@@ -317,12 +385,13 @@ class _Network(PrivateEstimator):
             if name not in _MORE:
                 raise OptionError(f"trainer_options has no '{name}'", hint=did_you_mean(str(name), _MORE))
         without_noise = None if self.is_private else self.seed  # then a seed is for the samples that are drawn, too
-        return Trainer(
+        trainer = Trainer(
             module,
             **self._terms(how),
             clip=self.clip,
             batch_size=self.batch_size if rows is None else self._batch(rows),
             epochs=self.epochs,
+            rows=rows,
             rule=self._rule(),
             loss=self._loss if rows else "squared-error",
             schedule=self.schedule,
@@ -333,6 +402,8 @@ class _Network(PrivateEstimator):
             checkpoint=self.checkpoint,
             **more,
         )
+        trainer.least_dimensions = _WEIGHTS
+        return trainer
 
     def _terms(self, how: Purchases) -> dict[str, Any]:
         """Return what the training may cost: what the purchases leave, by basic composition."""
@@ -367,17 +438,21 @@ class _Network(PrivateEstimator):
     def _columns_file(self) -> Path:
         return Path(f"{self.checkpoint}.columns.json")
 
-    def _kept(self, public: Sequence[Feature | Unknown], how: Purchases, data: str | None) -> list[Feature]:
-        """Return what a training that is continued has bought; nothing if it is to be bought."""
+    def _kept(
+        self, public: Sequence[Feature | Unknown], how: Purchases, data: str | None
+    ) -> tuple[list[Feature], int] | None:
+        """Return the columns and the number of rows that a training that is continued has bought, if it has."""
         if data is None or not self._columns_file.exists():
-            return []
+            return None
         try:
             plain = json.loads(self._columns_file.read_text(encoding="utf-8"))
-            bought = dict(zip(how, map(Feature.from_dict, plain["columns"]), strict=True))
+            places = [at for at in how if at != _ROWS]
+            bought = dict(zip(places, map(Feature.from_dict, plain["columns"]), strict=True))
+            rows = whole("the number of rows", plain["rows"])
             events, then = [Event.from_dict(one) for one in plain["events"]], plain["data"]
         except OSError as error:
             raise FileError(f"'{self._columns_file}' cannot be read: {why(error)}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OptionError) as error:
             raise FileError(f"'{self._columns_file}' is damaged, or of a training on other columns") from error
         if events != list(_events(how)) or any(public[at].name != one.name for at, one in bought.items()):
             raise FileError(
@@ -389,13 +464,14 @@ class _Network(PrivateEstimator):
                 f"'{self._columns_file}' is of a training on other records",
                 hint="give another checkpoint; one file is one training",
             )
-        return [bought[at] if isinstance(one, Unknown) else one for at, one in enumerate(public)]
+        return [bought[at] if isinstance(one, Unknown) else one for at, one in enumerate(public)], rows
 
-    def _keep(self, found: Sequence[Feature], how: Purchases, data: str | None) -> None:
+    def _keep(self, found: Sequence[Feature], rows: int, how: Purchases, data: str | None) -> None:
         if data is None:
             return
         plain = {
-            "columns": [found[at].to_dict() for at in how],
+            "columns": [found[at].to_dict() for at in how if at != _ROWS],
+            "rows": rows,
             "events": [one.to_dict() for one in _events(how)],
             "data": data,
         }
@@ -425,6 +501,9 @@ class PrivateClassifier(_Network, Classifier):
         How many records a step takes on average. None takes all, and so does a number that is not below theirs.
     epochs : float
         How often each record is taken on average.
+    rows : int, optional
+        The number of records, if it is public; the sampling rate and the number of steps come from it. By default it is
+        bought with a fiftieth of epsilon.
     learning_rate, momentum : float
         Of "sgd". Adam has no momentum, and wants a learning rate of about 0.01.
     optimizer : str or Rule
@@ -453,8 +532,8 @@ class PrivateClassifier(_Network, Classifier):
         a file beside it. One file is one training on one set of records: with others it is refused, so it is not for
         a cross-validation. One that has ended is returned again, and not charged again.
     epsilon, delta, schema, bounds, classes, ledger, insecure_seed
-        As of every estimator; epsilon is for what is bought and the training together. The ledger is charged for an
-        epoch before it is trained.
+        As of every estimator; epsilon is for what is bought and the training together. The ledger is charged for each
+        thing that is bought before it is, and for an epoch before it is trained.
 
     Attributes
     ----------
@@ -469,7 +548,7 @@ class PrivateClassifier(_Network, Classifier):
         One per epoch; their epsilon counts what was bought, too.
     noise_multiplier_ : float
     sampling_ : dict
-        ``kind``, ``rate`` and ``steps``.
+        ``kind``, ``rate``, ``steps``, and the number of ``rows`` that is public: declared or bought.
     events_, spent_
         What was done with the data, and what that costs.
 

@@ -189,13 +189,14 @@ class Training:
     data : the name of the data set
     model : the name of the model
     target : what is predicted
-    rows : how many rows were trained on
+    rows : how many rows were trained on, if that number is public; the number of records is private by itself
     is_public : whether the data set is a public one that is built in; then scores are exact
     runs : in the order in which they were asked for
     together : what publishing all private models costs: the values of `Spent.bound`; None if there is none
     settings : the other options, by their names
     pictures : of images of a public data set
     models : the fitted models, by the names of their runs
+    charged : whether the private models were charged to a ledger
     material : what they were trained and tested on, as long as it is in memory
     published : what a publication printed for this experiment: ``title``, ``notes``, ``epochs`` (a dictionary each)
 
@@ -210,13 +211,14 @@ class Training:
     data: str
     model: str
     target: str
-    rows: int
+    rows: int | None
     runs: tuple[Run, ...]
     together: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     pictures: Pictures | None = None
     models: dict[str, Any] = field(default_factory=dict)
     published: dict[str, Any] | None = None
+    charged: bool = False
     material: Any = field(default=None, repr=False)
     is_public: bool = False
 
@@ -230,6 +232,7 @@ class Training:
             "public": self.is_public,
             "runs": [run.to_dict() for run in self.runs],
             "together": self.together,
+            "charged": self.charged,
             "settings": self.settings,
         }
 

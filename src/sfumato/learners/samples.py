@@ -91,7 +91,7 @@ class Samples:
         """Draw a batch; with a type of weights, fill it up."""
         if isinstance(sampler, Full):
             return Batch(self.inputs, self.targets, None)
-        taken = sampler.draw(source)
+        taken = sampler.draw(source, len(self))
         lacking = -len(taken) % _FILL if weight else 0
         rows = torch.from_numpy(np.pad(taken, (0, lacking))).to(self.inputs.device)
         weights = None

@@ -1,7 +1,8 @@
 """Which samples a step takes: each way knows the event that it is, for the accountant.
 
 Every sampler divides by the batch it expects, never by the one it got: the number of samples
-that were drawn is private.
+that were drawn is private. So is the number of samples there are: rate, steps and divisor come from
+``rows``, which is public, and the draw alone knows how many samples there really are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SMALLEST = 2.0**-40  # of smaller rates, the jumps from sample to sample would 
 
 @dataclass(frozen=True)
 class Sampler(ABC):
-    """A way to take samples of ``rows``.
+    """A way to take samples of about ``rows``, the public number of them.
 
     ``dimensions`` says how many numbers get noise in a step, for what `rounding_event` charges; 0 leaves that out, as
     for ideal noise.
@@ -46,8 +47,8 @@ class Sampler(ABC):
         """How many samples a step takes on average; sums are divided by it."""
 
     @abstractmethod
-    def draw(self, source: Source) -> NDArray[np.int64]:
-        """Return which samples the next step takes."""
+    def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
+        """Return which samples the next step takes, of those that are there; by default ``rows``."""
 
     def event(self, noise_multiplier: float) -> Event:
         """Return what one step is: noise of so many clips on the sum over the samples taken, and what it misses."""
@@ -95,16 +96,17 @@ class Poisson(Sampler):
         """The rate times the rows."""
         return self.rate * self.rows
 
-    def draw(self, source: Source) -> NDArray[np.int64]:
+    def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
         """Jump from one sample that is taken to the next: the gaps are geometric numbers."""
+        count = self.rows if there is None else there
         if self.rate == 1:
-            return np.arange(self.rows)
+            return np.arange(count)
         scale = -1 / math.log1p(-self.rate)  # a gap is at least m with the probability (1 - rate)^m
-        many = int(self.expected + 5 * math.sqrt(self.expected)) + 8
+        many = int(self.rate * count + 5 * math.sqrt(self.rate * count)) + 8
         taken = np.cumsum(source.geometric(scale, many) + 1) - 1
-        while taken[-1] < self.rows:
+        while taken[-1] < count:
             taken = np.concatenate([taken, taken[-1] + np.cumsum(source.geometric(scale, many) + 1)])
-        return taken[taken < self.rows]
+        return taken[taken < count]
 
     def _ideal(self, noise_multiplier: float) -> Event:
         return PoissonSampled(self.rate, Gaussian(noise_multiplier))
@@ -119,7 +121,8 @@ class FixedPoisson(Poisson):
     """Poisson sampling into batches of a fixed size; what a sample has beyond it is left out.
 
     Steps that differ from Poisson sampling with a chance of t, whatever the data, cost
-    ``(1 + e^epsilon) t`` more of delta. That is charged with every step, for an epsilon of at most ``up_to``.
+    ``(1 + e^epsilon) t`` more of delta. That is charged with every step, for an epsilon of at most ``up_to`` and
+    for at most ``most`` samples: of more, nothing is left out.
 
     Examples
     --------
@@ -132,27 +135,30 @@ class FixedPoisson(Poisson):
 
     size: int
     up_to: float
+    most: int
 
     @classmethod
-    def of(cls, sampler: Poisson, delta: float, up_to: float) -> FixedPoisson:
+    def of(cls, sampler: Poisson, delta: float, up_to: float, most: int | None = None) -> FixedPoisson:
         """Choose the size so that a million steps do not cost a thousandth of delta."""
         from scipy.stats import binom
 
-        chance, sizes = delta * 1e-9 / (1 + math.exp(up_to)), range(0, sampler.rows + 8, 8)
-        enough = bisect_left(sizes, True, key=lambda size: bool(binom.sf(size, sampler.rows, sampler.rate) <= chance))
-        size = min(sampler.rows, sizes[enough])
-        return cls(sampler.rows, sampler.rate, size, up_to, dimensions=sampler.dimensions)
+        rows = sampler.rows if most is None else most
+        chance, sizes = delta * 1e-9 / (1 + math.exp(up_to)), range(0, rows + 8, 8)
+        enough = bisect_left(sizes, True, key=lambda size: bool(binom.sf(size, rows, sampler.rate) <= chance))
+        size = min(rows, sizes[enough])
+        return cls(sampler.rows, sampler.rate, size, up_to, rows, dimensions=sampler.dimensions)
 
     @property
     def beyond(self) -> float:
         """The delta of one step for what is left out."""
         from scipy.stats import binom
 
-        return float((1 + math.exp(self.up_to)) * binom.sf(self.size, self.rows, self.rate))
+        return float((1 + math.exp(self.up_to)) * binom.sf(self.size, self.most, self.rate))
 
-    def draw(self, source: Source) -> NDArray[np.int64]:
+    def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
         """Draw, and leave out what is beyond the size."""
-        return super().draw(source)[: self.size]
+        taken = super().draw(source, there)
+        return taken[: self.size] if (there or 0) <= self.most else taken
 
     def _more(self, noise_multiplier: float) -> list[Event]:
         beyond = [ApproximateEvent(0.0, self.beyond)] if self.beyond else []
@@ -175,12 +181,12 @@ class Full(Sampler):
 
     @property
     def expected(self) -> float:
-        """All of them: how many there are counts as public."""
+        """The public number of them."""
         return float(self.rows)
 
-    def draw(self, source: Source) -> NDArray[np.int64]:
+    def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
         """Take all."""
-        return np.arange(self.rows)
+        return np.arange(self.rows if there is None else there)
 
     def _ideal(self, noise_multiplier: float) -> Event:
         return Gaussian(noise_multiplier)

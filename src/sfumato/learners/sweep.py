@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from sfumato._errors import BudgetError, InputError, ModelError, OptionError
+from sfumato._errors import InputError, ModelError, OptionError
 from sfumato.budget.accounting import spent
 from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger import Ledger
@@ -27,6 +27,7 @@ from sfumato.learners.division import key_of
 from sfumato.learners.features import texts_in
 from sfumato.learners.kept import checkpoint_of, keep, key_in, opened, read_run, settings_of
 from sfumato.learners.material import Material, material_of
+from sfumato.learners.options import whole
 from sfumato.learners.runs import Run, Scores, Training, label_of
 from sfumato.learners.scoring import exact_scores, noisy_scores, scoring_events
 
@@ -117,6 +118,7 @@ def train(
     root: str | Path | None = None,
     samples: float | None = None,
     test_samples: float | None = None,
+    rows: int | None = None,
     scores: str = "noisy",
     seed: int = 0,
     insecure_seed: int | None = None,
@@ -153,6 +155,8 @@ def train(
         Whether it is a number.
     test, holdout, full, root, samples, test_samples
         What is trained and tested on: see `material_of`.
+    rows : int, optional
+        The number of rows to train on, if it is public: see `PrivateClassifier`. That of a built-in data set is.
     scores : {"noisy", "none"}
         What is released of how good a private model is on private data.
     seed : int
@@ -160,7 +164,8 @@ def train(
     insecure_seed : int, optional
         Makes the noise and the division reproducible: the models are then not private.
     ledger : Ledger, optional
-        Charged for every run. By default the one of the table, if a budget was granted for it.
+        Charged for every run. By default the one of the table, if a budget was granted for it; ``charged`` of the
+        result says so. A file for which a budget was granted, but read in another way, is refused.
     folder : path, optional
         Where finished runs are kept until all are: if it is there, they are not trained again, and one that was
         interrupted goes on.
@@ -200,7 +205,7 @@ def train(
         test_samples=test_samples,
         seed=seed,
         key=key,
-    )
+    ).predicting(regression=regression)
     kind = model_of(model, images=material.are_images)
     parameters = {name: value for name, value in options.items() if value is not None}
     book = ledger if ledger is not None else _ledger_of(material.whole)
@@ -212,15 +217,16 @@ def train(
         )
     public = material.declared_target(regression=regression)
     if test is not None:
-        _refuse_test(material, regression, public.get("classes"))
+        _refuse_test(material, regression, parameters.get("classes", public.get("classes")))
     common = {"delta": delta, "insecure_seed": insecure_seed, "ledger": book, **public, **parameters}
+    known = material.public_rows if rows is None else whole("the number of rows", rows)
     if kind.network:
-        common["seed"] = seed
+        common |= {"seed": seed, "rows": known}
     estimators = [_made(kind, one, regression, common, ordinary or {}) for one in asked]
     settings: dict[str, Any] = {}
     if kept is not None:
         own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
-        own["scores"] = scores
+        own |= {"rows": rows, "scores": scores}
         settings = settings_of(material, model, regression, delta, seed, insecure_seed, book is not None, own)
     runs, models = list[Run](), dict[str, Any]()
     with opened(kept, settings):
@@ -242,7 +248,7 @@ def train(
         data=material.name,
         model=model,
         target=material.target,
-        rows=material.rows,
+        rows=known,
         runs=tuple(runs),
         together=_together(runs, delta),
         settings={
@@ -254,6 +260,7 @@ def train(
         pictures=_pictures(material, models),
         models=models,
         published=None if published is None else dict(published),
+        charged=book is not None,
         material=material,
         is_public=material.is_public,
     )
@@ -383,12 +390,7 @@ def _seeded_key(seed: Any) -> bytes:
 
 
 def _ledger_of(table: Table | None) -> Ledger | None:
-    if table is None:
-        return None
-    try:
-        return Ledger.of(table)
-    except BudgetError:
-        return None  # no budget was granted, so that none can be exceeded
+    return None if table is None else Ledger.find(table)
 
 
 def _pictures(material: Material, models: Mapping[str, Any]) -> Any:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from sfumato import _errors
 from sfumato._errors import OptionError, SfumatoError
-from sfumato.learners.sampling import Full, Poisson, Sampler
 
 __all__ = ["Alone", "Together"]
 
@@ -33,10 +32,6 @@ class Alone:
     def total(self, count: int) -> int:
         """Return a count over all processes."""
         return count
-
-    def mine(self, sampler: Sampler, rows: int) -> Sampler:
-        """Return how this process draws of its own rows."""
-        return sampler
 
     def once(self, act: Callable[[], Any]) -> Any:
         """Do something in one process and tell all what came of it, as plain values; a refusal too."""
@@ -81,10 +76,6 @@ class Together(Alone):
         held = torch.tensor(count, device=self._device)
         torch.distributed.all_reduce(held)
         return int(held)
-
-    def mine(self, sampler: Sampler, rows: int) -> Sampler:
-        """Keep the rate, for fewer rows."""
-        return Poisson(rows, sampler.rate) if isinstance(sampler, Poisson) else Full(rows)
 
     def once(self, act: Callable[[], Any]) -> Any:
         """Let the first process try, and tell the others."""

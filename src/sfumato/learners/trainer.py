@@ -40,6 +40,7 @@ from sfumato.learners.vetting import check, make_private, refuse_mixing
 __all__ = ["Report", "Trainer"]
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
+_FEW_MORE = 32  # a batch on a GPU has room for one in so many more samples than are declared
 _PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -67,6 +68,10 @@ class Trainer:
     epochs : float, optional
         How often each sample is taken on average. Give this or ``steps``.
     steps : int, optional
+    rows : int, optional
+        The public number of samples, from which the sampling rate, the number of steps and the divisor of a
+        batch are computed; each sample is taken with that rate, however many there are. By default the actual number,
+        which then counts as public.
     rule : Rule
         `Sgd` or `Adam`.
     loss : str or callable
@@ -121,6 +126,9 @@ class Trainer:
     True
     """
 
+    least_dimensions = 0
+    """How many numbers with noise a step is charged for at least; for what has to be known before the module is."""
+
     def __init__(
         self,
         module: nn.Module,
@@ -132,6 +140,7 @@ class Trainer:
         batch_size: int | None = None,
         epochs: float | None = None,
         steps: int | None = None,
+        rows: int | None = None,
         rule: Rule | None = None,
         loss: str | Loss = "cross-entropy",
         schedule: str | Schedule = "constant",
@@ -162,6 +171,7 @@ class Trainer:
         )
         self.clip = positive("the clip", clip)
         self.batch_size = None if batch_size is None else whole("the batch size", batch_size)
+        self.rows = None if rows is None else whole("the number of rows", rows)
         self.rule = rule or Sgd(learning_rate=0.1, momentum=0.9)
         if not isinstance(self.rule, Rule):
             raise OptionError(f"the rule must be one like Sgd() or Adam(), got {rule!r}")
@@ -225,7 +235,7 @@ class Trainer:
             **self.spent.bound(),
             "noise_multiplier": self.noise_multiplier,
             "clip": self.clip if self.private else None,
-            "sampling": {**(sampler.to_dict() if sampler else {}), "steps": self.done},
+            "sampling": {**({**sampler.to_dict(), "rows": sampler.rows} if sampler else {}), "steps": self.done},
             "rule": self.rule.to_dict(),
             "private": self.private and self.insecure_seed is None,
             "events": [event.to_dict() for event in self.events],
@@ -327,7 +337,7 @@ class Trainer:
         if graph is not None:
             return graph(rate, noise).clone()
         weight = step.flat.values.dtype if self.private else None  # without privacy, layers may mix samples
-        drawn = samples.batch(self.crew.mine(sampler, len(samples)), source, weight)
+        drawn = samples.batch(sampler, source, weight)
         seen = drawn.at(self.device, self._memory).viewed(self.augment, self.views)
         return step(arranged(seen.inputs, self._memory), seen.targets, seen.weights, rate, noise, noisy=self.crew.first)
 
@@ -351,9 +361,9 @@ class Trainer:
 
     def _begin(self, samples: Samples) -> tuple[Step, Sampler]:
         """Return the step and the sampler, with a checkpoint read and the steps planned."""
-        rows = self.crew.total(len(samples))
+        rows = self.crew.total(len(samples)) if self.rows is None else self.rows
         trained = sum(one.numel() for one in self.module.parameters() if one.requires_grad)
-        noisy = {"dimensions": trained + (self.adaptive is not None)}
+        noisy = {"dimensions": max(trained + (self.adaptive is not None), self.least_dimensions)}
         sampler: Sampler = Full(rows, **noisy)
         if self.batch_size is not None:
             if self.batch_size > rows:
@@ -362,7 +372,8 @@ class Trainer:
                 )
             sampler = Poisson(rows, self.batch_size / rows, **noisy)
             if self._is_graphed:
-                sampler = FixedPoisson.of(sampler, self._account.delta, self._account.up_to)
+                most = rows if self.rows is None else rows + rows // _FEW_MORE
+                sampler = FixedPoisson.of(sampler, self._account.delta, self._account.up_to, most)
                 if self.private and (self._account.asked["epsilon"] or 0) > sampler.up_to:
                     raise OptionError(f"on a GPU this training can be extended to an epsilon of {sampler.up_to:g}")
         self._account.refuse(sampler)
@@ -412,7 +423,7 @@ class Trainer:
 
     def _graph(self, step: Step, sampler: Sampler, samples: Samples) -> Any:
         """Return what makes a step as one CUDA graph, where that can be."""
-        if not isinstance(sampler, FixedPoisson):
+        if not isinstance(sampler, FixedPoisson) or len(samples) > sampler.most:
             return None
         from sfumato.learners.graph import GraphedStep
 

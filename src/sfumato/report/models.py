@@ -118,7 +118,7 @@ def _release(training: Training, run: Run, folder: Path, options: dict[str, Any]
         loss=_certified(run.scores),
         source={
             "name": training.data,
-            "rows": training.rows,
+            "rows": facts["sampling"].get("rows", training.rows),  # a network's own is public: declared or bought
             "public": training.is_public,
             "fingerprint": fingerprint(origin) if origin else None,
         },

@@ -132,10 +132,11 @@ class Verdict:
     def facts(self) -> list[str]:
         """Return what else a reader of the headline should know."""
         training = self.training
-        tested = f", {'about ' if self.noisy else ''}{self.rows:,} to test on" if self.rows else ""
+        sizes = [] if training.rows is None else [f"{count(training.rows, 'row')} to train on"]
+        if self.rows:
+            sizes.append(f"{'about ' if self.noisy else ''}{self.rows:,} to test on")
         facts = [
-            f"{training.model} on {training.data}, to predict {training.target}: {count(training.rows, 'row')} to "
-            f"train on{tested}"
+            f"{training.model} on {training.data}, to predict {training.target}{': ' if sizes else ''}{', '.join(sizes)}"
         ]
         if self.noisy:
             facts.append(

@@ -79,7 +79,7 @@ def render_training(training: Training, *, title: str) -> str:
                 "data": training.data,
                 "model": training.model,
                 "target": training.target,
-                "rows to train on": training.rows,
+                **({} if training.rows is None else {"rows to train on": training.rows}),
                 **training.settings,
             }.items()
         ],
