@@ -177,7 +177,7 @@ class _Network(PrivateEstimator):
             "clip": self.clip if self.is_private else None,
             "sampling": self.sampling_,
             "rule": self.rule_,
-            "history": [one.to_dict() for one in self.history_],
+            "history": [(one.without_data() if self.is_private else one).to_dict() for one in self.history_],
         }
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
