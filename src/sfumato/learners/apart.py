@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from sfumato._errors import OptionError
+from sfumato._errors import OptionError, SfumatoError
 from sfumato.learners.vetting import like, same, undisturbed
 
 if TYPE_CHECKING:
@@ -66,9 +66,8 @@ def refuse_mixing_loss(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
         kinds = list(_taken(loss, _Kind(there, has_rows, form, targets.cpu())))
         if not kinds:
             kinds = [_Kind(own, has_rows, form, targets.to(given.device))]
-            _refuse_failing(loss, kinds[0])
-        for kind in kinds:
-            for turn in range(_ROUNDS):
+        with _in_our_words():
+            for kind, turn in itertools.product(kinds, range(_ROUNDS)):
                 _compare(loss, kind, turn)
 
 
@@ -155,23 +154,25 @@ def _taken(loss: Loss, kind: _Kind) -> Iterator[_Kind]:
 def _is_taken(loss: Loss, kind: _Kind) -> bool:
     try:
         found = _Found.of(loss, kind, *kind.draw(_ROWS), 0)
-    except OptionError:
+    except SfumatoError:
         raise
     except Exception:  # noqa: BLE001 - whatever a loss raises for numbers that it does not expect
         return False
     return bool(found.value.isfinite() and found.gradient.isfinite().all())
 
 
-def _refuse_failing(loss: Loss, kind: _Kind) -> None:
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """Refuse a loss that fails when it is tried."""
     try:
-        _Found.of(loss, kind, *kind.draw(_ROWS), 0)
-    except OptionError:
+        yield
+    except SfumatoError:
         raise
     except Exception as error:
         raise OptionError(
             f"the loss fails on random samples, so it cannot be tested for mixing samples: "
             f"{str(error).partition(chr(10))[0][:200]}",
-            hint="let it take any outputs of the model's shape, and targets 0 and 1",
+            hint="let it take any number of samples, any outputs of the model's shape, and targets 0 and 1",
         ) from error
 
 
@@ -204,7 +205,7 @@ class _Found(NamedTuple):
         joined = torch.cat([losses.new_zeros(len(targets), 0), *reached], 1)
         own = joined[row].clone()
         joined[row] = 0
-        if bool((joined != 0).any()):
+        if bool((joined.abs() > 0).any()):  # not a number: nothing, times another sample's loss that is not finite
             raise _mixing_loss()
         return cls(losses[row].detach(), own)
 
@@ -334,7 +335,7 @@ def _view(augment: Augment, given: Tensor, seed: int) -> Tensor:
     batch = given.clone()
     try:
         seen = augment(batch)
-    except OptionError:
+    except SfumatoError:
         raise
     except Exception as error:
         raise OptionError(
