@@ -278,7 +278,7 @@ def test_the_layers_of_a_module_are_known_by_their_exact_type() -> None:
 
 
 def test_a_loss_that_is_averaged_already_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match=r"one number per sample, a vector of 4, got the shape \(\)"):
+    with pytest.raises(sf.OptionError, match=r"one number per sample, got the shape \(\)"):
         private_step(nn.Linear(3, 2), functional.cross_entropy, torch.randn(4, 3), torch.tensor([0, 1, 1, 0]))
 
 

@@ -13,6 +13,7 @@ from sfumato._errors import require_extra
 
 if TYPE_CHECKING:
     from sfumato.learners.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+    from sfumato.learners.apart import OneByOne
     from sfumato.learners.architectures import Architecture, architecture
     from sfumato.learners.clipping import Clipper, private_step
     from sfumato.learners.descent import Adam, Sgd
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sfumato.learners.vetting import check, make_private, obstacles
 
 _WITH_TORCH = {
+    "apart": "OneByOne",
     "architectures": "Architecture architecture",
     "vetting": "check make_private obstacles",
     "clipping": "Clipper private_step",
@@ -60,6 +62,7 @@ __all__ = [
     "AdaptiveClip",
     "Architecture",
     "Clipper",
+    "OneByOne",
     "PrivateAdditiveClassifier",
     "PrivateAdditiveRegressor",
     "PrivateClassifier",

@@ -8,7 +8,7 @@ from typing import Any
 
 from sfumato._errors import OptionError
 from sfumato.budget.accounting import Spent, check_delta, spent
-from sfumato.budget.events import Event, Relation
+from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
 from sfumato.learners.descent import Schedule
@@ -83,8 +83,9 @@ class Account:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What was done with the data so far."""
-        return tuple(events_of(self.sampler, self.progress.ran)) if self.private and self.sampler else ()
+        """What was done with the data so far, or counts as done."""
+        counted = (*self.progress.ran, *self.progress.waived)
+        return tuple(events_of(self.sampler, counted)) if self.private and self.sampler else ()
 
     @property
     def spent(self) -> Spent:
@@ -136,6 +137,20 @@ class Account:
         crew.once(charge)
         self.progress.paid = steps
 
+    def pay_all(self, crew: Alone, *, seeded: bool = False) -> None:
+        """Charge all steps ahead at once: what may end early by noisy values costs all of them."""
+        ahead, ledger = self.progress.ahead, self.ledger
+        if not ahead or not self.private or self.sampler is None:
+            return
+        event = Composed(tuple(events_of(self.sampler, ahead)))
+
+        def charge() -> None:
+            if ledger is not None:
+                ledger.charge(event, note="training that may stop early", private=not seeded)
+
+        crew.once(charge)
+        self.progress.paid = sum(stage.steps for stage in ahead)
+
     def begin(self) -> float:
         """Count the next step as made, and return its noise."""
         return self.progress.begin().noise_multiplier
@@ -168,7 +183,7 @@ class Account:
             delta=self.delta,
             epsilon=target or self.epsilon,
             noise_multiplier=self.asked["noise multiplier"] or 1.0,
-            past=events_of(sampler, self.progress.ran),
+            past=self.events,
         )
 
 

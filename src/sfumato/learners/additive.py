@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
-from sfumato._errors import ColumnError, OptionError, did_you_mean
+from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.binning import Binning, Histogram, found_bins, histogram
 from sfumato.learners.estimator import Classifier, Ints, PrivateEstimator, Regressor
 from sfumato.learners.features import Columns, Feature
@@ -42,6 +42,14 @@ class _Additive(PrivateEstimator):
         if not 0 < self.clip <= 1:
             raise OptionError(f"the clip must be above 0 and at most 1, got {self.clip!r}")
         return {"histogram": Share(1, 0.3), "residuals": Share(self.rounds, 0.7)}
+
+    def _refuse_misfits(self) -> None:
+        binning = self._binning
+        fits = self.bins_.dtype.kind == "i" and self.bins_.shape == (sum(binning.cells),)
+        fits = fits and all(bool(((one >= 0) & (one <= one[-1])).all()) for one in binning.columns)
+        outputs = len(self.classes_) if isinstance(self, Classifier) else 1
+        if not fits or (self.shapes_.shape, self.intercept_.shape) != ((binning.total, outputs), (outputs,)):
+            raise InputError("the curves are not those of these columns and outputs")
 
     @property
     def _binning(self) -> Binning:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -20,12 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._errors import OptionError, did_you_mean
-from sfumato.learners.scattering import normalized_scattering
+from sfumato.learners.scattering import channels_of, normalized_scattering
 
-__all__ = ["ARCHITECTURES", "Architecture", "architecture"]
+__all__ = ["ARCHITECTURES", "Architecture", "architecture", "rebuilt"]
 
 Shape = tuple[int, ...]
 Features = Callable[..., Tensor]
+
+_LARGEST = 2**22  # numbers of a sample that a stored network may be for
+_SCATTERED = 2**26  # pixels of all channels that its scattering transform may compute
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +126,44 @@ def architecture(name: str, inputs: int | Sequence[int], outputs: int, **options
     chosen = {**known, **options}
     module, features = make(shape, count, **chosen)
     return Architecture(name, shape, count, chosen, module, features)
+
+
+def rebuilt(plain: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Architecture:
+    """Make the network that stored weights belong to; refuse any other before it takes memory or time.
+
+    Parameters
+    ----------
+    plain : mapping
+        What `Architecture.to_dict` returned, or a stranger wrote in its place.
+    shapes : mapping
+        The shapes of the stored weights, by name.
+
+    Examples
+    --------
+    >>> rebuilt({"name": "logistic", "inputs": [3], "outputs": 2}, {"1.weight": (2, 3), "1.bias": (2,)}).inputs
+    (3,)
+    >>> rebuilt({"name": "mlp", "inputs": [3], "outputs": 2, "hidden": [90000]}, {"1.weight": (2, 3)})
+    Traceback (most recent call last):
+        ...
+    sfumato._errors.OptionError: the weights are not those of the network 'mlp' that is described
+    """
+    name, (*inputs,) = plain["name"], _sizes("the number of inputs", plain["inputs"])
+    if math.prod(inputs) > _LARGEST or len(plain.get("hidden", ())) > len(shapes):
+        raise OptionError(f"the network '{name}' that is described is too large for its weights")
+    if name == "scattering-linear":
+        scales, angles = plain.get("scales", 2), plain.get("angles", 8)
+        channels, (count,) = channels_of(scales, angles), _sizes("the number of outputs", (plain["outputs"],))
+        if channels * math.prod(inputs) > _SCATTERED:
+            raise OptionError(f"the network '{name}' that is described has too many channels")
+        width = channels * math.prod(side >> scales for side in inputs[-2:])
+        wanted: dict[str, Shape] = {"1.weight": (count, width), "1.bias": (count,)}
+    else:
+        with torch.device("meta"):  # shapes without memory
+            skeleton = architecture(**plain).module
+        wanted = {name: tuple(one.shape) for name, one in skeleton.state_dict().items()}
+    if wanted != {name: tuple(shape) for name, shape in shapes.items()}:
+        raise OptionError(f"the weights are not those of the network '{name}' that is described")
+    return architecture(**plain)
 
 
 def _cnn(inputs: Shape, outputs: int) -> tuple[nn.Module, None]:

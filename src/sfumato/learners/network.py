@@ -31,7 +31,7 @@ from sfumato.budget.noise import Source
 from sfumato.data.files import atomic_path, refuse_unwritable, why
 from sfumato.data.fingerprint import keyed
 from sfumato.learners.account import Account
-from sfumato.learners.architectures import ARCHITECTURES, Architecture, architecture
+from sfumato.learners.architectures import ARCHITECTURES, Architecture, architecture, rebuilt
 from sfumato.learners.clipping import Loss
 from sfumato.learners.descent import Adam, Rule, Schedule, Sgd, schedule_of
 from sfumato.learners.estimator import Classifier, PrivateEstimator, Purchase, Regressor
@@ -56,6 +56,7 @@ _FACTS = ("noise_multiplier", "sampling", "rule")  # of a training, that are kep
 _FOR_ROWS = 0.02  # the share of epsilon for the number of records
 _ROWS = -1  # its place among what is bought, beside the places of columns
 _WEIGHTS = 2**24  # what float noise misses is charged for at least so many: how many there are may depend on purchases
+_LARGEST = 2**22  # inputs that a network on disk may have
 _AT_ONCE = 1024  # how many samples are predicted at once
 _MISSING = 2.0  # of a target that is scaled to [-1, 1]
 
@@ -210,7 +211,7 @@ class _Network(PrivateEstimator):
         return tuple(events_of(sampler, account.progress.ahead))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how it was trained and what that cost, as plain values."""
+        """Return how it was trained and what that cost, as plain values; its ``history`` is for the data owner alone."""
         return {
             **super().to_dict(),
             "noise_multiplier": self.noise_multiplier_,
@@ -231,14 +232,20 @@ class _Network(PrivateEstimator):
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
         """Become what `state` was taken of; a module that has no name must have been given as ``model``."""
-        self._be_of_images(facts["inputs"])
-        self.knots_ = facts["knots"]
+        self._be_of_images([whole("an input", one) for one in facts["inputs"]])
+        self.knots_ = None if facts["knots"] is None else whole("the number of knots", facts["knots"], least=2)
         super().restore(arrays, facts)
+        if self.features_ is not None and (self.features_.width(self.knots_),) != self.inputs_:
+            raise InputError("the inputs of the network are not those that its columns make")
+        if math.prod(self.inputs_) > _LARGEST:
+            raise InputError("the inputs of the network are too many")
         self.noise_multiplier_, self.sampling_, self.rule_ = (facts["training"][one] for one in _FACTS)
         self.history_ = [_report_of(one) for one in facts["history"]]
         self.architecture_: Architecture | None = None
         if facts["architecture"] is not None:
-            self.architecture_ = architecture(**facts["architecture"])
+            self.architecture_ = rebuilt(facts["architecture"], {name: one.shape for name, one in arrays.items()})
+            if self.architecture_.inputs != self.inputs_ or self.architecture_.outputs != self._outputs:
+                raise InputError("the network has other inputs or outputs than the model")
             self.module_ = self.architecture_.module
         elif isinstance(self.model, nn.Module):
             self.module_ = copy.deepcopy(self.model)
@@ -248,6 +255,8 @@ class _Network(PrivateEstimator):
             raise ModelError("the weights are of a module without a name", hint="give the module")
         own = self.module_.state_dict()
         weights = {name: torch.from_numpy(one.copy()) for name, one in arrays.items()}
+        if any(one.is_floating_point() != own[name].is_floating_point() for name, one in weights.items()):
+            raise ModelError("the weights are of another type than the network's")
         self.module_.load_state_dict({name: one.reshape(own[name].shape) for name, one in weights.items()})
         self.module_.to(self.device)
 
@@ -545,7 +554,8 @@ class PrivateClassifier(_Network, Classifier):
     features_ : Features or None
         What is public of the columns; None for images.
     history_ : list of Report
-        One per epoch; their epsilon counts what was bought, too.
+        One per epoch; their epsilon counts what was bought, too. Losses and scores are read from the data without
+        noise: for the data owner alone, not to be released nor acted on.
     noise_multiplier_ : float
     sampling_ : dict
         ``kind``, ``rate``, ``steps``, and the number of ``rows`` that is public: declared or bought.

@@ -34,14 +34,16 @@ class Progress:
     >>> progress = Progress(ahead=[Stage(2, 4.0), Stage(1, 2.0)])
     >>> [progress.begin().noise_multiplier for _ in range(3)]
     [4.0, 4.0, 2.0]
-    >>> progress
-    Progress(ran=[Stage(steps=2, noise_multiplier=4.0), Stage(steps=1, noise_multiplier=2.0)], ahead=[], paid=0)
+    >>> progress.ran
+    [Stage(steps=2, noise_multiplier=4.0), Stage(steps=1, noise_multiplier=2.0)]
     """
 
     ran: list[Stage] = field(default_factory=list)
     ahead: list[Stage] = field(default_factory=list)
     paid: int = 0
     """How many of the steps ahead are charged already."""
+    waived: list[Stage] = field(default_factory=list)
+    """Steps that will not be made and count all the same: that they were given up was decided by noisy values."""
 
     @property
     def done(self) -> int:
@@ -68,6 +70,10 @@ class Progress:
         self.ran, self.ahead = [*earlier, Stage(last.steps + 1, last.noise_multiplier)], [*left, *later]
         self.paid = max(self.paid - 1, 0)
         return stage
+
+    def waive(self) -> None:
+        """Make no more steps, and count those ahead."""
+        self.waived, self.ahead, self.paid = [*self.waived, *self.ahead], [], 0
 
     def redirect(self, ahead: Iterable[Stage]) -> None:
         """Go on another way."""

@@ -25,11 +25,12 @@ from sfumato.data.files import refuse_unwritable
 from sfumato.data.fingerprint import keyed
 from sfumato.learners import checkpoint as checkpoints
 from sfumato.learners.account import Account
+from sfumato.learners.apart import refuse_mixing_augment, refuse_mixing_loss
 from sfumato.learners.clipping import Loss, cross_entropy, squared_error
 from sfumato.learners.descent import Rule, Schedule, Sgd, schedule_of
 from sfumato.learners.layout import LAYOUTS, arranged, fastest_layout, in_layout
 from sfumato.learners.options import device_of, named, whole
-from sfumato.learners.report import Report, scored
+from sfumato.learners.report import PublicReport, Report, scored
 from sfumato.learners.rounded_noise import HostNoise, NoiseMaker
 from sfumato.learners.samples import Samples, in_mode
 from sfumato.learners.sampling import FixedPoisson, Full, Poisson, Sampler
@@ -75,7 +76,8 @@ class Trainer:
     rule : Rule
         `Sgd` or `Adam`.
     loss : str or callable
-        "cross-entropy", "squared-error", or what gives one number per sample.
+        "cross-entropy", "squared-error", or a function that gives one number per sample. It is tried on random
+        outputs and targets, and refused if the loss of one sample depends on another.
     schedule : str or callable
         The course of the learning rate: "constant", "linear", "cosine", "warm-cosine".
     noise_schedule : str or callable
@@ -83,7 +85,9 @@ class Trainer:
     averaging : float, optional
         The decay of an average of the weights, which then is the result; it costs no privacy.
     augment : callable, optional
-        Changes a batch of samples at random, each for itself; called once per view.
+        Changes a batch of samples at random, each on its own; called once per view. It is tried on random samples,
+        and refused if the view of one depends on another (mixup, cutmix). Random numbers must come from torch, from
+        ``np.random`` or from ``random``; otherwise wrap it in `OneByOne`.
     views : int
         How many views of a sample are averaged before clipping.
     adaptive : AdaptiveClip, optional
@@ -229,7 +233,10 @@ class Trainer:
         return self._account.noise_multiplier
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how the weights were made and what they cost, as plain values."""
+        """Return how the weights were made and what they cost, as plain values.
+
+        Of a private training it holds neither losses nor scores, so it can be released with the weights.
+        """
         sampler = self._account.sampler
         return {
             **self.spent.bound(),
@@ -239,7 +246,7 @@ class Trainer:
             "rule": self.rule.to_dict(),
             "private": self.private and self.insecure_seed is None,
             "events": [event.to_dict() for event in self.events],
-            "history": [report.to_dict() for report in self.history],
+            "history": [(one.without_data() if self.private else one).to_dict() for one in self.history],
         }
 
     # --- training ---
@@ -250,9 +257,10 @@ class Trainer:
         targets: Any,
         *,
         validation: tuple[Any, Any] | None = None,
+        public_validation: bool = False,
         progress: Callable[[float], None] | None = None,
         report: Callable[[Report], None] | None = None,
-        stop: Callable[[Report], bool] | None = None,
+        stop: Callable[[Any], bool] | None = None,
     ) -> list[Report]:
         """Train, and return a report per epoch.
 
@@ -267,24 +275,38 @@ class Trainer:
         validation : tuple, optional
             Inputs and targets to score on. If they are private, their score is one more release, not
             covered by epsilon.
+        public_validation : bool
+            Declares the validation data public, so that ``stop`` may use their score.
         progress : callable, optional
-            Told the share that is done, from 0 to 1.
+            Called with the fraction of steps done, from 0 to 1.
         report : callable, optional
-            Told a `Report` after each epoch.
+            Called with a `Report` after each epoch. Like the returned reports and ``history``, it holds losses and
+            scores of private data without noise, for the data owner alone: do not release them nor act on them.
         stop : callable, optional
-            Told each report; true ends the training. Only the steps that were made are accounted for,
-            and the next `fit` makes the others.
+            Called after each epoch; true ends the training. In a private training it gets a `PublicReport`: epoch,
+            step, epsilon and seconds, but neither the loss nor the score on private data. When to stop is then
+            decided without the data, so only the steps made are accounted for, and the next `fit` makes the others.
+
+            With ``public_validation`` it gets the score too. The data of that score are public, but the weights are
+            noisy, so the moment of the stop depends on the noise. Therefore all planned steps are charged at the
+            beginning and accounted for, however early it stops, and then the training has ended.
+            ``stop`` must not look at private data by other ways, such as the reports.
         """
+        if public_validation and validation is None:
+            raise OptionError("public_validation needs validation data")
+        by_score = self.private and stop is not None and public_validation
         with in_mode(self.module, training=True):
             with self.crew.agreeing():
                 samples = Samples.of(inputs, targets, self.module, self.loss)
                 held = None if validation is None else Samples.of(*validation, self.module, self.loss)
                 if self.private:
-                    refuse_mixing(self.module, samples.inputs[:1].to(self.device))
+                    self._refuse_mixing(samples)
             step, sampler = self._begin(samples)
             every = max(1, round(sampler.rows / sampler.expected))
             source, began = self._source("samples"), time.monotonic()
             account, losses = self._account, list[Tensor]()
+            if by_score:
+                account.pay_all(self.crew, seeded=self.insecure_seed is not None)
             with in_layout(self.module, self._memory), step.running(), self._continued(step):
                 graph = self._graph(step, sampler, samples)
                 while account.progress.ahead:
@@ -300,7 +322,9 @@ class Trainer:
                     self.crew.once(lambda: self._save(step, sampler))
                     if report:
                         report(told)
-                    if self.crew.any(bool(stop and stop(told))):
+                    if self.crew.any(bool(stop and stop(self._public(told, public_validation)))):
+                        if by_score:
+                            account.progress.waive()
                         break
         return self.history
 
@@ -357,7 +381,22 @@ class Trainer:
             score=score,
         )
 
+    def _public(self, told: Report, public_validation: bool) -> Report | PublicReport:
+        """Return what may decide on the end of the training."""
+        if not self.private:
+            return told
+        score = told.score if public_validation else None
+        return PublicReport(told.epoch, told.step, told.epsilon, told.seconds, score)
+
     # --- before the steps, and between them ---
+
+    def _refuse_mixing(self, samples: Samples) -> None:
+        """Refuse a model, a loss or an augmentation that mixes samples, tried on random numbers."""
+        example = samples.inputs[:1].to(self.device)
+        refuse_mixing(self.module, example)
+        refuse_mixing_loss(self.module, self.loss, samples.inputs[:3].to(self.device), samples.targets[:1])
+        if self.augment is not None:
+            refuse_mixing_augment(self.augment, example)
 
     def _begin(self, samples: Samples) -> tuple[Step, Sampler]:
         """Return the step and the sampler, with a checkpoint read and the steps planned."""

@@ -21,7 +21,17 @@ from sfumato.learners.gradients import tensors
 if TYPE_CHECKING:
     from sfumato.learners.clipping import Clipper
 
-__all__ = ["Obstacle", "check", "make_private", "obstacles", "refuse_mixing", "refuse_wrong_gradients"]
+__all__ = [
+    "Obstacle",
+    "check",
+    "like",
+    "make_private",
+    "obstacles",
+    "refuse_mixing",
+    "refuse_wrong_gradients",
+    "same",
+    "undisturbed",
+]
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _GROUPS = 32  # as Wu and He (2018) take
@@ -105,23 +115,23 @@ def refuse_mixing(module: nn.Module, example: Tensor) -> None:
     and what the model keeps, must not change with the others, and the gradient of the first output with
     respect to the others must be exactly 0.
     """
-    inputs = _like(example, 3)
+    inputs = like(example, 3)
     beside = inputs.clone()
     beside[1:] = 1
     if not inputs.is_floating_point():
         inputs[1:] = 0
     (first, found, kept), (other, _, also) = _tried(module, inputs), _tried(module, beside)
     for name, one in kept.items():
-        if not _same(one, also[name]):
+        if not same(one, also[name]):
             raise ModelError(f"the model keeps '{name}', which it reads off the data and which no noise protects")
-    if not _same(first, other) or bool((found[1:] != 0).any()):
+    if not same(first, other) or bool((found[1:] != 0).any()):
         raise ModelError("the model mixes the samples of a batch: an output depends on another sample's input")
 
 
 def _tried(module: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Return a number of the first output, its gradient, and what the model keeps afterwards."""
     inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
-    with _undisturbed(module, inputs):
+    with undisturbed(module, inputs):
         torch.manual_seed(0)  # dropout drops the same every time
         first = _projected(module(inputs), len(inputs))[0]
         found = None
@@ -131,7 +141,8 @@ def _tried(module: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, dict[str,
     return first.detach(), torch.zeros_like(inputs) if found is None else found, kept
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors differ by rounding at most."""
     return one.shape == other.shape and torch.allclose(one.double(), other.double(), 1e-4, 1e-6, equal_nan=True)
 
 
@@ -143,11 +154,11 @@ def refuse_wrong_gradients(clipper: Clipper, example: Tensor) -> None:
     sample by sample, for batches of two sizes: what has the length of one by chance has not that of the other.
     """
     samples = len(example) // clipper.views
-    with _undisturbed(clipper.module, example):
+    with undisturbed(clipper.module, example):
         clipper.module.eval()  # without dropout
         try:
             for count in sorted({min(samples, 2), min(samples, 3)}):
-                _compare(clipper, _like(example, count * clipper.views), count)
+                _compare(clipper, like(example, count * clipper.views), count)
         except RuntimeError as error:
             if "use_reentrant" not in str(error):
                 raise
@@ -182,8 +193,8 @@ def _refuse_difference(names: list[str], found: list[Tensor], length: Tensor, ow
         )
 
 
-def _like(example: Tensor, count: int) -> Tensor:
-    """Return samples of the shape of the example: shares from 0 to 1, or the words 0 and 1."""
+def like(example: Tensor, count: int) -> Tensor:
+    """Return random samples of the shape of the example: shares from 0 to 1, or the words 0 and 1."""
     shape = (count, *example.shape[1:])
     random = torch.rand(shape, generator=torch.Generator().manual_seed(count))
     return (random if example.is_floating_point() else random.round()).to(example.device, example.dtype)
@@ -191,7 +202,7 @@ def _like(example: Tensor, count: int) -> Tensor:
 
 def _projected(outputs: Any, rows: int) -> Tensor:
     """Return one number per row of what a model gives; a plain sum would be the same for all shares, say."""
-    found = [one.flatten(1) for one in tensors(outputs) if one.shape[:1] == (rows,) and one.is_floating_point()]
+    found = [one.reshape(rows, -1) for one in tensors(outputs) if one.shape[:1] == (rows,) and one.is_floating_point()]
     if not found:
         raise ModelError(f"the model must give a tensor with one row per sample, got {type(outputs).__name__}")
     joined = torch.cat([one.float() for one in found], 1)
@@ -199,7 +210,7 @@ def _projected(outputs: Any, rows: int) -> Tensor:
 
 
 @contextmanager
-def _undisturbed(module: nn.Module, example: Tensor) -> Iterator[None]:
+def undisturbed(module: nn.Module, example: Tensor) -> Iterator[None]:
     """Try a module, and leave it and torch's random numbers as they were."""
     modes = {part: part.training for part in module.modules()}
     buffers = {one: one.clone() for one in module.buffers()}
