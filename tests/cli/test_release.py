@@ -220,3 +220,16 @@ def test_of_several_processes_one_writes_the_release_and_the_others_are_refused(
         assert code == 0 or "exists already" in error or "another process has made it meanwhile" in error
     assert sf.verify(tmp_path / "release").ok
     assert names(str(tmp_path)) == ["release", "t.parquet"]
+
+
+def test_what_is_not_checkable_stands_under_its_own_heading(release: Run, sfumato: Run) -> None:
+    release(*ROLES, "--k", "5", "-o", "release")
+    told = sfumato("verify", "release")
+    assert told.code == 0
+    checked, _, rest = told.out.partition("Not checkable here:\n")
+    assert "loss.by_column, loss.entropy, loss.kl: it needs the original table" in rest
+    assert "held" not in rest
+    assert "loss.kl" not in checked
+    listed = [one for one in sfumato("verify", "release", "--json").json["claims"] if one["held"] is None]
+    assert len(listed) == len(rest.splitlines())
+    assert all(one["measured"].startswith("not checkable here: ") for one in listed)

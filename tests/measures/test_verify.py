@@ -14,6 +14,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.data.certificate import FileFacts
+from tests.forgery import bind, change_json, change_text, unchecked
 
 ROWS = pl.DataFrame(
     {
@@ -69,8 +70,8 @@ def rewrite(release: Path, change: Callable[[pl.DataFrame], pl.DataFrame], *, bi
 
 def failing(release: Path) -> list[str]:
     verdict = sf.verify(release)
-    assert verdict.ok == (not [claim for claim in verdict.claims if not claim.held])
-    return [claim.claim for claim in verdict.claims if not claim.held]
+    assert verdict.ok == (not [claim for claim in verdict.claims if claim.held is False])
+    return [claim.claim for claim in verdict.claims if claim.held is False]
 
 
 def one_cell(frame: pl.DataFrame) -> pl.DataFrame:
@@ -235,7 +236,7 @@ def test_a_column_that_the_certificate_hides_is_caught(release: Path) -> None:
     plain = certificate(release)
     plain["schema"]["columns"]["name"] = {"role": "identifier", "kind": "auto"}
     certify(release, plain)
-    assert failing(release) == ["no identifier is released"]
+    assert failing(release) == ["the recipe says the same", "no identifier is released"]
 
 
 def test_a_promise_that_was_lowered_in_the_certificate_alone_is_caught(release: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_recipe_of_a_release_reads_no_other_file(release: Path) -> None:
     recipe.write_text(recipe.read_text().replace('kind = "category"', 'hierarchy = "/etc/passwd"', 1))
     plain["files"]["recipe.toml"] = FileFacts.of(recipe).to_dict()
     certify(release, plain)
-    claim = next(claim for claim in sf.verify(release).claims if not claim.held)
+    claim = next(claim for claim in sf.verify(release).claims if claim.held is False)
     assert "must be a list" in str(claim.measured)
 
 
@@ -311,3 +312,119 @@ def test_what_is_no_release_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(sf.FileError, match="is no release"):
             sf.verify(path)
+
+
+# --- forgeries: each changes what is easily changed, and keeps every hash true ---
+
+
+def test_a_hierarchy_that_the_recipe_does_not_declare_lowers_no_t(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"age": [20] * 10 + [50] * 10, "disease": ["flu"] * 10 + ["asthma"] * 10})
+    sf.save(sf.anonymize(frame, "k=2,t=0.9", qi=["age"], sensitive=["disease"]), tmp_path / "release", format="csv")
+    rows = [["flu", "lung", "all"], ["asthma", "lung", "all"], ["ulcer", "stomach", "all"]]
+    plain = certificate(tmp_path / "release")
+    honest = plain["claims"]["t"]
+    plain["schema"]["columns"]["disease"]["hierarchy"] = {"kind": "tree", "rows": rows}
+    table = sf.Table(sf.read(tmp_path / "release" / "table.csv").source, sf.Schema.from_dict(plain["schema"]))
+    plain["claims"]["t"] = sf.assess(table).t
+    certify(tmp_path / "release", plain)
+    assert (honest, plain["claims"]["t"]) == (0.5, 0.25)
+    assert failing(tmp_path / "release") == ["the recipe says the same"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"bounds": [0, 1e9]}, {"domain": [1.5, 3.0]}, {"kind": "category"}, {"kind": "ordinal", "domain": [0.0, 1.5]}],
+    ids=str,
+)
+def test_a_sensitive_column_is_what_the_recipe_declares(change: dict[str, Any], release: Path) -> None:
+    plain = certificate(release)
+    plain["schema"]["columns"]["stay"].update(change)
+    certify(release, plain)
+    assert "the recipe says the same" in failing(release)
+
+
+def test_a_table_has_a_recipe(release: Path) -> None:
+    """Without it, guarantees could be lowered to whatever the table still keeps."""
+    (release / "recipe.toml").unlink()
+    plain = certificate(release)
+    del plain["files"]["recipe.toml"]
+    plain["guarantees"] = [{"guarantee": "KAnonymity", "k": 2}]
+    certify(release, plain)
+    assert failing(release) == ["the certificate binds recipe.toml", "the recipe says the same"]
+
+
+@pytest.mark.parametrize("name", ["raw.csv", "table.tsv", "model.json", "notes"])
+def test_a_folder_holds_the_files_of_its_kind_even_if_others_are_listed(name: str, release: Path) -> None:
+    (release / name).write_text(ROWS.write_csv())
+    bind(release, name)
+    assert failing(release) == ["nothing else is in the folder"]
+
+
+def test_a_second_table_is_found(release: Path) -> None:
+    other = "table.parquet" if data(release).suffix == ".csv" else "table.csv"
+    ROWS.write_csv(release / other)
+    bind(release, other)
+    assert failing(release) == ["nothing else is in the folder"]
+
+
+@pytest.mark.parametrize("kind", ["model", "generator", "\x1b[2J"])
+def test_a_false_kind_is_found(kind: str, release: Path) -> None:
+    change_json(release, "certificate.json", lambda plain: plain.update(kind=kind))
+    assert failing(release)
+
+
+def test_parameters_are_those_of_the_recipe(release: Path) -> None:
+    change_json(release, "certificate.json", lambda plain: plain["parameters"].update(strict=False))
+    assert failing(release) == ["the recipe says the same"]
+
+
+@pytest.mark.parametrize("rows", [39, 41, 40_000, None, True, "40", 40.5])
+def test_the_rows_of_the_original_are_those_of_the_release(rows: Any, release: Path) -> None:
+    change_json(release, "certificate.json", lambda plain: plain["source"].update(rows=rows))
+    assert len(failing(release)) == 1
+
+
+def test_losses_are_derived_where_the_release_alone_tells_them(release: Path) -> None:
+    loss = certificate(release)["loss"]
+    for name in ("discernibility", "average_class", "suppressed", "gcp"):
+        change_json(release, "certificate.json", lambda plain, name=name: plain["loss"].update({name: 0.125}))
+        assert len(failing(release)) == 1, name
+        change_json(release, "certificate.json", lambda plain: plain.update(loss=loss))
+    assert {"loss.entropy", "loss.kl", "loss.by_column"} <= set(unchecked(release))
+
+
+def test_suppressed_rows_count_as_rows_of_the_original(tmp_path: Path) -> None:
+    method = sf.Lattice(suppress=0.5)
+    frame = pl.DataFrame({"age": [20] * 6 + [50, 60], "zip": ["a"] * 6 + ["b", "c"]})
+    sf.save(sf.anonymize(frame, "k=5", method=method, qi=["age", "zip"]), tmp_path / "release")
+    plain = certificate(tmp_path / "release")
+    assert plain["source"]["rows"] == 8
+    assert sf.verify(tmp_path / "release").ok
+
+
+def test_an_order_that_came_from_a_type_holds_and_is_listed_where_a_file_forgets_it(tmp_path: Path) -> None:
+    stages = pl.Enum(["early", "late", "last"])
+    frame = pl.DataFrame({"age": [20, 30] * 6, "stage": pl.Series(["early", "late", "last"] * 4, dtype=stages)})
+    for format in ("csv", "parquet"):
+        sf.save(sf.anonymize(frame, "k=4", qi=["age"], sensitive=["stage"]), tmp_path / format, format=format)
+        assert sf.verify(tmp_path / format).ok
+        assert any("the order of the values of stage" in name for name in unchecked(tmp_path / format))
+
+
+def test_a_recipe_larger_than_any_of_ours_is_not_read(release: Path) -> None:
+    with (release / "recipe.toml").open("a") as file:
+        file.write("#" * (4 * 2**20 + 1))
+    bind(release, "recipe.toml")
+    assert failing(release) == ["the recipe says the same"]
+
+
+def test_a_certificate_larger_than_any_of_ours_is_not_read(release: Path) -> None:
+    with (release / "certificate.json").open("a") as file:
+        file.write(" " * 16 * 2**20)
+    with pytest.raises(sf.FileError, match="at most 16,777,216 are read"):
+        sf.verify(release)
+
+
+def test_a_recipe_of_another_command_is_found(release: Path) -> None:
+    change_text(release, "recipe.toml", 'command = "anonymize"', 'command = "mask"')
+    assert failing(release) == ["the recipe says the same"]

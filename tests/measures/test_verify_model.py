@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,36 +13,32 @@ import pytest
 from safetensors.numpy import load, save
 
 import sfumato as sf
+from tests.forgery import bind, change_json, change_text, failed, unchecked
 
 
-@pytest.fixture
-def release(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classical estimator, and a network that takes 16 steps on Poisson samples."""
+    folder = tmp_path_factory.mktemp("made")
     generator = np.random.default_rng(0)
     frame = pl.DataFrame({"age": generator.integers(18, 90, 500), "ill": generator.choice(["no", "yes"], 500)})
     columns = [sf.Column(name="age", bounds=(18, 90)), sf.Column(name="ill", domain=["no", "yes"])]
     table = sf.Table(frame, sf.Schema(columns))
-    sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4), tmp_path / "model")
-    return tmp_path / "model"
+    sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4), folder / "bayes")
+    options = {"batch_size": 50, "epochs": 2, "model_options": {"hidden": [4]}}
+    network = sf.train(table, "mlp", target="ill", epsilon=None, noise_multiplier=2.0, delta=1e-4, **options)
+    sf.save(network, folder / "network")
+    return folder
 
 
-def changed(folder: Path, name: str, change: Callable[[dict[str, Any]], None], *, bind: bool = True) -> None:
-    """Change a JSON file of a release, and let the certificate bind what it has become."""
-    path = folder / name
-    plain = json.loads(path.read_text())
-    change(plain)
-    path.write_text(json.dumps(plain))
-    if bind and name != "certificate.json":
-        rebound(folder, name)
+@pytest.fixture
+def release(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "bayes", tmp_path / "model"))
 
 
-def rebound(folder: Path, name: str) -> None:
-    content = (folder / name).read_bytes()
-    facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    changed(folder, "certificate.json", lambda plain: plain["files"].update({name: facts}))
-
-
-def failed(folder: Path) -> list[str]:
-    return [claim.claim for claim in sf.verify(folder).claims if not claim.held]
+@pytest.fixture
+def network(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "network", tmp_path / "network"))
 
 
 def test_all_claims_of_a_release_hold(release: Path) -> None:
@@ -53,12 +48,12 @@ def test_all_claims_of_a_release_hold(release: Path) -> None:
 
 
 def test_a_smaller_epsilon_than_the_events_cost_is_a_false_claim(release: Path) -> None:
-    changed(release, "certificate.json", lambda plain: plain["guarantees"][0].update(epsilon=0.5))
-    assert failed(release) == ["epsilon=0.5, delta=0.0001 (add or remove one record)"]
+    change_json(release, "certificate.json", lambda plain: plain["guarantees"][0].update(epsilon=0.5))
+    assert "epsilon=0.5, delta=0.0001 (add or remove one record)" in failed(release)
 
 
 def test_a_smaller_delta_is_a_false_claim(release: Path) -> None:
-    changed(release, "certificate.json", lambda plain: plain["guarantees"][0].update(delta=1e-9))
+    change_json(release, "certificate.json", lambda plain: plain["guarantees"][0].update(delta=1e-9))
     assert any(claim.startswith("epsilon=1, delta=1e-09") for claim in failed(release))
 
 
@@ -67,25 +62,25 @@ def test_events_with_more_noise_than_was_run_do_not_fit_the_model(release: Path)
         for event in plain["parameters"]["events"]:
             event["scale"] *= 2
 
-    changed(release, "certificate.json", quieter)
+    change_json(release, "certificate.json", quieter)
     assert "model.json says the same" in failed(release)
 
 
 def test_a_replaced_relation_is_found(release: Path) -> None:
-    changed(release, "certificate.json", lambda plain: plain["guarantees"][0].update(relation="replace-one"))
+    change_json(release, "certificate.json", lambda plain: plain["guarantees"][0].update(relation="replace-one"))
     assert any("replace" in claim for claim in failed(release))
 
 
 def test_no_guarantee_or_no_events_hold_nothing(release: Path) -> None:
-    changed(release, "certificate.json", lambda plain: plain["parameters"].update(events=[]))
+    change_json(release, "certificate.json", lambda plain: plain["parameters"].update(events=[]))
     assert any(claim.startswith("epsilon=1") for claim in failed(release))
-    changed(release, "certificate.json", lambda plain: plain.update(guarantees=[]))
+    change_json(release, "certificate.json", lambda plain: plain.update(guarantees=[]))
     assert "something is guaranteed" in failed(release)
 
 
 @pytest.mark.parametrize("events", [None, "many", [{"kind": "gaussian"}], [{"kind": "magic"}], [7]], ids=str)
 def test_events_that_are_none_are_one_failed_claim(release: Path, events: Any) -> None:
-    changed(release, "certificate.json", lambda plain: plain["parameters"].update(events=events))
+    change_json(release, "certificate.json", lambda plain: plain["parameters"].update(events=events))
     assert "its events can be accounted for" in failed(release)
 
 
@@ -106,10 +101,10 @@ def test_changed_weights_are_found(release: Path) -> None:
     assert failed(release) == ["model.safetensors is the file that was released"]
     arrays["class_log_prior_"][0] = np.nan
     weights.write_bytes(save(arrays))
-    rebound(release, "model.safetensors")
+    bind(release, "model.safetensors")
     assert failed(release) == ["its weights can be read, and are numbers"]
     weights.write_bytes(b"not weights")
-    rebound(release, "model.safetensors")
+    bind(release, "model.safetensors")
     assert failed(release) == ["its weights can be read, and are numbers"]
 
 
@@ -132,14 +127,15 @@ def test_a_model_without_privacy_guarantees_nothing(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_model_that_says_something_else_is_found(release: Path, where: str, change: dict[str, Any]) -> None:
-    changed(release, "model.json", lambda plain: plain[where].update(change))
-    assert failed(release) == ["model.json says the same"]
+    change_json(release, "model.json", lambda plain: plain[where].update(change))
+    seeded = change.keys() & {"private", "insecure_seed"}
+    assert ("its noise cannot be made again" if seeded else "model.json says the same") in failed(release)
 
 
 def test_a_model_that_says_something_twice_is_found(release: Path) -> None:
     path = release / "model.json"
     path.write_text('{"cost": {"epsilon": 0.1},' + path.read_text()[1:])
-    rebound(release, "model.json")
+    bind(release, "model.json")
     assert failed(release) == ["model.json says the same"]
 
 
@@ -154,13 +150,218 @@ def test_numbers_that_are_none_fail_and_crash_nothing(release: Path, name: str, 
         else:
             plain["parameters"]["events"][0][name] = value
 
-    changed(release, "certificate.json", put)
-    assert bool(failed(release)) is ((name, value) != ("epsilon", 1e308))  # which is weak, and true
+    change_json(release, "certificate.json", put)
+    assert failed(release)
 
 
 def test_a_delta_that_lets_a_record_out_is_found_and_so_is_a_claim_of_another_kind(release: Path) -> None:
-    changed(release, "certificate.json", lambda plain: plain["source"].update(rows=10_000))
+    change_json(release, "certificate.json", lambda plain: plain["source"].update(rows=10_000))
     assert failed(release) == ["delta is below one over the number of records"]
-    changed(release, "certificate.json", lambda plain: plain["source"].update(rows=400))
-    changed(release, "certificate.json", lambda plain: plain["claims"].update(k=1000))
-    assert failed(release) == ["k is 1000"]
+    change_json(release, "certificate.json", lambda plain: plain["source"].update(rows=400))
+    change_json(release, "certificate.json", lambda plain: plain["claims"].update(k=1000))
+    assert failed(release) == ["k is 1,000"]
+
+
+# --- forgeries: every file is changed alike, and every hash is true ---
+
+
+def restated(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what the certificate and model.json state of the cost, and claim what the events then cost."""
+    change_json(folder, "model.json", lambda plain: change(plain["cost"]))
+    change_json(folder, "certificate.json", lambda plain: change(plain["parameters"]))
+    change_json(folder, "model.json", lambda plain: _match(plain["state"], plain["cost"]))
+    events = sf.verify(folder)  # whatever it says: it measured what the events cost
+    measured = next(one.measured for one in events.claims if one.claim.startswith("what was spent is epsilon"))
+    change_json(folder, "model.json", lambda plain: plain["cost"].update(epsilon=measured))
+    change_json(folder, "certificate.json", lambda plain: plain["claims"].update(epsilon=measured))
+    change_json(folder, "certificate.json", lambda plain: plain["guarantees"][0].update(epsilon=measured))
+
+
+def _match(state: dict[str, Any], cost: dict[str, Any]) -> None:
+    if "training" in state:
+        state["training"].update({name: cost[name] for name in state["training"]})
+
+
+def quieter(cost: dict[str, Any]) -> None:
+    gaussian(cost["events"][-1])["scale"] *= 10
+
+
+def gaussian(event: dict[str, Any]) -> dict[str, Any]:
+    within = event.get("event") or event.get("events", [None])[0]
+    return event if within is None else gaussian(within)
+
+
+def one_step(cost: dict[str, Any]) -> None:
+    cost["events"][-1]["times"] = 1
+
+
+def in_parallel(cost: dict[str, Any]) -> None:
+    cost["events"][-1] = {"kind": "parallel", "events": [cost["events"][-1]["event"]] * 16}
+
+
+def cheaper(cost: dict[str, Any]) -> None:
+    cost["events"] = [{"kind": "pure", "epsilon": 0.01, "relation": "add-remove"}]
+
+
+def ideal(cost: dict[str, Any]) -> None:
+    """Noise of floats costs a little more than ideal noise."""
+    cost["events"][-1]["event"] = cost["events"][-1]["event"]["events"][0]
+
+
+def rarer(cost: dict[str, Any]) -> None:
+    cost["events"][-1]["event"]["events"][0]["rate"] /= 10
+
+
+def insensitive(cost: dict[str, Any]) -> None:
+    gaussian(cost["events"][-1])["sensitivity"] /= 10
+
+
+def shuffled(cost: dict[str, Any]) -> None:
+    cost["events"][-1] = {"kind": "shuffled", "batches": 10, "event": cost["events"][-1]["event"]}
+
+
+def beside_the_best(cost: dict[str, Any]) -> None:
+    """The steps that are held are those of a part in which nobody is."""
+    dear, cheap = cost["events"][-1], {"kind": "pure", "epsilon": 0.01, "relation": "add-remove"}
+    cost["events"][-1] = {"kind": "parallel", "events": [{**dear, "times": 15}, cheap]}
+
+
+STEPS = "its events hold every step with the stated noise"
+
+
+@pytest.mark.parametrize(
+    "change", [quieter, one_step, in_parallel, cheaper, ideal, rarer, insensitive, shuffled, beside_the_best]
+)
+def test_events_that_cost_less_than_the_stated_steps_are_found(
+    network: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    assert sf.verify(network).ok
+    restated(network, change)
+    assert STEPS in failed(network)
+
+
+@pytest.mark.parametrize("change", [quieter, cheaper, insensitive])
+def test_sums_that_cost_less_than_the_stated_noise_are_found(
+    release: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    restated(release, change)
+    assert STEPS in failed(release)
+
+
+def test_events_may_hold_more_than_the_steps(network: Path) -> None:
+    """As a score on other records does, or the distance of the noise that is drawn from the ideal one."""
+
+    def scored(cost: dict[str, Any]) -> None:
+        score = {"kind": "gaussian", "scale": 50.0, "sensitivity": 1.0, "relation": "add-remove"}
+        beyond = {"kind": "approximate", "epsilon": 0.0, "delta": 1e-12, "relation": "add-remove"}
+        cost["events"][-1:] = [{"kind": "parallel", "events": [cost["events"][-1], score]}, beyond]
+
+    restated(network, scored)
+    assert failed(network) == []
+
+
+@pytest.mark.parametrize("rows", [499, 399, 5, 100_000])
+def test_rows_follow_from_the_rate_of_samples_of_a_stated_size(network: Path, rows: int) -> None:
+    change_json(network, "certificate.json", lambda plain: plain["source"].update(rows=rows))
+    assert f"source.rows is {rows:,}" in failed(network)
+
+
+def test_rows_on_which_nothing_depends_are_listed(release: Path) -> None:
+    change_json(release, "certificate.json", lambda plain: plain["source"].update(rows=300))
+    assert failed(release) == []
+    assert "source.rows is 300" in unchecked(release)
+
+
+@pytest.mark.parametrize("mark", ["model.json", "recipe.toml", "certificate.json"])
+def test_a_seeded_model_that_is_relabelled_private_is_found_by_any_mark_that_is_left(tmp_path: Path, mark: str) -> None:
+    frame = pl.DataFrame({"age": [20.0, 30.0] * 100, "ill": ["no", "yes"] * 100})
+    columns = [sf.Column(name="age", bounds=(18, 90)), sf.Column(name="ill", domain=["no", "yes"])]
+    table, folder = sf.Table(frame, sf.Schema(columns)), tmp_path / "model"
+    sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4, insecure_seed=3), folder)
+    assert "its noise cannot be made again" in failed(folder)
+    change_json(folder, "model.json", lambda plain: plain["parameters"].update(insecure_seed=None))
+    for name, part in (("model.json", "cost"), ("certificate.json", "parameters")):
+        change_json(folder, name, lambda plain, part=part: plain[part].update(private=True))
+    assert failed(folder) == []
+    if mark == "recipe.toml":
+        change_text(folder, mark, "seed = 0\n", "seed = 0\ninsecure_seed = 3\n")
+    else:
+        change_json(folder, mark, lambda plain: plain["parameters"].update(insecure_seed=3))
+    assert "its noise cannot be made again" in failed(folder)
+
+
+def test_that_noise_was_secret_is_never_claimed_to_be_checked(release: Path) -> None:
+    assert "its noise cannot be made again" in unchecked(release)
+
+
+@pytest.mark.parametrize("name", ["model.json", "recipe.toml"])
+def test_a_model_has_all_its_files(release: Path, name: str) -> None:
+    (release / name).unlink()
+    change_json(release, "certificate.json", lambda plain: plain["files"].pop(name))
+    assert f"the certificate binds {name}" in failed(release)
+
+
+def test_records_beside_a_model_are_found_even_if_they_are_listed(release: Path) -> None:
+    (release / "train.csv").write_text("age,ill\n20,yes\n")
+    bind(release, "train.csv")
+    assert failed(release) == ["nothing else is in the folder"]
+
+
+def test_a_model_and_its_recipe_agree(network: Path) -> None:
+    change_text(network, "recipe.toml", "epochs = 2", "epochs = 1")
+    assert failed(network) == ["the recipe says the same"]
+    change_text(network, "recipe.toml", "epochs = 1", "epochs = 2")
+    change_text(network, "recipe.toml", "90.0", "80.0")
+    assert failed(network) == ["the recipe says the same"]
+
+
+# --- what a stranger's events may cost ---
+
+
+def events_of(count: int) -> list[dict[str, Any]]:
+    noise = {"kind": "gaussian", "sensitivity": 1.0, "relation": "add-remove"}
+    return [
+        {"kind": "poisson-sampled", "rate": 0.001 + 1e-6 * at, "event": {**noise, "scale": 20.0 + at}}
+        for at in range(count)
+    ]
+
+
+def nested(depth: int) -> list[dict[str, Any]]:
+    event = {"kind": "pure", "epsilon": 0.1, "relation": "add-remove"}
+    for _ in range(depth):
+        event = {"kind": "composed", "events": [event]}
+    return [event]
+
+
+@pytest.mark.parametrize(
+    "events", [events_of(2001), nested(17), [{"kind": "repeated", "times": 10**13, "event": events_of(1)[0]}]], ids=len
+)
+def test_events_beyond_any_training_are_refused_before_they_are_built(release: Path, events: Any) -> None:
+    change_json(release, "certificate.json", lambda plain: plain["parameters"].update(events=events))
+    assert "its events can be accounted for" in failed(release)
+
+
+def test_a_promise_whose_accounting_takes_too_long_holds_if_a_cheap_bound_proves_it(release: Path) -> None:
+    change_json(release, "certificate.json", lambda plain: plain["parameters"].update(events=events_of(45)))
+    verdict = sf.verify(release)
+    promise, claimed = verdict.claims[6:8] if verdict.claims[6].claim.startswith("epsilon") else verdict.claims[7:9]
+    assert promise.held is True
+    assert 0 < float(str(promise.measured)) < 1
+    assert claimed.held is None
+    change_json(release, "certificate.json", lambda plain: plain["guarantees"][0].update(epsilon=1e-3))
+    unproven = [claim for claim in sf.verify(release).unchecked if claim.claim.startswith("epsilon=0.001")]
+    assert "would take about 4 s" in str(unproven[0].measured)
+
+
+def test_so_many_different_events_that_no_bound_is_cheap_are_not_checkable(release: Path) -> None:
+    change_json(release, "certificate.json", lambda plain: plain["parameters"].update(events=events_of(300)))
+    assert any(name.startswith("epsilon=1") for name in unchecked(release))
+
+
+def test_millions_of_steps_are_accounted_for(release: Path) -> None:
+    """They took 13 GB."""
+    many = [{"kind": "repeated", "times": 19_000_000, "event": events_of(1)[0]}]
+    change_json(release, "certificate.json", lambda plain: plain["parameters"].update(events=many))
+    promise = next(claim for claim in sf.verify(release).claims if claim.claim.startswith("epsilon=1"))
+    assert promise.held is True
+    assert promise.measured == pytest.approx(0.874, abs=0.01)

@@ -131,11 +131,7 @@ def publish(
 
 def released_schema(schema: Schema) -> Schema:
     """Return the schema of a release: quasi-identifiers are what their new values are, identifiers are left out."""
-    return Schema(
-        Column(name=column.name, role=column.role) if column.name in schema.quasi else column
-        for column in schema.columns
-        if column.name not in schema.identifiers
-    )
+    return schema.released()
 
 
 @dataclass(frozen=True, eq=False)

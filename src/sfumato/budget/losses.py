@@ -34,7 +34,7 @@ from sfumato.budget.events import (
 )
 from sfumato.budget.selection import RandomStopping
 
-__all__ = ["least_epsilon", "most_epsilon", "own_cost", "set_aside"]
+__all__ = ["distinct_events", "least_epsilon", "most_epsilon", "own_cost", "set_aside"]
 
 _GRID = 1e-4  # how finely privacy losses are told apart
 _POINTS = 200_000  # how many losses of one event are told apart at most, about
@@ -42,7 +42,8 @@ _WIDE = 500  # the scale from which noise in whole numbers is counted like noise
 _FAR = 10.0  # Gaussian noise beyond so many scales is put at infinity
 _FLOAT = 2.0**-50  # how far a function of floats may be off, relatively
 _TAIL = 1e-15  # what dp-accounting may cut off in one convolution
-_MOST_TIMES = 20_000_000  # of more equal events, the rounding of each to the grid would fill the memory
+_MOST_TIMES = 20_000_000  # of more equal events, the rounding of each to the grid adds up to too much
+_MOST_WIDE = 2**21  # how many losses of many equal events are told apart at most; beyond it the grid is made coarser
 _DOTS = 10_000  # how many losses of one run, of which the best is taken, are looked at
 _MOST_LOST = 500.0  # by one event of a run, of which the best is taken: beyond it, nothing is proven
 _FARTHEST = 700.0  # a larger loss has no exponential that is a float
@@ -170,6 +171,8 @@ def _epsilon_of(times: Counter[Event], delta: float, grid: float, slack: float) 
         return math.inf
     try:
         return float(_composed(times, grid).get_epsilon_for_delta(min(delta + slack, 1.0)))
+    except _TooFine as wide:
+        return _epsilon_of(times, delta, grid * wide.factor, slack)
     except OverflowError:  # of losses beyond what floats have exponentials of, too, nothing is proven
         return math.inf
 
@@ -312,6 +315,11 @@ def _times(events: Iterable[Event]) -> Counter[Event]:
     return times
 
 
+def distinct_events(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return the different events that are not made of others, on which the time of accounting depends."""
+    return tuple(_times(events))
+
+
 def _strongest(event: Parallel) -> Event | None:
     """Return the part that tells most, if all are Gaussian noise: then it does so at every point."""
     strengths = {}
@@ -336,7 +344,47 @@ def _composed(times: Counter[Event], grid: float) -> Any:
 def _repeated(event: Event, count: int, grid: float) -> Any:
     if count > _MOST_TIMES:
         raise OptionError(f"an event within others is counted at most {_MOST_TIMES:,} times, got {count:,}")
-    return _single(event, grid) if count == 1 else _single(event, grid).self_compose(count, _TAIL)
+    return _single(event, grid) if count == 1 else _self_composed(_single(event, grid), count)
+
+
+class _TooFine(Exception):
+    """So many equal events take more memory on this grid than is to be spent."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.factor = 2.0 ** math.ceil(math.log2(width / _MOST_WIDE))
+
+
+def _self_composed(single: Any, count: int) -> Any:
+    """Return the distribution of equal events: one Fourier transform, whatever their number.
+
+    dp-accounting bounds the tails by moments of orders that do not follow the number of events, so that its
+    arrays grow with that number. With the best order they grow with its square root.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.PrivacyLossDistribution(*(_power(way, count) for way in _ways(single)))
+
+
+def _power(mass: Any, count: int) -> Any:
+    import numpy as np
+    from dp_accounting.pld import common, pld_pmf
+    from scipy import fft
+
+    chances = np.asarray(mass._probs, dtype=np.float64)
+    places = np.arange(len(chances))
+    mean = float(chances @ places)
+    spread = max(float(chances @ np.square(places - mean)), 1e-9)
+    best = math.sqrt(2 * math.log(2 / _TAIL) / (count * spread))  # by Chernoff, for a normal sum
+    orders = best * 2.0 ** np.arange(-3, 4)
+    low, high = common.compute_self_convolve_bounds(chances, count, _TAIL, [*-orders, *orders])
+    if (width := high - low + 1) > max(_MOST_WIDE, len(chances)):
+        raise _TooFine(width)
+    length = fft.next_fast_len(max(width, len(chances)), real=True)
+    powered = fft.irfft(fft.rfft(chances, length) ** count, length)
+    lost = _TAIL - math.expm1(count * math.log1p(-mass._infinity_mass)) if mass._infinity_mass < 1 else 1.0
+    kept = np.roll(powered, -(low % length))[:width]
+    return pld_pmf.DensePLDPmf(mass._discretization, mass._lower_loss * count + low, kept, lost, True)
 
 
 @lru_cache(maxsize=256)
@@ -476,13 +524,40 @@ def _of_worst(event: Parallel, grid: float) -> Any:
     """Return a distribution that is nowhere better than that of any part."""
     import numpy as np
 
-    within = [_times([one]) for one in dict.fromkeys(event.events)]
-    parts = [_composed(times, grid) for times in within]
-    reach = max(sum(count * _reach(one) for one, count in times.items()) for times in within)
-    limit = min(math.ceil(reach / grid) + 1, 10 * _POINTS)  # beyond it, losses are put at infinity
-    losses = _losses(-limit, limit, grid)
-    deltas = np.max([part.get_delta_for_epsilon(losses) for part in parts], axis=0)
-    return _of_profile(np.minimum(deltas, 1.0), losses, grid)  # the floats of a distribution add up to a hair more
+    parts = [_composed(_times([one]), grid) for one in dict.fromkeys(event.events)]
+    ways = [way for part in parts for way in _ways(part)]
+    lowest = min(way._lower_loss for way in ways)
+    highest = max(way._lower_loss + way.size - 1 for way in ways)
+    limit = 10 * _POINTS  # beyond it, losses are put at infinity, or at the least that is told apart
+    lowest, highest = max(min(lowest, -1), -limit), min(max(highest, 1), limit)
+    deltas = np.max([_profile(way, lowest, highest, grid) for way in ways], axis=0)
+    # The floats of a distribution add up to a hair more than 1.
+    return _of_profile(np.minimum(deltas, 1.0), _losses(lowest, highest, grid), grid)
+
+
+def _profile(mass: Any, lowest: int, highest: int, grid: float) -> Any:
+    """Return the deltas of a distribution at the losses of a range of the grid.
+
+    With r = exp(-grid), the delta at loss k is the sum of p_i (1 - r^(i-k)) over the losses i above k. From one loss
+    to the next lower one it grows by (1 - r) times the sum of p_i r^(i-k-1), which is a filter: no difference is taken.
+    """
+    import numpy as np
+    from scipy.signal import lfilter
+
+    first, last = max(mass._lower_loss, lowest), min(mass._lower_loss + mass.size - 1, highest)
+    within = np.zeros(highest - lowest + 1)
+    if first <= last:
+        chances = np.asarray(mass._probs)[first - mass._lower_loss : last - mass._lower_loss + 1]
+        within[first - lowest : last - lowest + 1] = np.maximum(chances, 0.0)
+    beyond = float(np.maximum(np.asarray(mass._probs)[max(highest + 1 - mass._lower_loss, 0) :], 0.0).sum())
+    faded = lfilter([0.0, 1.0], [1.0, -math.exp(-grid)], within[::-1])
+    return (mass._infinity_mass + beyond - math.expm1(-grid) * np.cumsum(faded))[::-1]
+
+
+def _ways(distribution: Any) -> list[Any]:
+    """Return the masses of removing and, where it differs, of adding a record."""
+    both = [distribution._pmf_remove] if distribution._symmetric else [distribution._pmf_remove, distribution._pmf_add]
+    return [way.to_dense_pmf() for way in both]
 
 
 def _of_best(event: Selected, grid: float) -> Any:

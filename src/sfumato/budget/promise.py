@@ -62,8 +62,9 @@ class DifferentialPrivacy:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> DifferentialPrivacy:
         """Read what `to_dict` wrote."""
-        if plain.get("guarantee") != "differential-privacy" or not {"epsilon", "delta", "relation"} <= plain.keys():
-            raise OptionError("it is no guarantee of differential privacy")
+        known = {"guarantee", "epsilon", "delta", "relation"}
+        if plain.get("guarantee") != "differential-privacy" or plain.keys() != known:
+            raise OptionError("it is not a guarantee of differential privacy: it lacks a key, or has an unknown one")
         return cls(plain["epsilon"], plain["delta"], plain["relation"])
 
     def __str__(self) -> str:

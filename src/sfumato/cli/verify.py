@@ -7,6 +7,7 @@ import click
 from sfumato.cli.options import Command, print_json, printable
 from sfumato.cli.progress import progress_bar
 from sfumato.data.schema import Role
+from sfumato.measures.claim import Claim, shown
 from sfumato.measures.verify import Verification
 from sfumato.measures.verify import verify as verify_release
 
@@ -20,10 +21,12 @@ __all__ = ["verify"]
 def verify(ctx: click.Context, as_json: bool, release: str, source: str | None) -> None:
     """Check every claim of a release on its data alone.
 
-    The files of the release are compared with their hashes, and every guarantee and
-    every number of its certificate is measured again; of a model, epsilon is derived
-    again from the recorded events. The exit code is 1 if a claim does not hold. That
-    all hold does not say who made the release.
+    The folder must hold the files of its kind and no others. Every guarantee and every
+    number of its certificate is measured again; of a model, epsilon is derived again
+    from the recorded events, and the events from the stated training. Whatever two
+    files state must agree. The exit code is 1 if a claim does not hold. What nobody can
+    check without the original is listed apart. That all claims hold does not say who
+    made the release.
 
     \b
     sfumato anonymize patients.csv --qi age,zip --k 10 -o release
@@ -39,26 +42,35 @@ def verify(ctx: click.Context, as_json: bool, release: str, source: str | None) 
 
 
 def _print(verdict: Verification) -> None:
-    failed = [claim for claim in verdict.claims if not claim.held]
-    schema = verdict.certificate.schema
-    if failed:
-        click.echo(click.style(f"{len(failed)} of {len(verdict.claims)} claims do not hold.", bold=True, fg="red"))
+    schema, unchecked = verdict.certificate.schema, verdict.unchecked
+    checked = [claim for claim in verdict.claims if claim.held is not None]
+    if verdict.failed:
+        text = f"{len(verdict.failed)} of {len(checked)} claims do not hold."
+        click.echo(click.style(text, bold=True, fg="red"))
     else:
-        click.echo(click.style(f"All {len(verdict.claims)} claims hold.", bold=True, fg="green"))
+        click.echo(click.style(f"All {len(checked)} claims that can be checked here hold.", bold=True, fg="green"))
     sensitive = [f"{name} (by a hierarchy)" if schema[name].hierarchy else name for name in schema.sensitive]
     if verdict.certificate.kind == "table":
         _say(f"quasi-identifiers: {', '.join(schema.quasi)}")
         _say(f"sensitive: {', '.join(sensitive) or 'none'}")
         others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.TARGET)]
         _say(f"released as they are: {', '.join(others) or 'none'}")
-    _say(f"made by {verdict.certificate.method}, {verdict.certificate.made}")
+    _say(f"made by {shown(verdict.certificate.method)}, {shown(verdict.certificate.made)}")
     click.echo()
-    for claim in verdict.claims:
+    for claim in checked:
         mark = click.style("held    ", fg="green") if claim.held else click.style("NOT HELD", fg="red")
-        found = claim.measured
-        told = f"{found:,}" if isinstance(found, int) else f"{found:.6g}" if isinstance(found, float) else str(found)
+        found = shown(claim.measured)
         click.echo(f"{mark}  ", nl=False)
-        _say(claim.claim + ("" if claim.held and claim.claim.endswith(told) else f": {told}"))
+        _say(claim.claim + ("" if claim.held and claim.claim.endswith(found) else f": {_found(claim)}"))
+    if unchecked:
+        click.echo("\nNot checkable here:")
+    for claim in unchecked:
+        _say(f"  {claim.claim}: {str(claim.measured).removeprefix('not checkable here: ')}")
+
+
+def _found(claim: Claim) -> str:
+    """Write what was found: a number briefly, and a sentence of ours whole."""
+    return claim.measured if isinstance(claim.measured, str) else shown(claim.measured)
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -21,14 +21,43 @@ from sfumato._errors import FileError
 from sfumato.data.files import why
 from sfumato.data.schema import Schema
 
-__all__ = ["CERTIFICATE", "FORMAT", "Certificate", "FileFacts", "is_own", "read_plain"]
+__all__ = ["CERTIFICATE", "FORMAT", "LAYOUTS", "Certificate", "FileFacts", "Layout", "is_own", "read_plain"]
 
 CERTIFICATE = "certificate.json"
 FORMAT = 1
 """The version of what is written; a reader refuses any other."""
+MOST_BYTES = 16 * 2**20
+"""The largest JSON file of a stranger that is read."""
 
 _DATE = "$date"
 _LIBRARIES = ("numpy", "polars", "numba", "pyarrow", "scikit-learn", "torch")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of a kind of release, beside its certificate.
+
+    Examples
+    --------
+    >>> sorted(LAYOUTS["table"].others("table.csv", ["table.csv", "notes.txt", "table.parquet", "certificate.json"]))
+    ['notes.txt', 'table.parquet']
+    """
+
+    data: tuple[str, ...]
+    """The names that the artefact may have."""
+    always: tuple[str, ...]
+    maybe: tuple[str, ...] = ()
+
+    def others(self, data: str, names: Iterable[str]) -> set[str]:
+        """Return the names that a release with this artefact does not have."""
+        return {*names} - {data, *self.always, *self.maybe, CERTIFICATE}
+
+
+LAYOUTS = {
+    "table": Layout(("table.csv", "table.parquet"), ("recipe.toml", "report.html")),
+    "model": Layout(("model.safetensors",), ("model.json", "recipe.toml"), ("report.html",)),
+}
+"""Every kind of release, and its files."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +165,12 @@ class Certificate:
         for name, kind in types.items():
             if not isinstance(plain.get(name), kind):
                 raise FileError(f"'{path}' is damaged: its '{name}' is missing or of another type")
+        for name in plain.keys() - types.keys() - {"format"}:
+            raise FileError(f"'{path}' is damaged: it has an unknown field {str(name)[:40]!r}")
         files = {}
         for name, facts in plain["files"].items():
             size, digest = (facts.get("bytes"), facts.get("sha256")) if isinstance(facts, dict) else (None, None)
-            if type(size) is not int or not isinstance(digest, str):
+            if type(size) is not int or not isinstance(digest, str) or facts.keys() != {"bytes", "sha256"}:
                 raise FileError(f"'{path}' is damaged: its 'files' are not described as they should be")
             files[name] = FileFacts(size, digest)
         for name in (plain["data"], *files):
@@ -161,7 +192,7 @@ class Certificate:
 
 
 def read_plain(path: Path) -> Any:
-    """Read what a stranger may have written as JSON: nothing twice, and no numbers that are none.
+    """Read JSON that a stranger may have written: of a bounded size, no duplicate keys, no NaN or Infinity.
 
     Examples
     --------
@@ -170,10 +201,14 @@ def read_plain(path: Path) -> Any:
     {'k': 4}
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
+        size = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"'{path}' cannot be read: {why(error)}") from error
+    if size > MOST_BYTES:
+        raise FileError(f"'{path}' has {size:,} bytes, and at most {MOST_BYTES:,} are read")
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise FileError(f"'{path}' is damaged: it is no JSON, or says something twice") from error
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from sfumato._errors import FileError, SchemaError
+from sfumato.data.certificate import is_own
 from sfumato.data.files import why
 from sfumato.data.schema import Schema
 
 __all__ = ["RECIPE", "Recipe"]
 
 RECIPE = "recipe.toml"
+_MOST_BYTES = 4 * 2**20  # tomllib reads about half a megabyte a second
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Recipe:
             plain = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise FileError(f"the recipe is not valid TOML: {error}") from error
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables in tables in tables
+            raise FileError("the recipe is not valid TOML: a value is too long or too deeply nested") from error
         command = plain.get("command")
         options, schema = plain.get(str(command)), plain.get("schema", {"columns": {}})
         if not isinstance(command, str) or not isinstance(options, dict) or not isinstance(schema, dict):
@@ -57,9 +61,22 @@ class Recipe:
         return cls(command, options, Schema.from_dict(schema, folder=None))  # a recipe reads no other files
 
     @classmethod
+    def of_release(cls, folder: str | Path, command: str) -> Recipe:
+        """Read the recipe in the folder of a release, which must be that of a command."""
+        path = Path(folder, RECIPE)
+        if not is_own(path):
+            raise FileError(f"{RECIPE} is missing, or not a file of this folder")
+        recipe = cls.load(path)
+        if recipe.command != command:
+            raise FileError(f"{RECIPE} is not a recipe of {command}")
+        return recipe
+
+    @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a recipe from a file."""
         try:
+            if (size := Path(path).stat().st_size) > _MOST_BYTES:
+                raise FileError(f"it has {size:,} bytes, and at most {_MOST_BYTES:,} are read")
             return cls.from_toml(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise FileError(f"the recipe '{path}' cannot be read: {why(error)}") from error

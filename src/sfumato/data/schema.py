@@ -274,6 +274,24 @@ class Schema:
             columns.append(column if role is column.role else replace(column, role=role, reason=""))
         return Schema(columns)
 
+    def released(self) -> Schema:
+        """Return the schema of an anonymized release of the table.
+
+        Identifiers are dropped, and a quasi-identifier keeps only its role: its new values are of another kind.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> schema = sf.Schema([sf.Column(name="age", role="quasi", bounds=(0, 120)), sf.Column(name="disease")])
+        >>> schema.released()["age"].bounds is None
+        True
+        """
+        return Schema(
+            Column(name=column.name, role=column.role) if column.role is Role.QUASI else column
+            for column in self.columns
+            if column.role is not Role.IDENTIFIER
+        )
+
     @staticmethod
     def suggest(table: Table | Any) -> Schema:
         """Propose a role and a kind for every column, each with its reason.

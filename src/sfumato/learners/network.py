@@ -211,7 +211,7 @@ class _Network(PrivateEstimator):
         return tuple(events_of(sampler, account.progress.ahead))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how it was trained and what that cost, as plain values; its ``history`` is for the data owner alone."""
+        """Return how it was trained and what that cost, as plain values; ``history`` is for the data owner alone."""
         return {
             **super().to_dict(),
             "noise_multiplier": self.noise_multiplier_,

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._errors import OptionError
-from sfumato.budget.events import ApproximateEvent, Composed, Event, Gaussian, PoissonSampled
+from sfumato.budget.events import ApproximateEvent, Composed, Event
 from sfumato.budget.noise import Source
 from sfumato.budget.rounded_gaussian import rounding_event
+from sfumato.budget.training import step_event
 
 __all__ = ["FixedPoisson", "Full", "Poisson", "Sampler"]
 
@@ -109,7 +110,7 @@ class Poisson(Sampler):
         return taken[taken < count]
 
     def _ideal(self, noise_multiplier: float) -> Event:
-        return PoissonSampled(self.rate, Gaussian(noise_multiplier))
+        return step_event("poisson", self.rate, noise_multiplier)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind and the rate."""
@@ -189,7 +190,7 @@ class Full(Sampler):
         return np.arange(self.rows if there is None else there)
 
     def _ideal(self, noise_multiplier: float) -> Event:
-        return Gaussian(noise_multiplier)
+        return step_event("full", 1.0, noise_multiplier)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind."""

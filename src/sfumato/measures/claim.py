@@ -2,26 +2,88 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Claim"]
+__all__ = ["Claim", "same_number", "same_plain", "shown"]
+
+_LONGEST = 60  # characters of a stranger's value that a claim quotes
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that a release says of itself, whether it is so, and what was found.
+    """A statement of a release about itself, whether it holds, and what was found.
+
+    ``held`` is None for a statement that nobody can check with the release alone.
 
     Examples
     --------
     >>> Claim("k is 10", True, 10).to_dict()
     {'claim': 'k is 10', 'held': True, 'measured': 10}
+    >>> Claim.unchecked("loss.kl", "it needs the original table").to_dict()
+    {'claim': 'loss.kl', 'held': None, 'measured': 'not checkable here: it needs the original table'}
     """
 
     claim: str
-    held: bool
+    held: bool | None
     measured: float | str | None
+
+    @classmethod
+    def unchecked(cls, claim: str, why: str) -> Claim:
+        """Build the claim for fields that the release alone neither proves nor refutes."""
+        return cls(claim, None, f"not checkable here: {why}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the claim as plain values."""
         return {"claim": self.claim, "held": self.held, "measured": self.measured}
+
+
+def same_number(claimed: Any, found: Any, *, precision: float = 1e-9) -> bool:
+    """Compare two plain values: numbers up to rounding, all others exactly and with their types.
+
+    Examples
+    --------
+    >>> same_number(0.1 + 0.2, 0.3), same_number(1, True), same_number("inf", "inf"), same_number(10**400, 1.0)
+    (True, False, True, False)
+    """
+    numbers = [isinstance(one, int | float) and not isinstance(one, bool) for one in (claimed, found)]
+    if not all(numbers):
+        return type(claimed) is type(found) and bool(claimed == found)
+    if isinstance(claimed, int) and isinstance(found, int):
+        return claimed == found
+    try:
+        return math.isclose(claimed, found, rel_tol=precision, abs_tol=1e-12)
+    except OverflowError:  # a whole number of more than 308 digits
+        return False
+
+
+def same_plain(one: Any, other: Any) -> bool:
+    """Compare plain values of JSON and of TOML, which has no null: a key without a value counts as left out.
+
+    Examples
+    --------
+    >>> same_plain({"strict": True, "seed": None}, {"strict": True}), same_plain([1, 2], [1, 3])
+    (True, False)
+    """
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        first, second = ({key: value for key, value in plain.items() if value is not None} for plain in (one, other))
+        return first.keys() == second.keys() and all(same_plain(first[key], second[key]) for key in first)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_plain, one, other))
+    return same_number(one, other)
+
+
+def shown(value: Any) -> str:
+    """Quote a value that a stranger wrote, as briefly as a line allows.
+
+    Examples
+    --------
+    >>> shown(12345), shown(0.25), shown("x" * 100)[-5:]
+    ('12,345', '0.25', 'xx...')
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) < 10**30 else "a number of more than 30 digits"
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."

@@ -111,7 +111,7 @@ class Guarantee(ABC):
     def __post_init__(self) -> None:
         for name, bound in self.bounds.items():
             value = getattr(self, bound.field)
-            if value is not None:
+            if value is not None or getattr(type(self), bound.field) is not None:  # the default of a field
                 object.__setattr__(self, bound.field, bound.valid(name, value))
 
     @abstractmethod

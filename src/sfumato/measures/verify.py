@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sfumato._errors import FileError, OptionError, SfumatoError
-from sfumato.data.certificate import CERTIFICATE, Certificate, FileFacts, is_own
+from sfumato._errors import OptionError
+from sfumato.data.certificate import LAYOUTS, Certificate, FileFacts, Layout, is_own
 from sfumato.data.fingerprint import is_of
-from sfumato.data.recipe import RECIPE, Recipe
-from sfumato.data.schema import Role, Schema
-from sfumato.data.table import Table, read
 from sfumato.engines.engine import Progress
-from sfumato.measures.assess import assess
-from sfumato.measures.assessment import Assessment
-from sfumato.measures.claim import Claim
-from sfumato.measures.guarantee import Check, Guarantee
+from sfumato.measures.claim import Claim, shown
 from sfumato.measures.verify_model import verify_model
+from sfumato.measures.verify_table import verify_table
 
-__all__ = ["Claim", "Verification", "claims_of", "verify"]
+__all__ = ["Claim", "Verification", "verify"]
+
+_MOST_FILES = 100  # of a folder that are looked at
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Which claims of a release hold. It is true when all do.
+    """Which claims of a release hold. It is true when none is refuted.
 
     Examples
     --------
@@ -41,8 +38,18 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether every claim holds."""
-        return all(claim.held for claim in self.claims)
+        """Whether every claim that can be checked holds."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Claim, ...]:
+        """The claims that do not hold."""
+        return tuple(claim for claim in self.claims if claim.held is False)
+
+    @property
+    def unchecked(self) -> tuple[Claim, ...]:
+        """The statements that the release alone neither proves nor refutes."""
+        return tuple(claim for claim in self.claims if claim.held is None)
 
     def __bool__(self) -> bool:
         return self.ok
@@ -62,160 +69,95 @@ class Verification:
 
 
 def verify(release: str | Path, *, source: str | Path | None = None, progress: Progress | None = None) -> Verification:
-    """Say whether a release is what its certificate says.
+    """Check every claim of a release.
 
-    Its files are compared with their hashes, and every guarantee and every number is measured again
-    on the data, by the roles of the columns that the certificate names. Of a model, epsilon is derived
-    again from the events that were recorded. That the claims hold does not say who made the release, nor
-    that the roles are well chosen: look at them.
+    The folder must hold the files of its kind and no others, each with the hash that the certificate names. Every
+    guarantee and every number is measured again on the data, by the columns that the certificate declares. Of a
+    model, epsilon is derived again from the recorded events, and the events from the noise, the samples and the steps.
+    Whatever two files or two fields state must agree. What the release alone neither proves nor refutes, such as
+    the losses against the original, is listed as not checkable (``held`` is None).
+
+    That the claims hold does not say who made the release, nor that the roles are well chosen: look at them.
 
     Parameters
     ----------
     release : path
         The folder of the release.
     source : path, optional
-        The original file, to see whether it is the one that the release was made of. Only who
-        made the release can tell: see `fingerprint`.
+        The original file, to see whether it is the one that the release was made of. Only the maker
+        of the release can tell: see `fingerprint`.
     progress : callable, optional
         Called now and then with the share of the rows that has been counted.
 
     Raises
     ------
     FileError
-        If the folder is no release, or its certificate is damaged or of another version.
+        If the folder is not a release, or its certificate is damaged or of another version.
 
     Examples
     --------
     >>> import sfumato as sf
     >>> sf.save(sf.anonymize("patients.csv", "k=4", qi=["zip", "age"]), "release")
     >>> verdict = sf.verify("release")
-    >>> verdict.ok, [str(one.claim) for one in verdict.claims if "k" in one.claim.split("=")[0]]
+    >>> verdict.ok, [one.claim for one in verdict.claims if one.claim.startswith("k")]
     (True, ['k=4', 'k is 4'])
     """
     folder = Path(release)
     certificate = Certificate.read(folder)
-    own = verify_model(folder, certificate) if certificate.kind == "model" else _measured(folder, certificate, progress)
-    claims = [*_files(folder, certificate), *own]
-    if source is not None:
-        claims.append(_source(certificate, source))
+    layout = LAYOUTS.get(certificate.kind)
+    if layout is None:
+        known = " or ".join(LAYOUTS)
+        return Verification((Claim(f"it is a {known}", False, shown(certificate.kind)),), certificate)
+    claims = list(_files(folder, certificate, layout))
+    if certificate.kind == "model":
+        claims += verify_model(folder, certificate)
+    else:
+        claims += verify_table(folder, certificate, progress)
+    claims += _source(certificate, source)
     return Verification(tuple(claims), certificate)
 
 
-def claims_of(assessment: Assessment) -> dict[str, Any]:
-    """Return the numbers of an assessment that a certificate claims."""
-    counts = {"rows": assessment.rows, "classes": assessment.classes, "suppressed": assessment.suppressed}
-    return counts | {name: value for name, value in assessment.numbers().items() if value is not None}
-
-
-def _files(folder: Path, certificate: Certificate) -> Iterator[Claim]:
+def _files(folder: Path, certificate: Certificate, layout: Layout) -> Iterator[Claim]:
+    """Compare the folder with the files that its kind has, and each file with its hash."""
     for name, facts in certificate.files.items():
-        claim = f"{name} is the file that was released"
+        claim = f"{shown(name)} is the file that was released"
         if not is_own(folder / name):
-            yield Claim(claim, False, "it is missing, or no file of this folder")
+            yield Claim(claim, False, "it is missing, or not a file of this folder")
             continue
-        found = FileFacts.of(folder / name)
-        if found.bytes != facts.bytes:
-            yield Claim(claim, False, f"it has {found.bytes:,} bytes, not {facts.bytes:,}")
+        size = (folder / name).stat().st_size
+        if size != facts.bytes:
+            yield Claim(claim, False, f"it has {size:,} bytes, not {shown(facts.bytes)}")
         else:
-            same = found == facts
+            same = FileFacts.of(folder / name) == facts
             yield Claim(claim, same, "the same SHA-256" if same else "it was changed: another SHA-256")
-    others = sorted({file.name for file in folder.iterdir()} - {*certificate.files, CERTIFICATE})
-    yield Claim("nothing else is in the folder", not others, ", ".join(others) or "nothing")
-    if certificate.data not in certificate.files:
-        yield Claim(f"{certificate.data} holds the data", False, "the certificate does not bind it")
-    if RECIPE in certificate.files and certificate.kind == "table":
-        yield from _as_in_recipe(folder, certificate)
+    there = {file.name for file in islice(folder.iterdir(), _MOST_FILES)}
+    others = layout.others(certificate.data, [*there, *certificate.files])
+    others |= {*layout.maybe} & there - {*certificate.files}
+    yield Claim("nothing else is in the folder", not others, shown(", ".join(sorted(others))) or "nothing")
+    for name in (certificate.data, *layout.always):
+        if name not in certificate.files:
+            yield Claim(f"the certificate binds {shown(name)}", False, "it does not name its hash")
+    if certificate.data not in layout.data:
+        known = " or ".join(layout.data)
+        yield Claim(f"the {certificate.kind} is in {known}", False, shown(certificate.data))
+    if "report.html" in certificate.files:
+        yield Claim.unchecked("report.html", "it is written for people, partly from the original")
 
 
-def _as_in_recipe(folder: Path, certificate: Certificate) -> Iterator[Claim]:
-    """Compare what the certificate says with the recipe: who lowers a promise in one may forget the other."""
-    claim = "the recipe says the same"
-    try:
-        if not is_own(folder / RECIPE):
-            raise FileError("it is missing")
-        recipe = Recipe.load(folder / RECIPE)
-        asked = [
-            {name: value for name, value in one.items() if value is not None} for one in certificate.guarantees
-        ]  # TOML has no null
-        if recipe.options.get("guarantees") != asked:
-            yield Claim(claim, False, "it asks for other guarantees")
-        if _roles(recipe.schema) != _roles(certificate.schema):
-            yield Claim(claim, False, "its columns have other roles")
-        if recipe.options.get("method") != certificate.method:
-            yield Claim(claim, False, "it names another method")
-    except SfumatoError as error:
-        yield Claim(claim, False, str(error).partition("\n")[0])
-
-
-def _roles(schema: Schema) -> dict[str, Role]:
-    return {column.name: column.role for column in schema.columns if column.role is not Role.IDENTIFIER}
-
-
-def _measured(folder: Path, certificate: Certificate, progress: Progress | None) -> Iterator[Claim]:
-    """Measure the data; what cannot be measured holds no claim."""
-    try:
-        asked = [Guarantee.from_dict(one) for one in certificate.guarantees]
-        if not is_own(folder / certificate.data):
-            raise FileError(f"'{certificate.data}' is missing, or no file of this folder")
-        table = Table(read(folder / certificate.data).source, certificate.schema)
-        found = assess(table, require=asked, progress=progress)
-    except SfumatoError as error:
-        yield Claim("the data can be measured", False, str(error).partition("\n")[0])
-        return
-    unknown = sorted({*table.schema.names} - {*certificate.schema.names})
-    if unknown:
-        yield Claim("the certificate names all columns", False, ", ".join(unknown))
-    if table.schema.identifiers:
-        yield Claim("no identifier is released", False, ", ".join(table.schema.identifiers))
-    checks = () if found.verdict is None else found.verdict.checks
-    yield from (_checked(check) for check in checks)
-    if not checks:
-        yield Claim("something is guaranteed", False, "the certificate names no guarantee")
-    numbers = claims_of(found)
-    for name, claimed in certificate.claims.items():
-        held = name in numbers and _equal(claimed, numbers[name])
-        yield Claim(f"{name} is {_text(claimed)}", held, numbers.get(name))
-    for name in sorted(numbers.keys() - certificate.claims.keys()):
-        yield Claim(f"{name} is claimed", False, numbers[name])
-
-
-def _checked(check: Check) -> Claim:
-    value = check.measured.value
-    return Claim(_with_conventions(check.guarantee), check.held, "inf" if value == math.inf else value)
-
-
-def _with_conventions(guarantee: Guarantee) -> str:
-    """Write a guarantee with what differs from its defaults: alpha of one value is less than alpha of all."""
-    numbers = {bound.field for bound in guarantee.bounds.values()}
-    chosen = {one.name: getattr(guarantee, one.name) for one in fields(guarantee) if one.name not in numbers}
-    usual = {one.name: one.default for one in fields(guarantee)}
-    told = [
-        f"{name}: {value if isinstance(value, str) else ', '.join(value)}"
-        for name, value in chosen.items()
-        if value != usual[name]
-    ]
-    return f"{guarantee} ({'; '.join(told)})" if told else str(guarantee)
-
-
-def _source(certificate: Certificate, source: str | Path) -> Claim:
-    claim = f"it was made of '{Path(source).name}'"
+def _source(certificate: Certificate, source: str | Path | None) -> Iterator[Claim]:
     known = certificate.source.get("fingerprint")
+    if not {"name", "rows", "fingerprint"} <= certificate.source.keys():
+        yield Claim("source has a name, rows and a fingerprint", False, shown(", ".join(certificate.source)))
+    more = sorted(certificate.source.keys() - {"name", "rows", "fingerprint"})
+    names = ["source.name", *(f"source.{shown(name)}" for name in more)]
+    names += [*(["source.fingerprint"] if source is None else []), "made", "software"]
+    yield Claim.unchecked(", ".join(names), "only the maker of the release knows")
+    if source is None:
+        return
     if known is None:
-        raise OptionError("the release has no fingerprint of its source, which was no file", hint="leave --source out")
+        raise OptionError(
+            "the release has no fingerprint of its source, which was not a file", hint="leave --source out"
+        )
     same = is_of(source, str(known))
-    return Claim(claim, same, "the same fingerprint" if same else "another fingerprint, or made by another user")
-
-
-def _equal(claimed: Any, found: Any) -> bool:
-    if isinstance(claimed, bool) or not isinstance(claimed, int | float) or not isinstance(found, int | float):
-        return type(claimed) is type(found) and bool(claimed == found)
-    if isinstance(claimed, int) and isinstance(found, int):
-        return claimed == found
-    try:
-        return math.isclose(claimed, found, rel_tol=1e-9, abs_tol=1e-12)
-    except OverflowError:  # a whole number of more than 308 digits
-        return False
-
-
-def _text(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
+    found = "the same fingerprint" if same else "another fingerprint, or made by another user"
+    yield Claim(f"it was made of '{Path(source).name}'", same, found)

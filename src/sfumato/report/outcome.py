@@ -135,9 +135,8 @@ class Verdict:
         sizes = [] if training.rows is None else [f"{count(training.rows, 'row')} to train on"]
         if self.rows:
             sizes.append(f"{'about ' if self.noisy else ''}{self.rows:,} to test on")
-        facts = [
-            f"{training.model} on {training.data}, to predict {training.target}{': ' if sizes else ''}{', '.join(sizes)}"
-        ]
+        what = f"{training.model} on {training.data}, to predict {training.target}"
+        facts = [f"{what}: {', '.join(sizes)}" if sizes else what]
         if self.noisy:
             facts.append(
                 "scores of private models are noisy, so that they tell little of any test row: that is part of their "

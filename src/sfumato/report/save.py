@@ -23,7 +23,7 @@ from sfumato.measures.assess import assess
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.comparison import compare
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
-from sfumato.measures.verify import claims_of
+from sfumato.measures.verify_table import claims_of, class_loss
 from sfumato.report.models import save_training
 from sfumato.report.release import render_release
 
@@ -148,10 +148,10 @@ def complete(
         schema=release.table.schema,
         method=release.method,
         parameters=release.parameters,
-        loss=release.loss.to_dict(),
+        loss=release.loss.to_dict() | class_loss(assessment),  # measured on the file, as `verify` will
         source={
             "name": release.origin and release.origin.name,
-            "rows": release.before.rows,
+            "rows": release.before.rows + release.before.suppressed,
             "fingerprint": fingerprint(release.origin) if release.origin else None,
         },
         files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
