@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -286,3 +288,51 @@ def test_a_folder_that_may_not_be_written_to_is_told_by_the_name_that_was_given(
     with pytest.raises(sf.FileError, match=r"t\.csv' cannot be written: you may not write to the folder"):
         sf.anonymize(FRAME, "k=2", qi=["age"], to=tmp_path / "t.csv")
     assert list(tmp_path.iterdir()) == []
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from sfumato.data.files import atomic_path
+with atomic_path(sys.argv[1]) as temporary:
+    temporary.write_text("rows of the killed")
+    print(temporary, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is removed there")
+def test_what_a_killed_writer_left_of_a_file_is_removed_by_the_next(tmp_path: Path) -> None:
+    target = tmp_path / "t.csv"
+    command = [sys.executable, "-c", WRITER, target]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second,
+    ):
+        assert first.stdout is not None
+        assert second.stdout is not None
+        killed, alive = Path(first.stdout.readline().strip()), Path(second.stdout.readline().strip())
+        half = killed.stat().st_mode
+        first.kill()
+        first.wait()
+        with atomic_path(target) as temporary:
+            temporary.write_text("new")
+        left = set(tmp_path.iterdir())
+        second.kill()
+    assert half & 0o077 == 0  # half of a release is for its owner
+    assert left == {target, alive}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has other permissions")
+def test_a_new_file_has_the_usual_permissions_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:
+    usual, ours, secret = tmp_path / "usual", tmp_path / "ours", tmp_path / "secret"
+    usual.touch()
+    for _ in range(2):
+        with atomic_path(ours) as temporary:
+            temporary.write_text("x")
+        with atomic_path(secret, mode=0o600) as temporary:
+            temporary.write_text("x")
+        assert ours.stat().st_mode == usual.stat().st_mode
+        assert secret.stat().st_mode & 0o777 == 0o600
+        usual.chmod(0o640)
+        ours.chmod(0o640)

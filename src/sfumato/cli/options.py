@@ -14,6 +14,7 @@ import click
 
 from sfumato._errors import OptionError
 from sfumato.data import datasets
+from sfumato.data.folders import sweep_private
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, read
 
@@ -51,6 +52,11 @@ class Command(click.Command):
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else on stdout."),
             click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
         ]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, after removing what commands that were killed have left of their rows on the disk."""
+        sweep_private()
+        return super().invoke(ctx)
 
 
 escape_option = click.option(
