@@ -134,7 +134,7 @@ def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
     [
         ("t.csv", "", "is empty"),
         ("t.csv", "\n\n", "has no header line"),
-        ("t.csv", "a,b,a\n1,2,3\n", "has the column name 'a' twice"),
+        ("t.csv", "a,b,a\n1,2,3\n", "has the same name for columns 1 and"),
         ("t.csv", "a,,c\n1,2,3\n", "has no name for column 2"),
         ("t.csv", "a,b\n1,2\n1,2,3\n", "is ragged: line 3 has 3 fields, the header 2"),
         ("t.csv", "a,b\n1,2\n1\n", "is ragged: line 3 has 1 fields, the header 2"),
@@ -222,7 +222,7 @@ def test_the_whole_sheet_decides_a_type(tmp_path: Path) -> None:
 
 
 def test_a_sheet_needs_one_name_per_column(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="has the column name 'a' twice"):
+    with pytest.raises(sf.FileError, match="has the same name for columns 1 and"):
         read_frame(sheet(tmp_path / "t.xlsx", [["a", "a"], [1, 2]]))
     with pytest.raises(sf.FileError, match="has no name for column 2"):
         read_frame(sheet(tmp_path / "t.xlsx", [["a", None, "c"], [1, 2, 3]]))

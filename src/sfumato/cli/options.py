@@ -29,7 +29,6 @@ __all__ = [
     "load_table",
     "names_option",
     "print_json",
-    "printable",
     "public_options",
     "read_table",
     "reading",
@@ -219,11 +218,6 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
             raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
 
 
-def printable(text: str) -> str:
-    """Return a text of others as a terminal may show it: without what would move its cursor or end the line."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
 def print_json(plain: dict[str, Any]) -> None:
     """Print one JSON object, in ASCII so that every terminal and pipe can carry it."""
-    click.echo(json.dumps(plain, allow_nan=False))
+    click.echo(json.dumps(plain, allow_nan=False).replace("\x7f", "\\u007f"))

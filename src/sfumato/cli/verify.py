@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from sfumato.cli.options import Command, print_json, printable
+from sfumato.cli.options import Command, print_json
 from sfumato.cli.progress import progress_bar
+from sfumato.cli.terminal import echo, style
 from sfumato.data.schema import Role
 from sfumato.measures.verify import Verification
 from sfumato.measures.verify import verify as verify_release
@@ -42,25 +43,20 @@ def _print(verdict: Verification) -> None:
     failed = [claim for claim in verdict.claims if not claim.held]
     schema = verdict.certificate.schema
     if failed:
-        click.echo(click.style(f"{len(failed)} of {len(verdict.claims)} claims do not hold.", bold=True, fg="red"))
+        echo(style(f"{len(failed)} of {len(verdict.claims)} claims do not hold.", bold=True, fg="red"))
     else:
-        click.echo(click.style(f"All {len(verdict.claims)} claims hold.", bold=True, fg="green"))
+        echo(style(f"All {len(verdict.claims)} claims hold.", bold=True, fg="green"))
     sensitive = [f"{name} (by a hierarchy)" if schema[name].hierarchy else name for name in schema.sensitive]
     if verdict.certificate.kind == "table":
-        _say(f"quasi-identifiers: {', '.join(schema.quasi)}")
-        _say(f"sensitive: {', '.join(sensitive) or 'none'}")
+        echo(f"quasi-identifiers: {', '.join(schema.quasi)}")
+        echo(f"sensitive: {', '.join(sensitive) or 'none'}")
         others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.TARGET)]
-        _say(f"released as they are: {', '.join(others) or 'none'}")
-    _say(f"made by {verdict.certificate.method}, {verdict.certificate.made}")
-    click.echo()
+        echo(f"released as they are: {', '.join(others) or 'none'}")
+    echo(f"made by {verdict.certificate.method}, {verdict.certificate.made}")
+    echo()
     for claim in verdict.claims:
-        mark = click.style("held    ", fg="green") if claim.held else click.style("NOT HELD", fg="red")
+        mark = style("held    ", fg="green") if claim.held else style("NOT HELD", fg="red")
         found = claim.measured
         told = f"{found:,}" if isinstance(found, int) else f"{found:.6g}" if isinstance(found, float) else str(found)
-        click.echo(f"{mark}  ", nl=False)
-        _say(claim.claim + ("" if claim.held and claim.claim.endswith(told) else f": {told}"))
-
-
-def _say(text: str) -> None:
-    """Print one line of what others wrote: whatever moves the cursor could overwrite a verdict."""
-    click.echo(printable(text))
+        echo(f"{mark}  ", nl=False)
+        echo(claim.claim + ("" if claim.held and claim.claim.endswith(told) else f": {told}"))
