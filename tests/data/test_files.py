@@ -176,6 +176,17 @@ def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
         read_frame(tmp_path)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such files")
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    for ending in ("csv", "parquet", "arrow", "xlsx"):
+        pipe, device = tmp_path / f"pipe.{ending}", tmp_path / f"device.{ending}"
+        os.mkfifo(pipe)
+        device.symlink_to("/dev/zero")
+        for path in (pipe, device):
+            with pytest.raises(sf.FileError, match="is not a regular file"):
+                sf.read(path)
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = text(tmp_path / "t.txt", "old")
 

@@ -73,6 +73,8 @@ class File(Source):
             raise FileError(f"there is no file '{self.path}'", hint="check the path")
         if self.path.is_dir():
             raise FileError(f"'{self.path}' is a folder, a file is needed")
+        if not self.path.is_file():  # a pipe would be waited for, and a device never ends
+            raise FileError(f"'{self.path}' is not a regular file", hint="copy what it gives into a file first")
         if not self.is_text and (self.separator is not None or self.encoding != "utf-8"):
             raise OptionError(
                 f"a separator and an encoding are for text files, and '{self.path.name}' is {self.format}"
