@@ -16,6 +16,7 @@ import pytest
 import sfumato as sf
 from sfumato.data.files import atomic_path
 from sfumato.data.source import File
+from sfumato.data.temporary import sweep
 
 FRAME = pl.DataFrame(
     {
@@ -332,6 +333,15 @@ def test_what_a_killed_writer_left_of_a_file_is_removed_by_the_next(tmp_path: Pa
         second.kill()
     assert half & 0o077 == 0  # half of a release is for its owner
     assert left == {target, alive}
+
+
+def test_a_temporary_file_that_is_written_anew_is_still_held(tmp_path: Path) -> None:
+    target = tmp_path / "t.csv"
+    with atomic_path(target) as temporary:
+        sf.write(FRAME, temporary)
+        sweep(target, ".csv")
+        assert sf.read(temporary).rows == len(FRAME)
+    assert list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has other permissions")

@@ -82,7 +82,7 @@ def query(
         _print(answer)
     bounds = None if asked.column is None else public[asked.column].bounds
     if asked.statistic in (Statistic.MEAN, Statistic.QUANTILE) and any(row.interval == bounds for row in answer.rows):
-        click.echo(_SAYS_NOTHING, err=True)
+        echo(_SAYS_NOTHING, err=True)
     if not answer.private:
         echo(NOT_PRIVATE, err=True)
 

@@ -42,8 +42,8 @@ def claimed_rows(path: Path, format: str) -> int:
         size = file.seek(0, os.SEEK_END)
         try:
             rows = (_parquet if format == "parquet" else _arrow)(file, size)
-        except (struct.error, IndexError, ValueError, OverflowError) as error:
-            raise FileError(f"'{path}' cannot be read as {format}: it is damaged or of another format") from error
+        except (struct.error, IndexError, ValueError, OverflowError):
+            raise FileError(f"'{path}' cannot be read as {format}: it is damaged or of another format") from None
     if rows > _MOST_ROWS * size:
         raise FileError(
             f"'{path}' claims {rows:,} rows in {size:,} bytes, more than {_MOST_ROWS:,} in a byte",

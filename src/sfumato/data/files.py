@@ -32,6 +32,10 @@ FORMATS = {
 }
 
 
+_WRITTEN: dict[Path, ExitStack] = {}
+"""The temporary files that this process writes, and the locks on them."""
+
+
 def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path, *, escape_formulas: bool = False) -> None:
     """Write a frame as CSV, TSV, Parquet or Arrow, by the ending of the path; a lazy one batch by batch."""
     kind = format_of(Path(path))
@@ -78,13 +82,17 @@ def atomic_path(path: str | Path, *, mode: int = 0o666) -> Iterator[Path]:
         sweep(target, target.suffix)
         with ExitStack() as stack:
             temporary, allowed = _sibling(target, mode, stack)
+            _WRITTEN[temporary] = stack
             yield temporary
             temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else allowed)
             temporary.replace(target)
+            if target in _WRITTEN:  # a temporary file itself: who holds that holds this one now
+                _WRITTEN[target].push(stack.pop_all())
     except OSError as error:
         raise FileError(f"'{path}' cannot be written: {error.strerror or 'the system refused'}") from error
     finally:
         if temporary is not None:
+            _WRITTEN.pop(temporary, None)
             with suppress(OSError):
                 temporary.unlink()
 
