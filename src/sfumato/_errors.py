@@ -37,12 +37,13 @@ __all__ = [
     "SchemaError",
     "SfumatoError",
     "did_you_mean",
+    "looks_like_data",
     "one_of",
     "require_extra",
 ]
 
 _E = TypeVar("_E", bound=StrEnum)
-_VALUE_LIKE = re.compile(r"[\d\s.,:/+-]+|\S+@\S+")
+_VALUE_LIKE = re.compile(r"[\W_]*\d.*|.*\d{5}.*|.*@.*|.{65,}", re.DOTALL)
 
 
 class SfumatoError(Exception):
@@ -104,14 +105,27 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     'known: age, sex'
     """
     names = list(known)
+    if any(map(looks_like_data, names)):  # a record that was read as the header is not shown
+        return "does the table have a header line?"
     lowered = {name.lower(): name for name in reversed(names)}
     close = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(f"'{lowered[match]}'" for match in close) + "?"
-    if any(_VALUE_LIKE.fullmatch(name) for name in names):  # a record that was read as the header is not shown
-        return "does the table have a header line?"
     shown = ", ".join(names[:12])
     return f"known: {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def looks_like_data(name: str) -> bool:
+    """Say whether a name looks like a cell of a record: a number, a date, an address, a text of many letters.
+
+    Such a name is not quoted, and neither are those beside it: the file may lack its header.
+
+    Examples
+    --------
+    >>> [looks_like_data(name) for name in ("age", "icd10", "02139", "-3.5", "1987-05-12", "ada@example.org")]
+    [False, False, True, True, True, True]
+    """
+    return bool(_VALUE_LIKE.fullmatch(name))
 
 
 def one_of(kind: type[_E], value: Any, name: str) -> _E:

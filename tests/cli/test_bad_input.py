@@ -64,7 +64,7 @@ def test_a_column_named_twice_counts_once(assess: Run) -> None:
 
 def test_duplicate_column_names(assess: Run) -> None:
     Path("t.csv").write_text("a,b,a\n1,2,3\n")
-    refused(assess("t.csv", "--qi", "a"), "has the column name 'a' twice")
+    refused(assess("t.csv", "--qi", "a"), "has the same name for columns 1 and 3")
 
 
 def test_text_that_is_not_utf_8(assess: Run) -> None:
@@ -243,3 +243,51 @@ def test_a_date_beyond_the_calendar_is_no_panic(assess: Run) -> None:
 
     pl.DataFrame({"d": pl.Series([2**30, 2**30], dtype=pl.Int32).cast(pl.Date)}).write_parquet("far.parquet")
     assert assess("far.parquet", "--qi", "d", "--json").json["k"] == 2
+
+
+RECORDS = "34,f,02139,ada@example.org,influenza\n41,m,02139,bob@example.org,ulcer\n"
+
+
+def test_a_lost_header_is_named_and_no_cell_of_the_first_record_is_shown(sfumato: Run) -> None:
+    Path("t.csv").write_text(RECORDS)
+    for arguments in (
+        ["assess", "--qi", "age"],
+        ["assess", "--qi", "influenz"],
+        ["schema"],
+        ["schema", "--json"],
+        ["anonymize", "--qi", "02138", "--k", "2", "-o", "release"],
+        ["mask", "--noise", "34=1", "-o", "masked.csv"],
+    ):
+        ran = sfumato(arguments[0], "t.csv", *arguments[1:])
+        refused(ran, "'t.csv' seems to have no header line", "names of the columns in the first line")
+        assert not any(cell in ran.err.replace("'t.csv'", "") for cell in ("34", "ada@", "influenza", "02139"))
+
+
+def test_a_record_that_is_taken_for_names_is_never_suggested(sfumato: Run) -> None:
+    Path("t.csv").write_text(
+        "34,f,02139,ada@example.org,influenza\n41,m,02140,bob@example.org,ulcer\n"
+    )  # no value twice
+    for name in ("influenz", "ada@example.com", "0213", "age"):
+        refused(sfumato("assess", "t.csv", "--qi", name), f"there is no column '{name}'", "a header line?")
+        assert "influenza" not in sfumato("assess", "t.csv", "--qi", name).err
+    Path("t.csv").write_text("34,34\n1,2\n")
+    ran = sfumato("assess", "t.csv", "--qi", "age")
+    refused(ran, "has the same name for columns 1 and 2")
+    assert "34" not in ran.err
+
+
+def test_numbers_as_names_are_names(sfumato: Run) -> None:
+    for header in ("0,1,2", "1,2", "0", "country,2019,2020", "1st visit,sex"):
+        columns = header.split(",")
+        Path("t.csv").write_text(header + "\n" + f"{','.join(['1'] * len(columns))}\n" * 3)
+        assert sfumato("assess", "t.csv", "--qi", columns[-1], "--json").json["k"] == 3
+
+
+def test_a_lost_header_in_a_sheet_is_named(sfumato: Run) -> None:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for line in RECORDS.splitlines():
+        book.active.append(line.split(","))
+    book.save("t.xlsx")
+    refused(sfumato("assess", "t.xlsx", "--qi", "age"), "'t.xlsx' seems to have no header line")

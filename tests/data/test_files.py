@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import sfumato as sf
 from sfumato.data.files import atomic_path
 from sfumato.data.source import File
+from sfumato.data.temporary import sweep
 
 FRAME = pl.DataFrame(
     {
@@ -132,7 +135,7 @@ def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
     [
         ("t.csv", "", "is empty"),
         ("t.csv", "\n\n", "has no header line"),
-        ("t.csv", "a,b,a\n1,2,3\n", "has the column name 'a' twice"),
+        ("t.csv", "a,b,a\n1,2,3\n", "has the same name for columns 1 and"),
         ("t.csv", "a,,c\n1,2,3\n", "has no name for column 2"),
         ("t.csv", "a,b\n1,2\n1,2,3\n", "is ragged: line 3 has 3 fields, the header 2"),
         ("t.csv", "a,b\n1,2\n1\n", "is ragged: line 3 has 1 fields, the header 2"),
@@ -172,6 +175,17 @@ def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
         read_frame(tmp_path / "t.csv")
     with pytest.raises(sf.FileError, match="is a folder"):
         read_frame(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such files")
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    for ending in ("csv", "parquet", "arrow", "xlsx"):
+        pipe, device = tmp_path / f"pipe.{ending}", tmp_path / f"device.{ending}"
+        os.mkfifo(pipe)
+        device.symlink_to("/dev/zero")
+        for path in (pipe, device):
+            with pytest.raises(sf.FileError, match="is not a regular file"):
+                sf.read(path)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -220,7 +234,7 @@ def test_the_whole_sheet_decides_a_type(tmp_path: Path) -> None:
 
 
 def test_a_sheet_needs_one_name_per_column(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="has the column name 'a' twice"):
+    with pytest.raises(sf.FileError, match="has the same name for columns 1 and"):
         read_frame(sheet(tmp_path / "t.xlsx", [["a", "a"], [1, 2]]))
     with pytest.raises(sf.FileError, match="has no name for column 2"):
         read_frame(sheet(tmp_path / "t.xlsx", [["a", None, "c"], [1, 2, 3]]))
@@ -286,3 +300,60 @@ def test_a_folder_that_may_not_be_written_to_is_told_by_the_name_that_was_given(
     with pytest.raises(sf.FileError, match=r"t\.csv' cannot be written: you may not write to the folder"):
         sf.anonymize(FRAME, "k=2", qi=["age"], to=tmp_path / "t.csv")
     assert list(tmp_path.iterdir()) == []
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from sfumato.data.files import atomic_path
+with atomic_path(sys.argv[1]) as temporary:
+    temporary.write_text("rows of the killed")
+    print(temporary, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is removed there")
+def test_what_a_killed_writer_left_of_a_file_is_removed_by_the_next(tmp_path: Path) -> None:
+    target = tmp_path / "t.csv"
+    command = [sys.executable, "-c", WRITER, target]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second,
+    ):
+        assert first.stdout is not None
+        assert second.stdout is not None
+        killed, alive = Path(first.stdout.readline().strip()), Path(second.stdout.readline().strip())
+        half = killed.stat().st_mode
+        first.kill()
+        first.wait()
+        with atomic_path(target) as temporary:
+            temporary.write_text("new")
+        left = set(tmp_path.iterdir())
+        second.kill()
+    assert half & 0o077 == 0  # half of a release is for its owner
+    assert left == {target, alive}
+
+
+def test_a_temporary_file_that_is_written_anew_is_still_held(tmp_path: Path) -> None:
+    target = tmp_path / "t.csv"
+    with atomic_path(target) as temporary:
+        sf.write(FRAME, temporary)
+        sweep(target, ".csv")
+        assert sf.read(temporary).rows == len(FRAME)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has other permissions")
+def test_a_new_file_has_the_usual_permissions_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:
+    usual, ours, secret = tmp_path / "usual", tmp_path / "ours", tmp_path / "secret"
+    usual.touch()
+    for _ in range(2):
+        with atomic_path(ours) as temporary:
+            temporary.write_text("x")
+        with atomic_path(secret, mode=0o600) as temporary:
+            temporary.write_text("x")
+        assert ours.stat().st_mode == usual.stat().st_mode
+        assert secret.stat().st_mode & 0o777 == 0o600
+        usual.chmod(0o640)
+        ours.chmod(0o640)

@@ -353,7 +353,7 @@ def test_a_session_of_our_own_is_quiet_and_a_full_disk_is_named(tmp_path: Path) 
         f"the disk of the folder '{temporary}' is too full for a copy of the rows "
         "(name a folder with more space by TMPDIR, or by spill of DuckDB)",
     ]
-    assert list(temporary.glob("sfumato-*")) == []
+    assert list(temporary.glob(".sfumato-spill.*")) == []
     # Java itself says so, and cannot be told not to.
     assert [line for line in ran.stderr.splitlines() if line != INCUBATOR] == []
 

@@ -115,12 +115,10 @@ class SealedMapping:
         return FileError(f"the mapping '{self.path}' is damaged", hint="restore a copy; it was left as it is")
 
     def _write(self, content: bytes) -> None:
-        with atomic_path(self.path) as temporary:
-            number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(number, "wb") as file:  # noqa: PTH123 - it is open already
-                file.write(content)
-                file.flush()
-                os.fsync(number)  # on the disk before it takes the place of the old one
+        with atomic_path(self.path, mode=0o600) as temporary, temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # on the disk before it takes the place of the old one
         if os.name == "posix":  # and its name too: tokens without their mapping are lost
             folder = os.open(self.path.resolve().parent, os.O_RDONLY)
             try:

@@ -21,6 +21,7 @@ from sfumato.anonymizers.publish import Output
 from sfumato.cli.assess import print_assessment
 from sfumato.cli.options import Command, choice, escape_option, keep_input, load_table, print_json, table_options
 from sfumato.cli.progress import patience, progress_bar
+from sfumato.cli.terminal import echo, style
 from sfumato.data.files import format_of, refuse_unwritable
 from sfumato.data.fingerprint import keyed
 from sfumato.data.folders import atomic_folder, refuse_taken
@@ -148,7 +149,7 @@ def anonymize(
         print_json(release.to_dict())
     else:
         _print(release)
-    click.echo(f"The release is in {output}", err=True)
+    echo(f"The release is in {output}", err=True)
 
 
 def _is_file(output: str, kind: str | None) -> bool:
@@ -233,23 +234,24 @@ def _method(
 def _print(release: Release) -> None:
     print_assessment(release.assessment)
     lost = release.loss
-    click.echo(f"\n{'information lost':<26} {click.style(f'{100 * lost.gcp:.1f} %', bold=True)}  (GCP)")
+    echo()
+    echo(f"{'information lost':<26} {style(f'{100 * lost.gcp:.1f} %', bold=True)}  (GCP)")
     for name, column in sorted(lost.by_column.items(), key=lambda item: -item[1].ncp):
-        click.echo(f"  {name:<24} {100 * column.ncp:.1f} %")
+        echo(f"  {name:<24} {100 * column.ncp:.1f} %")
     if release.parameters.get("output") in _VALUES:
-        click.echo("  a value that stands for its class costs nothing in GCP, and yet it is not the original one")
+        echo("  a value that stands for its class costs nothing in GCP, and yet it is not the original one")
     if lost.suppressed:
-        click.echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
+        echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
     if "agreement" in release.details:
-        click.echo(f"{'label told by the class':<26} {100 * release.details['agreement']:.1f} %")
+        echo(f"{'label told by the class':<26} {100 * release.details['agreement']:.1f} %")
     if "cells" in release.details:
-        click.echo(f"{'cells suppressed':<26} {100 * release.details['cells_share']:.2f} %")
+        echo(f"{'cells suppressed':<26} {100 * release.details['cells_share']:.2f} %")
     if "optimal" in release.details:
         levels = ", ".join(f"{name} {level}" for name, level in release.details["levels"].items())
-        click.echo(f"{'levels':<26} {levels}")
+        echo(f"{'levels':<26} {levels}")
         proof = "the least that is possible" if release.details["optimal"] else "the best that was found"
-        click.echo(f"{'loss of these levels':<26} {release.details['loss']:.4f}, {proof}")
-    click.echo(f"{'method':<26} {release.method}, {release.seconds:.1f} s")
+        echo(f"{'loss of these levels':<26} {release.details['loss']:.4f}, {proof}")
+    echo(f"{'method':<26} {release.method}, {release.seconds:.1f} s")
     others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
     if others:
-        click.echo(f"{'released as they are':<26} {', '.join(others)}")
+        echo(f"{'released as they are':<26} {', '.join(others)}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from sfumato.cli.options import (
     table_options,
 )
 from sfumato.cli.progress import progress_bar
+from sfumato.cli.terminal import echo, echo_wrapped, style
 from sfumato.data.table import Table
 from sfumato.engines.engine import Engine
 from sfumato.engines.reduce import EngineName
@@ -148,7 +147,7 @@ def assess(
     else:
         print_assessment(assessment)
     if report:
-        click.echo(f"The report is in {report}", err=True)
+        echo(f"The report is in {report}", err=True)
     ctx.exit(1 if assessment.satisfied is False else 0)
 
 
@@ -176,25 +175,19 @@ def print_assessment(assessment: Assessment) -> None:
     """Print the summary of an assessment for a person."""
     summary = summarise(assessment)
     colour = {True: "green", False: "red", None: None}[summary.good]
-    click.echo(click.style(_wrapped(summary.headline, ""), bold=True, fg=colour))
+    echo_wrapped(style(summary.headline, bold=True, fg=colour))
     for fact in summary.facts:
-        click.echo(_wrapped(f"- {fact}", "  "))
+        echo_wrapped(f"- {fact}", "  ")
     for column in summary.columns:
-        click.echo(_wrapped(f"- without {column.column}: {count(column.uniques_drop, 'row')} fewer alone", "  "))
+        echo_wrapped(f"- without {column.column}: {count(column.uniques_drop, 'row')} fewer alone", "  ")
     for names, effect in summary.subsets[:3]:
-        click.echo(_wrapped(f"- by {names}: {effect}", "  "))
+        echo_wrapped(f"- by {names}: {effect}", "  ")
     for finding in summary.findings:
-        mark = click.style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
-        click.echo(_wrapped(f"- Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}", "  "))
+        mark = style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
+        echo_wrapped(f"- Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}", "  ")
     for line in summary.lines:
-        mark = {True: click.style("  held", fg="green"), False: click.style("  NOT HELD", fg="red"), None: ""}[
-            line.held
-        ]
+        mark = {True: style("  held", fg="green"), False: style("  NOT HELD", fg="red"), None: ""}[line.held]
         asked = f"  (asked {line.asked})" if line.asked else ""
-        click.echo(f"\n{line.title:<26} {click.style(line.value, bold=True)}{mark}{asked}")
-        click.echo(_wrapped(f"  {line.meaning}", "  "))
-
-
-def _wrapped(text: str, indent: str) -> str:
-    width = min(shutil.get_terminal_size().columns, 100)
-    return textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+        echo()
+        echo(f"{line.title:<26} {style(line.value, bold=True)}{mark}{asked}")
+        echo_wrapped(f"  {line.meaning}", "  ")

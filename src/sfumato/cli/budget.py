@@ -10,7 +10,8 @@ import click
 
 from sfumato.budget.events import Relation
 from sfumato.budget.ledger import Ledger
-from sfumato.cli.options import Command, choice, file_options, keep_input, print_json, printable, read_table
+from sfumato.cli.options import Command, choice, file_options, keep_input, print_json, read_table
+from sfumato.cli.terminal import echo, style
 from sfumato.data.files import atomic_path
 
 __all__ = ["NOT_PRIVATE", "budget", "ledger_option", "seed_option"]
@@ -67,7 +68,7 @@ def grant(
     table = read_table(schema=None, **options)
     with Ledger.grant(table, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
         _show(granted, as_json)
-        click.echo(f"The ledger is {granted.path}", err=True)
+        echo(f"The ledger is {granted.path}", err=True)
 
 
 @budget.command(cls=Command)
@@ -89,7 +90,7 @@ def history(as_json: bool, ledger: str | None, **options: Any) -> None:
             print_json({**found.to_dict(), "history": found.history()})
             return
         for entry in found.history():
-            click.echo(printable(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry)}"))
+            echo(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry)}")
         _summary(found.to_dict())
 
 
@@ -109,7 +110,7 @@ def export(as_json: bool, ledger: str | None, output: str | None, **options: Any
         temporary.write_text(json.dumps(plain, allow_nan=False, indent=1) + "\n", encoding="utf-8")
     if as_json:
         print_json({"file": output, "entries": len(plain["entries"])})
-    click.echo(f"The ledger is written to {output}", err=True)
+    echo(f"The ledger is written to {output}", err=True)
 
 
 def _show(ledger: Ledger, as_json: bool) -> None:
@@ -122,13 +123,13 @@ def _show(ledger: Ledger, as_json: bool) -> None:
 def _summary(plain: dict[str, Any]) -> None:
     limit, spent = plain["limit"], plain["spent"]
     left = plain["left"]
-    click.echo(
-        f"{click.style('spent', bold=True)} epsilon {_number(spent['epsilon'])} of {_number(limit['epsilon'])}, "
+    echo(
+        f"{style('spent', bold=True)} epsilon {_number(spent['epsilon'])} of {_number(limit['epsilon'])}, "
         f"delta {limit['delta']:g}, to {Relation(plain['relation']).in_words}"
     )
-    click.echo(f"{click.style('left', bold=True)}  epsilon {_number(left)}", nl=False)
+    echo(f"{style('left', bold=True)}  epsilon {_number(left)}", nl=False)
     held = len(plain["reservations"])
-    click.echo(f", besides {held} reservation{'s' * (held > 1)}" if held else "")
+    echo(f", besides {held} reservation{'s' * (held > 1)}" if held else "")
 
 
 def _number(value: float | str) -> str:

@@ -11,6 +11,7 @@ from sfumato.anonymizers.anonymize import anonymize
 from sfumato.cli.assess import print_assessment
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.progress import patience
+from sfumato.cli.terminal import echo
 from sfumato.data import datasets
 from sfumato.data.files import why
 from sfumato.measures.assess import assess
@@ -50,8 +51,10 @@ def demo(as_json: bool, output: str) -> None:
         plain = {"report": str(page), "assessment": assessment.to_dict()}
         print_json(plain | {"release": str(release), "verification": verdict.to_dict()})
         return
-    click.echo(f"\nA release in which nobody stands alone is in {release}; {'all' if verdict else 'not all'} of its")
-    click.echo(f"{len(verdict.claims)} claims hold. It was made as by")
-    click.echo(f"  sfumato anonymize adult --qi {','.join(adult.schema.quasi)} \\")
-    click.echo("      --sensitive income --k 10 --l 2 -o release")
-    click.echo(f"\nOpen {page} and {release / REPORT} in a browser.")
+    echo()
+    echo(f"A release in which nobody stands alone is in {release}; {'all' if verdict else 'not all'} of its")
+    echo(f"{len(verdict.claims)} claims hold. It was made as by")
+    echo(f"  sfumato anonymize adult --qi {','.join(adult.schema.quasi)} \\")
+    echo("      --sensitive income --k 10 --l 2 -o release")
+    echo()
+    echo(f"Open {page} and {release / REPORT} in a browser.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from sfumato.budget.perturb import Perturbed
-from sfumato.cli.options import Command, print_json, printable
+from sfumato.cli.options import Command, print_json
+from sfumato.cli.terminal import echo, printable, style
 
 __all__ = ["estimate"]
 
@@ -39,8 +40,8 @@ def estimate(as_json: bool, data: str, confidence: float) -> None:
         named = "(missing)" if one.value is None else one.value
         name = f"mean of {one.column}" if one.statistic == "mean" else f"{one.column} = {named}"
         low, high = (_number(end, one.statistic) for end in one.interval)
-        value = click.style(f"{_number(one.estimate, one.statistic):>8}", bold=True)
-        click.echo(f"{printable(name):<26} {value}  ({100 * confidence:g} % interval {low} to {high})")
+        value = style(f"{_number(one.estimate, one.statistic):>8}", bold=True)
+        echo(f"{printable(name):<26} {value}  ({100 * confidence:g} % interval {low} to {high})")
 
 
 def _number(value: float, statistic: str) -> str:

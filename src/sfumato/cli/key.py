@@ -6,6 +6,7 @@ import click
 
 from sfumato.anonymizers.keys import Key
 from sfumato.cli.options import Command, print_json
+from sfumato.cli.terminal import echo
 
 __all__ = ["key"]
 
@@ -34,4 +35,4 @@ def new(file: str, as_json: bool) -> None:
     Key.new(file)
     if as_json:
         print_json({"file": file})
-    click.echo(f"The key is in {file}: keep it secret, apart from the tables, and keep a copy", err=True)
+    echo(f"The key is in {file}: keep it secret, apart from the tables, and keep a copy", err=True)

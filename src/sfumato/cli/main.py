@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
@@ -21,8 +23,12 @@ import click
 
 import sfumato
 from sfumato._errors import SfumatoError, did_you_mean
+from sfumato.cli.terminal import echo
 
 __all__ = ["main"]
+
+_STDERR = 2
+_MOST_SAID = 2**20
 
 # name: (module in sfumato.cli, the line that --help shows)
 _COMMANDS = {
@@ -90,17 +96,18 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
     got: list[int] = []
     try:
-        with _stopping(got):
+        with _stopping(got), _without_panics("--debug" in arguments):
             code = _sfumato.main(arguments, prog_name="sfumato", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Stopped.", err=True)
+        echo("Stopped.", err=True)
         sys.exit(128 + (got[0] if got else signal.SIGINT))
     except SystemExit:  # click's answer to a reader that has had enough of our output
         sys.exit(141)
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a user unasked, not even a panic of Polars
         if "--debug" in arguments:
-            traceback.print_exception(error)
-        click.echo(f"Error: {' '.join(_message(error).split())}", err=True)
+            for line in "".join(traceback.format_exception(error)).split("\n"):
+                echo(line, err=True)
+        echo(f"Error: {' '.join(_message(error).split())}", err=True)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -125,6 +132,38 @@ def _stopping(got: list[int]) -> Iterator[None]:
     finally:
         for number in mine:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def _without_panics(debug: bool) -> Iterator[None]:
+    """Keep the panics of native code off the terminal: a damaged file gets one sentence, not a backtrace of Rust.
+
+    Whatever native code writes to stderr is held back until the command ends, and dropped if it has panicked. What
+    Python writes there is shown at once, as before.
+    """
+    if debug or not isinstance(sys.stderr, io.TextIOWrapper) or sys.stderr.fileno() != _STDERR:
+        yield
+        return
+    ours, native = sys.stderr, tempfile.TemporaryFile()  # noqa: SIM115 - it is closed below
+    ours.flush()
+    real = os.dup(_STDERR)
+    sys.stderr = open(  # noqa: PTH123, SIM115 - of a number
+        os.dup(_STDERR), "w", encoding=ours.encoding, errors=ours.errors, buffering=1
+    )
+    os.dup2(native.fileno(), _STDERR)
+    try:
+        yield
+    finally:
+        sys.stderr.close()
+        sys.stderr = ours
+        os.dup2(real, _STDERR)
+        os.close(real)
+        with native:
+            native.seek(0)
+            said = native.read(_MOST_SAID)
+        if b"panicked at" not in said:
+            ours.buffer.write(said)
+            ours.flush()
 
 
 def _message(error: BaseException) -> str:

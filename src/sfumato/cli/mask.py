@@ -13,6 +13,7 @@ from sfumato._errors import OptionError
 from sfumato.anonymizers.masking import Mask, Masked, Noise, Pram, RankSwap, TopBottomCode
 from sfumato.anonymizers.masking import mask as mask_table
 from sfumato.cli.options import Command, escape_option, file_options, keep_input, print_json, read_table
+from sfumato.cli.terminal import echo
 from sfumato.data.files import format_of
 
 __all__ = ["mask"]
@@ -85,7 +86,7 @@ def mask(
         print_json(masked.to_dict())
     else:
         _print(masked)
-    click.echo(f"The masked table is in {output}", err=True)
+    echo(f"The masked table is in {output}", err=True)
 
 
 def _number(text: str, flag: str) -> float:
@@ -107,5 +108,6 @@ def _print(masked: Masked) -> None:
     for done in (method.to_dict() for method in masked.methods):
         columns = ", ".join(done.pop("columns"))
         settings = ", ".join(f"{name} {value}" for name, value in list(done.items())[1:])
-        click.echo(f"{columns:<26} {done['method']}: {settings}")
-    click.echo(f"\n{masked.note}")
+        echo(f"{columns:<26} {done['method']}: {settings}")
+    echo()
+    echo(masked.note)

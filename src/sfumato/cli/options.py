@@ -14,6 +14,7 @@ import click
 
 from sfumato._errors import OptionError
 from sfumato.data import datasets
+from sfumato.data.folders import sweep_private
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table, read
 
@@ -28,7 +29,6 @@ __all__ = [
     "load_table",
     "names_option",
     "print_json",
-    "printable",
     "public_options",
     "read_table",
     "reading",
@@ -51,6 +51,11 @@ class Command(click.Command):
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else on stdout."),
             click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
         ]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, after removing what commands that were killed have left of their rows on the disk."""
+        sweep_private()
+        return super().invoke(ctx)
 
 
 escape_option = click.option(
@@ -220,11 +225,6 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
             raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
 
 
-def printable(text: str) -> str:
-    """Return a text of others as a terminal may show it: without what would move its cursor or end the line."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
 def print_json(plain: dict[str, Any]) -> None:
     """Print one JSON object, in ASCII so that every terminal and pipe can carry it."""
-    click.echo(json.dumps(plain, allow_nan=False))
+    click.echo(json.dumps(plain, allow_nan=False).replace("\x7f", "\\u007f"))

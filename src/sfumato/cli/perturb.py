@@ -17,9 +17,9 @@ from sfumato.cli.options import (
     keep_input,
     names_option,
     print_json,
-    printable,
     public_options,
 )
+from sfumato.cli.terminal import echo, printable
 from sfumato.data.files import format_of
 
 __all__ = ["perturb"]
@@ -78,10 +78,11 @@ def perturb(
         print_json({**plain, "charged": perturbed.charged, "file": output})
     else:
         for name, method in plain["columns"].items():
-            click.echo(f"{printable(name):<26} {method['method']} of epsilon {method['epsilon']:g}")
-        click.echo(f"\nepsilon {epsilon:g} for each record, to {perturbed.event.relation.in_words}")
+            echo(f"{printable(name):<26} {method['method']} of epsilon {method['epsilon']:g}")
+        echo()
+        echo(f"epsilon {epsilon:g} for each record, to {perturbed.event.relation.in_words}")
     if not perturbed.private:
-        click.echo(NOT_PRIVATE, err=True)
+        echo(NOT_PRIVATE, err=True)
     if not perturbed.charged:
-        click.echo("This data has no ledger: nothing was charged.", err=True)
-    click.echo(f"The perturbed records are in {output}, and how they were perturbed in {output}.json", err=True)
+        echo("This data has no ledger: nothing was charged.", err=True)
+    echo(f"The perturbed records are in {output}, and how they were perturbed in {output}.json", err=True)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import click
 
+from sfumato.cli.terminal import echo
+
 __all__ = ["patience", "progress_bar"]
 
 _STEPS = 1000
@@ -45,7 +47,7 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None] | None]:
 @contextmanager
 def patience(message: str, seconds: float = 3.0) -> Iterator[None]:
     """Print a line on stderr if the work takes longer, where someone is looking."""
-    timer = threading.Timer(seconds, lambda: click.echo(message, err=True))
+    timer = threading.Timer(seconds, lambda: echo(message, err=True))
     timer.daemon = True
     if sys.stderr.isatty():
         timer.start()

@@ -22,6 +22,7 @@ from sfumato.cli.options import (
     reading_options,
 )
 from sfumato.cli.progress import patience
+from sfumato.cli.terminal import echo
 from sfumato.data.files import format_of
 from sfumato.data.folders import atomic_folder, refuse_taken
 from sfumato.data.table import write
@@ -90,7 +91,7 @@ def pseudonymize(
         print_json({"files": [_plain(*one) for one in zip(files, done, strict=True)], "method": method})
     else:
         _print(files, done, reverse)
-    click.echo(f"The {'identifiers' if reverse else 'tokens'} are in {output}", err=True)
+    echo(f"The {'identifiers' if reverse else 'tokens'} are in {output}", err=True)
 
 
 def _targets(files: Sequence[str], output: str) -> list[str]:
@@ -150,4 +151,4 @@ def _print(files: Sequence[str], done: Sequence[Replaced], reverse: bool) -> Non
     what = "tokens turned back" if reverse else "identifiers replaced"
     for file, one in zip(files, done, strict=True):
         for name, distinct in one.distinct.items():
-            click.echo(f"{file}: {distinct:,} different {what} in column '{name}', {one.table.rows:,} rows")
+            echo(f"{file}: {distinct:,} different {what} in column '{name}', {one.table.rows:,} rows")

@@ -11,7 +11,8 @@ from sfumato.budget.query import Answer, Row
 from sfumato.budget.query import query as ask
 from sfumato.budget.question import Question, Statistic
 from sfumato.cli.budget import NOT_PRIVATE, ledger_option, seed_option
-from sfumato.cli.options import Command, declared, file_options, print_json, printable, public_options
+from sfumato.cli.options import Command, declared, file_options, print_json, public_options
+from sfumato.cli.terminal import echo, printable, style
 
 __all__ = ["query"]
 
@@ -81,9 +82,9 @@ def query(
         _print(answer)
     bounds = None if asked.column is None else public[asked.column].bounds
     if asked.statistic in (Statistic.MEAN, Statistic.QUANTILE) and any(row.interval == bounds for row in answer.rows):
-        click.echo(_SAYS_NOTHING, err=True)
+        echo(_SAYS_NOTHING, err=True)
     if not answer.private:
-        click.echo(NOT_PRIVATE, err=True)
+        echo(NOT_PRIVATE, err=True)
 
 
 def _print(answer: Answer) -> None:
@@ -97,12 +98,13 @@ def _print(answer: Answer) -> None:
             text.ljust(width) if at < len(names) else text.rjust(width)
             for at, (text, width) in enumerate(zip(line, widths, strict=True))
         ]
-        click.echo(click.style("  ".join(cells).rstrip(), bold=number == 0))
+        echo(style("  ".join(cells).rstrip(), bold=number == 0))
     if not answer.rows:
-        click.echo("no group is large enough to be seen")
+        echo("no group is large enough to be seen")
     cost = f"epsilon {answer.epsilon:g}" + (f" and delta {answer.delta:g}" if answer.delta else "")
-    click.echo(
-        f"\n{cost} charged, to {answer.relation.in_words}; "
+    echo()
+    echo(
+        f"{cost} charged, to {answer.relation.in_words}; "
         f"spent epsilon {answer.spent.epsilon:.4g} of {answer.limit.epsilon:.4g}, left {answer.left:.4g}"
     )
 

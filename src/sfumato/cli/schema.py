@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from sfumato.cli.options import Command, file_options, keep_input, print_json, read_table
+from sfumato.cli.terminal import echo, style
 from sfumato.data.schema import Schema
 
 __all__ = ["schema"]
@@ -30,11 +31,11 @@ def schema(data: str, as_json: bool, output: str | None, **reading: Any) -> None
     proposal = Schema.suggest(read_table(data, None, **reading))
     if output:
         proposal.save(output)
-        click.echo(f"The schema is in {output}: check every role, then use it with --schema", err=True)
+        echo(f"The schema is in {output}: check every role, then use it with --schema", err=True)
     if as_json:
         print_json(proposal.to_dict())
     elif not output:
         width = max(len(column.name) for column in proposal.columns)
         for column in proposal.columns:
-            role = click.style(f"{column.role.value:<10}", bold=column.role.value != "other")
-            click.echo(f"{column.name:<{width}}  {role}  {column.kind.value:<8}  {column.reason}")
+            role = style(f"{column.role.value:<10}", bold=column.role.value != "other")
+            echo(f"{column.name:<{width}}  {role}  {column.kind.value:<8}  {column.reason}")

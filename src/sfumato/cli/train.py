@@ -24,6 +24,7 @@ from sfumato.cli.options import (
     reading_options,
 )
 from sfumato.cli.progress import progress_bar
+from sfumato.cli.terminal import clear_line, echo, style
 from sfumato.data.files import refuse_unwritable
 from sfumato.data.folders import refuse_taken
 from sfumato.data.recipe import Recipe
@@ -142,7 +143,7 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     told = {"data": shown, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
     reading = {name: asked.pop(name, None) for name in _READING}
     if unfinished.exists():
-        click.echo(f"Going on with what is in {unfinished}", err=True)
+        echo(f"Going on with what is in {unfinished}", err=True)
     try:
         with progress_bar("Training") as progress:
             table = _table(data, reading, public, schema)
@@ -151,7 +152,8 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
             training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **asked)
     except KeyboardInterrupt:
         if unfinished.exists():
-            click.echo(f"\nWhat was reached is in {unfinished}: give the same command again to go on.", err=True)
+            echo(err=True)
+            echo(f"What was reached is in {unfinished}: give the same command again to go on.", err=True)
         raise
     save_training(training, out, recipe=told)
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -160,13 +162,13 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     else:
         _print(training)
     if training.charged:
-        click.echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
+        echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
     elif training.together:
-        click.echo("This data has no ledger: nothing was charged.", err=True)
-    click.echo(f"The models and the report are in {out}", err=True)
+        echo("This data has no ledger: nothing was charged.", err=True)
+    echo(f"The models and the report are in {out}", err=True)
     if not training.is_public:
         own = Path(out).with_name(owner_file(out).name)
-        click.echo(f"Exact scores and losses are in {own}: they are for you alone, do not publish them", err=True)
+        echo(f"Exact scores and losses are in {own}: they are for you alone, do not publish them", err=True)
 
 
 def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any], Schema]:
@@ -264,13 +266,13 @@ def _told(label: str, report: Any) -> None:
     if report.epsilon != float("inf"):
         parts.append(f"epsilon so far {report.epsilon:.3g}")
     if sys.stderr.isatty():
-        click.echo("\r\x1b[K", err=True, nl=False)
-    click.echo(", ".join(parts), err=True)
+        clear_line()
+    echo(", ".join(parts), err=True)
 
 
 def _print(training: Training) -> None:
     records = "" if training.rows is None else f", {training.rows:,} records"
-    click.echo(click.style(f"{training.model} on {training.data}{records}", bold=True))
+    echo(style(f"{training.model} on {training.data}{records}", bold=True))
     for run in training.runs:
         scores = run.scores
         noisy = scores.how == "noisy"
@@ -282,15 +284,13 @@ def _print(training: Training) -> None:
             good = "no scores are released"
         cost = "" if run.epsilon == float("inf") else f", delta {run.facts['delta']:g}"
         mark = "" if run.epsilon == float("inf") or run.facts["private"] else "  NOT PRIVATE: its noise has a seed"
-        click.echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
+        echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
     always = min((run.scores for run in training.runs), key=lambda one: ("exact", "noisy", "none").index(one.how))
     what = "the most frequent class" if always.accuracy is not None else "the mean"
     base = f"{100 * always.baseline:.2f} %" if always.accuracy is not None else f"{always.baseline:.4g}"
     if always.how != "none":
-        click.echo(f"{'always ' + what:<31} {base}")
+        echo(f"{'always ' + what:<31} {base}")
     if any(run.scores.how == "noisy" for run in training.runs):
-        click.echo("Scores of private models are noisy, which is part of their epsilon; ± holds for 95 %.")
+        echo("Scores of private models are noisy, which is part of their epsilon; ± holds for 95 %.")
     if training.together and sum(run.epsilon != float("inf") for run in training.runs) > 1:
-        click.echo(
-            f"{'all of them published':<31} epsilon {training.together['epsilon']:.3g}, add or remove one record"
-        )
+        echo(f"{'all of them published':<31} epsilon {training.together['epsilon']:.3g}, add or remove one record")

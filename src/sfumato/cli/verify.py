@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from sfumato.cli.options import Command, print_json, printable
+from sfumato.cli.options import Command, print_json
 from sfumato.cli.progress import progress_bar
+from sfumato.cli.terminal import echo, style
 from sfumato.data.schema import Role
 from sfumato.measures.claim import Claim, shown
 from sfumato.measures.verify import Verification
@@ -45,34 +46,29 @@ def _print(verdict: Verification) -> None:
     schema, unchecked = verdict.certificate.schema, verdict.unchecked
     checked = [claim for claim in verdict.claims if claim.held is not None]
     if verdict.failed:
-        text = f"{len(verdict.failed)} of {len(checked)} claims do not hold."
-        click.echo(click.style(text, bold=True, fg="red"))
+        echo(style(f"{len(verdict.failed)} of {len(checked)} claims do not hold.", bold=True, fg="red"))
     else:
-        click.echo(click.style(f"All {len(checked)} claims that can be checked here hold.", bold=True, fg="green"))
+        echo(style(f"All {len(checked)} claims that can be checked here hold.", bold=True, fg="green"))
     sensitive = [f"{name} (by a hierarchy)" if schema[name].hierarchy else name for name in schema.sensitive]
     if verdict.certificate.kind == "table":
-        _say(f"quasi-identifiers: {', '.join(schema.quasi)}")
-        _say(f"sensitive: {', '.join(sensitive) or 'none'}")
+        echo(f"quasi-identifiers: {', '.join(schema.quasi)}")
+        echo(f"sensitive: {', '.join(sensitive) or 'none'}")
         others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.TARGET)]
-        _say(f"released as they are: {', '.join(others) or 'none'}")
-    _say(f"made by {shown(verdict.certificate.method)}, {shown(verdict.certificate.made)}")
-    click.echo()
+        echo(f"released as they are: {', '.join(others) or 'none'}")
+    echo(f"made by {shown(verdict.certificate.method)}, {shown(verdict.certificate.made)}")
+    echo()
     for claim in checked:
-        mark = click.style("held    ", fg="green") if claim.held else click.style("NOT HELD", fg="red")
+        mark = style("held    ", fg="green") if claim.held else style("NOT HELD", fg="red")
         found = shown(claim.measured)
-        click.echo(f"{mark}  ", nl=False)
-        _say(claim.claim + ("" if claim.held and claim.claim.endswith(found) else f": {_found(claim)}"))
+        echo(f"{mark}  ", nl=False)
+        echo(claim.claim + ("" if claim.held and claim.claim.endswith(found) else f": {_found(claim)}"))
     if unchecked:
-        click.echo("\nNot checkable here:")
+        echo()
+        echo("Not checkable here:")
     for claim in unchecked:
-        _say(f"  {claim.claim}: {str(claim.measured).removeprefix('not checkable here: ')}")
+        echo(f"  {claim.claim}: {str(claim.measured).removeprefix('not checkable here: ')}")
 
 
 def _found(claim: Claim) -> str:
     """Write what was found: a number briefly, and a sentence of ours whole."""
     return claim.measured if isinstance(claim.measured, str) else shown(claim.measured)
-
-
-def _say(text: str) -> None:
-    """Print one line of what others wrote: whatever moves the cursor could overwrite a verdict."""
-    click.echo(printable(text))

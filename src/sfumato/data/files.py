@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
 
 from sfumato._errors import FileError
 from sfumato.data.formulas import escaped, refuse_typed
+from sfumato.data.temporary import held, sweep, temporary_name
 
 __all__ = ["FORMATS", "atomic_path", "escape_file", "format_of", "refuse_unwritable", "why", "write_frame"]
 
@@ -30,6 +30,10 @@ FORMATS = {
     ".xls": "excel",
     ".ods": "excel",
 }
+
+
+_WRITTEN: dict[Path, ExitStack] = {}
+"""The temporary files that this process writes, and the locks on them."""
 
 
 def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path, *, escape_formulas: bool = False) -> None:
@@ -64,21 +68,49 @@ def escape_file(path: str | Path) -> None:
 
 
 @contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Give a temporary sibling to write to; it takes the path's place when all went well."""
+def atomic_path(path: str | Path, *, mode: int = 0o666) -> Iterator[Path]:
+    """Give a temporary sibling to write to; it takes the path's place when all went well.
+
+    The sibling exists, empty, and only its owner may read it. The file gets the permissions of the one that it
+    replaces; a new one gets ``mode``, less what the system's mask forbids. What a killed process has left of this
+    file is removed.
+    """
     target = Path(path).resolve()  # a link keeps pointing to the file that is replaced
-    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")  # of the same format
+    temporary = None
     try:
         refuse_unwritable(path)
-        yield temporary
-        if target.exists():
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        temporary.replace(target)
+        sweep(target, target.suffix)
+        with ExitStack() as stack:
+            temporary, allowed = _sibling(target, mode, stack)
+            _WRITTEN[temporary] = stack
+            yield temporary
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else allowed)
+            temporary.replace(target)
+            if target in _WRITTEN:  # a temporary file itself: who holds that holds this one now
+                _WRITTEN[target].push(stack.pop_all())
     except OSError as error:
         raise FileError(f"'{path}' cannot be written: {error.strerror or 'the system refused'}") from error
     finally:
-        with suppress(OSError):
-            temporary.unlink()
+        if temporary is not None:
+            _WRITTEN.pop(temporary, None)
+            with suppress(OSError):
+                temporary.unlink()
+
+
+def _sibling(target: Path, mode: int, stack: ExitStack) -> tuple[Path, int]:
+    """Make an empty file beside another, of the same format, and hold it; return it with its permissions to be."""
+    while True:
+        temporary = temporary_name(target, target.suffix)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        try:
+            allowed = stat.S_IMODE(temporary.stat().st_mode)
+            temporary.chmod(0o600)
+            if stack.enter_context(held(temporary)) and temporary.exists():
+                return temporary, allowed
+        except FileNotFoundError:  # another process came between, and has removed it
+            continue
+        except OSError:  # a file system without locks: nobody can hold one there to remove it either
+            return temporary, allowed
 
 
 def refuse_unwritable(path: str | Path) -> None:

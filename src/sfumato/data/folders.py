@@ -1,24 +1,24 @@
-"""Folders that are written whole or not at all."""
+"""Folders that are written whole or not at all, and folders for rows that do not fit into the memory."""
 
 from __future__ import annotations
 
 import os
-import re
-import secrets
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from sfumato._errors import FileError
 from sfumato.data.files import why
+from sfumato.data.temporary import held, sweep, temporary_name
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+__all__ = ["atomic_folder", "held", "private_folder", "refuse_taken", "sweep_private"]
 
-__all__ = ["atomic_folder", "held", "refuse_taken"]
+_SPILL = "sfumato-spill"
+_SHELL = Path("/bin/sh")
+_GUARD = 'trap "" HUP INT TERM; cat >/dev/null; rm -rf -- "$1"'
 
 
 def refuse_taken(path: str | Path) -> None:
@@ -47,7 +47,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     refuse_taken(path)
     target = Path(path).resolve()
     try:
-        _remove_abandoned(target)
+        sweep(target)
         with ExitStack() as stack:
             temporary = _sibling(target, stack)
             yield temporary
@@ -61,11 +61,66 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         raise FileError(f"'{path}' cannot be written: {reason}") from error
 
 
-def _sibling(target: Path, stack: ExitStack) -> Path:
+@contextmanager
+def private_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Make a temporary folder that nobody else may read; nothing is left of it afterwards.
+
+    Raw values may be in it, so they must not outlive this process. A guard, a process of its own, waits for the end
+    of this one, however that comes (``kill -9`` too), and removes the folder. If the guard dies as well, as when the
+    power fails, the next command or the next private folder in the same place removes it.
+
+    Examples
+    --------
+    >>> with private_folder(Path(".")) as folder:
+    ...     print(oct(folder.stat().st_mode & 0o777))
+    0o700
+    >>> folder.exists()
+    False
+    """
+    try:
+        target = Path(parent or tempfile.gettempdir()).resolve() / _SPILL
+        sweep(target)
+        with ExitStack() as stack:
+            folder = _sibling(target, stack, mode=0o700)
+            stack.enter_context(_guarded(folder))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)  # before the guard is dismissed
+            stack = stack.pop_all()
+    except OSError as error:
+        where = f"'{parent}'" if parent else "the system's folder for temporary files"
+        raise FileError(f"no temporary folder can be made in {where}: {why(error)}") from error
+    with stack:
+        yield folder
+
+
+def sweep_private() -> None:
+    """Remove the private folders that dead processes left in the system's folder for temporary files."""
+    with suppress(OSError):
+        sweep(Path(tempfile.gettempdir()).resolve() / _SPILL)
+
+
+@contextmanager
+def _guarded(folder: Path) -> Iterator[None]:
+    """Start the process that removes a folder when this process ends; a pipe between them tells it when."""
+    if not _SHELL.exists():  # Windows
+        yield
+        return
+    guard = subprocess.Popen(  # noqa: S603 - a fixed program; the folder is one of its arguments
+        [_SHELL, "-c", _GUARD, "sfumato-guard", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # so that a signal to all processes of a terminal or a job leaves it alone
+        cwd="/",
+    )
+    with guard:  # closes the pipe, and waits
+        yield
+
+
+def _sibling(target: Path, stack: ExitStack, mode: int = 0o777) -> Path:
     """Make a folder beside another and hold it, so that nobody takes it for an abandoned one."""
     while True:
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        temporary.mkdir()
+        temporary = temporary_name(target)
+        temporary.mkdir(mode)
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         with suppress(FileNotFoundError):
             if stack.enter_context(held(temporary)) and temporary.exists():
@@ -81,39 +136,3 @@ def _sync(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[bool]:
-    """Hold a lock on a folder, which ends with this process; say whether it could be had.
-
-    Examples
-    --------
-    >>> with held(Path(".")) as alone, held(Path(".")) as another:
-    ...     print(alone, another)
-    True False
-    """
-    if fcntl is None:
-        yield True
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        alone = True
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            alone = False
-        yield alone
-    finally:
-        os.close(handle)
-
-
-def _remove_abandoned(target: Path) -> None:
-    """Remove what processes that are no more have left of this folder."""
-    if fcntl is None:  # on Windows nothing is held, and nothing is removed
-        return
-    for left in target.parent.iterdir():
-        if re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.tmp", left.name):
-            with suppress(OSError), held(left) as alone:
-                if alone:
-                    shutil.rmtree(left, ignore_errors=True)

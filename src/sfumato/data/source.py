@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,12 +16,13 @@ import polars as pl
 import polars.selectors as cs
 
 from sfumato._errors import FileError, OptionError, SfumatoError, require_extra
+from sfumato.data.claims import check_memory, claimed_rows
 from sfumato.data.files import format_of, why
-from sfumato.data.text import TextFile, check_names, is_utf8
+from sfumato.data.text import TextFile, check_names, is_utf8, refuse_record
 
 __all__ = ["File", "Source", "column"]
 
-_FAILURES = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, ValueError)
+_FAILURES = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, ValueError, RecursionError)
 
 
 class Source(ABC):
@@ -71,6 +73,8 @@ class File(Source):
             raise FileError(f"there is no file '{self.path}'", hint="check the path")
         if self.path.is_dir():
             raise FileError(f"'{self.path}' is a folder, a file is needed")
+        if not self.path.is_file():  # a pipe would be waited for, and a device never ends
+            raise FileError(f"'{self.path}' is not a regular file", hint="copy what it gives into a file first")
         if not self.is_text and (self.separator is not None or self.encoding != "utf-8"):
             raise OptionError(
                 f"a separator and an encoding are for text files, and '{self.path.name}' is {self.format}"
@@ -118,13 +122,17 @@ class File(Source):
         with self.reading():
             if self.is_text:
                 return self.text.read(names)
-            scan = self.scan()
-            return (scan if names is None else scan.select(map(column, names))).collect()
+            scan = self.scan() if names is None else self.scan().select(map(column, names))
+            if self.format != "excel":
+                check_memory(self.path, self._claimed * sum(map(_width, scan.collect_schema().dtypes())))
+            return scan.collect()
 
     def scan(self) -> pl.LazyFrame:
         """Return what reads the file batch by batch; that of a text file reads texts, see `TextFile.scan`."""
         if self.is_text:
             return self.text.scan()
+        if self.format != "excel":
+            _ = self._claimed  # refused here if it cannot be true
         if self.format == "parquet":
             lazy = pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
         elif self.format == "arrow":
@@ -147,6 +155,12 @@ class File(Source):
             reason = why(error, "UTF-8" if is_utf8(self.encoding) else self.encoding)
             raise FileError(f"'{self.path}' cannot be read as {self.format}: {reason}") from None
 
+    @cached_property
+    def _claimed(self) -> int:
+        """How many rows a Parquet or an Arrow file says it has; see `claims`."""
+        with self.reading():
+            return claimed_rows(self.path, self.format)
+
     def _state(self) -> tuple[int, int, int]:
         state = self.path.stat()
         return state.st_size, state.st_mtime_ns, state.st_ino
@@ -164,7 +178,10 @@ class File(Source):
             frame = pl.read_excel(self.path, infer_schema_length=None, raise_if_empty=False)
         except Exception:  # noqa: BLE001 - fastexcel raises its own types, which must not be imported here
             raise FileError(f"'{self.path}' cannot be read as excel: it is damaged or of another format") from None
-        check_names(self.path, ["" if name is None else str(name) for name in header.row(0)] if len(header) else [])
+        names = ["" if name is None else str(name) for name in header.row(0)] if len(header) else []
+        check_names(self.path, names)
+        records = frame.head(100).select(pl.all().cast(pl.String, strict=False))
+        refuse_record(self.path, names, records.iter_rows())
         return frame
 
 
@@ -175,6 +192,15 @@ def _is_known(dtype: pl.DataType) -> bool:
     except pl.exceptions.PolarsError:
         return False
     return True
+
+
+def _width(dtype: pl.DataType) -> float:
+    """Return the least that a value takes in memory, in bytes."""
+    if dtype.is_integer() or dtype.is_float():
+        return float(re.sub(r"\D", "", type(dtype).__name__)) / 8
+    if dtype.is_temporal():
+        return 4.0 if dtype == pl.Date else 8.0
+    return {pl.String: 16.0, pl.Binary: 16.0, pl.Categorical: 4.0, pl.Decimal: 16.0}.get(type(dtype), 1 / 8)
 
 
 def _types_one_by_one(path: Path) -> dict[str, pl.DataType]:

@@ -11,26 +11,28 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from sfumato._errors import FileError, OptionError
+from sfumato._errors import FileError, OptionError, looks_like_data
 from sfumato.data.files import why
 
-__all__ = ["EVERY_FIELD", "TextFile", "check_names", "is_utf8", "typed"]
+__all__ = ["EVERY_FIELD", "TextFile", "check_names", "is_utf8", "refuse_record", "typed"]
 
 EVERY_FIELD = pl.QueryOptFlags(projection_pushdown=False)
 """How to read a text file: Polars does not notice a line with too many fields if it skips columns."""
 
 _PART = 2**24  # bytes that are looked at together
 _SEPARATORS = ",;\t|"
+_LOOKED_AT = 100  # records that tell whether the header is one, too
 # An exponent needs its sign, or codes such as 12E3 would be numbers.
 _DECIMAL = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|inf|nan|Inf|NaN)$"
 
@@ -65,7 +67,11 @@ class TextFile:
                     f"the lines of '{path}' end in a carriage return alone", hint="save it with the usual line ends"
                 )
             lines.seek(0)
-            names = next(csv.reader(lines, delimiter=separator))
+            reader = csv.reader(lines, delimiter=separator)
+            names = next(reader)
+            if any(map(looks_like_data, names)):
+                with suppress(csv.Error):  # which is said when all is read
+                    refuse_record(path, names, islice(reader, _LOOKED_AT))
         check_names(path, names)
         return cls(path, tuple(names), separator, encoding, tuple(na))
 
@@ -180,13 +186,35 @@ class TextFile:
         return FileError(f"'{self.path}' is ragged: line {line} has {fields} fields, the header {len(self.names)}")
 
 
+def refuse_record(path: Path, names: Sequence[str], records: Iterable[Sequence[str | None]]) -> None:
+    """Refuse a header that is a record: one of its names looks like data, and one is a value in its own column."""
+    odd = [name for name in names if looks_like_data(name)]
+    if not odd or _are_positions(odd):
+        return
+    for record in records:
+        if any(name and name == value for name, value in zip(names, record, strict=False)):
+            raise FileError(
+                f"'{path}' seems to have no header line: its first line is like those below it",
+                hint="put the names of the columns in the first line",
+            )
+
+
+def _are_positions(names: Sequence[str]) -> bool:
+    """Say whether names count from 0 or 1, as programs write them that know of no names."""
+    return any(list(names) == [str(first + at) for at in range(len(names))] for first in (0, 1))
+
+
 def check_names(path: Path, names: Sequence[str]) -> None:
-    """Refuse a header without names, or with one twice."""
+    """Refuse a header without names, or with one twice; none is quoted, for it may be a record."""
     if not names:
         raise FileError(f"'{path}' is empty")
-    repeated = [name for name, times in Counter(names).items() if times > 1 and name]
-    if repeated:
-        raise FileError(f"'{path}' has the column name '{repeated[0]}' twice", hint="rename one of them")
+    first: dict[str, int] = {}
+    for position, name in enumerate(names, start=1):
+        if name and first.setdefault(name, position) != position:
+            raise FileError(
+                f"'{path}' has the same name for columns {first[name]} and {position}",
+                hint="rename one of them; does the file have a header line?",
+            )
     if "" in names:
         raise FileError(f"'{path}' has no name for column {names.index('') + 1}", hint="complete the header line")
 

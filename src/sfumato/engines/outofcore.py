@@ -17,6 +17,7 @@ import polars as pl
 
 from sfumato._errors import InputError, OptionError, SfumatoError, require_extra
 from sfumato.data.files import write_frame
+from sfumato.data.folders import private_folder
 from sfumato.data.source import File
 from sfumato.data.table import Table, collecting
 from sfumato.engines.counter import Counter
@@ -28,7 +29,6 @@ from sfumato.engines.stream import (
     is_full,
     native,
     panics,
-    private_folder,
     refuse_elsewhere,
     typed_rows,
 )

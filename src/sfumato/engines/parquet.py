@@ -52,7 +52,7 @@ def count(file: File, names: Sequence[str], counter: Counter, tell: Progress) ->
     counter.add([pl.Series(dtype=dtype) for dtype in types])  # even without rows a column has a type
     with _opened(file, names) as parquet:
         rows = 0
-        for batch in parquet.iter_batches(BATCH, columns=list(names), use_threads=False):
+        for batch in _batches(parquet, list(names)):
             columns = zip(counter.numberings, names, types, strict=True)
             counter.add_numbers(
                 [_mapped(batch.column(name), dtype, file.na, numbering.numbers) for numbering, name, dtype in columns]
@@ -77,7 +77,7 @@ def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
     with _opened(file, [*recoding.names, *encoded]) as parquet:
         rows, writer = 0, None
         try:
-            for batch in parquet.iter_batches(BATCH, columns=read, use_threads=False):
+            for batch in _batches(parquet, read):
                 tuple_of = finder.find(
                     [_mapped(batch.column(one.name), types[one.name], file.na, one.codes) for one in coders]
                 )
@@ -120,6 +120,16 @@ def _opened(file: File, texts: Sequence[str]) -> Iterator[Any]:
                 yield parquet
         except pyarrow.ArrowException as error:  # not all of them are of a kind that `reading` knows
             raise ValueError from error
+
+
+def _batches(parquet: Any, columns: Sequence[str]) -> Iterator[Any]:
+    """Read columns batch by batch; Arrow does not look whether texts are texts, and Polars relies on that."""
+    import pyarrow.types as types
+
+    for batch in parquet.iter_batches(BATCH, columns=columns, use_threads=False):
+        for column in batch.columns:
+            (column.dictionary if types.is_dictionary(column.type) else column).validate(full=True)
+        yield batch
 
 
 def _fields(file: File) -> tuple[dict[str, Any], list[str]]:

@@ -23,6 +23,7 @@ import polars as pl
 
 from sfumato._errors import InputError, MissingExtra, SfumatoError, require_extra
 from sfumato.data.files import write_frame
+from sfumato.data.folders import private_folder
 from sfumato.data.source import File
 from sfumato.data.table import Table
 from sfumato.engines.counter import Counter
@@ -34,7 +35,6 @@ from sfumato.engines.stream import (
     is_full,
     native,
     panics,
-    private_folder,
     refuse_elsewhere,
     typed_rows,
 )

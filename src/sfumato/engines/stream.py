@@ -13,16 +13,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import narwhals as nw
 import polars as pl
 import polars.selectors as cs
 
-from sfumato._errors import FileError, InputError, OptionError
+from sfumato._errors import InputError, OptionError
 from sfumato.data.coding import refuse_nested
-from sfumato.data.files import why
 from sfumato.data.source import File, Source
 from sfumato.data.table import Table, collecting
 from sfumato.data.text import EVERY_FIELD, TextFile, is_utf8, typed
@@ -31,7 +29,7 @@ from sfumato.engines.engine import Progress
 from sfumato.engines.numbering import Numbering
 from sfumato.engines.tuples import Tuples
 
-__all__ = ["Stream", "copying", "is_full", "native", "panics", "private_folder", "refuse_elsewhere", "typed_rows"]
+__all__ = ["Stream", "copying", "is_full", "native", "panics", "refuse_elsewhere", "typed_rows"]
 
 _BATCH = 2**17
 _UNSIGNED = (pl.UInt8, pl.UInt16, pl.UInt32)
@@ -187,20 +185,6 @@ def refuse_elsewhere(table: Table, engine: str) -> None:
             f"the engine {engine} cannot count a {type(native(table)).__name__}, whose rows are elsewhere",
             hint="take the engine auto, which counts them where they are",
         )
-
-
-@contextmanager
-def private_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Make a temporary folder that nobody else may read; nothing is left of it afterwards."""
-    try:
-        folder = Path(mkdtemp(prefix="sfumato-", dir=parent))
-    except OSError as error:
-        where = f"'{parent}'" if parent else "the system's folder for temporary files"
-        raise FileError(f"no temporary folder can be made in {where}: {why(error)}") from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

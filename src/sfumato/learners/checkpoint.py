@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,10 +38,8 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
     held = {name: one.detach().cpu().clone().contiguous() for name, one in tensors.items()}
     told = json.dumps(facts)
     header = {"version": _VERSION, "digest": _digest(held, told), "facts": told}
-    with atomic_path(path) as temporary:
-        opened = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(opened, "wb") as file:
-            file.write(files.save(held, metadata={"sfumato": json.dumps(header)}))
+    with atomic_path(path, mode=0o600) as temporary:
+        temporary.write_bytes(files.save(held, metadata={"sfumato": json.dumps(header)}))
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

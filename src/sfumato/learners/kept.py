@@ -8,7 +8,6 @@ process at a time.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -84,11 +83,9 @@ def key_in(folder: Path | None) -> bytes | None:
 
 def write_owned(path: Path, plain: Any) -> None:
     """Write plain values as JSON into a file that only its owner can read."""
-    with atomic_path(path) as temporary:
+    with atomic_path(path, mode=0o600) as temporary:
         path.unlink(missing_ok=True)  # its permissions would be kept
-        number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n")
+        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
 
 
 def _plain(path: Path) -> Any:

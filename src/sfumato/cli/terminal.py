@@ -1,0 +1,75 @@
+"""The one place where commands print for people: nothing of a stranger's text can steer the terminal.
+
+Names of columns, values and paths come from files of others. A terminal obeys what is in them: an escape sequence
+moves the cursor, sets the title or hides a line, and a newline forges one. So `echo` prints one line and shows every
+character that is not plain text as its escape; only `style` makes colours.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import textwrap
+import unicodedata
+
+import click
+
+__all__ = ["clear_line", "echo", "echo_wrapped", "printable", "style"]
+
+_MARK = chr(0xF0000 + secrets.randbelow(0xFFFE))  # a private character that no file can know
+_COLOURS = {"red": "31", "green": "32", "yellow": "33"}
+
+
+def style(text: str, *, fg: str | None = None, bold: bool = False) -> str:
+    """Return a text that `echo` prints in a colour, or in bold.
+
+    Examples
+    --------
+    >>> echo(style("held", fg="green") + " k-anonymity")
+    held k-anonymity
+    """
+    codes = [code for code in ("1" if bold else None, _COLOURS[fg] if fg else None) if code]
+    return f"{_MARK}{';'.join(codes)}{_MARK}{text}{_MARK}0{_MARK}" if codes else text
+
+
+def echo(line: str = "", *, err: bool = False, nl: bool = True) -> None:
+    r"""Print one line, safely.
+
+    Examples
+    --------
+    >>> echo("the column 'a\x1b[2J\nAll claims hold.'")
+    the column 'a\x1b[2J\nAll claims hold.'
+    """
+    parts = line.split(_MARK)
+    shown = (f"\x1b[{part}m" if at % 2 else printable(part) for at, part in enumerate(parts))
+    click.echo("".join(shown), err=err, nl=nl)
+
+
+def echo_wrapped(text: str, indent: str = "") -> None:
+    """Print a paragraph in lines as wide as the terminal, at most 100 letters."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    wrapped = textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    for line in wrapped.split("\n"):
+        echo(line)
+
+
+def clear_line() -> None:
+    """Begin the line on stderr anew."""
+    click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def printable(text: str) -> str:
+    r"""Return a text of others as a terminal may show it: what is not plain text becomes its escape.
+
+    Examples
+    --------
+    >>> printable("caf\u00e9 \x1b]0;title\x07 \u202egnp.exe")
+    'café \\x1b]0;title\\x07 \\u202egnp.exe'
+    """
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    if char.isprintable() or unicodedata.category(char) == "Zs":
+        return char
+    return char.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,200 @@
+"""Damaged and malicious binary files: a table or one sentence, and the command survives."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sfumato as sf
+from sfumato.data.claims import claimed_rows
+from sfumato.data.source import File
+
+ROWS = 60
+FRAME = pl.DataFrame(
+    {
+        "age": [row % 7 for row in range(ROWS)],
+        "name": [f"person number {row} of many" for row in range(ROWS)],
+        "born": [datetime.date(2000, 1, 1) + datetime.timedelta(days=row) for row in range(ROWS)],
+        "pay": [None if row % 7 == 0 else row / 3 for row in range(ROWS)],
+        "kind": pl.Series([("a", "b", "c")[row % 3] for row in range(ROWS)], dtype=pl.Categorical),
+    }
+)
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "zstd.parquet": lambda path: FRAME.write_parquet(path),
+    "plain.parquet": lambda path: FRAME.write_parquet(path, compression="uncompressed"),
+    "arrow.parquet": lambda path: FRAME.write_parquet(path, compression="snappy", use_pyarrow=True),
+    "plain.arrow": lambda path: FRAME.write_ipc(path),
+    "zstd.arrow": lambda path: FRAME.write_ipc(path, compression="zstd"),
+    "lz4.feather": lambda path: FRAME.write_ipc(path, compression="lz4", compat_level=pl.CompatLevel.oldest()),
+    "sheet.xlsx": lambda path: _sheet(path),
+}
+EACH = 40
+
+
+def _sheet(path: Path) -> None:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in (FRAME.columns, *FRAME.rows()):
+        book.active.append(list(row))
+    book.save(path)
+
+
+def damaged(content: bytes, chance: random.Random) -> bytes:
+    """Cut, flip, delete or insert something, more often near the ends, where the metadata are."""
+    size, changed = len(content), bytearray(content)
+    at = chance.choice(
+        [chance.randrange(size), chance.randrange(max(0, size - 2000), size), chance.randrange(min(size, 600))]
+    )
+    way = chance.randrange(6)
+    if way == 0:
+        return content[:at]
+    if way == 1:
+        changed[at] ^= 1 << chance.randrange(8)
+    elif way == 2:  # a length or a number of rows, which are aligned in Arrow
+        at -= at % 8
+        huge = struct.pack("<q", chance.choice([-1, -2, 2**31 - 1, 2**40, 2**62, -(2**63)]))
+        changed[at : at + 8] = huge[: size - at]
+    elif way == 3:
+        del changed[at : at + chance.randrange(1, 64)]
+    elif way == 4:
+        changed[at:at] = chance.randbytes(chance.randrange(1, 32))
+    else:
+        changed[at : at + 16] = bytes(len(changed[at : at + 16]))
+    return bytes(changed)
+
+
+# Every file by every command, each in the same process, so that an abort of one ends it; stderr is a real one.
+COMMANDS = """
+import json, sys, warnings
+from sfumato.cli.main import main
+warnings.simplefilter("error")
+for number, path in enumerate(json.loads(sys.argv[1])):
+    for command in (["assess", path, "--qi", "age,name,born,pay,kind", "--json"], ["schema", path, "--json"]):
+        try:
+            main(command)
+        except SystemExit as end:
+            print(f"#{number} {end.code}", file=sys.stderr, flush=True)
+"""
+
+
+def run(paths: Sequence[Path], limit: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the commands on files in a process of their own, with so many bytes of address space."""
+    set_limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit}))\n" if limit else ""
+    return subprocess.run(
+        [sys.executable, "-c", set_limit + COMMANDS, json.dumps([str(path) for path in paths])],
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_damaged_file_is_a_table_or_one_sentence(name: str, tmp_path: Path) -> None:
+    whole = tmp_path / name
+    WRITERS[name](whole)
+    paths = [whole]
+    for number in range(EACH):
+        paths.append(tmp_path / f"{number}-{name}")
+        paths[-1].write_bytes(damaged(whole.read_bytes(), random.Random(f"{name} {number}")))
+    ran = run(paths, 2**35)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    codes = [line.split()[1] for line in ran.stderr.splitlines() if line.startswith("#")]
+    assert len(codes) == 2 * len(paths)
+    assert codes[:2] == ["0", "0"]
+    assert set(codes) <= {"0", "2"}
+    said = [line for line in ran.stderr.splitlines() if not line.startswith("#")]
+    assert all(line.startswith("Error: ") for line in said), said
+    assert len(said) == codes.count("2")
+    assert not any("unexpected" in line for line in said), said
+
+
+def test_a_length_that_cannot_be_true_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    path = tmp_path / "t.arrow"
+    pl.DataFrame({"a": [1.5] * 100}).write_ipc(path, compression="zstd")
+    content = path.read_bytes()
+    length = struct.pack("<q", 800)  # of the column, before its compressed bytes
+    assert content.count(length) == 1
+    path.write_bytes(content.replace(length, struct.pack("<q", 2**40)))
+    with pytest.raises(sf.FileError, match="cannot be read as arrow: it is damaged"):
+        sf.read(path).fetched()
+
+
+def test_a_file_that_claims_too_many_rows_is_refused_before_they_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"a": [7] * 1000}).write_parquet(path)
+    content = path.read_bytes()
+    footer = content[-8 - struct.unpack("<I", content[-8:-4])[0] : -8]
+    rows = bytes([0xD0, 0x0F])  # 1000 as Thrift writes it
+    many = bytes([0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40])  # 2^47
+    forged = footer.replace(rows, many, 1)
+    path.write_bytes(content[: -8 - len(footer)] + forged + struct.pack("<I", len(forged)) + b"PAR1")
+    with pytest.raises(sf.FileError, match=r"claims 140,737,488,355,328 rows in [\d,]+ bytes"):
+        sf.assess(path, qi=["a"])
+
+
+def test_a_table_that_no_memory_holds_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"a": [7] * 1000, "b": ["x"] * 1000}).write_parquet(path)
+    file = File(path)
+    monkeypatch.setattr("sfumato.data.claims._memory", lambda: 24_000.0)
+    assert file.read().shape == (1000, 2)  # 8 bytes of a number, 16 of a text
+    monkeypatch.setattr("sfumato.data.claims._memory", lambda: 23_999.0)
+    with pytest.raises(sf.FileError, match=r"t.parquet' would take 0 GiB of memory, and this machine has 0 GiB"):
+        file.read()
+    assert file.read(["a"]).shape == (1000, 1)
+
+
+@pytest.mark.parametrize("ending", ["arrow", "parquet"])
+def test_types_that_are_nested_too_deeply_are_refused(ending: str, tmp_path: Path) -> None:
+    for depth, deep in ((20, False), (150, True)):
+        kind: pl.DataType = pl.Int64()
+        for _ in range(depth):
+            kind = pl.Struct({"a": kind})
+        frame, path = pl.DataFrame(schema={"x": kind}), tmp_path / f"t.{ending}"
+        if ending == "parquet":
+            frame.write_parquet(path)
+        else:
+            frame.write_ipc(path)
+        with pytest.raises(sf.SfumatoError, match="it is damaged" if deep else "struct values"):
+            sf.assess(path, qi=["x"])
+
+
+def test_texts_of_a_parquet_file_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    FRAME.write_parquet(path, compression="uncompressed", use_pyarrow=True)
+    content = path.read_bytes()
+    assert b"person number 7 of" in content
+    path.write_bytes(content.replace(b"person number 7 of", b"person \x90umber 7 of"))
+    with pytest.raises(sf.FileError, match="cannot be read as parquet"):
+        sf.assess(path, qi=["name"])
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if not name.endswith("xlsx")])
+def test_a_sound_file_claims_what_it_holds(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    WRITERS[name](path)
+    assert claimed_rows(path, File(path).format) == ROWS
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_constant_column_of_many_rows_is_no_bomb(ending: str, tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    frame, path = pl.select(a=pl.repeat(True, 3_000_000)), tmp_path / f"t.{ending}"
+    if ending == "parquet":
+        pyarrow.parquet.write_table(frame.to_arrow(), path)
+    else:
+        frame.write_ipc(path, compression="zstd")
+    assert sf.assess(path, qi=["a"]).k == 3_000_000
