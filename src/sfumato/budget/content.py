@@ -75,7 +75,7 @@ def origin_marks(table: Table) -> frozenset[str]:
         return frozenset({_mark(f"{table.source.place}\n{table.source.table}")})
     if table.origin is None or not table.origin.is_file():
         return frozenset()
-    return frozenset({_mark(str(table.origin.resolve())), fingerprint(table.origin)})
+    return frozenset({_mark(str(table.origin.resolve())), fingerprint(table.origin, salt="origin")})
 
 
 def _mark(place: str) -> str:

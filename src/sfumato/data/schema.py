@@ -117,6 +117,7 @@ class Column:
         object.__setattr__(self, "kind", _member(Kind, self.kind, f"kind of column '{self.name}'"))
         if self.bounds is not None:
             object.__setattr__(self, "bounds", _bounds(self.name, self.kind, self.bounds))
+            object.__setattr__(self, "kind", Kind.NUMBER)  # whatever its cells look like: bounds declare that it is one
         if self.domain is not None:
             object.__setattr__(self, "domain", _domain(self.name, self.domain))
         if self.hierarchy is not None and self.domain is not None:
