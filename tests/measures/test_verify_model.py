@@ -365,3 +365,21 @@ def test_millions_of_steps_are_accounted_for(release: Path) -> None:
     promise = next(claim for claim in sf.verify(release).claims if claim.claim.startswith("epsilon=1"))
     assert promise.held is True
     assert promise.measured == pytest.approx(0.874, abs=0.01)
+
+
+SCORES = "the scores of held-out records keep the promise"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scores": "exact"},
+        {"scores": None},
+        {"events": None},
+        {"events": [{"kind": "pure", "epsilon": 3.0, "relation": "add-remove"}]},
+    ],
+    ids=str,
+)
+def test_scores_of_private_records_are_noisy_and_within_the_promise(release: Path, change: dict[str, Any]) -> None:
+    change_json(release, "certificate.json", lambda plain: plain["loss"].update(change))
+    assert failed(release) == [SCORES]

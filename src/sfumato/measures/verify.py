@@ -146,8 +146,10 @@ def _files(folder: Path, certificate: Certificate, layout: Layout) -> Iterator[C
 
 def _source(certificate: Certificate, source: str | Path | None) -> Iterator[Claim]:
     known = certificate.source.get("fingerprint")
-    if not {"name", "rows", "fingerprint"} <= certificate.source.keys():
-        yield Claim("source has a name, rows and a fingerprint", False, shown(", ".join(certificate.source)))
+    needed = {"name", "rows", "fingerprint"} | ({"public"} if certificate.kind == "model" else set())
+    if not needed <= certificate.source.keys():
+        missing = ", ".join(sorted(needed - certificate.source.keys()))
+        yield Claim("its source is described", False, f"source lacks {missing}")
     more = sorted(certificate.source.keys() - {"name", "rows", "fingerprint"})
     names = ["source.name", *(f"source.{shown(name)}" for name in more)]
     names += [*(["source.fingerprint"] if source is None else []), "made", "software"]

@@ -54,6 +54,7 @@ def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
         yield from _accounted(certificate, events, promise)
         yield from _steps(certificate, events, model.plain)
         yield from _noise(certificate, model.plain, recipe.plain)
+        yield from _scores(certificate, promise)
     yield from _as_in_model(certificate, model.plain, promises)
     yield from _as_in_recipe(certificate, recipe.plain, promises)
     yield from _rows(certificate, model.plain, promises)
@@ -243,6 +244,26 @@ def _noise(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[s
         yield Claim(claim, False, "it came from a given seed")
     else:
         yield Claim.unchecked(claim, "whether it was secret; no file names a seed")
+
+
+def _scores(certificate: Certificate, promise: DifferentialPrivacy) -> Iterator[Claim]:
+    """Check that the scores of held-out records keep the promise, too: those records are people."""
+    how, claim = certificate.loss.get("scores"), "the scores of held-out records keep the promise"
+    if how == "none":
+        return
+    if how != "noisy":
+        exact = how == "exact" and certificate.source.get("public") is True
+        yield Claim(claim, exact, "the data is said to be public" if exact else "they are exact, or of an unknown kind")
+        return
+    try:
+        found = bounded_epsilon(read_events(certificate.loss.get("events")), promise)
+    except (SfumatoError, *_DAMAGED) as error:
+        yield Claim(claim, False, _why(error))
+        return
+    if found.exact or found.epsilon <= promise.epsilon:
+        yield Claim(claim, found.epsilon <= promise.epsilon, _inf(found.epsilon))
+    else:
+        yield Claim.unchecked(claim, found.why)
 
 
 def _rows(certificate: Certificate, model: Mapping[str, Any], promises: list[DifferentialPrivacy]) -> Iterator[Claim]:
