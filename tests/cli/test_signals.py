@@ -74,7 +74,7 @@ def test_no_row_survives_a_command_that_is_killed(tmp_path: Path) -> None:
     with spilling(tmp_path) as process:
         (folder,) = temporary.iterdir()
         assert folder.stat().st_mode & 0o077 == 0
-        assert any(b"0" * 50 in file.read_bytes() for file in folder.iterdir() if file.is_file())  # rows in clear
+        assert any(file.stat().st_size for file in folder.iterdir())
         process.kill()
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL

@@ -8,6 +8,7 @@ import random
 import struct
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -154,6 +155,34 @@ def test_a_table_that_no_memory_holds_is_refused_before_it_is_read(
     with pytest.raises(sf.FileError, match=r"t.parquet' would take 0 GiB of memory, and this machine has 0 GiB"):
         file.read()
     assert file.read(["a"]).shape == (1000, 1)
+
+
+def test_a_sheet_with_a_cell_far_out_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    import openpyxl
+
+    path, book = tmp_path / "t.xlsx", openpyxl.Workbook()
+    book.active.append(["age", "sex"])
+    book.active.append([30, "f"])
+    book.active.cell(20, 40).value = "note"  # people do write beside their tables
+    book.save(path)
+    with pytest.raises(sf.FileError, match="has no name for column 3"):
+        sf.read(path)
+    book.active.cell(2**20, 2**14).value = 1
+    book.save(path)
+    with pytest.raises(sf.FileError, match=r"t.xlsx' would take 1,024 GiB of memory"):
+        sf.read(path)
+
+
+def test_a_workbook_that_expands_without_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.xlsx"
+    WRITERS["sheet.xlsx"](path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as book:
+        book.writestr("xl/more.xml", bytes(10**7))
+    assert path.stat().st_size < 40_000
+    assert len(sf.read(path).fetched()) == ROWS
+    monkeypatch.setattr("sfumato.data.claims._memory", lambda: 4e7)
+    with pytest.raises(sf.FileError, match=r"t.xlsx' would take"):
+        sf.read(path)
 
 
 @pytest.mark.parametrize("ending", ["arrow", "parquet"])

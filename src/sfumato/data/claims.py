@@ -1,15 +1,18 @@
-"""What a Parquet or an Arrow file claims of itself, checked before anything is read or allocated for it.
+"""What a Parquet, an Arrow or an Excel file claims of itself, checked before anything is read or allocated for it.
 
 Polars and Arrow trust these claims: a length of 2^40 in a file of some kilobytes ends the process in the allocator,
 types that are nested too deeply end it on the stack, and 10^12 rows are counted for hours. No exception comes of that,
 so the claims are checked here, from the metadata alone: for Parquet the beginning of the footer, for Arrow the footer
-and the header of each batch.
+and the header of each batch. Of a sheet, every cell between the first and the outermost one is allocated.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import struct
+import zipfile
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,13 +20,20 @@ import numpy as np
 
 from sfumato._errors import FileError
 
-__all__ = ["check_memory", "claimed_rows"]
+__all__ = ["check_memory", "check_workbook", "claimed_rows"]
 
 _MOST_ROWS = 2**14
 """Rows for each byte of a file. A constant column in row groups of a million rows has a few thousand."""
 _MOST_BYTES = 2**16
 """What a compressed byte may become: a block of zstd, at most 2^17 bytes, takes 4."""
 _DEEPEST = 100
+_SCANNED = 2**25
+"""Bytes of a sheet up to which its cells are looked at; a larger one would take too long."""
+_CELL, _TEXT = 64, 4  # bytes of memory that a cell of a sheet, and a byte of its XML, take
+_PLACE = re.compile(rb"""\br=["']([A-Za-z]{0,3})(\d{1,7})["']""")
+_BEYOND_ZZ = re.compile(rb"""r=["'][A-Za-z]{3}""")
+_BEYOND_Z = re.compile(rb"""r=["'][A-Za-z]{2}""")
+_BEYOND_99999 = re.compile(rb"""r=["'][A-Za-z]{0,3}\d{6}""")
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
 _DICTIONARY, _RECORDS = 2, 3  # kinds of messages in an Arrow file
 
@@ -60,6 +70,33 @@ def check_memory(path: Path, needed: float) -> None:
             f"'{path}' would take {needed / 2**30:,.0f} GiB of memory, and this machine has {there / 2**30:,.0f} GiB",
             hint="it is damaged or too large to be read at once",
         )
+
+
+def check_workbook(path: Path) -> None:
+    """Refuse an Excel file that expands to more than the memory holds: by its compression, or by a far cell."""
+    if not zipfile.is_zipfile(path):  # an old one, or none; its reader says so
+        return
+    try:
+        with zipfile.ZipFile(path) as book:
+            parts = book.infolist()
+            check_memory(path, _TEXT * sum(part.file_size for part in parts))
+            for part in parts:
+                if part.filename.startswith("xl/worksheets/") and part.file_size <= _SCANNED:
+                    check_memory(path, _CELL * _area(book.read(part)))
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error):
+        raise FileError(f"'{path}' cannot be read as excel: it is damaged or of another format") from None
+
+
+def _area(sheet: bytes) -> int:
+    """Return how many cells lie between the first one and the outermost row and column, if one is far out."""
+    if not _BEYOND_ZZ.search(sheet) and not (_BEYOND_99999.search(sheet) and _BEYOND_Z.search(sheet)):
+        return 0  # at most 702 columns of 99,999 rows, or 26 columns
+    letters, rows = zip(*_PLACE.findall(sheet), strict=True)
+    widest = max(set(letters), key=lambda one: (len(one), one.upper())).upper()
+    columns = 0
+    for letter in widest:
+        columns = 26 * columns + letter - ord("A") + 1
+    return max(columns, 1) * max(map(int, set(rows)))
 
 
 def _memory() -> float:

@@ -16,7 +16,7 @@ import polars as pl
 import polars.selectors as cs
 
 from sfumato._errors import FileError, OptionError, SfumatoError, require_extra
-from sfumato.data.claims import check_memory, claimed_rows
+from sfumato.data.claims import check_memory, check_workbook, claimed_rows
 from sfumato.data.files import format_of, why
 from sfumato.data.text import TextFile, check_names, is_utf8, refuse_record
 
@@ -173,6 +173,7 @@ class File(Source):
     def _excel(self) -> pl.DataFrame:
         """Read the first sheet; the whole column decides its type."""
         require_extra("fastexcel", "excel", "reading an Excel file")
+        check_workbook(self.path)
         try:
             header = pl.read_excel(self.path, has_header=False, read_options={"n_rows": 1}, raise_if_empty=False)
             frame = pl.read_excel(self.path, infer_schema_length=None, raise_if_empty=False)
