@@ -244,11 +244,14 @@ def _values(table: Table, name: str, method: CategoryResponse | NumberResponse, 
     """Return the values of a column, ready to be perturbed; one that cannot be is refused."""
     series = table.column(name)
     if isinstance(method, NumberResponse):
-        if not series.dtype.is_numeric():
-            raise ColumnError(f"column '{name}' does not hold numbers", hint="give it a domain instead of bounds")
+        if not series.dtype.is_numeric():  # of a text file: one odd cell makes texts of all
+            series = series.cast(pl.String).cast(pl.Float64, strict=False)
         numbers = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
         if np.isnan(numbers).any():
-            raise ColumnError(f"column '{name}' has missing numbers, which cannot be perturbed")
+            raise ColumnError(
+                f"column '{name}' has cells that are missing or not numbers, which cannot be perturbed",
+                hint="leave those records out, or give the column a domain instead of bounds",
+            )
         return numbers
     answers = _answers(series, method)
     if None in answers and not missing:

@@ -1,0 +1,347 @@
+"""The promise, end to end: whatever a private function writes that is not noisy is the same for neighbouring tables.
+
+Every private function runs on a table and on tables that have one record more (or, where the number of records is
+public, one record changed). What comes out is brought to its public form: noisy numbers, named below one by one,
+become a mark, and all else must be equal, to the letter.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from sklearn.base import is_classifier, is_regressor
+from sklearn.utils import get_tags
+
+import sfumato as sf
+from sfumato.budget.selection import RandomStopping
+from sfumato.data.datasets import Images
+from sfumato.learners import PrivateNaiveBayes, PrivateSearch, Sgd, Trainer
+from tests.contracts.test_learners import ESTIMATORS, QUICK
+
+Record = dict[str, Any]
+DELTA = 1e-3
+SCHEMA = sf.Schema(
+    [
+        sf.Column(name="age", bounds=(18, 90)),
+        sf.Column(name="sex", domain=("f", "m")),
+        sf.Column(name="cost", kind="number", bounds=(0, 1000)),
+        sf.Column(name="ill", kind="category", domain=("no", "yes")),
+    ]
+)
+
+
+def people() -> list[Record]:
+    chance = np.random.default_rng(0)
+    ages = chance.integers(18, 91, 90)
+    return [
+        {"age": int(age), "sex": "fm"[at % 2], "cost": round(8.5 * age, 1), "ill": "yes" if age > 50 else "no"}
+        for at, age in enumerate(ages)
+    ]
+
+
+PERSON: Record = {"age": 44, "sex": "f", "cost": 310.5, "ill": "yes"}
+MORE: dict[str, tuple[int, Record]] = {
+    "a record at the top": (0, PERSON),
+    "a record in the middle": (45, PERSON),
+    "a record at the end": (90, PERSON),
+    "odd values": (90, {"age": "unknown", "sex": "?", "cost": "1e300", "ill": "yes"}),
+    "a rare class": (7, {**PERSON, "ill": "perhaps"}),
+    "nothing but gaps": (30, dict.fromkeys(PERSON, "")),
+    "values out of bounds": (0, {**PERSON, "age": -5, "cost": 1e9}),
+    "letters of other languages": (90, {"age": "vierzig", "sex": "männlich", "cost": "10,5", "ill": "non; peut-être"}),
+}
+"""One record more: where it is put in, and what it is."""
+
+
+def table_of(records: list[Record], folder: Path, columns: tuple[str, ...] = tuple(PERSON)) -> sf.Table:
+    """Return the records as a text file has them: the type of a column is what its cells look like."""
+    folder.mkdir()
+    path = folder / "people.csv"
+    rows = [",".join(json.dumps(one[name], ensure_ascii=False) for name in columns) for one in records]
+    path.write_text("\n".join([",".join(columns), *rows]) + "\n", encoding="utf-8")
+    return sf.read(path, schema=sf.Schema(SCHEMA[name] for name in columns))
+
+
+def with_one_more(more: str) -> list[Record]:
+    at, record = MORE[more]
+    found = people()
+    found.insert(at, record)
+    return found
+
+
+# --- what of it is public ---
+
+
+def public_form(value: Any, noisy: tuple[str, ...], path: str = "") -> Any:
+    """Return plain values with a mark in the place of those that are noisy, by patterns of their paths."""
+    if any(fnmatch.fnmatchcase(path, pattern) for pattern in noisy):
+        return "NOISY"
+    if isinstance(value, Mapping):
+        return {name: public_form(one, noisy, f"{path}/{name}") for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [public_form(one, noisy, f"{path}/{at}") for at, one in enumerate(value)]
+    return value
+
+
+def public_files(folder: Path, noisy: Mapping[str, tuple[str, ...]], *, pages: bool) -> dict[str, Any]:
+    """Return the public form of all files of a folder; arrays are noisy, their names and types are not."""
+    found: dict[str, Any] = {}
+    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix == ".json":
+            found[name] = public_form(json.loads(path.read_text(encoding="utf-8")), noisy[path.name])
+        elif path.suffix == ".safetensors":
+            found[name] = public_arrays(load_file(path))
+        else:
+            found[name] = path.read_text(encoding="utf-8") if pages or path.suffix == ".toml" else "NOISY"
+    return found
+
+
+def public_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names, types and shapes of arrays, but for the lengths that noisy counts decide on."""
+    return {
+        name: (str(one.dtype), one.ndim if name in NOISY_SHAPES else one.shape)
+        for name, one in ((name, np.asarray(one)) for name, one in arrays.items())
+    }
+
+
+NOISY_SHAPES = {
+    "shapes_",
+    "columns_",
+    "sides_",
+    "leaf_log_prob_",
+}  # merged bins of an additive model, depth of a forest
+# A date, a keyed hash with a salt, hashes and sizes of what is noisy.
+CERTIFICATE = ("/made", "/source/fingerprint", "/files/*/sha256", "/files/model.safetensors/bytes")
+SCORES = ("/loss/accuracy", "/loss/auc", "/loss/loss", "/loss/margin", "/files/*/bytes")
+BOUGHT_ROWS = ("/parameters/sampling/rows", "/source/rows", "/files/*/bytes")
+
+
+def quietly(act: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """Run something; that values are unknown is said to the owner, who has the table."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return act(*given, **options)
+
+
+# --- training, from a file to a release ---
+
+TRAININGS: dict[str, dict[str, Any]] = {
+    "naive-bayes": {"target": "ill"},
+    "forest": {"target": "ill"},
+    "linear": {"target": "cost", "regression": True},
+    "mlp": {"target": "ill", "epochs": 2},
+}
+
+
+def released(
+    records: list[Record], folder: Path, model: str, *, scores: str, rows: int | None, epsilon: str = "1"
+) -> dict[str, Any]:
+    table = table_of(records, folder)
+    training = quietly(
+        sf.train, table, model, epsilon=epsilon, delta=DELTA, scores=scores, rows=rows, **TRAININGS[model]
+    )
+    quietly(sf.save, training, folder / "out")
+    noisy = {
+        "certificate.json": (*CERTIFICATE, *(SCORES if scores == "noisy" else ()), *(() if rows else BOUGHT_ROWS)),
+        "model.json": () if rows else ("/state/training/sampling/rows", "/cost/sampling/rows"),
+        "training.json": ("/runs/*/accuracy", "/runs/*/loss", "/runs/*/scores"),
+    }
+    found = public_files(folder / "out", noisy, pages=scores == "none")
+    printed = training.to_dict()
+    hidden = ("/runs/*/seconds", "/runs/*/accuracy", "/runs/*/loss", "/runs/*/scores", "/runs/*/sampling/rows")
+    return {**found, "--json": public_form(printed, hidden)}
+
+
+@pytest.mark.parametrize("model", TRAININGS)
+@pytest.mark.parametrize("more", MORE)
+def test_all_files_of_a_trained_model_are_the_same_but_for_its_weights(model: str, more: str, tmp_path: Path) -> None:
+    """Without scores and with a declared number of rows nothing else is noisy: the report is the same to the letter."""
+    one, other = (
+        released(records, tmp_path / name, model, scores="none", rows=72)
+        for name, records in (("one", people()), ("other", with_one_more(more)))
+    )
+    assert one == other
+    assert {"certificate.json", "model.json", "model.safetensors", "recipe.toml", "report.html"} <= one.keys()
+
+
+@pytest.mark.parametrize("model", ["naive-bayes", "mlp"])
+@pytest.mark.parametrize("more", ["a record at the top", "odd values", "a rare class"])
+def test_noisy_scores_and_a_bought_number_of_rows_are_all_else_that_differs(
+    model: str, more: str, tmp_path: Path
+) -> None:
+    one, other = (
+        released(records, tmp_path / name, model, scores="noisy", rows=None)
+        for name, records in (("one", people()), ("other", with_one_more(more)))
+    )
+    assert one == other
+
+
+def test_a_sweep_of_several_epsilons_is_the_same_too(tmp_path: Path) -> None:
+    one, other = (
+        released(records, tmp_path / name, "naive-bayes", scores="noisy", rows=None, epsilon="0.5,2")
+        for name, records in (("one", people()), ("other", with_one_more("odd values")))
+    )
+    assert one == other
+    assert "training.json" in one
+
+
+# --- every estimator ---
+
+
+def fitted(name: str, records: list[Record], folder: Path) -> dict[str, Any]:
+    model = ESTIMATORS[name](**{"delta": DELTA, "epsilon": 1.0, **QUICK.get(name, {})})
+    target = "ill" if is_classifier(model) else "cost" if is_regressor(model) else None
+    inputs = ["age", "sex", "cost"] if get_tags(model).input_tags.categorical else ["age", "cost"]
+    used = [*(one for one in inputs if one != target), *([target] if target else [])]
+    quietly(model.fit, table_of(records, folder, tuple(used)), *([target] if target else []))
+    arrays, facts = model.state()
+    return {
+        "arrays": public_arrays(arrays),
+        "facts": public_form(facts, ("/training/sampling/rows", "/history")),
+        "cost": public_form(model.to_dict(), ("/sampling/rows", "/history")),
+    }
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("more", ["a record in the middle", "odd values", "a rare class", "nothing but gaps"])
+def test_every_estimator_is_the_same_but_for_its_noisy_arrays(name: str, more: str, tmp_path: Path) -> None:
+    assert fitted(name, people(), tmp_path / "one") == fitted(name, with_one_more(more), tmp_path / "other")
+
+
+@pytest.mark.parametrize("more", ["a record at the end", "odd values"])
+def test_a_search_costs_the_same_and_tries_the_same_settings(more: str, tmp_path: Path) -> None:
+    found = []
+    for name, records in (("one", people()), ("other", with_one_more(more))):
+        table = table_of(records, tmp_path / name)
+        search = PrivateSearch(
+            estimator=PrivateNaiveBayes(), settings={"cells": [2, 20]}, way="composition", delta=DELTA, epsilon=2.0,
+            stopping=RandomStopping(mean=2.0),
+        )  # fmt: skip
+        quietly(search.fit, table, "ill")
+        found.append(([one.to_dict() for one in search.events_], search.spent_.to_dict(), search.classes_.tolist()))
+    assert found[0] == found[1]
+
+
+# --- images and modules ---
+
+
+def images(more: str | None) -> Images:
+    chance = np.random.default_rng(1)
+    pixels, labels = chance.integers(0, 256, (80, 8, 8), dtype=np.uint8), np.arange(80) % 3
+    if more == "a rare label":
+        pixels, labels = np.concatenate([pixels, pixels[:1]]), np.append(labels, 9)
+    elif more == "an image at the top":
+        pixels, labels = np.concatenate([255 - pixels[:1], pixels]), np.insert(labels, 0, 2)
+    return Images(pixels, labels, pixels[:0], labels[:0], pixels[:12], labels[:12])
+
+
+@pytest.mark.parametrize("more", ["a rare label", "an image at the top"])
+def test_a_model_of_images_is_the_same_but_for_its_weights(more: str, tmp_path: Path) -> None:
+    found = []
+    for given in (None, more):
+        training = quietly(
+            sf.train, images(given), "logistic", epsilon=2, delta=DELTA, scores="none", rows=80, classes=(0, 1, 2),
+            epochs=1, batch_size=20,
+        )  # fmt: skip
+        folder = tmp_path / str(given)
+        quietly(sf.save, training, folder)
+        noisy = {"certificate.json": CERTIFICATE, "model.json": ()}
+        found.append(public_files(folder, noisy, pages=True))
+    assert found[0] == found[1]
+
+
+def test_a_trainer_does_the_same_with_one_sample_more() -> None:
+    found = []
+    for rows in (60, 61):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 2)
+        trainer = Trainer(
+            module, epsilon=1.0, delta=DELTA, batch_size=15, epochs=2, rows=60, rule=Sgd(learning_rate=0.1)
+        )
+        trainer.fit(torch.randn(rows, 3), torch.arange(rows) % 2)
+        found.append(public_form(trainer.to_dict(), ("/history/*/seconds",)))
+    assert found[0] == found[1]
+
+
+# --- statistics and perturbed records ---
+
+QUESTIONS = (
+    "count", "count by sex", "mean of cost", "sum of age by sex", "median of cost", "quantile 0.9 of cost by ill",
+    "histogram of age",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("more", MORE)
+def test_answers_differ_in_their_noise_alone(more: str, tmp_path: Path) -> None:
+    found = []
+    for name, records in (("one", people()), ("other", with_one_more(more))):
+        table = table_of(records, tmp_path / name)
+        path = tmp_path / name / "some.ledger"
+        sf.Ledger.grant(table, epsilon=100.0, delta=DELTA, path=path).close()
+        answers = [sf.query(table, question, epsilon=1.0, ledger=path).to_dict() for question in QUESTIONS]
+        found.append(public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("more", MORE)
+def test_perturbed_records_differ_in_their_noise_alone(more: str, tmp_path: Path) -> None:
+    """Each record is perturbed by itself, so their number is public: one record is another.
+
+    A number that is missing cannot be perturbed, and then nothing is written.
+    """
+    at, record = MORE[more]
+    columns = ["sex", "ill", *(["age"] if isinstance(record["age"], int) else [])]
+    changed = people()
+    changed[min(at, len(changed) - 1)] = record
+    found = []
+    for name, records in (("one", people()), ("other", changed)):
+        table = table_of(records, tmp_path / name)
+        perturbed = quietly(sf.perturb, table, columns, epsilon=3.0, missing=True)
+        quietly(perturbed.write, tmp_path / name / "out.csv")
+        frame = sf.read(tmp_path / name / "out.csv").fetched()
+        values = {one: set(frame[one].drop_nulls().to_list()) for one in ("sex", "ill")}
+        assert values["sex"] <= {"f", "m"}
+        assert values["ill"] <= {"no", "yes"}
+        found.append((perturbed.to_dict(), frame.columns, len(frame)))
+    assert found[0] == found[1]
+
+
+# --- the battery itself ---
+
+
+def test_the_battery_notices_what_is_not_noisy(tmp_path: Path) -> None:
+    """A function that writes how many records there are, and one that names a rare class."""
+
+    def leaky(records: list[Record], folder: Path) -> dict[str, Any]:
+        folder.mkdir()
+        plain = {"rows": len(records), "classes": sorted({str(one["ill"]) for one in records}), "noisy": np.pi}
+        (folder / "model.json").write_text(json.dumps(plain))
+        return public_files(folder, {"model.json": ("/noisy",)}, pages=True)
+
+    one, other = leaky(people(), tmp_path / "one"), leaky(with_one_more("a rare class"), tmp_path / "other")
+    assert one["model.json"]["noisy"] == other["model.json"]["noisy"] == "NOISY"
+    assert one["model.json"]["rows"] != other["model.json"]["rows"]
+    assert one["model.json"]["classes"] != other["model.json"]["classes"]
+
+
+def test_what_counts_as_noisy_is(tmp_path: Path) -> None:
+    """Two trainings on one table with one division differ in their weights, and their scores name their noise."""
+    weights = []
+    for name in ("one", "other"):
+        training = sf.train(table_of(people(), tmp_path / name), "naive-bayes", epsilon=1, delta=DELTA, target="ill")
+        sf.save(training, tmp_path / name / "out")
+        weights.append(load_file(tmp_path / name / "out" / "model.safetensors"))
+        told = json.loads((tmp_path / name / "out" / "certificate.json").read_text())["loss"]
+        assert told["scores"] == "noisy"
+        assert told["events"]
+    assert all((weights[0][key] != weights[1][key]).any() for key in weights[0])
