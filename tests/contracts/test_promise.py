@@ -335,7 +335,7 @@ def test_the_battery_notices_what_is_not_noisy(tmp_path: Path) -> None:
 
 
 def test_what_counts_as_noisy_is(tmp_path: Path) -> None:
-    """Two trainings on one table with one division differ in their weights, and their scores name their noise."""
+    """Two trainings on one table differ in their weights, and their scores name their noise."""
     weights = []
     for name in ("one", "other"):
         training = sf.train(table_of(people(), tmp_path / name), "naive-bayes", epsilon=1, delta=DELTA, target="ill")
