@@ -345,3 +345,33 @@ def test_the_password_of_a_database_is_written_nowhere() -> None:
 
     assert _without_password("postgresql://me:secret@host/people?password=x") == "postgresql://host/people"
     assert _without_password("a?b.csv") == "a?b.csv"
+
+
+def test_models_that_together_exceed_the_budget_are_refused_before_the_first_is_charged(
+    sfumato: Run, people: str
+) -> None:
+    assert sfumato("budget", "grant", people, "--epsilon", "1", "--delta", "1e-3").code == 0
+    asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
+    ran = sfumato("train", *asked, "--epsilon", "0.5,2", "-o", "models")
+    assert ran.code == 2
+    assert "would exceed the limit" in ran.err
+    assert sfumato("budget", "show", people, "--json").json["spent"]["epsilon"] == 0
+
+
+def test_classes_that_contradict_the_schema_are_refused(sfumato: Run, people: str) -> None:
+    asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
+    ran = sfumato("train", *asked, "--classes", "ja,nein", "-o", "model")
+    assert ran.code == 2
+    assert "the classes are ja, nein, but the domain of the target is no, yes" in ran.err
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_line_for_people(sfumato: Run, people: str) -> None:
+    Path("test.csv").write_text("".join(Path(people).read_text().splitlines(keepends=True)[:50]))
+    with Path("test.csv").open("a") as file:
+        file.write("40,x,yes,12\n")
+    asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
+    ran = sfumato("train", *asked, "-o", "model", "--test", "test.csv")
+    assert ran.code == 0, ran.err
+    assert "Warning: column 'sex': 1 values are not in its domain and count as unknown" in ran.err
+    assert ".py:" not in ran.err

@@ -149,13 +149,23 @@ def test_scores_of_few_records_or_much_noise_are_still_scores(events: list[Event
         assert scores.rows >= 1
         for value in (scores.accuracy, scores.auc):
             assert value is None or 0 <= value <= 1
-        assert math.isfinite(scores.loss)
         assert math.isfinite(scores.margin)
-        assert scores.baseline >= 0
+        assert math.isnan(scores.loss) or scores.loss >= 0  # not a number where noise hides it
+        assert math.isnan(scores.baseline) or scores.baseline >= 0
         assert all(cell >= 0 for row in scores.confusion for cell in row)
         for curve in scores.curves:
             assert (np.diff(np.array(curve), axis=0) >= 0).all()
         json.dumps(scores.to_dict(), allow_nan=False)
+
+
+def test_a_score_that_noise_hides_is_left_out() -> None:
+    model, given, target = classes(2)
+    unsure = noisy_scores(model, given, target, [Gaussian(1e4)], Source(insecure_seed=1))
+    assert unsure.auc is None
+    assert math.isnan(unsure.loss)
+    hidden = noisy_scores(*numbers(), [Gaussian(1e4)], Source(insecure_seed=1))
+    assert math.isnan(hidden.loss)
+    assert hidden.to_dict()["loss"] is None
 
 
 # --- what is published beside a model -------------------------------------------------------------

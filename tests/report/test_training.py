@@ -33,6 +33,7 @@ from sfumato.budget.events import (
 from sfumato.learners.runs import Pictures, Run, Scores, Training
 from sfumato.report.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
 from sfumato.report.lines import Axis, Line, line_chart
+from sfumato.report.outcome import Verdict, outcomes_of
 from sfumato.report.picture import png, tiled
 from sfumato.report.training import render_training
 
@@ -501,7 +502,9 @@ def test_the_guarantee_is_told_in_words() -> None:
     assert "All 2 private models published together cost epsilon 5.4 at delta 1e-05." in text
     assert "The scores and losses on this page, which are exact: the data set is public." in text
     assert "They are exact: if the rows are private" in text_of(page(replace(made, is_public=False)))
-    assert "The number of rows that were trained on, which counts as public" in text
+    assert (
+        "What was declared public: columns, bounds, categories and classes, and the number of rows to train on" in text
+    )
     assert "The model without privacy and its scores. They have no bound" not in text
     assert "The model without privacy and its scores. They have no bound" in text_of(
         page(training(run(1, 0.8), run(NONE, 0.9)))
@@ -654,6 +657,34 @@ def test_errors_of_numbers_have_a_margin_too() -> None:
     runs = tuple(replace(one, scores=replace(one.scores, how="noisy", margin=12.5)) for one in made.runs)
     text = text_of(page(replace(made, runs=runs, is_public=False)))
     assert "± 12.5" in text
+
+
+def test_what_noise_can_have_made_is_not_called_a_difference() -> None:
+    """A private model that seems better than the one without privacy, by less than the noise on its score."""
+    unsure = training(with_noise(run(1, 0.8), 0.5), run(NONE, 0.78), is_public=False)
+    assert "the noise on the scores hides what privacy cost" in headline(unsure)
+    text = text_of(page(unsure))
+    assert "not known at epsilon 1" in text
+    assert "gained" not in text
+    wide = text_of(page(training(with_noise(run(1, 0.3), 0.9), is_public=False)))
+    assert "the noise on the scores hides whether it is better than guessing: epsilon 1" in wide
+    assert "no better than guessing" not in wide
+    sure = training(with_noise(run(1, 0.8), 0.01), run(NONE, 0.95), is_public=False)
+    assert "hides" not in headline(sure)
+
+
+def test_an_error_below_its_noise_is_hidden_and_not_0() -> None:
+    made = regression((1.0, 140.0), (NONE, 120.0))
+    noisy = replace(made.runs[0].scores, how="noisy", margin=300.0, loss=math.nan)
+    given = replace(made, runs=(replace(made.runs[0], scores=noisy), made.runs[1]), is_public=False)
+    assert "hidden by noise" in headline(given)
+    assert "nan" not in text_of(page(given))
+
+
+def test_what_all_runs_share_is_taken_from_the_scores_with_the_least_noise() -> None:
+    first, second = with_noise(run(1, 0.8), 0.2), with_noise(run(5, 0.9), 0.01)
+    rough = replace(first, scores=replace(first.scores, baseline=0.77, rows=7))
+    assert Verdict(training(rough, second), outcomes_of(training(rough, second))).rows == second.scores.rows
 
 
 def test_a_page_without_scores_says_so() -> None:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -96,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
     got: list[int] = []
     try:
-        with _stopping(got), _without_panics("--debug" in arguments):
+        with _stopping(got), _without_panics("--debug" in arguments), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: echo(f"Warning: {message}", err=True)
             code = _sfumato.main(arguments, prog_name="sfumato", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         echo("Stopped.", err=True)

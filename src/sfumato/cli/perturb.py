@@ -30,7 +30,9 @@ __all__ = ["perturb"]
 @names_option("--columns", "The columns to perturb; the others are left out.")
 @click.option("--epsilon", type=float, required=True, metavar="E", help="For a whole record, all columns together.")
 @public_options
-@click.option("--missing", is_flag=True, help="Let a missing or unlisted value be an answer like the others.")
+@click.option(
+    "--missing", is_flag=True, help="Categories: let a missing or unlisted value be an answer like the others."
+)
 @click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
 @ledger_option
 @seed_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
@@ -31,7 +32,7 @@ from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.learners.catalogue import IMAGE_MODELS, TABLE_MODELS
-from sfumato.learners.runs import Training
+from sfumato.learners.runs import Training, surest
 from sfumato.learners.sweep import SCORES, epsilons_of
 from sfumato.learners.sweep import train as train_models
 from sfumato.report.models import owner_file, save_training
@@ -277,6 +278,8 @@ def _print(training: Training) -> None:
         scores = run.scores
         noisy = scores.how == "noisy"
         good = f"squared error {scores.loss:.4g}" + (f" ± {scores.margin:.2g}" if noisy else "")
+        if math.isnan(scores.loss):
+            good = f"squared error below its noise of {scores.margin:.2g}"
         if scores.accuracy is not None:
             margin = f" ± {100 * scores.margin:.2g}" if noisy else ""
             good = f"accuracy {100 * scores.accuracy:.2f}{margin} %" + (f", AUC {scores.auc:.3f}" if scores.auc else "")
@@ -285,12 +288,14 @@ def _print(training: Training) -> None:
         cost = "" if run.epsilon == float("inf") else f", delta {run.facts['delta']:g}"
         mark = "" if run.epsilon == float("inf") or run.facts["private"] else "  NOT PRIVATE: its noise has a seed"
         echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
-    always = min((run.scores for run in training.runs), key=lambda one: ("exact", "noisy", "none").index(one.how))
+    always = surest(training.runs)
     what = "the most frequent class" if always.accuracy is not None else "the mean"
     base = f"{100 * always.baseline:.2f} %" if always.accuracy is not None else f"{always.baseline:.4g}"
-    if always.how != "none":
+    if not math.isnan(always.baseline):
         echo(f"{'always ' + what:<31} {base}")
     if any(run.scores.how == "noisy" for run in training.runs):
         echo("Scores of private models are noisy, which is part of their epsilon; ± holds for 95 %.")
     if training.together and sum(run.epsilon != float("inf") for run in training.runs) > 1:
-        echo(f"{'all of them published':<31} epsilon {training.together['epsilon']:.3g}, add or remove one record")
+        echo(
+            f"{'the private models together':<31} epsilon {training.together['epsilon']:.3g}, add or remove one record"
+        )

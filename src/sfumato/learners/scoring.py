@@ -42,6 +42,7 @@ _EDGES = 1 / (1 + np.exp(-np.linspace(-5, 5, _BINS - 1)))
 _CLASSES = {"answers": Share(1, 0.6), "curves": Share(1, 0.25), "losses": Share(1, 0.15)}
 _NUMBERS = {"errors": Share(1, 1.0)}
 _SURE = 1.96  # deviations to either side, for 95 %
+_MOST_UNSURE = 0.1  # the noise on an area under a curve, beyond which it says nothing
 
 
 def exact_scores(model: Any, rows: Any, target: Any) -> Scores:
@@ -74,7 +75,8 @@ def noisy_scores(model: Any, rows: Any, target: Any, events: Iterable[Event], so
         Trained on other records.
     rows, target : table and column
     events : iterable of Event
-        Those of the training. If none of them adds Gaussian noise, nothing is released.
+        Those of the training. If none of them adds Gaussian noise, nothing is released. A loss that is smaller than
+        its noise is not a number, and an area under a curve that noise moves by more than 0.1 is left out.
     source : Source
 
     Examples
@@ -295,13 +297,15 @@ def _of_classes(found: _Estimated, classes: Any) -> Scores:
     spread += accuracy * (1 - accuracy) / rows / found.draws
     histograms = _consistent(found, answers)
     areas = [_area(*one) for one in histograms if one.sum(1).min() > 1]
+    unsure = max((_area_margin(found.deviations["curves"], *one.sum(1)) for one in histograms), default=math.inf)
     cap = _cap(count)
+    loss, hidden = found.sums["losses"][0] / rows, _SURE * found.deviations["losses"] / rows
     return Scores(
         rows=round(rows),
-        loss=cap * _within(float(found.sums["losses"][0]) / rows),
+        loss=math.nan if hidden >= loss else cap * _within(float(loss)),
         baseline=_within(float(answers.sum(1).max()) / rows),
         accuracy=accuracy,
-        auc=float(np.mean(areas)) if areas else None,
+        auc=float(np.mean(areas)) if areas and unsure <= _MOST_UNSURE else None,
         classes=tuple(map(str, classes.tolist())),
         confusion=tuple(tuple(max(0, round(cell)) for cell in row) for row in answers.tolist()),
         curves=tuple(_curve(*one) for one in histograms),
@@ -318,12 +322,14 @@ def _of_numbers(found: _Estimated, model: Any) -> Scores:
     rows = max(total, 1.0)
     loss = _within(errors / rows)
     spread = (found.deviations["errors"] / rows) ** 2 * (1 + loss**2) + loss * (1 - loss) / rows / found.draws
+    margin = min(1.0, _SURE * math.sqrt(spread))
+    always = min(max(second / rows - (first / rows) ** 2, 0.0), 0.25)
     return Scores(
         rows=round(rows),
-        loss=unit * loss,
-        baseline=unit * min(max(second / rows - (first / rows) ** 2, 0.0), 0.25),
+        loss=math.nan if margin >= loss else unit * loss,
+        baseline=math.nan if margin >= always else unit * always,
         how="noisy",
-        margin=unit * min(1.0, _SURE * math.sqrt(spread)),
+        margin=unit * margin,
         events=found.events,
     )
 
@@ -352,6 +358,13 @@ def _area(others: Floats, own: Floats) -> float:
     """Return the chance that a record of the class is above one of another, given the histograms of both."""
     below = np.cumsum(others) - others / 2
     return _within(float(own @ below) / float(own.sum() * others.sum()))
+
+
+def _area_margin(deviation: float, others: float, own: float) -> float:
+    """Return by how much noise on the bins moves that chance, in 95 % of cases: a bin weighs a third on average."""
+    if min(others, own) <= 1:
+        return math.inf
+    return _SURE * deviation * math.sqrt(_BINS / 3) * math.hypot(1 / others, 1 / own)
 
 
 def _curve(others: Floats, own: Floats) -> tuple[tuple[float, float], ...]:

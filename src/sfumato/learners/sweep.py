@@ -216,6 +216,7 @@ def train(
             hint="leave 'none' out of the epsilons",
         )
     public = material.declared_target(regression=regression)
+    _refuse_classes(parameters.get("classes"), public.get("classes"))
     if test is not None:
         _refuse_test(material, regression, parameters.get("classes", public.get("classes")))
     common = {"delta": delta, "insecure_seed": insecure_seed, "ledger": book, **public, **parameters}
@@ -230,6 +231,10 @@ def train(
         settings = settings_of(material, model, regression, delta, seed, insecure_seed, book is not None, own)
     runs, models = list[Run](), dict[str, Any]()
     with opened(kept, settings):
+        left = [
+            each for one, each in zip(asked, estimators, strict=True) if kept is None or not (kept / one.name).exists()
+        ]
+        _refuse_beyond(book, left, material)
         for at, (one, estimator) in enumerate(zip(asked, estimators, strict=True)):
             place = None if kept is None else kept / one.name
             if place is not None and place.exists():
@@ -359,6 +364,27 @@ def _exactly(model: Any, material: Material) -> dict[str, Any] | None:
         return exact_scores(model, material.test, material.test_target).to_dict()
     except (InputError, ModelError):
         return None
+
+
+def _refuse_beyond(book: Ledger | None, estimators: Sequence[Any], material: Material) -> None:
+    """Refuse models that together exceed the budget before the first one is charged, where their cost is known."""
+    if book is None or len(estimators) < 2:  # a single one is refused by itself
+        return
+    try:
+        planned = [event for one in estimators for event in one.events_of(material.train, material.train_target)]
+    except OptionError:  # it depends on what will be bought
+        return
+    book.refuse(Composed(tuple(planned)))
+
+
+def _refuse_classes(given: Any, declared: Any) -> None:
+    """Refuse classes that are not those of the schema: a model of classes that no record has learns nothing."""
+    if given is not None and declared is not None and {*map(str, given)} != {*map(str, declared)}:
+        raise OptionError(
+            f"the classes are {', '.join(map(str, given))}, but the domain of the target is "
+            f"{', '.join(map(str, declared))}",
+            hint="declare them once",
+        )
 
 
 def _refuse_test(material: Material, regression: bool, classes: Any) -> None:

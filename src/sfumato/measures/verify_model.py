@@ -292,7 +292,10 @@ def _is_network(model: Mapping[str, Any]) -> bool:
 def _unchecked(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[Claim]:
     """List what only the maker knows."""
     yield Claim.unchecked("its training ran as described", "the weights do not show it")
-    yield Claim.unchecked("loss, parameters.tested on", "it needs records that the model was not trained on")
+    yield Claim.unchecked(
+        "loss, parameters.tested on: accuracy, AUC, loss and margin",
+        "it needs records that the model was not trained on",
+    )
     elsewhere = {*recipe, *model.get("cost", {}), *model.get("parameters", {})}
     alone = {name for name in certificate.parameters if name not in elsewhere}
     alone |= {name for name in recipe if name not in certificate.parameters and name not in _NOT_SETTINGS}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.learners.runs import Run, Training, label_of
+from sfumato.learners.runs import Run, Training, label_of, surest
 from sfumato.report.summarise import count, number, share
 
 __all__ = ["Outcome", "Verdict", "known", "outcomes_of", "write", "write_epsilon"]
@@ -46,6 +46,11 @@ class Outcome:
         return self.run.scores.how != "none"
 
     @property
+    def margin(self) -> float:
+        """How far noise moves the score to either side, in 95 % of cases."""
+        return self.run.scores.margin
+
+    @property
     def score(self) -> float:
         """The accuracy, or the mean squared error; it may be not a number."""
         scores = self.run.scores
@@ -73,16 +78,17 @@ class Verdict:
         self.regression = any(one.run.scores.accuracy is None for one in runs if one.scored)
         self.private = [one for one in runs if one.private]
         self.ordinary = next((one for one in runs if not one.private), None)
-        told = [one.run.scores for one in runs if one.run.scores.how != "none"]
-        self.baseline = told[0].baseline if told else math.nan
-        self.rows = told[0].rows if told else 0
-        self.noisy = any(one.how == "noisy" for one in told)
-        self.margin = max((one.margin for one in told), default=0.0)
+        self.scored = any(one.scored for one in runs)
+        best = surest(one.run for one in runs)
+        self.baseline = best.baseline
+        self.rows = best.rows
+        self.noisy = any(one.run.scores.how == "noisy" for one in runs)
+        self.margin = max((one.margin for one in runs), default=0.0)
 
     def write(self, score: float) -> str:
         """Write a score."""
         if not math.isfinite(score):
-            return "without a score"
+            return "hidden by noise" if self.noisy else "without a score"
         return number(float(score)) if self.regression else share(score)
 
     def spread(self) -> str:
@@ -97,7 +103,7 @@ class Verdict:
         """Say in one or two sentences what privacy cost."""
         if not self.private and self.ordinary is None:
             return "No model was trained."
-        if math.isnan(self.baseline):
+        if not self.scored:
             return self._marked("No scores are released.")
         named = self.private if len(self.private) <= _MOST_NAMED else [self.private[0], self.private[-1]]
         first, rest = ("the mean squared error is", "") if self.regression else ("the model answers", " right")
@@ -107,7 +113,9 @@ class Verdict:
             text = ", ".join(said)
             if self.ordinary:
                 text += f"; without privacy {self.write(self.ordinary.score)}"
-                if all(self.better(one.score, self.ordinary.score) for one in self.private):
+                if any(self._close(one, self.ordinary.score) for one in self.private):
+                    text += ": the noise on the scores hides what privacy cost"
+                elif all(self.better(one.score, self.ordinary.score) for one in self.private):
                     text += ": here, privacy cost nothing"
         else:
             assert self.ordinary is not None
@@ -127,7 +135,9 @@ class Verdict:
         """Return whether every model is private and learnt something; None if no model is meant to be private."""
         if not self.private:
             return None
-        return not any(one.seeded or (self._useless(one) and one.scored) for one in self.private)
+        if any(one.seeded or (one.scored and self._useless(one)) for one in self.private):
+            return False
+        return None if any(one.scored and self._close(one, self.baseline) for one in self.private) else True
 
     def facts(self) -> list[str]:
         """Return what else a reader of the headline should know."""
@@ -153,6 +163,8 @@ class Verdict:
             facts.append(f"the price of privacy: {', '.join(costs)}")
         if useless := [one.label for one in self.private if one.scored and self._useless(one)]:
             facts.append(f"no better than guessing: the model at {', '.join(useless)}")
+        if hidden := [one.label for one in self.private if one.scored and self._close(one, self.baseline)]:
+            facts.append(f"the noise on the scores hides whether it is better than guessing: {', '.join(hidden)}")
         if seeded := [one.label for one in self.private if one.seeded]:
             facts.append(
                 f"the noise of {', '.join(seeded)} came from a fixed seed: who knows the seed can take it off again"
@@ -171,11 +183,15 @@ class Verdict:
             facts.append("no model here is private: each may tell who it was trained on")
         return facts
 
+    def _close(self, one: Outcome, other: float) -> bool:
+        """Return whether noise can have made the difference between a model's score and another one."""
+        return one.margin > 0 and not abs(one.score - other) > one.margin  # nor if either is not a number
+
     def _useless(self, one: Outcome) -> bool:
-        return self.better(self.baseline, one.score) or math.isnan(one.score)
+        return not self._close(one, self.baseline) and (self.better(self.baseline, one.score) or math.isnan(one.score))
 
     def _cost(self, one: Outcome, ordinary: Outcome) -> str:
-        if not math.isfinite(one.score - ordinary.score):
+        if self._close(one, ordinary.score) or not math.isfinite(one.score - ordinary.score):
             return "not known"
         if self.regression:
             return f"{number(one.score / ordinary.score)} times the error" if ordinary.score else "an error at all"

@@ -60,6 +60,7 @@ def render_training(training: Training, *, title: str) -> str:
         public=training.is_public,
         timed=training.is_public,
         baseline=verdict.write(verdict.baseline),
+        public_rows=training.rows is not None,
         charts=charts_of(verdict, runs),
         hatching=hatching(),
         matrices=matrices_of(runs),
