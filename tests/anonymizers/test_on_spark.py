@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import sfumato as sf
 from sfumato.anonymizers import first_cuts, on_spark
 from sfumato.anonymizers.first_cuts import Count
+from sfumato.anonymizers.levels import with_hierarchies
 from sfumato.anonymizers.mondrian import mondrian
 from sfumato.anonymizers.on_spark import OnSpark, mondrian_on_spark
 from sfumato.anonymizers.packing import Layout, packed, unpacked
@@ -57,7 +58,7 @@ def summed(workers: list[Any], layout: Layout, count: Count, shape: tuple[int, i
 def test_parts_of_a_table_make_the_groups_of_the_whole(one: Case, output: Output, cores: int) -> None:
     if not whole_table_keeps(one):
         return
-    problem = one.problem
+    problem = with_hierarchies(one.problem) if output is Output.LEVEL else one.problem
     layout = Layout.of(problem)
     schema = pyarrow.schema([(name, pyarrow.int64()) for name in layout.names])
     workers = [pyarrow.Table.from_batches(packed(layout, iter(each.to_batches())), schema) for each in batches(one)]

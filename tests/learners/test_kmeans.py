@@ -88,7 +88,7 @@ def test_what_is_no_whole_number_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_categories_are_refused_before_anything_is_charged() -> None:
-    with pytest.raises(ColumnError, match="column 'x1' holds categories"):
+    with pytest.raises(ColumnError, match="column 'x0' holds categories"):
         PrivateKMeans(bounds=(0, 1)).fit(np.array([[1.0, "a"], [2.0, "b"]], dtype=object))
 
 

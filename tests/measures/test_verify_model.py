@@ -25,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = [sf.Column(name="age", bounds=(18, 90)), sf.Column(name="ill", domain=["no", "yes"])]
     table = sf.Table(frame, sf.Schema(columns))
     sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4), folder / "bayes")
-    options = {"batch_size": 50, "epochs": 2, "model_options": {"hidden": [4]}}
+    options = {"batch_size": 50, "epochs": 2, "rows": 400, "model_options": {"hidden": [4]}}
     network = sf.train(table, "mlp", target="ill", epsilon=None, noise_multiplier=2.0, delta=1e-4, **options)
     sf.save(network, folder / "network")
     return folder

@@ -14,7 +14,16 @@ from typing import Any
 
 from sfumato._errors import InputError, OptionError
 from sfumato.budget.accounting import spent
-from sfumato.budget.events import Event, Gaussian, Parallel, Selected
+from sfumato.budget.events import (
+    ApproximateEvent,
+    Event,
+    FixedSampled,
+    Gaussian,
+    NoiseEvent,
+    Parallel,
+    PoissonSampled,
+    Selected,
+)
 from sfumato.budget.losses import distinct_events
 from sfumato.budget.promise import DifferentialPrivacy
 
@@ -25,6 +34,7 @@ _DEEPEST = 16
 _MOST_TIMES = 10**12
 _MOST_WORK = 40.0  # in convolutions, each of about a tenth of a second
 _MOST_RENYI = 100  # different events whose Renyi privacy is added up
+_OFTEN = 100  # repetitions of one event, from which they take longer
 _SEVERAL = 10.0  # convolutions for events on separate parts, or for the best of several runs
 
 
@@ -95,7 +105,7 @@ def _refuse_many(plain: list[Any]) -> None:
 def _work(events: Iterable[Event]) -> float:
     """Return about how many convolutions accounting for events takes."""
     work = 0.0
-    for event in distinct_events(events):
+    for event, times in distinct_events(events).items():
         match event:
             case Gaussian():
                 work += 0.01  # all of them are one
@@ -103,6 +113,16 @@ def _work(events: Iterable[Event]) -> float:
                 work += _SEVERAL + sum(_work([one]) for one in event.events)
             case Selected():
                 work += _SEVERAL + 3 * _work([event.event])
+            case ApproximateEvent() if event.epsilon == 0:
+                work += 0.01  # they are added
             case _:
-                work += 1
+                work += _convolutions(event, times)
     return work
+
+
+def _convolutions(event: Event, times: int) -> float:
+    """Return about how many convolutions one event takes: more if it is often repeated, or if its losses reach far."""
+    inner = event.event if isinstance(event, PoissonSampled | FixedSampled) else event
+    is_wide = isinstance(inner, NoiseEvent) and inner.noise_multiplier < 1
+    often = 1.0 if times < _OFTEN else 2 * (1 + math.log10(times / _OFTEN))
+    return often * (3 if is_wide else 1)

@@ -315,9 +315,9 @@ def _times(events: Iterable[Event]) -> Counter[Event]:
     return times
 
 
-def distinct_events(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return the different events that are not made of others, on which the time of accounting depends."""
-    return tuple(_times(events))
+def distinct_events(events: Iterable[Event]) -> Counter[Event]:
+    """Return the different events that are not made of others, and how often each is."""
+    return _times(events)
 
 
 def _strongest(event: Parallel) -> Event | None:

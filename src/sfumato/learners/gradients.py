@@ -15,8 +15,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["ROUNDING", "Call", "Factors", "Layer", "kernels_for", "norm", "rounding", "tensors"]
+__all__ = [
+    "CHAIN",
+    "IN_BLOCKS",
+    "ROUNDING",
+    "Call",
+    "Factors",
+    "Layer",
+    "kernels_for",
+    "norm",
+    "rounding",
+    "summed_products",
+    "tensors",
+]
 
+CHAIN = 64  # how many samples are added up in the floats of the weights, before the sums of such blocks are in 64 bits
+IN_BLOCKS = 1024  # beyond so many samples, all products are in 64 bits
+_AT_ONCE = 4096  # rows that are brought to 64 bits at once
 ROUNDING = 16  # units in the last place that a product of Gram matrices may be off
 
 
@@ -76,6 +91,11 @@ class Layer(ABC):
         """Return the sum of the gradients, each times the factor of its sample, per parameter."""
         return [factors.summed(one) for one in call.kept]
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether sums over samples go through `summed_products`, whose rounding is bounded."""
+        return True
+
 
 def norm(values: Tensor) -> Tensor:
     """Return the norm of what belongs to each sample."""
@@ -111,7 +131,27 @@ class Factors:
 
     def summed(self, values: Tensor) -> Tensor:
         """Add what belongs to the samples, each times its factor."""
-        return (self.values @ self.finite(values.flatten(1))).view(values.shape[1:])
+        return summed_products(self.values[:, None], self.finite(values.flatten(1))).view(values.shape[1:])
+
+
+def summed_products(left: Tensor, right: Tensor) -> Tensor:
+    """Return ``left.T @ right``, a sum over rows, so that its rounding has a bound whatever the numbers are.
+
+    Numbers that are added up one after another in 32 bits can be off by their count times a unit in the last place of
+    the sum, and one more number at the beginning can change all of that: with 200,000 of them by hundreds of clips. So
+    only `CHAIN` rows are added up in 32 bits, and all rows in 64 bits where there are many.
+    """
+    rows = len(left)
+    if rows <= CHAIN or left.dtype == torch.float64:
+        return left.t() @ right
+    if rows > IN_BLOCKS:
+        parts = zip(left.split(_AT_ONCE), right.split(_AT_ONCE), strict=True)
+        total = sum(one.double().t() @ other.double() for one, other in parts)
+        return torch.as_tensor(total).to(left.dtype)
+    whole = rows - rows % CHAIN
+    blocks = [one[:whole].unflatten(0, (-1, CHAIN)) for one in (left, right)]
+    found = torch.bmm(blocks[0].mT, blocks[1]).sum(0, dtype=torch.float64)
+    return found.add_(left[whole:].t() @ right[whole:]).to(left.dtype)
 
 
 def rounding(first: Tensor, second: Tensor) -> Tensor:

@@ -67,8 +67,8 @@ class Embedding(Layer):
     def weighted_sum(self, call: Call, factors: Factors) -> list[Tensor]:
         """Add to every vector what came back where it was taken."""
         taken, back = self._places(call)
-        table = torch.zeros_like(self.module.weight, dtype=back.dtype)
-        return [table.index_add_(0, taken.flatten(), factors.scaled(back).flatten(0, 1))]
+        table = torch.zeros_like(self.module.weight, dtype=torch.float64)
+        return [table.index_add_(0, taken.flatten(), factors.scaled(back).flatten(0, 1).double()).to(back.dtype)]
 
     def per_sample(self, call: Call) -> list[Tensor]:
         """Do the same for every sample."""

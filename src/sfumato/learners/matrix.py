@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn import grad as weight_gradients
 
-from sfumato.learners.gradients import ROUNDING, Call, Factors, Layer, kernels_for, norm, rounding
+from sfumato.learners.gradients import ROUNDING, Call, Factors, Layer, kernels_for, norm, rounding, summed_products
 
 __all__ = ["Convolution", "Linear", "Matrix"]
 
@@ -162,11 +162,11 @@ class Linear(Matrix):
 
     def ordinary(self, inputs: Tensor, scaled: Tensor) -> Tensor:
         """Multiply them over all places of all samples."""
-        return scaled.flatten(0, -2).t() @ inputs.flatten(0, -2)
+        return summed_products(scaled.flatten(0, -2), inputs.flatten(0, -2))
 
     def over_all(self, scaled: Tensor) -> Tensor:
         """Sum over all but the last dimension."""
-        return scaled.flatten(0, -2).sum(0)
+        return scaled.flatten(0, -2).sum(0, dtype=torch.float64).to(scaled.dtype)
 
 
 class Convolution(Matrix):
@@ -252,7 +252,8 @@ class Convolution(Matrix):
             return super().kept_sum(call, factors)
         out, into, high, wide = self.module.weight.shape
         rows, *bias = call.kept
-        weight = (factors.values @ factors.finite(rows)).view(high, out, wide, into).permute(1, 3, 0, 2)
+        each = [factors.summed(row) for row in rows]
+        weight = torch.stack(each).view(high, out, wide, into).permute(1, 3, 0, 2)
         return [weight, *map(factors.summed, bias)]
 
     def returned(self, call: Call) -> Tensor:
@@ -269,6 +270,11 @@ class Convolution(Matrix):
         return gradient.reshape(*gradient.shape[:-2], len(weight), *weight.shape[2:], weight.shape[1]).movedim(
             -1, gradient.dim() - 1
         )
+
+    @property
+    def is_bounded(self) -> bool:
+        """Not where torch adds up the gradients of a whole batch."""
+        return self.module.weight.dtype == torch.float64
 
     def ordinary(self, inputs: Tensor, scaled: Tensor) -> Tensor:
         """Let torch do it."""
@@ -291,7 +297,7 @@ class Convolution(Matrix):
 
     def over_all(self, scaled: Tensor) -> Tensor:
         """Sum over all but the channels."""
-        return scaled.sum((0, *range(2, scaled.dim())))
+        return scaled.sum((0, *range(2, scaled.dim())), dtype=torch.float64).to(scaled.dtype)
 
 
 def _padding(module: Any) -> tuple[int, ...]:

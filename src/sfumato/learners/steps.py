@@ -14,10 +14,12 @@ from sfumato._errors import ModelError, OptionError
 from sfumato.learners.clipping import ClippedSum, Clipper, Loss
 from sfumato.learners.descent import Rule
 from sfumato.learners.flat import Flat
-from sfumato.learners.gradients import ROUNDING
+from sfumato.learners.gradients import CHAIN, IN_BLOCKS, ROUNDING
 from sfumato.learners.rounded_noise import NoiseMaker
 
 __all__ = ["AdaptiveClip", "Step"]
+
+_LITTLE = 0.02  # of a clip, that rounding may add to the sensitivity before batches are divided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +131,33 @@ class Step:
         self.average = weights.clone() if averaging else None
         self._taken = torch.zeros((), device=weights.device)
         self._decay = torch.full((), averaging or 0.0, device=weights.device)
-        # One clip is the bound for real numbers. A sum of floats is off by a unit in the last place of the sum of all
-        # clips, and a further sample can change that.
-        self._sensitivity = 1 + torch.finfo(weights.dtype).eps * (expected + ROUNDING)
+        self.micro_batch = micro_batch = self._bounded(micro_batch)
+        self._sensitivity = 1 + self._rounded(expected, micro_batch)
         self._count_noise = weights.new_full((), adaptive.count_noise * expected if adaptive else 0.0)
         self.flat.release()
+
+    def _bounded(self, micro_batch: int | None) -> int | None:
+        """Return a micro-batch with which rounding adds little to the sensitivity, where that depends on it."""
+        most = math.floor(_LITTLE / (self.expected * torch.finfo(self.flat.values.dtype).eps / 2))
+        if self.clip is None or self.flat.values.is_cuda or most >= self.expected or self._is_bounded:
+            return micro_batch
+        return max(1, most if micro_batch is None else min(micro_batch, most))
+
+    @property
+    def _is_bounded(self) -> bool:
+        return all(one.is_bounded for one in self.clipper.layers)
+
+    def _rounded(self, expected: float, micro_batch: int | None) -> float:
+        """Return by how much, in clips, a further sample can change the rounding of a sum of floats.
+
+        The factor and the gradient of every sample are off by a few units in their last place, and so is the sum.
+        Where samples are added up one after another, each addition is off by a unit of the sum so far: of n of them in
+        chains of m, all together by n m / 2 units of one clip; and with a further sample every chain can be another.
+        """
+        unit = torch.finfo(self.flat.values.dtype).eps / 2
+        chain = min(CHAIN, expected) if self._is_bounded else min(micro_batch or math.inf, expected)
+        within = min(expected, IN_BLOCKS) if self._is_bounded else expected
+        return unit * (2 * expected + 2 * ROUNDING + chain * within)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -238,8 +262,9 @@ class Step:
             nothing = self.flat.values.new_zeros(1) if self.adaptive else None
             return torch.zeros_like(self.flat.values), nothing, self.flat.values.new_full((), math.nan)
         total, below, loss = found[0]
-        for more, others, worse in found[1:]:
-            total += more
+        if len(found) > 1:  # in 64 bits, so that no rounding adds up
+            total = torch.stack([one for one, _, _ in found]).sum(0, dtype=torch.float64).to(total.dtype)
+        for _, others, worse in found[1:]:
             loss = loss + worse
             below = below + others if below is not None and others is not None else None
         return total, below, loss / (samples if weights is None else weights.sum())

@@ -28,6 +28,8 @@ __all__ = ["verify_model"]
 
 _MODEL = "model.json"
 _NUMBERS = ("epsilon", "delta", "relation")
+_FACTS = ("format", "estimator", "parameters", "state", "cost", "sfumato")
+"""What the file beside the weights holds."""
 _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, ArithmeticError, RecursionError)
 """What values of another type than ours cause."""
 _NOT_SETTINGS = {"data", "model", "epsilon", "noise_multiplier", "target", "insecure_seed"}
@@ -100,6 +102,8 @@ def _read_model(folder: Path) -> _Beside:
         parts = [plain[name] for name in ("cost", "parameters", "state")]
         if not all(isinstance(one, dict) for one in parts):
             raise FileError("a part of it is of another type")
+        if strange := plain.keys() - {*_FACTS}:
+            return _Beside(plain, Claim(claim, False, f"it holds {', '.join(map(shown, sorted(strange)))}, too"))
     except (FileError, *_DAMAGED):
         return _Beside({}, Claim(claim, False, "it is damaged"))
     return _Beside(plain)
@@ -293,8 +297,8 @@ def _unchecked(certificate: Certificate, model: Mapping[str, Any], recipe: Mappi
     """List what only the maker knows."""
     yield Claim.unchecked("its training ran as described", "the weights do not show it")
     yield Claim.unchecked(
-        "loss, parameters.tested on: accuracy, AUC, loss and margin",
-        "it needs records that the model was not trained on",
+        "loss, parameters.tested on",
+        "accuracy, AUC, loss and margin need records that it was not trained on",
     )
     elsewhere = {*recipe, *model.get("cost", {}), *model.get("parameters", {})}
     alone = {name for name in certificate.parameters if name not in elsewhere}
