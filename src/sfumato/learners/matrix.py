@@ -297,7 +297,7 @@ class Convolution(Matrix):
 
     def over_all(self, scaled: Tensor) -> Tensor:
         """Sum over all but the channels."""
-        return scaled.sum((0, *range(2, scaled.dim())), dtype=torch.float64).to(scaled.dtype)
+        return scaled.sum((0, *range(2, scaled.dim())))
 
 
 def _padding(module: Any) -> tuple[int, ...]:
