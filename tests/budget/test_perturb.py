@@ -114,7 +114,7 @@ def test_missing_values_are_refused_or_an_answer_of_their_own() -> None:
     schema = sf.Schema([SCHEMA["smokes"], SCHEMA["age"]])
     with pytest.raises(sf.ColumnError, match="'smokes' has values that are missing or that its domain does not list"):
         sf.perturb(people, ["smokes"], epsilon=1, schema=schema)
-    with pytest.raises(sf.ColumnError, match="'age' has missing numbers"):
+    with pytest.raises(sf.ColumnError, match="'age' has cells that are missing or not numbers"):
         sf.perturb(people, ["age"], epsilon=1, schema=schema, missing=True)
     perturbed = sf.perturb(people, ["smokes"], epsilon=1, schema=schema, missing=True)
     shares = {one.value: one for one in perturbed.estimate()}

@@ -231,7 +231,7 @@ def test_records_are_perturbed_and_estimated(run: Run) -> None:
         (["--epsilon", "1", "-o", "out.csv"], "the columns to be perturbed must be a list"),
         (["--columns", "sex", "--epsilon", "1", "-o", "out.csv"], "neither a public domain nor public bounds"),
         (["--columns", "sex", *SEX, "--epsilon", "-1", "-o", "out.csv"], "epsilon must be a finite number above 0"),
-        (["--columns", "age", *AGE, "--epsilon", "1", "-o", "out.csv"], "has missing numbers"),
+        (["--columns", "age", *AGE, "--epsilon", "1", "-o", "out.csv"], "has cells that are missing or not numbers"),
         (["--columns", "sex", *SEX, "--epsilon", "1", "-o", "t.csv"], "is read and cannot be written too"),
         (["--columns", "sex", *SEX, "--epsilon", "1", "-o", "out.xlsx"], "only reads"),
         (["--columns", "sex", *SEX, "--epsilon", "1", "-o", "out"], "the format of 'out' is unknown"),

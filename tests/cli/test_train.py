@@ -33,6 +33,12 @@ CATEGORIES = ["--categories", "sex,ill"]
 TINY = ["--samples", "300", "--test-samples", "100", "--batch-size", "60", "--delta", "1e-4"]
 
 
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of several tests are the same: a budget that one grants is not that of another."""
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path.with_name(f"{tmp_path.name}-home")))
+
+
 @pytest.fixture
 def people() -> str:
     generator = np.random.default_rng(0)

@@ -118,7 +118,7 @@ def test_damaged_weights_and_absent_files_are_one_sentence(written: Path, tmp_pa
 
 
 def test_losses_and_scores_which_no_epsilon_covers_are_not_written(people: sf.Table, tmp_path: Path) -> None:
-    model = PrivateClassifier(epsilon=1, delta=1e-4, epochs=2, batch_size=100).fit(
+    model = PrivateClassifier(epsilon=1, delta=1e-4, epochs=2, batch_size=100, rows=500).fit(
         people, "ill", validation=(people, "ill")
     )
     assert model.history_[-1].loss > 0
