@@ -35,12 +35,11 @@ def accounted(table: Table) -> Table:
     >>> import polars as pl
     >>> import sfumato as sf
     >>> people = pl.DataFrame({"age": [30, 41], "contact": ["ada@example.org", "bo@example.org"]})
-    >>> accounted(sf.Table.of(people, qi=["age"]))
-    Traceback (most recent call last):
-    ...
-    sfumato._errors.ColumnError: a column without a role would be released as it is: 'contact' (its values look like \
-e-mail addresses) (leave it out with identifiers / --identifiers contact, or release it on purpose with keep / --keep \
-contact)
+    >>> try:
+    ...     accounted(sf.Table.of(people, qi=["age"]))
+    ... except sf.ColumnError as refused:
+    ...     print(refused.message)
+    a column without a role would be released as it is: 'contact' (its values look like e-mail addresses)
     >>> accounted(sf.Table.of(people, qi=["age"], keep=["contact"])).schema["contact"].reason
     'its values look like e-mail addresses'
     """
@@ -68,7 +67,7 @@ def doubts(table: Table) -> dict[str, str]:
     >>> import polars as pl
     >>> import sfumato as sf
     >>> ages = [20 + i % 50 for i in range(500)]
-    >>> people = pl.DataFrame({"age": ages, "decade": [age // 10 for age in ages], "ward": ["A", "B"] * 250})
+    >>> people = pl.DataFrame({"age": ages, "decade": [age // 10 for age in ages], "ward": [i % 3 for i in range(500)]})
     >>> doubts(sf.Table.of(people, qi=["age"]))
     {'decade': "it follows from 'age'"}
     """
