@@ -12,7 +12,7 @@ from dataclasses import replace
 import polars as pl
 
 from sfumato._errors import ColumnError, looks_like_data
-from sfumato.data.resemblance import Values, reproduces
+from sfumato.data.resemblance import FEWEST_ROWS, Values, reproduces
 from sfumato.data.schema import Role, Schema
 from sfumato.data.suggest import against_release, names_someone
 from sfumato.data.table import Table
@@ -76,19 +76,19 @@ def doubts(table: Table) -> dict[str, str]:
     if not open_:
         return {}
     rows = table.sample(_ROWS, [*open_, *schema.quasi, *schema.sensitive])
-    protected = {name: values for name in (*schema.quasi, *schema.sensitive) if (values := _values(rows, name))}
+    readable = {*rows.schema.names}
+    compared = [name for name in (*schema.quasi, *schema.sensitive) if name in readable and rows.rows >= FEWEST_ROWS]
+    protected = {name: values for name in compared if (values := _values(rows, name))}
     found = {}
-    for name in open_:
-        if name not in rows.schema.names:
-            continue
+    for name in readable.intersection(open_):
         reason = against_release(rows, rows.schema[name])
-        values = None if reason else _values(rows, name)
+        values = _values(rows, name) if protected and not reason else None
         if values is not None:
             reasons = (reproduces(values, other, shown) for shown, other in protected.items())
             reason = next(filter(None, reasons), "")
         if reason:
             found[name] = reason
-    return found
+    return {name: found[name] for name in open_ if name in found}
 
 
 def naming(table: Table) -> dict[str, str]:
@@ -98,14 +98,13 @@ def naming(table: Table) -> dict[str, str]:
     """
     open_ = [column.name for column in table.schema.columns if column.role is Role.OTHER]
     rows = table.sample(_ROWS, open_) if open_ else table
-    found = {name: names_someone(rows, rows.schema[name]) for name in open_ if name in rows.schema.names}
+    readable = {*rows.schema.names}
+    found = {name: names_someone(rows, rows.schema[name]) for name in open_ if name in readable}
     return {name: reason for name, reason in found.items() if reason}
 
 
 def _values(rows: Table, name: str) -> Values | None:
     """Return the values of a column, if it has any that can be compared."""
-    if name not in rows.schema.names:
-        return None
     try:
         series = rows.column(name)
     except ColumnError:  # of mixed types

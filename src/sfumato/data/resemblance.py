@@ -8,6 +8,7 @@ that a column which differs in every row determines nothing by itself.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,14 +16,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["Values", "reproduces"]
+__all__ = ["FEWEST_ROWS", "Values", "reproduces"]
 
 _DIFFER = 0.05  # so many of the rows that would differ by chance may differ in a column that follows from another
 _EVIDENCE = 40  # so many rows must differ by chance: that none does happens once in e^20 times
-_FEW = 10  # the same for cells that are spelt alike, which is no coincidence
+FEWEST_ROWS = 10
+"""The same for cells that are spelt alike, which is no coincidence; fewer rows show nothing."""
 _MONOTONE = 0.99  # rank correlation of a quantity in another unit, or nearly the same
-_SPELT = 1000  # cells whose spelling is compared
+_SPELT = 200  # cells whose spelling is compared
 _CELLS = 2**20  # of a table of pairs that is counted at once
+_WORD, _ZEROS = re.compile(r"[^\W_]+"), re.compile(r"\.0+$")
 _BINS = 100  # a quantity of more values is compared by its percentiles
 
 
@@ -35,27 +38,36 @@ class Values:
     @cached_property
     def ranks(self) -> NDArray[np.float64] | None:
         """The rank of each row, missing where it has no value; None if the values are not numbers or times."""
-        dtype = self.series.dtype
-        if not (dtype.is_numeric() or dtype.is_temporal()):
+        if self._numbers is None:
             return None
-        values = self.series.fill_nan(None) if dtype.is_float() else self.series
-        return values.rank("average").cast(pl.Float64).fill_null(np.nan).to_numpy()
+        _, which, count = np.unique(self._numbers, return_inverse=True, return_counts=True)
+        average = np.cumsum(count) - (count - 1) / 2
+        return np.where(np.isnan(self._numbers), np.nan, average[which])
 
     @cached_property
     def codes(self) -> NDArray[np.int64]:
         """A number from 1 on for each value, or each percentile of many quantities; 0 if it is missing."""
-        ranks = self.ranks
-        if ranks is not None and len(np.unique(ranks)) > _BINS:
-            present = ~np.isnan(ranks)
-            return np.where(present, 1 + np.nan_to_num(ranks) * (_BINS / (present.sum() + 1)), 0).astype(np.int64)
-        values = self._texts if ranks is None else pl.Series(ranks).fill_nan(None)
-        return values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+        if self._numbers is None or self.ranks is None:
+            return self._texts.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+        present = ~np.isnan(self._numbers)
+        values, which = np.unique(self._numbers, return_inverse=True)
+        if len(values) > _BINS:
+            which = np.nan_to_num(self.ranks) * (_BINS / (present.sum() + 1))
+        return np.where(present, 1 + which, 0).astype(np.int64)
 
     @cached_property
-    def spelling(self) -> pl.Series:
+    def spelling(self) -> list[str | None]:
         """The words and numbers of some cells, whatever their case, order, punctuation and leading zeros."""
         cells = self._texts.gather_every(max(1, -(-len(self.series) // _SPELT))).to_list()
-        return pl.Series([None if cell is None else _words(cell) for cell in cells], dtype=pl.String)
+        return [None if cell is None else _words(cell) for cell in cells]
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.float64] | None:
+        dtype = self.series.dtype
+        if not (dtype.is_numeric() or dtype.is_temporal()):
+            return None
+        numbers: NDArray[np.float64] = self.series.to_physical().cast(pl.Float64).to_numpy()
+        return numbers
 
     @cached_property
     def _texts(self) -> pl.Series:
@@ -63,7 +75,7 @@ class Values:
 
 
 def _words(cell: str) -> str:
-    words = re.findall(r"[^\W_]+", re.sub(r"\.0+$", "", cell).lower())
+    words = _WORD.findall(_ZEROS.sub("", cell).lower())
     return " ".join(sorted(word.lstrip("0") for word in words))
 
 
@@ -93,19 +105,15 @@ def reproduces(column: Values, other: Values, name: str) -> str:
     return f"it rises or falls with '{name}' throughout" if in_step else ""
 
 
-def _are_same(one: pl.Series, other: pl.Series) -> bool:
+def _are_same(one: list[str | None], other: list[str | None]) -> bool:
     """Say whether nearly all cells are the same, far more often than by chance."""
-    both = one.is_not_null() & other.is_not_null()
-    one, other = one.filter(both), other.filter(both)
-    if not len(one):
+    both = [(mine, theirs) for mine, theirs in zip(one, other, strict=True) if None not in (mine, theirs)]
+    differing = sum(mine != theirs for mine, theirs in both)
+    if differing > _DIFFER * len(both):
         return False
-    differing = float((one != other).mean())  # type: ignore[arg-type]
-    if differing > _DIFFER:
-        return False
-    mine, theirs = (cells.value_counts(name="n") for cells in (one.rename("cell"), other.rename("cell")))
-    joint = mine.join(theirs, on="cell")
-    by_chance = 1 - float((joint["n"] * joint["n_right"]).sum()) / len(one) ** 2
-    return by_chance * len(one) >= _FEW and differing <= _DIFFER * by_chance
+    mine, theirs = (Counter(cells) for cells in zip(*both, strict=True)) if both else (Counter(), Counter())
+    by_chance = len(both) - sum(count * theirs[cell] for cell, count in mine.items()) / max(1, len(both))
+    return by_chance >= FEWEST_ROWS and differing <= _DIFFER * by_chance
 
 
 def _are_monotone(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
