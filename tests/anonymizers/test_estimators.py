@@ -140,7 +140,7 @@ def test_unseen_dates_go_to_the_nearest_group() -> None:
     new = pl.DataFrame({"day": pl.Series(["2020-01-09", "2031-01-01", "1999-01-01"]).str.to_date()})
     assert sf.Mondrian("k=2", qi=["day"], new_rows="route").fit(old).transform(new)["day"].to_list() == [
         "2020-01-01 to 2020-02-10",
-        "2021-01 to 2021-03",
+        "2021-01-01 to 2021-03-10",
         "2020-01-01 to 2020-02-10",
     ]
 

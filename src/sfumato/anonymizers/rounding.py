@@ -289,7 +289,8 @@ def _unmistaken(of: Universe, low: int, high: int, write: _Write) -> str:
     if text not in of.groups or text.startswith("["):
         return text
     ends, known = read_range(text, of.values.values.dtype), of.numbers[: _last(of) + 1]
-    inside = [] if ends is None else np.flatnonzero((known >= ends[0]) & (known <= ends[1]))
+    low_end, high_end = ends or (1.0, 0.0)
+    inside = np.flatnonzero((known >= low_end) & (known <= high_end))
     same = np.array_equal(of.groups[text][1], inside)
     return text if same else write(low, high, brackets=True)
 
