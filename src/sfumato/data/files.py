@@ -14,7 +14,16 @@ from sfumato._errors import FileError
 from sfumato.data.formulas import escaped, refuse_typed
 from sfumato.data.temporary import held, sweep, temporary_name
 
-__all__ = ["FORMATS", "atomic_path", "escape_file", "format_of", "refuse_unwritable", "why", "write_frame"]
+__all__ = [
+    "FORMATS",
+    "atomic_path",
+    "compression_of",
+    "escape_file",
+    "format_of",
+    "refuse_unwritable",
+    "why",
+    "write_frame",
+]
 
 FORMATS = {
     ".csv": "csv",
@@ -30,6 +39,8 @@ FORMATS = {
     ".xls": "excel",
     ".ods": "excel",
 }
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""The endings of compressed text files, after that of their format: ``.csv.gz``."""
 
 
 _WRITTEN: dict[Path, ExitStack] = {}
@@ -129,17 +140,39 @@ def why(error: BaseException, encoding: str = "UTF-8") -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, UnicodeError) or "invalid utf-8" in str(error).lower():
-        return f"it is not {encoding} text (try --encoding latin-1)"
+        return f"it is not {encoding} text (name its encoding with --encoding)"
     if isinstance(error, pl.exceptions.NoDataError):
         return "it is empty"
     return "it is damaged or of another format"
 
 
 def format_of(path: Path) -> str:
-    """Return the format that the ending of a path names."""
-    try:
-        return FORMATS[path.suffix.lower()]
-    except KeyError:
+    """Return the format that the ending of a path names, before that of a compression.
+
+    Examples
+    --------
+    >>> format_of(Path("patients.tsv.gz"))
+    'tsv'
+    """
+    compression = compression_of(path)
+    inner = path.with_suffix("") if compression else path
+    kind = FORMATS.get(inner.suffix.lower())
+    if kind is None:
         raise FileError(
-            f"the format of '{path.name or path}' is unknown", hint="the name must end in " + ", ".join(FORMATS)
-        ) from None
+            f"the format of '{path.name or path}' is unknown",
+            hint="the name must end in " + ", ".join(FORMATS) + "; of text files also with .gz or .zst after it",
+        )
+    if compression and kind not in ("csv", "tsv", "jsonl"):
+        raise FileError(f"'{path.name}' is a compressed {kind} file", hint="only text files are read compressed")
+    return kind
+
+
+def compression_of(path: Path) -> str | None:
+    """Return how a file is compressed, by the ending of its path.
+
+    Examples
+    --------
+    >>> compression_of(Path("patients.csv.gz")), compression_of(Path("patients.csv"))
+    ('gzip', None)
+    """
+    return COMPRESSIONS.get(path.suffix.lower())
