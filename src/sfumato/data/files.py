@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from sfumato._errors import FileError
+from sfumato._errors import FileError, require_extra
 from sfumato.data.formulas import escaped, refuse_typed
 from sfumato.data.temporary import held, sweep, temporary_name
 
@@ -22,6 +23,7 @@ __all__ = [
     "format_of",
     "refuse_unwritable",
     "why",
+    "write_bytes",
     "write_frame",
 ]
 
@@ -71,6 +73,21 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path, *, escape_
             raise FileError(f"'{path}' cannot be written: {reason}") from None
 
 
+def write_bytes(content: bytes, path: str | Path) -> None:
+    """Write a file, all of it or nothing, compressed if its name says so."""
+    compression = compression_of(Path(path))
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(compressed(content, compression) if compression else content)
+
+
+def compressed(content: bytes, compression: str) -> bytes:
+    """Return content compressed with gzip or zstd; the same bytes for the same content."""
+    if compression == "gzip":
+        return gzip.compress(content, mtime=0)
+    pyarrow = require_extra("pyarrow", "arrow", "writing a file compressed with zstd")
+    return bytes(pyarrow.compress(content, codec=compression, asbytes=True))
+
+
 def escape_file(path: str | Path) -> None:
     """Write a CSV or TSV file again with its formulas escaped; see `formulas`."""
     refuse_typed(path, kind := format_of(Path(path)))
@@ -90,7 +107,7 @@ def atomic_path(path: str | Path, *, mode: int = 0o666) -> Iterator[Path]:
     temporary = None
     try:
         refuse_unwritable(path)
-        sweep(target, target.suffix)
+        sweep(target, _ending(target))
         with ExitStack() as stack:
             temporary, allowed = _sibling(target, mode, stack)
             _WRITTEN[temporary] = stack
@@ -108,10 +125,17 @@ def atomic_path(path: str | Path, *, mode: int = 0o666) -> Iterator[Path]:
                 temporary.unlink()
 
 
+def _ending(target: Path) -> str:
+    """Return the ending that names the format, and the compression if there is one: .csv.gz."""
+    if compression_of(target):
+        return target.with_suffix("").suffix + target.suffix
+    return target.suffix
+
+
 def _sibling(target: Path, mode: int, stack: ExitStack) -> tuple[Path, int]:
     """Make an empty file beside another, of the same format, and hold it; return it with its permissions to be."""
     while True:
-        temporary = temporary_name(target, target.suffix)
+        temporary = temporary_name(target, _ending(target))
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         try:
             allowed = stat.S_IMODE(temporary.stat().st_mode)

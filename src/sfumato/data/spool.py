@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import errno
 import gzip
-import io
 import shutil
 import weakref
 import zlib
@@ -114,4 +113,4 @@ def _expanding(file: IO[bytes], compression: str) -> IO[bytes] | Any:
     if compression == "gzip":
         return gzip.GzipFile(fileobj=file)
     pyarrow = require_extra("pyarrow", "arrow", "reading a file compressed with zstd")
-    return pyarrow.CompressedInputStream(pyarrow.PythonFile(io.BufferedReader(file), mode="r"), compression)
+    return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), compression)

@@ -54,6 +54,8 @@ class TextFile:
     found: dict[str, Cells] = field(default_factory=dict, compare=False, repr=False)
     """What the cells of each column mean that has been read."""
     spool: Spool | None = field(default=None, compare=False, repr=False)
+    beginning: bytes = b""
+    """The first bytes of the file, where a byte order mark may be."""
 
     @classmethod
     def open(
@@ -75,6 +77,8 @@ class TextFile:
         plain = path if spool is None else spool.expand(compression or "")
         habits = habits or Habits()
         encoding = encoding or find_encoding(plain, shown, content=habits.inferred)
+        with plain.open("rb") as file:
+            beginning = file.read(4)
         if not is_utf8(encoding):
             plain = Spool.decode(spool, encoding) if spool else (spool := Spool(shown)).decode(encoding, plain)
         with _open(plain) as lines:
@@ -95,7 +99,7 @@ class TextFile:
                     refuse_record(shown, names, islice(reader, _LOOKED_AT))
         check_names(shown, names)
         habits = replace(habits, semicolons=separator == ";")
-        return cls(plain, shown, tuple(names), separator, encoding, tuple(na), habits, spool=spool)
+        return cls(plain, shown, tuple(names), separator, encoding, tuple(na), habits, spool=spool, beginning=beginning)
 
     def read(self, names: Sequence[str] | None = None) -> pl.DataFrame:
         """Read the named columns, or all of them, with their types."""
