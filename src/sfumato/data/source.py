@@ -8,7 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,8 +17,10 @@ import polars.selectors as cs
 
 from sfumato._errors import FileError, OptionError, SfumatoError, require_extra
 from sfumato.data.claims import check_memory, check_workbook, claimed_rows
-from sfumato.data.files import format_of, why
-from sfumato.data.text import EVERY_FIELD, TextFile, check_names, is_utf8, refuse_record, typed
+from sfumato.data.encodings import check_encoding, is_utf8
+from sfumato.data.files import compression_of, format_of, why
+from sfumato.data.notation import Habits
+from sfumato.data.text import EVERY_FIELD, TextFile, check_names, refuse_record
 
 __all__ = ["File", "Source", "column"]
 
@@ -57,10 +59,17 @@ class File(Source):
     path : Path
     separator : str, optional
         What separates the fields of a text file; found from its header by default.
-    encoding : str
-        The encoding of a text file.
+    encoding : str, optional
+        The encoding of a text file; found by default.
     na : tuple of str
         Texts that stand for a missing value, besides the empty field.
+    decimal : {".", ","}, optional
+        What stands before the decimals of a text file; found for each column by default.
+    dates : tuple of str
+        How dates are written in a text file: dmy, mdy, ymd, or formats such as ``%d.%m.%Y``; found by default.
+    inferred : bool
+        Whether the rows of a text file may decide how it is written, where that is not declared. If not, each cell is
+        read by itself, as private functions need it.
 
     Examples
     --------
@@ -72,8 +81,11 @@ class File(Source):
 
     path: Path
     separator: str | None = None
-    encoding: str = "utf-8"
+    encoding: str | None = None
     na: tuple[str, ...] = ()
+    decimal: str | None = None
+    dates: tuple[str, ...] = ()
+    inferred: bool = True
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -82,10 +94,14 @@ class File(Source):
             raise FileError(f"'{self.path}' is a folder, a file is needed")
         if not self.path.is_file():  # a pipe would be waited for, and a device never ends
             raise FileError(f"'{self.path}' is not a regular file", hint="copy what it gives into a file first")
-        if not self.is_text and (self.separator is not None or self.encoding != "utf-8"):
+        if not self.is_text and (self.separator is not None or self.encoding or self.decimal or self.dates):
             raise OptionError(
-                f"a separator and an encoding are for text files, and '{self.path.name}' is {self.format}"
+                "a separator, an encoding, a decimal sign and formats of dates are for text files, and "
+                f"'{self.path.name}' is {self.format}"
             )
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        _ = self._habits  # so that a mistake is found now
 
     @cached_property
     def format(self) -> str:
@@ -102,7 +118,18 @@ class File(Source):
         """The text file, with its header."""
         separator = self.separator or ("\t" if self.format == "tsv" else None)
         with self.reading():
-            return TextFile.open(self.path, separator, self.encoding, self.na)
+            return TextFile.open(
+                self.path,
+                separator,
+                self.encoding,
+                self.na,
+                habits=self._habits,
+                compression=compression_of(self.path),
+            )
+
+    @property
+    def _habits(self) -> Habits:
+        return Habits(self.decimal, self.dates, self.inferred)
 
     def types(self) -> dict[str, pl.DataType]:
         """Return the type of each column; unknown in a text file."""
@@ -138,9 +165,10 @@ class File(Source):
         """Read some rows: the first of a text file, blocks from all over any other file."""
         with self.reading():
             if self.is_text:
-                first = self.text.scan().head(rows).collect(optimizations=EVERY_FIELD)
+                text = replace(self.text, found={})  # the first rows do not decide what a column means
+                first = text.scan().head(rows).collect(optimizations=EVERY_FIELD)
                 first = first.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
-                return first.select(typed(first[name]) for name in names)
+                return first.select(text.typed(first[name]) for name in names)
             types = self.types()
             scan = self.scan().select(column(name) for name in names if not isinstance(types[name], pl.Object))
             total, size = self.rows(), -(-rows // _BLOCKS)
@@ -174,7 +202,7 @@ class File(Source):
         except SfumatoError:
             raise
         except _FAILURES as error:
-            reason = why(error, "UTF-8" if is_utf8(self.encoding) else self.encoding)
+            reason = why(error, self.encoding if self.encoding and not is_utf8(self.encoding) else "UTF-8")
             raise FileError(f"'{self.path}' cannot be read as {self.format}: {reason}") from None
 
     @cached_property
