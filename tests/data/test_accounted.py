@@ -185,6 +185,18 @@ def test_what_is_kept_stands_in_the_certificate_the_recipe_the_page_and_the_asse
     assert Recipe.load(tmp_path / "release" / "recipe.toml").schema.kept == ("contact",)
 
 
+def test_a_release_in_which_a_column_names_people_and_is_not_kept_fails(tmp_path: Path) -> None:
+    columns = people() | {"contact": [f"p{i}@example.org" for i in range(ROWS)]}
+    frame = pl.DataFrame(columns)
+    release = sf.anonymize(frame, "k=3", keep=["contact"], qi=["age", "town"], identifiers=["born"])
+    sf.save(release, tmp_path / "release")
+    for file in ("certificate.json", "recipe.toml"):
+        path = tmp_path / "release" / file
+        path.write_text(path.read_text().replace('"kept"', '"other"'))
+    failed = [claim.claim for claim in sf.verify(tmp_path / "release").failed]
+    assert failed == ["recipe.toml is the file that was released", "what names people is kept on purpose"]
+
+
 # Where the rows are
 
 

@@ -53,7 +53,7 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
         yield Claim("the certificate names all columns", False, shown(", ".join(unknown)))
     if table.schema.identifiers:
         yield Claim("no identifier is released", False, shown(", ".join(table.schema.identifiers)))
-    yield from _accounted(table)
+    yield from _accounted(table, certificate.schema)
     checks = () if found.verdict is None else found.verdict.checks
     yield from (_checked(check) for check in checks)
     if not checks:
@@ -68,12 +68,14 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
     yield from _loss(certificate, found)
 
 
-def _accounted(table: Table) -> Iterator[Claim]:
+def _accounted(table: Table, certified: Schema) -> Iterator[Claim]:
     """Check that what looks identifying is kept on purpose; of some columns, only the original tells."""
-    named = naming(table)
-    listed = ", ".join(f"{name} ({reason})" for name, reason in named.items())
-    yield Claim("what names people is kept on purpose", not named, shown(listed) or "no other column does")
-    doubtful = [name for name in doubts(table) if name not in named and table.schema[name].role is not Role.KEPT]
+    named = {name: reason for name, reason in naming(table).items() if name in certified.names}
+    if named:
+        listed = ", ".join(f"{name} ({reason})" for name, reason in named.items())
+        yield Claim("what names people is kept on purpose", False, shown(listed))
+    open_ = [name for name in certified.names if name in table.schema.names and certified[name].role is Role.OTHER]
+    doubtful = [name for name in doubts(table) if name in open_ and name not in named]
     if doubtful:
         yield Claim.unchecked(
             f"schema: that {shown(', '.join(doubtful))} may be released as they are",
