@@ -79,7 +79,7 @@ def test_a_declared_notation_that_is_not_found_again_is_written_plainly(tmp_path
 
 
 def test_new_values_are_written_like_the_old_ones(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes("day;w\n31.12.1980;1,50\n01.02.1990;2,25\n".encode())
+    (tmp_path / "t.csv").write_bytes(b"day;w\n31.12.1980;1,50\n01.02.1990;2,25\n")
     table = sf.read(tmp_path / "t.csv")
     other = table.frame.with_columns(day=pl.lit(date(1999, 12, 13)), w=pl.Series([1.5, 9.75]))
     sf.write(sf.Table(other, layout=table.layout), tmp_path / "o.csv")
