@@ -254,7 +254,8 @@ class _Search:
     def _kept(self, tuples: Ints, groups: Ints) -> Ints:
         """Return those of the tuples whose groups keep every guarantee."""
         together = np.argsort(groups, kind="stable")
-        return tuples[together][self._keeping(tuples[together], groups[together], *self.counts, self.asked)]
+        kept: Ints = tuples[together][self._keeping(tuples[together], groups[together], *self.counts, self.asked)]
+        return kept
 
 
 def _only(problem: Problem, left: Ints) -> Problem:

@@ -52,10 +52,9 @@ def _tally(
 def _left(words: Ints, low: int, high: int, one: _Dimension, cut: int, ties: int) -> NDArray[np.bool_]:
     """Say which rows are left of a cut: of those with the last value, only so many as ties."""
     codes = _codes(words, low, high, one)
-    if ties >= high - low:
-        return codes <= cut
     equal = codes == cut
-    return (codes < cut) | (equal & (np.cumsum(equal) <= ties))
+    left: NDArray[np.bool_] = (codes < cut) | (equal & (np.cumsum(equal) <= ties))
+    return left
 
 
 def _count(
