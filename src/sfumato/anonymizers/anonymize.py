@@ -22,8 +22,9 @@ from sfumato.anonymizers.on_spark import mondrian_on_spark
 from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.anonymizers.rplus import RPlus
 from sfumato.data.accounted import accounted
-from sfumato.data.files import atomic_path, escape_file, format_of
+from sfumato.data.files import atomic_path, format_of
 from sfumato.data.formulas import refuse_typed
+from sfumato.data.layout import escape_file
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.source import File
 from sfumato.data.table import Table, read, write
@@ -215,11 +216,11 @@ def anonymize(
     told = _Stages(progress)
     streamed = to is not None and isinstance(table.source, File) and not anonymizer.divides_tuples
     if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
-        table = Table(table.fetched(), table.schema)
+        table = Table(table.fetched(), table.schema, layout=table.layout)
     anonymizer.fit(table, progress=told(0.0, 0.4))
     columns, without = released_schema(table.schema), table.schema.identifiers
     if to is None:
-        released = Table(anonymizer.apply(table, without=without).source, columns)
+        released = Table(anonymizer.apply(table, without=without).source, columns, layout=table.layout)
         assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
     else:
         with atomic_path(to) as temporary:

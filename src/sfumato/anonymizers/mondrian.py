@@ -76,8 +76,8 @@ class Mondrian(Partitioner):
         rows = table.encode([domain.name for domain in self.tuples_.domains])
         groups = np.empty(len(rows.values), dtype=np.int64)
         groups[np.lexsort(rows.values.T[::-1])] = np.repeat(self.members_.group, self.members_.records)
-        released = Table(table.with_columns([series.gather(groups) for series in self.published_]))
-        released = Table(released.drop(without)) if without else released
+        released = Table(table.with_columns([series.gather(groups) for series in self.published_]), layout=table.layout)
+        released = Table(released.drop(without), layout=table.layout) if without else released
         if to is None:
             return released
         write(released, to)

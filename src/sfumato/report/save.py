@@ -11,10 +11,11 @@ from sfumato._errors import InputError, one_of
 from sfumato.anonymizers.anonymize import Release
 from sfumato.data.accounted import accounted
 from sfumato.data.certificate import Certificate, FileFacts
-from sfumato.data.files import escape_file, format_of
+from sfumato.data.files import format_of
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.folders import atomic_folder
 from sfumato.data.formulas import refuse_typed
+from sfumato.data.layout import escape_file
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.schema import Role
 from sfumato.data.source import File
@@ -25,7 +26,6 @@ from sfumato.measures.assessment import Assessment
 from sfumato.measures.comparison import compare
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.verify_table import claims_of, class_loss
-from sfumato.report.models import save_training
 from sfumato.report.release import render_release
 from sfumato.report.summarise import kept_on_purpose
 
@@ -97,6 +97,8 @@ def save(
     ['certificate.json', 'recipe.toml', 'report.html', 'table.csv']
     """
     if isinstance(release, Training):
+        from sfumato.report.models import save_training  # with scikit-learn, which takes a second to load
+
         save_training(release, path)
         return
     if release.pairing is None:
