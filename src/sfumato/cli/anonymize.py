@@ -113,7 +113,7 @@ def anonymize(
 
     OUT is a folder with the table, a report of it before and after, a certificate that
     'sfumato verify' checks, and the recipe; or the table alone, if it ends in .csv, .tsv,
-    .parquet or .arrow.
+    .jsonl, .parquet, .arrow or .xlsx; or - for the table as CSV on the standard output.
 
     \b
     sfumato anonymize patients.csv --qi age,zip,sex --sensitive disease --k 10 --l 3 -o release

@@ -44,7 +44,13 @@ def _setting(flag: str, metavar: str, text: str) -> Callable[[Any], Any]:
 @_setting("--bottom", "NAME=VALUE", "Replace what is below by this value.")
 @click.option("--seed", type=click.IntRange(min=0), help="Make it reproducible; keep the seed secret.")
 @escape_option
-@click.option("-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .parquet, .arrow.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    required=True,
+    help="Write it there: .csv, .tsv, .jsonl, .parquet, .arrow, .xlsx, or - for stdout.",
+)
 def mask(
     as_json: bool,
     pram: tuple[tuple[str, str], ...],

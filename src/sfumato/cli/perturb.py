@@ -34,7 +34,9 @@ __all__ = ["perturb"]
 @click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
 @ledger_option
 @seed_option
-@click.option("-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .parquet, .arrow.")
+@click.option(
+    "-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .jsonl, .parquet, .arrow, .xlsx."
+)
 def perturb(
     as_json: bool,
     columns: list[str],

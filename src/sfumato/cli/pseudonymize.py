@@ -44,7 +44,9 @@ _METHODS = [method.name for method in (KeyedTokens, RandomTokens, EncryptedToken
 @click.option("--reverse", is_flag=True, help="Turn tokens back into identifiers (random, encrypted).")
 @reading_options
 @escape_option
-@click.option("-o", "--output", metavar="OUT", required=True, help="A file; for several FILEs, a new folder.")
+@click.option(
+    "-o", "--output", metavar="OUT", required=True, help="A file, - for stdout, or for several FILEs a new folder."
+)
 def pseudonymize(
     files: tuple[str, ...],
     as_json: bool,
