@@ -25,7 +25,6 @@ from sfumato.measures.assessment import Assessment
 from sfumato.measures.comparison import compare
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.verify_table import claims_of, class_loss
-from sfumato.report.models import save_training
 from sfumato.report.release import render_release
 
 __all__ = ["REPORT", "Format", "complete", "save"]
@@ -96,6 +95,8 @@ def save(
     ['certificate.json', 'recipe.toml', 'report.html', 'table.csv']
     """
     if isinstance(release, Training):
+        from sfumato.report.models import save_training  # with scikit-learn, which takes a second to load
+
         save_training(release, path)
         return
     if release.pairing is None:
