@@ -37,6 +37,7 @@ from sfumato.measures.assessment import Assessment
 from sfumato.measures.generalised import Pairing
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.loss import Loss, loss_of
+from sfumato.measures.people import keys_of, people_of, refuse_repeated
 
 __all__ = ["METHODS", "Release", "anonymize", "tightened"]
 
@@ -121,6 +122,7 @@ def anonymize(
     sensitive: Sequence[str] = (),
     identifiers: Sequence[str] = (),
     keep: Sequence[str] = (),
+    rows_are_units: bool = False,
     schema: Schema | str | Path | None = None,
     to: str | Path | None = None,
     exact_ends: bool = False,
@@ -150,6 +152,8 @@ def anonymize(
     keep : sequence of str
         Columns to release as they are, although they look like identifiers or free text, or reproduce a
         quasi-identifier or sensitive column. A column of that kind that has no role is refused: see `accounted`.
+    rows_are_units : bool
+        Whether to protect rows where people have several: else that is refused.
     schema : Schema or path, optional
     to : path, optional
         A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
@@ -182,11 +186,15 @@ def anonymize(
         identifiers=identifiers,
         keep=keep,
     )
-    table = accounted(table) if table.schema.quasi else table
+    people = None
+    if table.schema.quasi:
+        table = accounted(table)
+        people = people_of(table, keys_of(table))
     parameters = method.get_params() | {"guarantees": guarantees, "qi": (), "sensitive": ()}
     if exact_ends:
         parameters["output"] = tightened(method)
     anonymizer = type(method)(**parameters)
+    refuse_repeated(people, anonymizer.asked, rows_are_units)
     release = partial(
         Release,
         method=anonymizer.name,
@@ -205,7 +213,7 @@ def anonymize(
         done = mondrian_on_spark(table, anonymizer.asked, output=anonymizer.output)
         return release(
             table=done.table,
-            assessment=done.assessment,
+            assessment=replace(done.assessment, people=people),
             loss=done.loss,
             seconds=time.perf_counter() - started,
             details={"groups": done.groups, "parts": done.parts},
@@ -232,7 +240,7 @@ def anonymize(
     pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)
     return release(
         table=released,
-        assessment=assessment,
+        assessment=replace(assessment, people=people),
         loss=loss_of(pairing),
         seconds=time.perf_counter() - started,
         details=anonymizer.details(),

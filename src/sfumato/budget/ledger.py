@@ -27,6 +27,7 @@ from sfumato.budget.composition import replace_one
 from sfumato.budget.events import Event, Relation, Repeated
 from sfumato.budget.mechanisms import positive
 from sfumato.budget.store import Entry, Store, key_check
+from sfumato.data.certificate import UNIT
 from sfumato.data.files import why
 from sfumato.data.fingerprint import home, keyed
 from sfumato.data.table import Table
@@ -145,6 +146,7 @@ class Ledger:
         _make_folder(target, of_ours=path is None)
         terms: dict[str, Any] = {**limit.to_dict(), "note": note, "origin": sorted(_marks(table))}
         made = {"version": _VERSION, "data": fingerprint, "relation": (asked or Relation.ADD_REMOVE).value}
+        made["unit"] = UNIT
         if not target.exists() and Store.create(target, [("made", made), ("grant", terms)]):
             return cls(target)
         ledger = cls(target)
@@ -282,6 +284,7 @@ class Ledger:
         """
         content: dict[str, Any] = {
             "event": self._plain(event),
+            "unit": UNIT,
             "times": _whole(times),
             "note": _refuse_note(note),
             "private": bool(private),
@@ -332,6 +335,7 @@ class Ledger:
             "spent": self._total(self._charged).to_dict(),
             "left": self._left(),
             "relation": self._relation.value,
+            "unit": UNIT,
             "events": [one for one in map(_told, self._history) if one["kind"] == "charge"],
             "reservations": [held.to_dict(number) for number, held in self._live().items()],
         }

@@ -10,6 +10,7 @@ from sfumato._errors import OptionError, one_of
 from sfumato.budget.accounting import check_delta, spent
 from sfumato.budget.events import Event, Relation
 from sfumato.budget.mechanisms import positive
+from sfumato.data.certificate import UNIT
 
 __all__ = ["DifferentialPrivacy"]
 
@@ -57,14 +58,17 @@ class DifferentialPrivacy:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "relation": self.relation.value,
+            "unit": UNIT,
         }
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> DifferentialPrivacy:
         """Read what `to_dict` wrote."""
-        known = {"guarantee", "epsilon", "delta", "relation"}
-        if plain.get("guarantee") != "differential-privacy" or plain.keys() != known:
+        known = {"guarantee", "epsilon", "delta", "relation"}  # earlier ones name no unit
+        if plain.get("guarantee") != "differential-privacy" or plain.keys() - {"unit"} != known:
             raise OptionError("it is not a guarantee of differential privacy: it lacks a key, or has an unknown one")
+        if plain.get("unit", UNIT) != UNIT:
+            raise OptionError(f"a guarantee of differential privacy protects a {UNIT}, got {plain['unit']!r}")
         return cls(plain["epsilon"], plain["delta"], plain["relation"])
 
     def __str__(self) -> str:

@@ -19,7 +19,16 @@ from sfumato.anonymizers.local_suppression import LocalSuppression
 from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.publish import Output
 from sfumato.cli.assess import print_assessment
-from sfumato.cli.options import Command, choice, escape_option, keep_input, load_table, print_json, table_options
+from sfumato.cli.options import (
+    Command,
+    choice,
+    escape_option,
+    keep_input,
+    load_table,
+    print_json,
+    rows_option,
+    table_options,
+)
 from sfumato.cli.progress import patience, progress_bar
 from sfumato.cli.terminal import echo, style
 from sfumato.data.files import refuse_only_read, refuse_unwritable
@@ -71,6 +80,7 @@ def _guarantee_options(command: Any) -> Any:
 @click.command(cls=Command)
 @table_options
 @_guarantee_options
+@rows_option
 @click.option(
     "--method", type=click.Choice(list(METHODS)), default="mondrian", show_default=True, help="How it is done."
 )
@@ -98,6 +108,7 @@ def _guarantee_options(command: Any) -> Any:
 def anonymize(
     as_json: bool,
     recursive: str | None,
+    rows_are_units: bool,
     recipe: str | None,
     model: str | None,
     kind: str | None,
@@ -143,7 +154,13 @@ def anonymize(
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
     with signs as progress:
         work = partial(
-            anonymize_table, table, guarantees, method=chosen, escape_formulas=escape_formulas, progress=progress
+            anonymize_table,
+            table,
+            guarantees,
+            method=chosen,
+            rows_are_units=rows_are_units,
+            escape_formulas=escape_formulas,
+            progress=progress,
         )
         if alone:
             release = work(to=output)

@@ -16,6 +16,7 @@ from sfumato.cli.options import (
     print_json,
     read_table,
     reading,
+    rows_option,
     table_options,
 )
 from sfumato.cli.progress import progress_bar
@@ -41,6 +42,7 @@ __all__ = ["assess", "print_assessment"]
 @click.command(cls=Command)
 @table_options
 @click.option("--require", metavar="k=10,l=3", multiple=True, help="What must hold; exit code 1 if it does not.")
+@rows_option
 @click.option("--report", metavar="OUT.html", help="Write a page that people can read.")
 @click.option("--missing", type=choice(Missing), default="value", show_default=True, help="What a missing value means.")
 @click.option(
@@ -91,6 +93,7 @@ def assess(
     /,
     as_json: bool,
     require: tuple[str, ...],
+    rows_are_units: bool,
     report: str | None,
     missing: str,
     classes: str,
@@ -127,6 +130,7 @@ def assess(
         assessment = assess_table(
             load_table(**table_options),
             require=",".join(require),
+            rows_are_units=rows_are_units,
             missing=missing,
             classes=classes,
             distance=distance,

@@ -16,7 +16,7 @@ import click
 
 from sfumato._errors import OptionError
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
-from sfumato.cli.terminal import call, table_on_stdout
+from sfumato.cli.terminal import call, echo, table_on_stdout
 from sfumato.data import datasets
 from sfumato.data.folders import private_folder, sweep_private
 from sfumato.data.schema import Column, Kind, Schema
@@ -39,6 +39,8 @@ __all__ = [
     "read_table",
     "reading",
     "reading_options",
+    "rows_option",
+    "say_if_repeated",
     "table_options",
 ]
 
@@ -106,6 +108,11 @@ escape_option = click.option(
     "--escape-formulas",
     is_flag=True,
     help="Put an apostrophe before cells of a CSV or TSV file that a spreadsheet would compute.",
+)
+
+
+rows_option = click.option(
+    "--rows-are-units", is_flag=True, help="Protect rows, not people, where an identifier repeats."
 )
 
 
@@ -294,6 +301,19 @@ def declared(
             raise OptionError(f"--bounds needs two numbers, such as {name}=0,100, got '{ends}'") from None
         columns[name] = replace(columns[own[name].name], bounds=both)
     return table, Schema(columns.values())
+
+
+def say_if_repeated(table: Table) -> None:
+    """Say on stderr, for the owner of the data alone, that people have several rows: epsilon protects one of them."""
+    from sfumato.data.suggest import Key, key_of
+    from sfumato.measures.people import people_of
+
+    people = people_of(table, [name for name in table.schema.names if key_of(name) is Key.PERSON])
+    if people is not None and people.repeat:
+        echo(
+            f"'{people.identifier}' repeats: people have several rows, and epsilon protects one row, not one person",
+            err=True,
+        )
 
 
 def keep_input(output: str | None, *inputs: str | None) -> None:

@@ -11,7 +11,7 @@ from sfumato.budget.query import Answer, Row
 from sfumato.budget.query import query as ask
 from sfumato.budget.question import Question, Statistic
 from sfumato.cli.budget import NOT_PRIVATE, ledger_option, seed_option
-from sfumato.cli.options import Command, declared, file_options, print_json, public_options
+from sfumato.cli.options import Command, declared, file_options, print_json, public_options, say_if_repeated
 from sfumato.cli.terminal import echo, printable, style
 
 __all__ = ["query"]
@@ -64,6 +64,7 @@ def query(
     """
     asked = Question.parse(question)  # so that a mistake is found before a large file is read
     table, public = declared(**options)
+    say_if_repeated(table)
     answer = ask(
         table,
         asked,

@@ -24,6 +24,7 @@ from sfumato.cli.options import (
     public_options,
     read_table,
     reading_options,
+    say_if_repeated,
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import clear_line, echo, style
@@ -148,6 +149,8 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     try:
         with progress_bar("Training") as progress:
             table = _table(data, reading, public, schema)
+            if isinstance(table, Table):
+                say_if_repeated(table)
             if "test" in asked:
                 asked["test"] = read_table(asked["test"], None, inferred=False, **{**_read(reading), "table": None})
             training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **asked)

@@ -21,9 +21,11 @@ from sfumato._errors import FileError
 from sfumato.data.files import why
 from sfumato.data.schema import Schema
 
-__all__ = ["CERTIFICATE", "FORMAT", "LAYOUTS", "Certificate", "FileFacts", "Layout", "is_own", "read_plain"]
+__all__ = ["CERTIFICATE", "FORMAT", "LAYOUTS", "UNIT", "Certificate", "FileFacts", "Layout", "is_own", "read_plain"]
 
 CERTIFICATE = "certificate.json"
+UNIT = "row"
+"""What every guarantee, event, certificate and ledger protects: a row, which is not always a person."""
 FORMAT = 1
 """The version of what is written; a reader refuses any other."""
 MOST_BYTES = 16 * 2**20
@@ -96,6 +98,7 @@ class Certificate:
     loss : what it lost against its original; who has the release alone cannot measure that
     source : what is known of the original: its name, its rows, its fingerprint
     files : the other files of the release
+    unit : what the guarantees protect: a row
     made : when
     software : the versions of what made it
 
@@ -118,6 +121,7 @@ class Certificate:
     loss: dict[str, Any]
     source: dict[str, Any]
     files: dict[str, FileFacts]
+    unit: str = UNIT
     made: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     software: dict[str, str] = field(default_factory=lambda: _software())
 
@@ -165,7 +169,9 @@ class Certificate:
         for name, kind in types.items():
             if not isinstance(plain.get(name), kind):
                 raise FileError(f"'{path}' is damaged: its '{name}' is missing or of another type")
-        for name in plain.keys() - types.keys() - {"format"}:
+        if plain.get("unit", UNIT) != UNIT:  # an earlier certificate names none
+            raise FileError(f"'{path}' protects {str(plain['unit'])[:40]!r}, and only a {UNIT} can be checked")
+        for name in plain.keys() - types.keys() - {"format", "unit"}:
             raise FileError(f"'{path}' is damaged: it has an unknown field {str(name)[:40]!r}")
         files = {}
         for name, facts in plain["files"].items():

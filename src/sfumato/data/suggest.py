@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from sfumato._errors import ColumnError
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 
-__all__ = ["against_release", "names_someone", "suggest", "words_of"]
+__all__ = ["Key", "against_release", "key_of", "names_someone", "suggest", "words_of"]
 
 _SAMPLE = 10_000  # distinct values that are looked at
 _ONE_IN = 5  # of them may look different: 80 % must look alike
@@ -29,6 +30,36 @@ _FLAGS = 3  # so few values that are words answer a question: yes, no, unknown
 _MANY_VALUES = 50  # a category with more has rare values
 _MANY = 0.5  # of the values of a free text, so many differ
 _LONG = 40  # characters of a free text, on average; half of it if its name says that it is one
+
+
+class Key(IntEnum):
+    """How well a column tells people apart, by its name."""
+
+    NONE = 0
+    """Its name says nothing."""
+    NAME = 1
+    """It holds names or addresses, which several people share, or names somebody else."""
+    SOME = 2
+    """It is some number or address."""
+    PERSON = 3
+    """It is the number of a person."""
+
+
+def key_of(name: str) -> Key:
+    """Say how well a column of this name tells people apart.
+
+    Examples
+    --------
+    >>> [key_of(name).name for name in ("patient_id", "id", "last_name", "age")]
+    ['PERSON', 'SOME', 'NAME', 'NONE']
+    """
+    words = words_of(name)
+    if _PERSON_NUMBERS.search(words):
+        return Key.PERSON
+    if _PERSON_NAMES.search(words) or _PERSONAL.search(words):
+        return Key.NAME
+    is_known = (_IDENTIFIERS.search(words) or _IDS.search(words)) and not _QUASI.search(words)
+    return Key.SOME if is_known and not _SENSITIVE.search(words) else Key.NONE
 
 
 def suggest(table: Table | Any) -> Schema:
@@ -154,6 +185,19 @@ _IDENTIFIERS = _names(r"""
     ^nome$ cognome nome_(cognome|completo|paziente|utente) cognome_nome codice_(fiscale|paziente|cliente) cellulare
     tessera_sanitaria indirizzo posta_elettronica passaporto carta_(d_)?identita targa partita_iva ^paziente$
     id_(paziente|utente) n(um|umero)?_(di_)?(paziente|cliente|telefono|conto|cartella|tessera) cartella_clinica""")
+_PERSON_NUMBERS = _names(r"""
+    (patient|person|customer|client|employee|member|subject|participant|student|user|insured)_?(number|num|no|nr|id)
+    ^(patient|customer|employee|member|user)$ e_?mail courriel correo mrn ssn nhs_number social_security(_\w+)?
+    national_id nino
+    (patient(en)?|versicherten?|kunden|mitglieds|mitarbeiter|personal|sozialversicherungs|krankenversicherungs)
+        _?(nummer|nr|id) kvnr
+    n(o|um|umero)?_(de_)?(patient|client|adherent|assure|securite_sociale|paciente|cliente|afiliado|paziente)
+    id_(patient|client|paciente|cliente|paziente) identifiant_(patient|client) nir nss ipp nhc dni nif codice_fiscale
+    ^(paciente|paziente)$""")
+_PERSON_NAMES = _names(r"""
+    ^(name|nom|nombres?|nome)$ (first|last|middle|given|family|full|maiden|nick)_?name [fl]name surname forename
+    initials (vor|nach|zu|ruf|familien|geburts)name prenoms? nom_\w+ nombre_\w+ apellidos? cognome nome_\w+ address(es)?
+    street adresse anschrift strasse rue direccion calle indirizzo (doctor|arzt|medecin|medico)\w*""")
 _IDS = _names("id identifier uuid guid uid pid kennung identifiant identificador identificativo")
 _PERSONAL = _names("^(first|last|given|family|middle|maiden|vorname|nachname)$")
 _TEXTS = _names(r"""

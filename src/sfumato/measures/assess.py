@@ -24,6 +24,7 @@ from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.journalist import delta_presence, journalist_risk
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, parse
+from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.population import population_uniques
 from sfumato.measures.presets import preset as find_preset
 from sfumato.measures.risk import MOST_SUBSETS, THRESHOLD, column_risks, number_of_subsets, risk, subset_risks
@@ -57,6 +58,7 @@ def assess(
     sensitive: Sequence[str] = (),
     identifiers: Sequence[str] = (),
     keep: Sequence[str] = (),
+    rows_are_units: bool = False,
     schema: Schema | str | Path | None = None,
     require: str | Guarantee | Sequence[str | Guarantee] = (),
     missing: Missing | str = Missing.VALUE,
@@ -87,6 +89,8 @@ def assess(
     keep : sequence of str
         Columns that are to be released as they are, although they look like identifiers or free text, or reproduce a
         quasi-identifier or sensitive column. A column of that kind that has no role is refused: see `accounted`.
+    rows_are_units : bool
+        Whether to require something of rows where people have several: else that is refused.
     schema : Schema or path, optional
     require : str, Guarantee or sequence of them
         What should hold, such as ``"k=10,l=3"``.
@@ -126,8 +130,20 @@ def assess(
     2
     """
     table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers, keep=keep)
-    return measure(
-        accounted(table) if table.schema.quasi else table,
+    people = None
+    if table.schema.quasi:
+        table = accounted(table)
+        people = people_of(
+            table,
+            keys_of(table),
+            table.schema.quasi,
+            missing=one_of(Missing, missing, "missing"),
+            suppressed=suppressed,
+        )
+        asked = [require] if isinstance(require, str | Guarantee) else require
+        refuse_repeated(people, [one for one in (*asked, preset) if one and one != SAFE_HARBOR], rows_are_units)
+    measured = measure(
+        table,
         require=require,
         missing=missing,
         classes=classes,
@@ -142,6 +158,7 @@ def assess(
         engine=engine,
         progress=progress,
     )
+    return replace(measured, people=people)
 
 
 def measure(

@@ -8,6 +8,7 @@ from typing import Any
 
 from sfumato.measures.guarantee import Check, Witness, as_json_number
 from sfumato.measures.journalist import DeltaPresence, JournalistRisk
+from sfumato.measures.people import People
 from sfumato.measures.population import PopulationUniques
 from sfumato.measures.risk import ColumnRisk, Risk, SubsetRisk
 from sfumato.measures.safe_harbor import Finding, Status
@@ -96,6 +97,8 @@ class Assessment(Measures):
     """The sensitive attributes."""
     identifiers: tuple[str, ...]
     """The columns of the table that name a person alone: never release them."""
+    people: People | None = None
+    """How many people the rows are of, if a column tells them apart."""
     kept: dict[str, str]
     """The columns that are released as they are on purpose, each with what speaks against it."""
     by_sensitive: dict[str, Measures]
@@ -159,6 +162,7 @@ class Assessment(Measures):
             "sensitive": list(self.sensitive),
             "identifiers": list(self.identifiers),
             "kept": self.kept,
+            "people": self.people and self.people.to_dict(),
             "rows_by_class_size": {str(size): rows for size, rows in self.rows_by_class_size.items()},
             "options": self.options,
         }

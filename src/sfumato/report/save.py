@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from sfumato.measures.comparison import compare
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.verify_table import claims_of, class_loss
 from sfumato.report.release import render_release
-from sfumato.report.summarise import kept_on_purpose
+from sfumato.report.summarise import warnings_of
 
 __all__ = ["REPORT", "Format", "complete", "save"]
 
@@ -141,7 +142,7 @@ def complete(
         title=f"{name}: before and after",
         method=release.method,
         guarantees=assessment.verdict.checks,
-        warnings=kept_on_purpose(assessment),
+        warnings=warnings_of(replace(assessment, people=release.assessment.people)),
         details=release.details,
         facts=release.parameters | {"columns released as they are": ", ".join(others) or "none"},
         folder=name,

@@ -14,6 +14,7 @@ from sfumato.measures.assessment import Assessment
 from sfumato.measures.bins import SMALLEST_SHOWN
 from sfumato.measures.comparison import CLASS_SIZES, rows_by_size, size_label
 from sfumato.measures.guarantee import Witness
+from sfumato.measures.people import People
 from sfumato.measures.population import PopulationModel, PopulationUniques
 from sfumato.measures.safe_harbor import Finding, Status
 
@@ -24,12 +25,12 @@ __all__ = [
     "Line",
     "Summary",
     "count",
-    "kept_on_purpose",
     "number",
     "percent",
     "share",
     "summarise",
     "title_of",
+    "warnings_of",
     "words",
 ]
 
@@ -190,7 +191,7 @@ def summarise(assessment: Assessment) -> Summary:
     return Summary(
         headline=_headline(assessment),
         good=False if assessment.verdict is None and assessment.k == 1 else assessment.satisfied,
-        warnings=kept_on_purpose(assessment),
+        warnings=warnings_of(assessment),
         facts=tuple(_facts(assessment)),
         lines=tuple(_line(assessment, key) for key in _MODELS if key in assessment.witnesses),
         bars=tuple(_bars(assessment)),
@@ -272,19 +273,27 @@ def words(value: Any) -> str:
     return str(value)
 
 
-def kept_on_purpose(assessment: Assessment) -> tuple[str, ...]:
-    """Say which columns are released as they are on purpose, each with what speaks against it.
+def warnings_of(assessment: Assessment) -> tuple[str, ...]:
+    """Say which columns are kept on purpose, with what speaks against each, and whether people have several rows.
 
     Examples
     --------
     >>> import polars as pl
     >>> import sfumato as sf
     >>> people = pl.DataFrame({"age": [30, 41], "contact": ["ada@example.org", "bo@example.org"]})
-    >>> kept_on_purpose(sf.assess(people, qi=["age"], keep=["contact"]))
+    >>> warnings_of(sf.assess(people, qi=["age"], keep=["contact"]))
     ("the column 'contact' is kept on purpose, as it is: its values look like e-mail addresses",)
     """
     doubtful = {name: reason for name, reason in assessment.kept.items() if reason}
-    return tuple(f"the column '{name}' is kept on purpose, as it is: {reason}" for name, reason in doubtful.items())
+    kept = tuple(f"the column '{name}' is kept on purpose, as it is: {reason}" for name, reason in doubtful.items())
+    return (*kept, *_people(assessment.people))
+
+
+def _people(people: People | None) -> tuple[str, ...]:
+    if people is None or not people.repeat:
+        return ()
+    fewest = f"; the smallest class is of {people.smallest:,} of them" if people.smallest is not None else ""
+    return (f"{people.in_words}{fewest}: everything else here counts rows, not people",)
 
 
 def title_of(key: str) -> tuple[str, str]:
