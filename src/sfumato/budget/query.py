@@ -233,7 +233,7 @@ class Told:
         """Check a question against the names, types and declarations of the columns."""
         asked = question if isinstance(question, Question) else Question.parse(question)
         _check(epsilon, delta, confidence, discover)
-        table = Table.of(data)
+        table = Table.of(data).as_declared()
         public = declared(table, schema)
         groups = [public[name] for name in asked.groups]
         bounded = None if asked.column is None else _bounded(table, public[asked.column])
