@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sfumato._errors import OptionError
-from sfumato.anonymizers.anonymize import METHODS, Release
+from sfumato.anonymizers.anonymize import METHODS, Release, tightened
 from sfumato.anonymizers.anonymize import anonymize as anonymize_table
 from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
 from sfumato.anonymizers.guided import Guided
@@ -82,6 +82,11 @@ def _guarantee_options(command: Any) -> Any:
     type=choice(Output),
     help="What is published of a class.  [default: interval; microaggregate: mean; guided: median]",
 )
+@click.option(
+    "--exact-ends",
+    is_flag=True,
+    help="Intervals end at values of the class, somebody's each; by default they are rounded outward.",
+)
 @click.option("--relaxed", is_flag=True, help="Equal rows may be published differently (mondrian).")
 @click.option("--recipe", metavar="FILE", help="Do what a recipe.toml says, in place of the options above.")
 @click.option("--model", type=click.Choice(MODELS), help=_MODEL)
@@ -117,7 +122,7 @@ def anonymize(
     sfumato anonymize newer.csv --recipe release/recipe.toml -o newer
     """
     asked = {name: options.pop(name) for name, _ in _GUARANTEES.values()}
-    how = {name: options.pop(name) for name in ("method", "suppress", "representative", "relaxed")}
+    how = {name: options.pop(name) for name in ("method", "suppress", "representative", "exact_ends", "relaxed")}
     guarantees: Any
     keep_input(output, options["data"], options["schema_file"], recipe)
     if recipe is None:
@@ -208,7 +213,12 @@ def _required(asked: dict[str, str | None], recursive: str | None) -> str:
 
 
 def _method(
-    method: str, suppress: float | None, representative: str | None, relaxed: bool, model: str | None
+    method: str,
+    suppress: float | None,
+    representative: str | None,
+    exact_ends: bool,
+    relaxed: bool,
+    model: str | None,
 ) -> Anonymizer:
     """Return the method with those of the options that are given; refuse one that is not for it."""
     chosen = METHODS[method]()
@@ -222,6 +232,8 @@ def _method(
                 f"--representative is not for the {method} method, which leaves no choice of what to publish"
             )
         chosen.set_params(output=representative)
+    if exact_ends:
+        chosen.set_params(output=tightened(chosen))
     if relaxed:
         if not isinstance(chosen, Mondrian):
             raise OptionError("--relaxed is for Mondrian", hint="leave it out")
@@ -244,6 +256,8 @@ def _print(release: Release) -> None:
         echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
     if "agreement" in release.details:
         echo(f"{'label told by the class':<26} {100 * release.details['agreement']:.1f} %")
+    if "exact_ends" in release.details:
+        echo(f"{'classes with exact ends':<26} {release.details['exact_ends']:,}, which rounded ones would have merged")
     if "cells" in release.details:
         echo(f"{'cells suppressed':<26} {100 * release.details['cells_share']:.2f} %")
     if "optimal" in release.details:
