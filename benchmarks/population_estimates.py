@@ -1,11 +1,12 @@
 """How far estimates of population uniques are off: samples of Adult, taken as a population of 48,842 people.
 
-    python population_estimates.py [DRAWS]      prints one row per sampling fraction
+Run ``python population_estimates.py [DRAWS]``: it prints one row per sampling fraction.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -26,23 +27,21 @@ def draw(sizes: np.ndarray, fraction: float, seed: int) -> PopulationUniques:
     return population_uniques(dict(zip(*(part.tolist() for part in classes), strict=True)), int(sizes.sum()))
 
 
-def main(draws: int = DRAWS) -> list[str]:
-    """Return a row for each fraction: how often Pitman fits, and the errors of Pitman and of the chosen estimate."""
+def main(draws: int = DRAWS) -> Iterator[str]:
+    """Yield a row for each fraction: how often Pitman fits, and the errors of Pitman and of the chosen estimate."""
     adult = sf.datasets.adult()
     sizes = reduce(adult, adult.schema.quasi).count
     true = int((sizes == 1).sum())
-    rows = []
     for fraction in FRACTIONS:
         found = [draw(sizes, fraction, seed) for seed in range(draws)]
         pitman = np.array([one.pitman / true - 1 for one in found if one.pitman is not None])
         chosen = np.array([one.uniques / true - 1 for one in found])
         low, high = np.quantile(chosen, (0.1, 0.9))
         fits = f"{len(pitman)} of {draws}, mean {pitman.mean():+.0%}" if len(pitman) else f"0 of {draws}"
-        rows.append(
+        yield (
             f"| {fraction:.0%} ({found[0].rows:,} rows) | {fits} | {chosen.mean():+.0%} | {np.median(chosen):+.0%} | "
             f"{low:+.0%} to {high:+.0%} | {chosen.min():+.0%} to {chosen.max():+.0%} |"
         )
-    return rows
 
 
 if __name__ == "__main__":
