@@ -291,7 +291,7 @@ def test_answers_differ_in_their_noise_alone(more: str, tmp_path: Path) -> None:
         path = tmp_path / name / "some.ledger"
         sf.Ledger.grant(table, epsilon=100.0, delta=DELTA, path=path).close()
         answers = [sf.query(table, question, epsilon=1.0, ledger=path).to_dict() for question in QUESTIONS]
-        before = [sf.preview(table, question, epsilon=1.0).to_dict() for question in QUESTIONS]
+        before = [sf.preview(table, question, epsilon=1.0).to_dict() for question in ("count by sex", "max of cost")]
         found.append((public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")), before))
     assert found[0] == found[1]
 

@@ -153,7 +153,8 @@ class Both(_Several):
 
     def holds(self, tuples: Tuples) -> Mask:
         """Say where all hold."""
-        return np.all([part.holds(tuples) for part in self.parts], axis=0)
+        right: Mask = np.all([part.holds(tuples) for part in self.parts], axis=0)
+        return right
 
     def __str__(self) -> str:
         return " and ".join(f"({part})" if isinstance(part, _Several) else str(part) for part in self.parts)
@@ -165,7 +166,8 @@ class Either(_Several):
 
     def holds(self, tuples: Tuples) -> Mask:
         """Say where one holds."""
-        return np.any([part.holds(tuples) for part in self.parts], axis=0)
+        right: Mask = np.any([part.holds(tuples) for part in self.parts], axis=0)
+        return right
 
     def __str__(self) -> str:
         return " or ".join(f"({part})" if isinstance(part, Either) else str(part) for part in self.parts)
