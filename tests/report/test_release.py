@@ -123,7 +123,7 @@ def test_what_is_written_by_others_is_escaped() -> None:
 def test_one_offline_file_without_a_script() -> None:
     adult = sf.datasets.adult()
     release = sf.anonymize(adult, "k=10")
-    both = pair(adult, release.table)
+    both = pair(adult, release.aligned)
     comparison = compare(both, sf.assess(adult), release.assessment, release.loss)
     assert release.assessment.verdict is not None
     made = render_release(comparison, method=release.method, guarantees=release.assessment.verdict.checks)

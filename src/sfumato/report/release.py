@@ -81,7 +81,7 @@ def render_release(
     >>> from sfumato.measures.comparison import compare
     >>> from sfumato.measures.generalised import pair
     >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"])
-    >>> both = pair("patients.csv", release.table, ["zip", "age"])
+    >>> both = pair("patients.csv", release.aligned, ["zip", "age"])
     >>> before = sf.assess("patients.csv", qi=["zip", "age"])
     >>> comparison = compare(both, before, release.assessment, release.loss)
     >>> page = render_release(comparison, method="mondrian", guarantees=release.assessment.verdict.checks)

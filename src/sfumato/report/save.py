@@ -130,9 +130,7 @@ def complete(
     assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
     assert assessment.verdict is not None
     assert release.pairing is not None
-    comparison = compare(
-        release.pairing, release.before, assessment, release.loss, accuracy=_accuracy(release, released, models)
-    )
+    comparison = compare(release.pairing, release.before, assessment, release.loss, accuracy=_accuracy(release, models))
     others = [
         column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
     ]
@@ -143,7 +141,11 @@ def complete(
         guarantees=assessment.verdict.checks,
         warnings=kept_on_purpose(assessment),
         details=release.details,
-        facts=release.parameters | {"columns released as they are": ", ".join(others) or "none"},
+        facts=release.parameters
+        | {
+            "columns released as they are": ", ".join(others) or "none",
+            "order of the rows": "as in the original" if release.kept_order else "shuffled",
+        },
         folder=name,
     )
     (folder / REPORT).write_text(page, encoding="utf-8")
@@ -161,6 +163,7 @@ def complete(
             "name": release.origin and release.origin.name,
             "rows": release.before.rows + release.before.suppressed,
             "fingerprint": fingerprint(release.origin) if release.origin else None,
+            "order": release.order,
         },
         files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
     )
@@ -180,11 +183,11 @@ def _measured(release: Release, released: Table, format: Format) -> Assessment:
     return assessment
 
 
-def _accuracy(release: Release, released: Table, models: Sequence[str]) -> tuple[ModelAccuracy, ...]:
+def _accuracy(release: Release, models: Sequence[str]) -> tuple[ModelAccuracy, ...]:
     """Train models on the original and on the release, if there is something to predict."""
     if release.source.schema.target is None or not models or release.before.rows > _MOST_ROWS:
         return ()
-    return model_accuracy(release.source, released, models=models, repeats=3, rows=20_000)
+    return model_accuracy(release.source, release.aligned, models=models, repeats=3, rows=20_000)
 
 
 def _recipe(release: Release) -> Recipe:
@@ -192,5 +195,6 @@ def _recipe(release: Release) -> Recipe:
         "guarantees": [guarantee.to_dict() for guarantee in release.guarantees],
         "method": release.method,
         "parameters": release.parameters,
+        "keep_order": release.kept_order or None,
     }
     return Recipe("anonymize", options, release.declared)
