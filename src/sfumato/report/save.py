@@ -22,6 +22,7 @@ from sfumato.learners.runs import Training
 from sfumato.measures.assess import assess
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.comparison import compare
+from sfumato.measures.profile import profiles_of
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.verify_table import claims_of, class_loss
 from sfumato.report.models import save_training
@@ -125,10 +126,16 @@ def complete(
     assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
     assert assessment.verdict is not None
     assert release.pairing is not None
-    comparison = compare(
-        release.pairing, release.before, assessment, release.loss, accuracy=_accuracy(release, released, models)
-    )
     others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+    comparison = compare(
+        release.pairing,
+        release.before,
+        assessment,
+        release.loss,
+        accuracy=_accuracy(release, released, models),
+        queries=release.query_error,
+        others=profiles_of(released, [*released.schema.sensitive, *others]),
+    )
     page = render_release(
         comparison,
         title=f"{name}: before and after",
