@@ -69,7 +69,10 @@ def test_duplicate_column_names(assess: Run) -> None:
 
 def test_text_that_is_not_utf_8(assess: Run) -> None:
     Path("t.csv").write_bytes("age,name\n30,Zoë\n".encode("latin-1"))
-    refused(assess("t.csv", "--qi", "age"), "not UTF-8", "--encoding latin-1")
+    found = assess("t.csv", "--qi", "age", "--json")
+    assert found.json["read"][0]["encoding"] == "cp1252"
+    assert found.err == "Read 't.csv' with encoding cp1252\n"
+    refused(assess("t.csv", "--qi", "age", "--encoding", "utf-8"), "not UTF-8", "--encoding")
     assert assess("t.csv", "--qi", "age", "--encoding", "latin-1", "--json").json["k"] == 1
     refused(assess("t.csv", "--qi", "age", "--encoding", "nonsense"), "the encoding 'nonsense' is unknown")
 

@@ -149,9 +149,9 @@ def test_a_table_that_no_memory_holds_is_refused_before_it_is_read(
     path = tmp_path / "t.parquet"
     pl.DataFrame({"a": [7] * 1000, "b": ["x"] * 1000}).write_parquet(path)
     file = File(path)
-    monkeypatch.setattr("sfumato.data.claims._memory", lambda: 24_000.0)
+    monkeypatch.setattr("sfumato.data.claims.memory", lambda: 24_000.0)
     assert file.read().shape == (1000, 2)  # 8 bytes of a number, 16 of a text
-    monkeypatch.setattr("sfumato.data.claims._memory", lambda: 23_999.0)
+    monkeypatch.setattr("sfumato.data.claims.memory", lambda: 23_999.0)
     with pytest.raises(sf.FileError, match=r"t.parquet' would take 0 GiB of memory, and this machine has 0 GiB"):
         file.read()
     assert file.read(["a"]).shape == (1000, 1)
@@ -180,7 +180,7 @@ def test_a_workbook_that_expands_without_bounds_is_refused(tmp_path: Path, monke
         book.writestr("xl/more.xml", bytes(10**7))
     assert path.stat().st_size < 40_000
     assert len(sf.read(path).fetched()) == ROWS
-    monkeypatch.setattr("sfumato.data.claims._memory", lambda: 4e7)
+    monkeypatch.setattr("sfumato.data.claims.memory", lambda: 4e7)
     with pytest.raises(sf.FileError, match=r"t.xlsx' would take"):
         sf.read(path)
 

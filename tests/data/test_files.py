@@ -113,8 +113,8 @@ def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
 def test_another_encoding_can_be_named(tmp_path: Path) -> None:
     path = text(tmp_path / "t.csv", "näme,b\nZoë,x\n".encode("latin-1"))
     assert read_frame(path, encoding="latin-1").to_dicts() == [{"näme": "Zoë", "b": "x"}]
-    with pytest.raises(sf.FileError, match=r"not UTF-8 text \(try --encoding latin-1\)"):
-        read_frame(path)
+    with pytest.raises(sf.FileError, match="not UTF-8 text"):
+        read_frame(path, encoding="utf-8")
     with pytest.raises(sf.OptionError, match="the encoding 'klingon' is unknown"):
         read_frame(path, encoding="klingon")
 
@@ -140,8 +140,8 @@ def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
         ("t.csv", "a,b\n1,2\n1,2,3\n", "is ragged: line 3 has 3 fields, the header 2"),
         ("t.csv", "a,b\n1,2\n1\n", "is ragged: line 3 has 1 fields, the header 2"),
         ("t.csv", 'a,b\n1,"2\n', "unbalanced quotes"),
-        ("t.csv", b"a,b\n1,\xff\n", "not UTF-8"),
-        ("t.csv", b"\xff\xfea\x00,\x00b\x00", "not UTF-8"),
+        ("t.csv", b"a,b\n1,\x81\n", "the encoding of '.*' cannot be told"),
+        ("t.csv", b"\xff\xfea\x00,\x00b", "is not utf-16 text"),
         ("t.parquet", "no parquet", "cannot be read as parquet: it is damaged or of another format"),
         ("t.arrow", "no arrow", "cannot be read as arrow: it is damaged or of another format"),
         ("t.xlsx", "no excel", "cannot be read as excel: it is damaged or of another format"),
@@ -164,7 +164,7 @@ def test_a_truncated_parquet_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_error_quotes_nothing_of_the_file(tmp_path: Path) -> None:
-    for content in ('a,b\n1,"SECRET\n', "a,b\nSECRET,2,3\n", b"a,b\nSECRET,\xff\n"):
+    for content in ('a,b\n1,"SECRET\n', "a,b\nSECRET,2,3\n", b"a,b\nSECRET,\x81\n"):
         with pytest.raises(sf.FileError) as caught:
             read_frame(text(tmp_path / "t.csv", content))
         assert "SECRET" not in str(caught.value)
@@ -268,7 +268,7 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
     path = text(tmp_path / "t.csv", b"\xef\xbb\xbfa,b\n1,x\n")
     for encoding in ("utf-8", "utf_8", "UTF8", "utf-8-sig"):
         assert read_frame(path, encoding=encoding).columns == ["a", "b"]
-    with pytest.raises(sf.FileError, match="it is not ascii text"):
+    with pytest.raises(sf.FileError, match="is not ascii text"):
         read_frame(path, encoding="ascii")
 
 

@@ -7,16 +7,20 @@ engine gives it to the rows: no identifier is handled twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from sfumato._errors import ColumnError, InputError, OptionError
 from sfumato.anonymizers.tokens import Found, Spaces, Tokens
+from sfumato.data.fields import Fields, encoded
+from sfumato.data.files import format_of, write_bytes
 from sfumato.data.schema import Column, Schema
-from sfumato.data.source import Source
-from sfumato.data.table import Table
+from sfumato.data.source import File, Source
+from sfumato.data.table import Table, write
 from sfumato.engines.engine import Recoding
 from sfumato.engines.reduce import recode, reduce
 from sfumato.engines.tuples import Tuples
@@ -96,6 +100,38 @@ class Replaced:
 
     table: Table
     distinct: dict[str, int]
+    became: dict[str, dict[str, str]]
+    """What each identifier of each column became."""
+    types: dict[str, pl.DataType]
+    """The type that each of these columns had."""
+    file: File | None = None
+
+    def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
+        """Write the table; from a text file to a text file, every byte that is not an identifier stays as it was."""
+        file = self.file
+        if file is None or not file.is_text or escape_formulas or format_of(Path(path)) != file.format:
+            write(self.table, path, escape_formulas=escape_formulas)
+            return
+        with file.reading():
+            content = Fields.of(file.text).replaced({name: partial(self._field, name) for name in self.became})
+            content = encoded(content, file.text)
+        write_bytes(content, path)
+
+    def _field(self, column: str, text: str) -> str:
+        """Return what becomes of a field; the blanks around a number or a token stay."""
+        assert self.file is not None
+        dtype, became = self.types[column], self.became[column]
+        if dtype == pl.String and text in became:
+            return became[text]
+        bare = text.strip()
+        if not bare or text in self.file.na:
+            return text
+        known = bare
+        if dtype.is_numeric():  # which may be written as +7 or 7.0
+            number = float(bare)
+            known = bare if number != number else str(int(bare if dtype.is_integer() else number))
+        before, _, after = text.partition(bare)
+        return before + became.get(known, bare) + after
 
 
 def replace_identifiers(
@@ -115,7 +151,7 @@ def replace_identifiers(
         raise OptionError(f"the columns must be a list of names, got the text '{columns}'")
     if space is not None and (not isinstance(space, str) or not space):
         raise OptionError(f"a space must be a text of at least one character, got {space!r}")
-    parts = [_Part.of(_opened(data, name), columns, name) for name, data in tables]
+    parts = [_Part.of(_opened(data, name), columns, name, back=back) for name, data in tables]
     spaces: dict[str, pl.Series] = {}
     for part in parts:
         for column, values in part.values.items():
@@ -138,7 +174,7 @@ class _Part:
     values: dict[str, pl.Series]
 
     @classmethod
-    def of(cls, table: Table, columns: Sequence[str], name: str) -> _Part:
+    def of(cls, table: Table, columns: Sequence[str], name: str, *, back: bool = False) -> _Part:
         chosen = list(dict.fromkeys(columns)) or list(table.schema.identifiers)
         if not chosen:
             raise OptionError(
@@ -146,12 +182,14 @@ class _Part:
                 hint="name those that name a person, with columns / --columns",
             )
         tuples, values = {}, {}
+        table = _as_written(table, [column for column in chosen if column in table.schema.names])
         plain = Table(table.frame)  # what the schema says of a column does not matter
         for column in chosen:
             try:
                 table.schema[column]
                 tuples[column] = reduce(plain, [column])
-                values[column] = canonical(tuples[column].domains[0].values, column)
+                texts = canonical(tuples[column].domains[0].values, column)
+                values[column] = texts.str.strip_chars() if back else texts
             except ColumnError as error:
                 raise ColumnError(error.message + _of(name), hint=error.hint) from error
         return cls(table, tuples, values)
@@ -173,7 +211,22 @@ class _Part:
             for column in self.table.schema.columns
         )
         distinct = {name: values.drop_nulls().n_unique() for name, values in self.values.items()}
-        return Replaced(Table(rows.frame, Schema(columns)), distinct)
+        became = {name: dict(look_up[name].drop_nulls().iter_rows()) for name in self.values}
+        types = {name: self.tuples[name].domains[0].values.dtype for name in self.values}
+        return Replaced(Table(rows.frame, Schema(columns)), distinct, became, types, self.table.file)
+
+
+def _as_written(table: Table, columns: Sequence[str]) -> Table:
+    """Return a table in which identifiers of a text file that look like 31.12.1980 or 1.234.567 are what they read."""
+    file = table.file
+    if file is None or not file.is_text or not isinstance(table.frame, pl.DataFrame):
+        return table
+    found = file.text.found
+    other = [name for name in columns if name in found and not found[name].is_plain]
+    if not other:
+        return table
+    plain = replace(file, inferred=False, encoding=file.text.encoding, decimal=None, dates=())
+    return Table(table.frame.with_columns(plain.read(other).get_columns()), table.schema, origin=file)
 
 
 def canonical(values: pl.Series, name: str) -> pl.Series:
@@ -218,7 +271,7 @@ def _opened(data: Any, name: str) -> Table:
         table = Table.of(data)
     except ColumnError as error:
         raise ColumnError(error.message + _of(name), hint=error.hint) from error
-    return Table(table.frame, table.schema) if isinstance(table.source, Source) else table
+    return Table(table.frame, table.schema, origin=table.file) if isinstance(table.source, Source) else table
 
 
 def _of(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -16,6 +17,7 @@ import polars as pl
 from sfumato.data.coding import Domain
 from sfumato.data.database import Database
 from sfumato.data.fingerprint import fingerprint, keyed
+from sfumato.data.notation import Habits, Meaning, find_cells
 from sfumato.data.paths import text_of
 from sfumato.data.table import Table
 from sfumato.engines.reduce import reduce
@@ -46,7 +48,7 @@ def content_fingerprint(table: Table) -> tuple[str, int]:
     mac = keyed()
     codes = np.empty_like(tuples.codes)
     for position, domain in enumerate(tuples.domains):
-        texts = texts_of(domain)
+        texts = texts_of(replace(domain, values=_meant(domain.values)))
         order = sorted(range(len(texts)), key=lambda code: (texts[code] is None, texts[code] or ""))
         codes[:, position] = np.argsort(order)[tuples.codes[:, position]] if order else 0
         mac.update(json.dumps([domain.name, [texts[code] for code in order]]).encode())
@@ -54,6 +56,15 @@ def content_fingerprint(table: Table) -> tuple[str, int]:
     mac.update(np.ascontiguousarray(codes[first], dtype="<i4").tobytes())
     mac.update(tuples.count[first].astype("<i8").tobytes())
     return f"hmac-sha256:{mac.hexdigest()}", int(tuples.count.sum())
+
+
+def _meant(values: pl.Series) -> pl.Series:
+    """Read texts that are numbers or dates in another notation: however they are read, they are the same content."""
+    if values.dtype != pl.String:
+        return values
+    trimmed = values.str.strip_chars()
+    cells = find_cells(trimmed.drop_nulls().unique(), Habits())
+    return values if cells.meaning is Meaning.TEXT else cells.read(trimmed)
 
 
 def origin_marks(table: Table) -> frozenset[str]:

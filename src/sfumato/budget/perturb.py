@@ -202,7 +202,7 @@ def perturb(
     a randomized response of epsilon 1
     """
     source = Source(insecure_seed=insecure_seed)
-    table = Table.of(data)
+    table = Table.of(data).as_declared()
     public = declared(table, schema)
     if isinstance(columns, str) or not columns:
         raise OptionError("the columns to be perturbed must be a list of names", hint="give columns / --columns")

@@ -162,7 +162,7 @@ def query(
     asked = question if isinstance(question, Question) else Question.parse(question)
     source = Source(insecure_seed=insecure_seed)
     _check(epsilon, delta, confidence, discover)
-    table = Table.of(data)
+    table = Table.of(data).as_declared()
     public = declared(table, schema)
     groups = [public[name] for name in asked.groups]
     bounded = None if asked.column is None else _bounded(table, public[asked.column])

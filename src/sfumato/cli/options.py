@@ -13,12 +13,14 @@ from typing import Any
 import click
 
 from sfumato._errors import OptionError
+from sfumato.cli.found import described, is_text, tell_reading
 from sfumato.data import datasets
 from sfumato.data.folders import sweep_private
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table, read
 
 __all__ = [
+    "READING",
     "Command",
     "Names",
     "choice",
@@ -36,9 +38,13 @@ __all__ = [
     "table_options",
 ]
 
+READING = ("table", "na", "separator", "encoding", "decimal", "dates")
+"""The options that say how a file is read."""
 _EMBEDDED = {"adult": datasets.adult, "nursery": datasets.nursery}
 
 
+_READ = "sfumato.read"
+"""Where a command keeps the tables that it has read."""
 _SQLITE = re.compile(r"^sqlite(\+\w+)?:///")
 
 
@@ -55,7 +61,12 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, after removing what commands that were killed have left of their rows on the disk."""
         sweep_private()
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        finally:  # of an error, too: a column that was left as text may be its cause
+            for table in ctx.meta.get(_READ, []):
+                if is_text(table):
+                    tell_reading(table)
 
 
 escape_option = click.option(
@@ -109,7 +120,20 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--table", metavar="NAME", help="The table, if FILE is the address of a database."),
         names_option("--na", "Texts that stand for a missing value, such as ?,NA."),
         click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),
-        click.option("--encoding", default="utf-8", show_default=True, help="The encoding of a text file."),
+        click.option(
+            "--encoding", metavar="NAME", help="The encoding of a text file, such as cp1252; found by default."
+        ),
+        click.option(
+            "--decimal",
+            type=click.Choice([",", "."]),
+            help="What stands before decimals: 3,14 or 3.14; found for each column by default.",
+        ),
+        click.option(
+            "--dates",
+            metavar="FORMAT",
+            multiple=True,
+            help="How dates are written: dmy (31.12.1980), mdy, ymd, or '%d.%m.%Y'; found by default. Can be repeated.",
+        ),
     )
 
 
@@ -126,23 +150,28 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def read_table(
-    data: str, schema: Schema | None, *, table: str | None, na: list[str], separator: str | None, encoding: str
-) -> Table:
-    """Read a file or a table of a database, or return the built-in table of that name."""
+def read_table(data: str, schema: Schema | None, *, inferred: bool = True, **reading: Any) -> Table:
+    """Read a file or a table of a database, or return the built-in table of that name.
+
+    Private commands do not let the rows decide how they are read (``inferred``); for all others, what was found is
+    shown when the command ends.
+    """
     if data in _EMBEDDED and not Path(data).exists():
-        if schema or table or na or separator or encoding != "utf-8":
-            raise OptionError(
-                f"'{data}' is built in: --schema, --table, --na, --separator and --encoding are not for it"
-            )
+        if schema or any(reading.values()):
+            raise OptionError(f"'{data}' is built in: --schema and how to read a file are not for it")
         return _EMBEDDED[data]()
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    return read(data, schema, table=table, separator=separator, encoding=encoding, na=na)
+    separator = reading["separator"]
+    reading["separator"] = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    table = read(data, schema, inferred=inferred, **reading)
+    context = click.get_current_context(silent=True)
+    if inferred and context is not None:
+        context.meta.setdefault(_READ, []).append(table)
+    return table
 
 
 def reading(options: dict[str, Any]) -> dict[str, Any]:
     """Return those options that say how to read another file like the table's."""
-    return {name: options[name] for name in ("na", "separator", "encoding")}
+    return {name: options[name] for name in READING if name != "table"}
 
 
 def load_table(
@@ -198,7 +227,7 @@ def declared(
     **reading: Any,
 ) -> tuple[Table, Schema]:
     """Read a table, and what the schema and the options declare as public, whatever the data holds."""
-    table = read_table(data, None, **reading)
+    table = read_table(data, None, inferred=False, **reading)
     own = table.schema if data in _EMBEDDED else Schema(Column(name=name) for name in table.schema.names)
     columns = {column.name: column for column in own.columns}
     for column in Schema.load(schema_file).columns if schema_file else ():
@@ -227,4 +256,7 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
 
 def print_json(plain: dict[str, Any]) -> None:
     """Print one JSON object, in ASCII so that every terminal and pipe can carry it."""
+    context = click.get_current_context(silent=True)
+    files = [] if context is None else [described(table) for table in context.meta.get(_READ, []) if is_text(table)]
+    plain = {**plain, "read": files} if files else plain
     click.echo(json.dumps(plain, allow_nan=False).replace("\x7f", "\\u007f"))

@@ -23,9 +23,9 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.progress import patience
 from sfumato.cli.terminal import echo
+from sfumato.data.encodings import is_utf8, mark_of
 from sfumato.data.files import format_of
 from sfumato.data.folders import atomic_folder, refuse_taken
-from sfumato.data.table import write
 
 __all__ = ["pseudonymize"]
 
@@ -82,15 +82,19 @@ def pseudonymize(
         tables = [(f"'{file}'" if len(files) > 1 else "", read_table(file, None, **reading)) for file in files]
         done = replace_identifiers(tables, chosen, columns, space, back=reverse)
     if len(files) == 1:
-        write(done[0].table, output, escape_formulas=escape_formulas)
+        done[0].write(output, escape_formulas=escape_formulas)
     else:
         with atomic_folder(output) as folder:
             for name, one in zip(targets, done, strict=True):
-                write(one.table, folder / name, escape_formulas=escape_formulas)
+                one.write(folder / name, escape_formulas=escape_formulas)
     if as_json:
         print_json({"files": [_plain(*one) for one in zip(files, done, strict=True)], "method": method})
     else:
         _print(files, done, reverse)
+    for one in done:
+        text = None if one.file is None or not one.file.is_text else one.file.text
+        if text is not None and not reverse and not is_utf8(text.encoding) and not mark_of(text.beginning):
+            echo(f"To restore it, give --encoding {text.encoding} on the way back", err=True)
     echo(f"The {'identifiers' if reverse else 'tokens'} are in {output}", err=True)
 
 

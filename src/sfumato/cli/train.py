@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from sfumato._errors import OptionError, did_you_mean
 from sfumato.cli.options import (
+    READING,
     Command,
     Names,
     declared,
@@ -42,7 +43,6 @@ __all__ = ["train"]
 _EMBEDDED = ("mnist", "adult", "nursery")
 _MODELS = sorted({*TABLE_MODELS, *IMAGE_MODELS})
 _STUDIES = "learners/studies"
-_READING = ("table", "na", "separator", "encoding")
 _PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
 _IN_RECIPES = ("published", "ordinary", "scale", "schedule")
 
@@ -142,14 +142,14 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     if isinstance(asked.get("classes"), str):
         asked["classes"] = Names().convert(asked["classes"], None, None)
     told = {"data": shown, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
-    reading = {name: asked.pop(name, None) for name in _READING}
+    reading = {name: asked.pop(name, None) for name in READING}
     if unfinished.exists():
         echo(f"Going on with what is in {unfinished}", err=True)
     try:
         with progress_bar("Training") as progress:
             table = _table(data, reading, public, schema)
             if "test" in asked:
-                asked["test"] = read_table(asked["test"], None, **{**_read(reading), "table": None})
+                asked["test"] = read_table(asked["test"], None, inferred=False, **{**_read(reading), "table": None})
             training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **asked)
     except KeyboardInterrupt:
         if unfinished.exists():
@@ -256,7 +256,7 @@ def _without_password(data: str) -> str:
 
 def _read(reading: dict[str, Any]) -> dict[str, Any]:
     """Return how a table is read, where nothing is said as by default."""
-    return {**reading, "na": reading["na"] or [], "encoding": reading["encoding"] or "utf-8"}
+    return {**reading, "na": reading["na"] or [], "dates": reading["dates"] or ()}
 
 
 def _told(label: str, report: Any) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from sfumato._errors import FileError
 
-__all__ = ["check_memory", "check_workbook", "claimed_rows"]
+__all__ = ["check_memory", "check_workbook", "claimed_rows", "memory"]
 
 _MOST_ROWS = 2**14
 """Rows for each byte of a file. A constant column in row groups of a million rows has a few thousand."""
@@ -64,7 +64,7 @@ def claimed_rows(path: Path, format: str) -> int:
 
 def check_memory(path: Path, needed: float) -> None:
     """Refuse to read a file into memory that cannot hold what the file claims."""
-    there = _memory()
+    there = memory()
     if needed > there:
         raise FileError(
             f"'{path}' would take {needed / 2**30:,.0f} GiB of memory, and this machine has {there / 2**30:,.0f} GiB",
@@ -99,7 +99,7 @@ def _area(sheet: bytes) -> int:
     return max(columns, 1) * max(map(int, set(rows)))
 
 
-def _memory() -> float:
+def memory() -> float:
     """Return the bytes of memory of this machine, if the system tells."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

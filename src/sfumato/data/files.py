@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 from collections.abc import Iterator
@@ -10,11 +11,21 @@ from pathlib import Path
 
 import polars as pl
 
-from sfumato._errors import FileError
+from sfumato._errors import FileError, require_extra
 from sfumato.data.formulas import escaped, refuse_typed
 from sfumato.data.temporary import held, sweep, temporary_name
 
-__all__ = ["FORMATS", "atomic_path", "escape_file", "format_of", "refuse_unwritable", "why", "write_frame"]
+__all__ = [
+    "FORMATS",
+    "atomic_path",
+    "compression_of",
+    "escape_file",
+    "format_of",
+    "refuse_unwritable",
+    "why",
+    "write_bytes",
+    "write_frame",
+]
 
 FORMATS = {
     ".csv": "csv",
@@ -30,6 +41,8 @@ FORMATS = {
     ".xls": "excel",
     ".ods": "excel",
 }
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""The endings of compressed text files, after that of their format: ``.csv.gz``."""
 
 
 _WRITTEN: dict[Path, ExitStack] = {}
@@ -60,6 +73,21 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path, *, escape_
             raise FileError(f"'{path}' cannot be written: {reason}") from None
 
 
+def write_bytes(content: bytes, path: str | Path) -> None:
+    """Write a file, all of it or nothing, compressed if its name says so."""
+    compression = compression_of(Path(path))
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(compressed(content, compression) if compression else content)
+
+
+def compressed(content: bytes, compression: str) -> bytes:
+    """Return content compressed with gzip or zstd; the same bytes for the same content."""
+    if compression == "gzip":
+        return gzip.compress(content, mtime=0)
+    pyarrow = require_extra("pyarrow", "arrow", "writing a file compressed with zstd")
+    return bytes(pyarrow.compress(content, codec=compression, asbytes=True))
+
+
 def escape_file(path: str | Path) -> None:
     """Write a CSV or TSV file again with its formulas escaped; see `formulas`."""
     refuse_typed(path, kind := format_of(Path(path)))
@@ -79,7 +107,7 @@ def atomic_path(path: str | Path, *, mode: int = 0o666) -> Iterator[Path]:
     temporary = None
     try:
         refuse_unwritable(path)
-        sweep(target, target.suffix)
+        sweep(target, _ending(target))
         with ExitStack() as stack:
             temporary, allowed = _sibling(target, mode, stack)
             _WRITTEN[temporary] = stack
@@ -97,10 +125,17 @@ def atomic_path(path: str | Path, *, mode: int = 0o666) -> Iterator[Path]:
                 temporary.unlink()
 
 
+def _ending(target: Path) -> str:
+    """Return the ending that names the format, and the compression if there is one: .csv.gz."""
+    if compression_of(target):
+        return target.with_suffix("").suffix + target.suffix
+    return target.suffix
+
+
 def _sibling(target: Path, mode: int, stack: ExitStack) -> tuple[Path, int]:
     """Make an empty file beside another, of the same format, and hold it; return it with its permissions to be."""
     while True:
-        temporary = temporary_name(target, target.suffix)
+        temporary = temporary_name(target, _ending(target))
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         try:
             allowed = stat.S_IMODE(temporary.stat().st_mode)
@@ -129,17 +164,39 @@ def why(error: BaseException, encoding: str = "UTF-8") -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, UnicodeError) or "invalid utf-8" in str(error).lower():
-        return f"it is not {encoding} text (try --encoding latin-1)"
+        return f"it is not {encoding} text (name its encoding with --encoding)"
     if isinstance(error, pl.exceptions.NoDataError):
         return "it is empty"
     return "it is damaged or of another format"
 
 
 def format_of(path: Path) -> str:
-    """Return the format that the ending of a path names."""
-    try:
-        return FORMATS[path.suffix.lower()]
-    except KeyError:
+    """Return the format that the ending of a path names, before that of a compression.
+
+    Examples
+    --------
+    >>> format_of(Path("patients.tsv.gz"))
+    'tsv'
+    """
+    compression = compression_of(path)
+    inner = path.with_suffix("") if compression else path
+    kind = FORMATS.get(inner.suffix.lower())
+    if kind is None:
         raise FileError(
-            f"the format of '{path.name or path}' is unknown", hint="the name must end in " + ", ".join(FORMATS)
-        ) from None
+            f"the format of '{path.name or path}' is unknown",
+            hint="the name must end in " + ", ".join(FORMATS) + "; of text files also with .gz or .zst after it",
+        )
+    if compression and kind not in ("csv", "tsv", "jsonl"):
+        raise FileError(f"'{path.name}' is a compressed {kind} file", hint="only text files are read compressed")
+    return kind
+
+
+def compression_of(path: Path) -> str | None:
+    """Return how a file is compressed, by the ending of its path.
+
+    Examples
+    --------
+    >>> compression_of(Path("patients.csv.gz")), compression_of(Path("patients.csv"))
+    ('gzip', None)
+    """
+    return COMPRESSIONS.get(path.suffix.lower())

@@ -17,8 +17,10 @@ import polars.selectors as cs
 
 from sfumato._errors import FileError, OptionError, SfumatoError, require_extra
 from sfumato.data.claims import check_memory, check_workbook, claimed_rows
-from sfumato.data.files import format_of, why
-from sfumato.data.text import TextFile, check_names, is_utf8, refuse_record
+from sfumato.data.encodings import check_encoding, is_utf8
+from sfumato.data.files import compression_of, format_of, why
+from sfumato.data.notation import Habits
+from sfumato.data.text import TextFile, check_names, refuse_record
 
 __all__ = ["File", "Source", "column"]
 
@@ -50,10 +52,17 @@ class File(Source):
     path : Path
     separator : str, optional
         What separates the fields of a text file; found from its header by default.
-    encoding : str
-        The encoding of a text file.
+    encoding : str, optional
+        The encoding of a text file; found by default.
     na : tuple of str
         Texts that stand for a missing value, besides the empty field.
+    decimal : {".", ","}, optional
+        What stands before the decimals of a text file; found for each column by default.
+    dates : tuple of str
+        How dates are written in a text file: dmy, mdy, ymd, or formats such as ``%d.%m.%Y``; found by default.
+    inferred : bool
+        Whether the rows of a text file may decide how it is written, where that is not declared. If not, each cell is
+        read by itself, as private functions need it.
 
     Examples
     --------
@@ -65,8 +74,11 @@ class File(Source):
 
     path: Path
     separator: str | None = None
-    encoding: str = "utf-8"
+    encoding: str | None = None
     na: tuple[str, ...] = ()
+    decimal: str | None = None
+    dates: tuple[str, ...] = ()
+    inferred: bool = True
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -75,10 +87,14 @@ class File(Source):
             raise FileError(f"'{self.path}' is a folder, a file is needed")
         if not self.path.is_file():  # a pipe would be waited for, and a device never ends
             raise FileError(f"'{self.path}' is not a regular file", hint="copy what it gives into a file first")
-        if not self.is_text and (self.separator is not None or self.encoding != "utf-8"):
+        if not self.is_text and (self.separator is not None or self.encoding or self.decimal or self.dates):
             raise OptionError(
-                f"a separator and an encoding are for text files, and '{self.path.name}' is {self.format}"
+                "a separator, an encoding, a decimal sign and formats of dates are for text files, and "
+                f"'{self.path.name}' is {self.format}"
             )
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        _ = self._habits  # so that a mistake is found now
 
     @cached_property
     def format(self) -> str:
@@ -95,7 +111,18 @@ class File(Source):
         """The text file, with its header."""
         separator = self.separator or ("\t" if self.format == "tsv" else None)
         with self.reading():
-            return TextFile.open(self.path, separator, self.encoding, self.na)
+            return TextFile.open(
+                self.path,
+                separator,
+                self.encoding,
+                self.na,
+                habits=self._habits,
+                compression=compression_of(self.path),
+            )
+
+    @property
+    def _habits(self) -> Habits:
+        return Habits(self.decimal, self.dates, self.inferred)
 
     def types(self) -> dict[str, pl.DataType]:
         """Return the type of each column; unknown in a text file."""
@@ -152,7 +179,7 @@ class File(Source):
         except SfumatoError:
             raise
         except _FAILURES as error:
-            reason = why(error, "UTF-8" if is_utf8(self.encoding) else self.encoding)
+            reason = why(error, self.encoding if self.encoding and not is_utf8(self.encoding) else "UTF-8")
             raise FileError(f"'{self.path}' cannot be read as {self.format}: {reason}") from None
 
     @cached_property

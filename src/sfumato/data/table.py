@@ -27,7 +27,8 @@ from sfumato._errors import (
 )
 from sfumato.data.coding import Codes, encode, with_kind
 from sfumato.data.database import Database
-from sfumato.data.files import FORMATS, write_frame
+from sfumato.data.encodings import find_encoding
+from sfumato.data.files import FORMATS, compression_of, write_frame
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.source import File, Source
 
@@ -54,7 +55,7 @@ class Table:
     source
         The frame, or where the rows are.
     schema : Schema, optional
-    origin : Path, optional
+    origin : Path or File, optional
         The file that the frame is from.
 
     Examples
@@ -71,10 +72,14 @@ class Table:
     source: Any
     schema: Schema
     origin: Path | None
+    file: File | None
+    """The file that the rows are from and how it was read, if that is known."""
 
-    def __init__(self, source: Any, schema: Schema | None = None, *, origin: Path | None = None) -> None:
+    def __init__(self, source: Any, schema: Schema | None = None, *, origin: Path | File | None = None) -> None:
+        file = source if isinstance(source, File) else origin if isinstance(origin, File) else None
         object.__setattr__(self, "source", source)
-        object.__setattr__(self, "origin", source.path if isinstance(source, File) else origin)
+        object.__setattr__(self, "origin", origin if file is None else file.path)
+        object.__setattr__(self, "file", file)
         names = self._names()
         known = set(names)
         listed = {column.name: column for column in schema.columns} if schema else {}
@@ -109,7 +114,7 @@ class Table:
         if isinstance(schema, str | Path):
             schema = Schema.load(schema)
         if isinstance(data, Table):
-            table = cls(data.source, schema, origin=data.origin) if schema else data
+            table = cls(data.source, schema, origin=data.file or data.origin) if schema else data
         else:
             table = read(data, schema) if isinstance(data, str | Path) else cls(data, schema)
         roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
@@ -167,7 +172,10 @@ class Table:
         >>> sf.read("patients.csv").has_inferred_types
         True
         """
-        return self.origin is not None and FORMATS.get(self.origin.suffix.lower()) in ("csv", "tsv", "excel")
+        if self.origin is None:
+            return False
+        name = self.origin.with_suffix("") if compression_of(self.origin) else self.origin
+        return FORMATS.get(name.suffix.lower()) in ("csv", "tsv", "excel")
 
     def _known(self, column: Column) -> Column:
         """Return the column with its kind, marked if that was read off the cells."""
@@ -223,6 +231,39 @@ class Table:
             return None
         dtype = self._types[name]
         return None if isinstance(dtype, nw.Unknown | nw.Object) else dtype
+
+    def as_declared(self) -> Table:
+        """Return the table as far as it is declared how its file writes numbers, dates and letters.
+
+        A private function reads this one: if the rows decided, one record could change how all others are read.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> _ = Path("labs.csv").write_text("sex;hba1c\\nf;7,5\\nm;6,1\\n")
+        >>> sf.read("labs.csv").column("hba1c").to_list()
+        [7.5, 6.1]
+        >>> sf.read("labs.csv").as_declared().column("hba1c").to_list()
+        ['7,5', '6,1']
+        >>> sf.read("labs.csv", decimal=",").as_declared().column("hba1c").to_list()
+        [7.5, 6.1]
+        """
+        file = self.file
+        if file is None or not file.is_text or not file.inferred:
+            return self
+        text = file.text
+        if file.encoding is None and text.encoding != find_encoding(text.path, content=False):
+            raise OptionError(
+                f"the encoding of '{file.path}', {text.encoding}, was found from its rows: one record could change it",
+                hint=f"say it with encoding / --encoding {text.encoding}",
+            )
+        declared = replace(file, inferred=False)
+        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
+        if isinstance(self.source, File):
+            return Table(declared, columns)
+        if not file.decimal and not file.dates and all(one.is_plain and not one.doubt for one in text.found.values()):
+            return self
+        return Table(declared.read(), columns, origin=declared)
 
     @property
     def is_lazy(self) -> bool:
@@ -377,8 +418,11 @@ def read(
     *,
     table: str | None = None,
     separator: str | None = None,
-    encoding: str = "utf-8",
+    encoding: str | None = None,
     na: Sequence[str] = (),
+    decimal: str | None = None,
+    dates: str | Sequence[str] = (),
+    inferred: bool = True,
 ) -> Table:
     """Read a CSV, TSV, Parquet, Arrow/Feather or Excel file, or a table in a database.
 
@@ -395,10 +439,20 @@ def read(
         The name of the table in the database.
     separator : str, optional
         What separates the fields of a text file; found from its header by default.
-    encoding : str
-        The encoding of a text file.
+    encoding : str, optional
+        The encoding of a text file. By default that of its byte order mark, else UTF-8, and Windows-1252 (cp1252) if it
+        is not valid UTF-8 and reads well so.
     na : sequence of str
         Texts that stand for a missing value, besides the empty field.
+    decimal : {".", ","}, optional
+        What stands before the decimals of a text file. By default a column has decimal commas if all of its values are
+        numbers that can be read in no other way.
+    dates : str or sequence of str
+        How dates are written in a text file: dmy, mdy or ymd for the order of day, month and year, or formats such as
+        ``%d.%m.%Y``. By default found for each column, if its values can be read in one way only.
+    inferred : bool
+        Whether the rows of a text file may decide how it is written. Private functions do not let them: see
+        `Table.as_declared`.
 
     Examples
     --------
@@ -406,20 +460,33 @@ def read(
     >>> sf.read("patients.csv").rows
     8
     """
+    dates = (dates,) if isinstance(dates, str) else tuple(dates)
     if isinstance(path, str) and "://" in path:
-        return Table(_database(path, table, separator is not None or encoding != "utf-8" or bool(na)), schema)
+        for_files = [separator, encoding, decimal, *na, *dates]
+        return Table(_database(path, table, any(one is not None for one in for_files)), schema)
     if table is not None:
         hint = f"a SQLite file is named sqlite:///{path}" if _is_sqlite(Path(path)) else "leave table / --table out"
         raise OptionError(f"a table is named in a database, and '{path}' is a file", hint=hint)
-    file = File(Path(path), separator=separator, encoding=encoding, na=tuple(na))
+    file = File(
+        Path(path),
+        separator=separator,
+        encoding=encoding,
+        na=tuple(na),
+        decimal=decimal,
+        dates=dates,
+        inferred=inferred,
+    )
     at_once = file.format == "excel" or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
-    return Table(file.read() if at_once else file, schema, origin=file.path)
+    return Table(file.read() if at_once else file, schema, origin=file)
 
 
 def _database(url: str, table: str | None, for_files: bool) -> Database:
     database = Database(url, table or "")  # says first whether it is the address of a database
     if for_files:
-        raise OptionError("a separator, an encoding and marks of missing values are for files, not for databases")
+        raise OptionError(
+            "a separator, an encoding, a decimal sign, formats of dates and marks of missing values are for files, "
+            "not for databases"
+        )
     if table is None:
         raise OptionError("no table of the database is named", hint="give its name with table / --table")
     return database

@@ -3,17 +3,17 @@
 The types are found by rules that merge no two values: a column is a number only if every value
 in it is one, none is written like a code (``01234`` and ``12E3`` stay texts) and no two of its
 texts are the same number (``250.0`` and ``250.00`` are different diagnoses); only blanks around a
-number or a date do not count. The whole file decides, not its first rows.
+number or a date do not count. The whole file decides, not its first rows; how numbers and dates are
+written is found, too (see `notation`).
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,9 +23,12 @@ import polars as pl
 import polars.selectors as cs
 
 from sfumato._errors import FileError, OptionError, looks_like_data
+from sfumato.data.encodings import find_encoding, is_utf8
 from sfumato.data.files import why
+from sfumato.data.notation import Cells, Habits, Meaning, find_cells, is_just_text
+from sfumato.data.spool import Spool
 
-__all__ = ["EVERY_FIELD", "TextFile", "check_names", "is_utf8", "refuse_record", "typed"]
+__all__ = ["EVERY_FIELD", "TextFile", "check_names", "refuse_record"]
 
 EVERY_FIELD = pl.QueryOptFlags(projection_pushdown=False)
 """How to read a text file: Polars does not notice a line with too many fields if it skips columns."""
@@ -33,47 +36,70 @@ EVERY_FIELD = pl.QueryOptFlags(projection_pushdown=False)
 _PART = 2**24  # bytes that are looked at together
 _SEPARATORS = ",;\t|"
 _LOOKED_AT = 100  # records that tell whether the header is one, too
-# An exponent needs its sign, or codes such as 12E3 would be numbers.
-_DECIMAL = r"^[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|inf|nan|Inf|NaN)$"
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file of which the header has been read."""
+    """A text file of which the header has been read, in UTF-8: the file itself, or a private copy of it."""
 
     path: Path
+    shown: Path
+    """What it is called in messages."""
     names: tuple[str, ...]
     separator: str
     encoding: str
+    """That of the file; the copy is in UTF-8."""
     na: tuple[str, ...]
+    habits: Habits = field(default_factory=Habits)
+    found: dict[str, Cells] = field(default_factory=dict, compare=False, repr=False)
+    """What the cells of each column mean that has been read."""
+    spool: Spool | None = field(default=None, compare=False, repr=False)
+    beginning: bytes = b""
+    """The first bytes of the file, where a byte order mark may be."""
 
     @classmethod
-    def open(cls, path: Path, separator: str | None, encoding: str, na: Sequence[str]) -> TextFile:
-        """Read the header; find the separator from it if none is given."""
-        try:
-            codecs.lookup(encoding)
-        except LookupError:
-            raise OptionError(f"the encoding '{encoding}' is unknown", hint="for example utf-8 or latin-1") from None
+    def open(
+        cls,
+        path: Path,
+        separator: str | None,
+        encoding: str | None,
+        na: Sequence[str],
+        *,
+        habits: Habits | None = None,
+        compression: str | None = None,
+        shown: Path | None = None,
+    ) -> TextFile:
+        """Read the header; find the encoding and the separator if none is given."""
         if separator is not None and (len(separator) != 1 or not separator.isascii()):
             raise OptionError(f"the separator must be one ASCII character, got {separator!r}")
-        with _open(path, encoding) as lines:
+        shown = shown or path
+        spool = Spool(path) if compression else None
+        plain = path if spool is None else spool.expand(compression or "")
+        habits = habits or Habits()
+        encoding = encoding or find_encoding(plain, shown, content=habits.inferred)
+        with plain.open("rb") as file:
+            beginning = file.read(4)
+        if not is_utf8(encoding):
+            plain = Spool.decode(spool, encoding) if spool else (spool := Spool(shown)).decode(encoding, plain)
+        with _open(plain) as lines:
             first = lines.readline()
             if not first.strip():
-                raise FileError(f"'{path}' has no header line" if first else f"'{path}' is empty")
+                raise FileError(f"'{shown}' has no header line" if first else f"'{shown}' is empty")
             if separator is None:
                 separator = max(_SEPARATORS, key=first.count)
             if first.endswith("\r"):
                 raise FileError(
-                    f"the lines of '{path}' end in a carriage return alone", hint="save it with the usual line ends"
+                    f"the lines of '{shown}' end in a carriage return alone", hint="save it with the usual line ends"
                 )
             lines.seek(0)
             reader = csv.reader(lines, delimiter=separator)
             names = next(reader)
             if any(map(looks_like_data, names)):
                 with suppress(csv.Error):  # which is said when all is read
-                    refuse_record(path, names, islice(reader, _LOOKED_AT))
-        check_names(path, names)
-        return cls(path, tuple(names), separator, encoding, tuple(na))
+                    refuse_record(shown, names, islice(reader, _LOOKED_AT))
+        check_names(shown, names)
+        habits = replace(habits, semicolons=separator == ";")
+        return cls(plain, shown, tuple(names), separator, encoding, tuple(na), habits, spool=spool, beginning=beginning)
 
     def read(self, names: Sequence[str] | None = None) -> pl.DataFrame:
         """Read the named columns, or all of them, with their types."""
@@ -90,7 +116,31 @@ class TextFile:
             blank = self.blank_lines()
             if blank:
                 frame = frame.with_row_index("").filter(~pl.col("").is_in(blank)).drop("")
-        return frame.select(typed(frame[name]) for name in wanted)
+        return frame.select(self.typed(frame[name]) for name in wanted)
+
+    def typed(self, texts: pl.Series) -> pl.Series:
+        """Turn a whole column of texts, or its distinct ones, into numbers or dates if that is what they are."""
+        first = next((text for text in islice(texts.drop_nulls(), _LOOKED_AT) if text.strip()), "")
+        if self.habits.inferred and first and is_just_text(first.strip(), self.habits):
+            self.found[texts.name] = Cells()
+            return texts.set(texts == "", None)
+        texts, trimmed = self._prepared(texts)
+        self.found[texts.name] = cells = find_cells(trimmed.drop_nulls().unique(), self.habits)
+        return texts if cells.meaning is Meaning.TEXT else cells.read(trimmed)
+
+    def read_as(self, cells: Cells, texts: pl.Series) -> pl.Series:
+        """Read some texts of a column as what the whole column means."""
+        texts, trimmed = self._prepared(texts)
+        return texts if cells.meaning is Meaning.TEXT else cells.read(trimmed)
+
+    def _prepared(self, texts: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Return texts as they stand if they mean nothing else, and without the blanks around them."""
+        texts = texts.set(texts == "", None)  # a quoted empty field is missing, too
+        trimmed = texts.str.strip_chars()
+        if self.habits.inferred or not (self.habits.decimal or self.habits.dates):
+            return texts, trimmed
+        rewritten = self.habits.rewritten(trimmed)
+        return texts.zip_with(rewritten == trimmed, rewritten), rewritten
 
     def scan(self, dtypes: dict[str, pl.DataType] | None = None) -> pl.LazyFrame:
         """Return what reads the fields as they are, as texts or as other types that hold texts.
@@ -98,13 +148,10 @@ class TextFile:
         A short or blank line reads as missing values: `blank_lines` tells. Collect it with
         `EVERY_FIELD`, so that a long line is an error.
         """
-        source: Path | io.BytesIO = self.path
-        if not is_utf8(self.encoding):
-            source = io.BytesIO(self.path.read_bytes().decode(self.encoding).encode())
-        scan = partial(pl.scan_csv, source, separator=self.separator, null_values=list(self.na), glob=False)
+        scan = partial(pl.scan_csv, self.path, separator=self.separator, null_values=list(self.na), glob=False)
         theirs = scan(infer_schema=False).collect_schema().names()  # Polars reads quotes in a name differently
         if len(theirs) != len(self.names):
-            raise FileError(f"'{self.path}' has {len(self.names)} names in its header, but {len(theirs)} columns")
+            raise FileError(f"'{self.shown}' has {len(self.names)} names in its header, but {len(theirs)} columns")
         kinds = [(dtypes or {}).get(name, pl.String()) for name in self.names]
         return scan(schema=dict(zip(theirs, kinds, strict=True))).rename(dict(zip(theirs, self.names, strict=True)))
 
@@ -115,8 +162,6 @@ class TextFile:
 
     def has_quotes(self) -> bool:
         """Say whether there is a quote anywhere in the file."""
-        if not is_utf8(self.encoding):
-            return True  # it would have to be decoded first
         with self.path.open("rb") as file:
             return any(b'"' in part for part in iter(lambda: file.read(_PART), b""))
 
@@ -131,17 +176,17 @@ class TextFile:
         self.blank_lines()
         if "utf-8" not in str(error).lower() and self.has_quotes():
             return FileError(
-                f"'{self.path}' has a quote within a field that is not quoted",
+                f"'{self.shown}' has a quote within a field that is not quoted",
                 hint='put the field in quotes, and write its own quotes twice: "5"" pipe"',
             )
-        return FileError(f"'{self.path}' cannot be read as text with fields: {why(error)}")
+        return FileError(f"'{self.shown}' cannot be read as text with fields: {why(error)}")
 
     def blank_lines(self) -> list[int]:
         """Return the rows that are blank lines; refuse a line with too few or too many fields.
 
         The blank lines of a file with one column are rows in which it is missing.
         """
-        blank = self._blank_lines_without_quotes() if is_utf8(self.encoding) else None
+        blank = self._blank_lines_without_quotes()
         blank = self._blank_lines_with_quotes() if blank is None else blank
         return blank if len(self.names) > 1 else []
 
@@ -167,7 +212,7 @@ class TextFile:
     def _blank_lines_with_quotes(self) -> list[int]:
         blank = []
         limit = csv.field_size_limit(2**31 - 1)
-        with _open(self.path, self.encoding) as lines:
+        with _open(self.path) as lines:
             reader = csv.reader(lines, delimiter=self.separator, strict=True)
             try:
                 for row, fields in enumerate(reader, start=-1):
@@ -177,13 +222,13 @@ class TextFile:
                         raise self._ragged(reader.line_num, len(fields))
             except csv.Error:
                 near = f"near line {reader.line_num}"
-                raise FileError(f"'{self.path}' has a field with unbalanced quotes {near}") from None
+                raise FileError(f"'{self.shown}' has a field with unbalanced quotes {near}") from None
             finally:
                 csv.field_size_limit(limit)
         return blank
 
     def _ragged(self, line: int, fields: int) -> FileError:
-        return FileError(f"'{self.path}' is ragged: line {line} has {fields} fields, the header {len(self.names)}")
+        return FileError(f"'{self.shown}' is ragged: line {line} has {fields} fields, the header {len(self.names)}")
 
 
 def refuse_record(path: Path, names: Sequence[str], records: Iterable[Sequence[str | None]]) -> None:
@@ -232,37 +277,5 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def _open(path: Path, encoding: str) -> io.TextIOWrapper:
-    return path.open(encoding="utf-8-sig" if is_utf8(encoding) else encoding, newline="")
-
-
-def is_utf8(encoding: str) -> bool:
-    """Say whether a name such as utf_8 or UTF8 means UTF-8."""
-    return encoding.lower().replace("_", "-").replace("utf8", "utf-8") in ("utf-8", "utf-8-sig")
-
-
-def typed(text: pl.Series) -> pl.Series:
-    """Turn a text column into numbers or dates where every value is one and none is written like a code."""
-    text = text.set(text == "", None)  # a quoted empty field is missing too
-    trimmed = text.str.strip_chars()
-    distinct = trimmed.drop_nulls().unique()
-    read = _reader(distinct)
-    if read is None:
-        return text
-    values = read(distinct)
-    return read(trimmed) if not values.has_nulls() and values.n_unique() == len(distinct) else text
-
-
-def _reader(texts: pl.Series) -> Callable[[pl.Series], pl.Series] | None:
-    """Return what would read all of these texts, by their looks, or None if they are just texts."""
-    if texts.is_empty() or texts.str.contains(r"^[+-]?0\d").any():
-        return None
-    if texts.str.contains(r"^[+-]?\d+$").all():
-        return lambda column: column.str.to_integer(strict=False)
-    if texts.str.contains(r"^\d{4}-\d\d-\d\d$").all():
-        return lambda column: column.str.to_date("%Y-%m-%d", strict=False)
-    if texts.str.contains(r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$").all():
-        return lambda column: column.str.replace("T", " ").str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
-    if texts.str.contains(_DECIMAL).all() and texts.str.contains(r"\d").any():
-        return lambda column: column.cast(pl.Float64, strict=False)
-    return None
+def _open(path: Path) -> io.TextIOWrapper:
+    return path.open(encoding="utf-8-sig", newline="")

@@ -22,7 +22,7 @@ from sfumato.data.files import atomic_path
 from sfumato.data.source import File, Source, column
 from sfumato.data.table import Table, collect, collecting
 from sfumato.data.table import write as write_table
-from sfumato.data.text import EVERY_FIELD, typed
+from sfumato.data.text import EVERY_FIELD
 from sfumato.engines import parquet
 from sfumato.engines.counter import BATCH, Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
@@ -109,7 +109,7 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
         tell(1.0)
         if incomplete:
             counter.take_back(len(text.blank_lines()))
-    return counter.tuples(typed)
+    return counter.tuples(text.typed)
 
 
 def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, tell: Progress) -> None:

@@ -106,7 +106,7 @@ class DuckDB(Engine):
             tell(1.0)
             return counter.tuples()
         with private_folder(self.spill) as folder:
-            stream = Stream(table, names, folder, self.name, tell)
+            stream = Stream(table, names, self.name, tell)
             with self._connection(folder, stream) as connection:
                 connection.register("stream", stream.arrow())
                 columns = ", ".join(f"c{position}" for position in range(len(names)))

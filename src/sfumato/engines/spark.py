@@ -96,7 +96,7 @@ class Spark(Engine):
             tell(1.0)
             return counter.tuples()
         with private_folder() as folder:
-            stream = Stream(table, names, folder, self.name, lambda share: tell(share / 2))
+            stream = Stream(table, names, self.name, lambda share: tell(share / 2))
             with self._session() as session:
                 source = table.source
                 if isinstance(source, File) and _reads_itself(source):

@@ -7,10 +7,8 @@ engine: the same quotes, encodings, blank lines and refusals. Types that not eve
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from sfumato._errors import InputError, OptionError
 from sfumato.data.coding import refuse_nested
 from sfumato.data.source import File, Source
 from sfumato.data.table import Table, collecting
-from sfumato.data.text import EVERY_FIELD, TextFile, is_utf8, typed
+from sfumato.data.text import EVERY_FIELD, TextFile
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Progress
 from sfumato.engines.numbering import Numbering
@@ -45,8 +43,6 @@ class Stream:
     table : Table
         A file, a frame in memory, or a lazy Polars frame.
     names : sequence of str
-    folder : Path
-        Where a text file of another encoding than UTF-8 may be decoded.
     engine : str
         The name of the engine that counts; it is in the refusal of a table that lives elsewhere.
     tell : callable, optional
@@ -56,7 +52,7 @@ class Stream:
     --------
     >>> import sfumato as sf
     >>> table = sf.Table(pl.DataFrame({"sex": ["f", "m", "f"]}))
-    >>> stream = Stream(table, ["sex"], Path(), "duckdb")
+    >>> stream = Stream(table, ["sex"], "duckdb")
     >>> [batch.columns for batch in stream.batches()]
     [['c0']]
     >>> stream.add([pl.Series(["f", "m"])], pl.Series([2, 1]))
@@ -71,14 +67,12 @@ class Stream:
         self,
         table: Table,
         names: Sequence[str],
-        folder: Path,
         engine: str,
         tell: Progress = lambda share: None,
     ) -> None:
         refuse_elsewhere(table, engine)
         self._table = table
         self._names = list(names)
-        self._folder = folder
         self._tell = tell
         self._counter = Counter([table.schema[name] for name in names])
         self._incomplete = False
@@ -132,7 +126,7 @@ class Stream:
         if isinstance(source, File) and source.is_text:
             if self._incomplete and len(source.text.names) > 1:
                 self._counter.take_back(len(source.text.blank_lines()))
-            return self._counter.tuples(typed)
+            return self._counter.tuples(source.text.typed)
         return self._counter.tuples()
 
     def _types(self) -> list[pl.DataType]:
@@ -158,7 +152,7 @@ class Stream:
     def _read_text(self, text: TextFile) -> Iterator[pl.DataFrame]:
         last = text.names[-1]  # missing where a line is short or blank
         columns = list(dict.fromkeys([*self._names, last]))
-        for batch in _fields(text, _decoded(text, self._folder), columns):
+        for batch in _fields(text, columns):
             self._incomplete |= batch[last].has_nulls()
             yield batch.select(cs.by_name(*self._names))
 
@@ -226,14 +220,16 @@ def typed_rows(table: Table) -> Table:
     with source.reading():
         found = {name: Numbering() for name in text.names}
         incomplete = False
-        for batch in _fields(text, text, text.names, {name: found[name].categories for name in text.names}):
+        for batch in _fields(text, text.names, {name: found[name].categories for name in text.names}):
             incomplete |= batch[text.names[-1]].has_nulls()
         rows = text.scan()
         if incomplete and len(text.names) > 1:
             rows = text.without_blank_lines(rows)
-    dtypes = {name: typed(found[name].values()).dtype for name in text.names}
+    dtypes = {name: text.typed(found[name].values().alias(name)).dtype for name in text.names}
     columns = [
-        cs.by_name(name).as_expr().map_batches(partial(_read_as, dtype), return_dtype=dtype, is_elementwise=True)
+        cs.by_name(name)
+        .as_expr()
+        .map_batches(partial(text.read_as, text.found[name]), return_dtype=dtype, is_elementwise=True)
         for name, dtype in dtypes.items()
     ]
     return Table(rows.select(columns), table.schema)
@@ -246,36 +242,17 @@ def _collected(lazy: pl.LazyFrame, names: Sequence[str]) -> Iterator[pl.DataFram
 
 
 def _fields(
-    text: TextFile, readable: TextFile, names: Sequence[str], dtypes: dict[str, pl.DataType] | None = None
+    text: TextFile, names: Sequence[str], dtypes: dict[str, pl.DataType] | None = None
 ) -> Iterator[pl.DataFrame]:
     """Read the fields of a text file as texts."""
     try:
         yield from (
-            readable.scan(dtypes)
+            text.scan(dtypes)
             .select(cs.by_name(*names))
             .collect_batches(chunk_size=_BATCH, maintain_order=False, optimizations=EVERY_FIELD)
         )
     except pl.exceptions.PolarsError as error:
         raise text.trouble(error) from None
-
-
-def _decoded(text: TextFile, folder: Path) -> TextFile:
-    """Return the text file, or a copy of it in UTF-8 if it is in another encoding."""
-    if is_utf8(text.encoding):
-        return text
-    copy = folder / "decoded"
-    with (
-        copying(folder),
-        text.path.open(encoding=text.encoding, newline="") as old,
-        copy.open("w", encoding="utf-8", newline="") as new,
-    ):
-        shutil.copyfileobj(old, new, 2**20)
-    return replace(text, path=copy, encoding="utf-8")
-
-
-def _read_as(dtype: pl.DataType, text: pl.Series) -> pl.Series:
-    """Read texts as the type that their whole column has."""
-    return text.set(text == "", None) if dtype == pl.String else typed(text).cast(dtype)
 
 
 def _plain(values: pl.Series) -> pl.Series:

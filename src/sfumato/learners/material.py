@@ -146,7 +146,7 @@ def material_of(
     if built_in:
         table, name = _TABLES[data](), data
     else:
-        table = Table.of(data if not isinstance(data, str | Path) else read(data))
+        table = Table.of(data if not isinstance(data, str | Path) else read(data, inferred=False)).as_declared()
         name = table.origin.name if table.origin else "table"
     if isinstance(holdout, bool) or not isinstance(holdout, int | float) or not 0 < holdout < 1:
         raise OptionError(f"the share of rows held out must be a number between 0 and 1, got {holdout!r}")
@@ -250,7 +250,7 @@ def _table(
 
 def _given(table: Table, test: Any, kept: list[str]) -> pl.DataFrame:
     """Return the rows that are given for testing, if they are like the table, and are not it."""
-    other = Table.of(test if not isinstance(test, str | Path) else read(test))
+    other = Table.of(test if not isinstance(test, str | Path) else read(test, inferred=False)).as_declared()
     missing = [column for column in table.schema.names if column not in other.schema.names]
     if missing:
         raise ColumnError(f"the test rows have no column '{missing[0]}'")

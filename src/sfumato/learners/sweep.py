@@ -193,7 +193,7 @@ def train(
     kept = None if folder is None else Path(folder)
     key = key_in(kept) if insecure_seed is None else _seeded_key(insecure_seed)
     if isinstance(test, str | Path):
-        test = read(test)
+        test = read(test, inferred=False)
     material = material_of(
         data,
         target=target,
