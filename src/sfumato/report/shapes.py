@@ -37,8 +37,8 @@ def shapes_of(training: Training, runs: Sequence[Outcome]) -> Shapes | None:
     Of several models, those of the smallest epsilon and of the largest (or without privacy) are drawn. Nothing is read
     but the weights of the models.
     """
-    held = [(one, training.models.get(one.run.name)) for one in runs]
-    drawn = [(one, model) for one, model in held if hasattr(model, "shape_of")]
+    held: list[tuple[Outcome, Any]] = [(one, training.models.get(one.run.name)) for one in runs]
+    drawn = [(one, model) for one, model in held if hasattr(model, "curve_of")]
     drawn = [drawn[0], drawn[-1]] if len(drawn) > 1 else drawn
     if not drawn or not all(_is_flat(model) for _, model in drawn):
         return None

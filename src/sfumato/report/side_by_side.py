@@ -124,7 +124,9 @@ def _facts(ones: Sequence[Beside]) -> list[str]:
     facts = [f"the smallest risk is that of {safest.name}: a chance of at most {percent(safest.risk)} per person"]
     if asked := [one for one in ones if one.query_error is not None]:
         best = min(asked, key=lambda one: one.query_error or 0.0)
-        facts.append(f"counting queries are closest on {best.name}: half are off by {share(best.query_error or 0)} or less")
+        facts.append(
+            f"counting queries are closest on {best.name}: half are off by {share(best.query_error or 0)} or less"
+        )
     if scored := [one for one in ones if one.accuracy is not None]:
         best = max(scored, key=lambda one: one.accuracy or 0.0)
         facts.append(
