@@ -34,20 +34,42 @@ def published(
 
 
 def test_numbers_are_a_range() -> None:
-    assert published([1, 2, 5, 9], [0, 0, 0, 1]) == ["[1, 5]", "9"]
-    assert published([0.5, 2.0], [0, 0]) == ["[0.5, 2]"]
+    assert published([1, 2, 5, 9], [0, 0, 0, 1]) == ["1-5", "9"]
+    assert published([0.5, 2.0], [0, 0]) == ["[0.5, 2.0]"]
     assert published([-3, -1], [0, 0]) == ["[-3, -1]"]
 
 
 def test_numbers_are_a_range_also_where_others_are_missing() -> None:
-    assert published([1, 2, 5, None], [0, 0, 1, 2]) == ["[1, 2]", "5", None]
+    assert published([1, 2, 5, None], [0, 0, 1, 2]) == ["1-2", "5", None]
     days = [date(2020, 1, 1), date(2020, 1, 2), None]
-    assert published(days, [0, 0, 1]) == ["[2020-01-01, 2020-01-02]", None]
+    assert published(days, [0, 0, 1]) == ["2020-01-01 to 2020-01-02", None]
 
 
 def test_categories_are_a_set_quoted_as_in_csv() -> None:
     assert published(["a", "b", "c"], [0, 0, 1]) == ["{a, b}", "c"]
     assert published(["a, b", 'say "c"'], [0, 0]) == ['{"a, b", "say ""c"""}']
+
+
+def test_a_set_is_written_with_the_names_of_groups_that_it_fills() -> None:
+    column = sf.Column(name="q", hierarchy=TREE)
+    assert published(["a", "b", "c", "d"], [0, 0, 1, 1], column=column) == ["x", "{c, d}"]
+    assert published(["a", "b", "c", "d"], [0, 0, 0, 1], column=column) == ["u", "d"]
+    assert published(["a", "b", "c", "d"], [0, 0, 1, 0], column=column) == ["{x, d}", "c"]
+    listed = sf.Column(name="q", hierarchy=TREE, domain=["a", "b", "c", "d"])
+    assert published(["a", "c", "d"], [0, 0, 1], column=listed) == ["{a, c}", "d"]  # u would also stand for b
+    named = sf.Column(name="q", hierarchy=sf.Hierarchy.tree([("a", "c"), ("b", "c"), ("c", "d")]))
+    assert published(["a", "b", "c"], [0, 0, 1], column=named) == ["{a, b}", "c"]  # c is a value, too
+
+
+def test_a_long_set_is_written_by_what_it_lacks() -> None:
+    towns = [f"town {number:02d}" for number in range(20)]
+    some = published([*towns], [1, 2, *[0] * 18])
+    assert some == ["all but {town 00, town 01}", "town 00", "town 01"]
+    assert published([*towns], [0] * 20) == ["*"]
+    assert published([*towns, None], [*[0] * 20, 1])[0] == "all but {(missing)}"
+    assert published([*towns, None], [1, *[0] * 19, 1]) == ["all but {town 00}", "{town 00, (missing)}"]
+    of = universe(sf.Table(pl.DataFrame({"q": [*towns, None]})).encode(["q"]).domains[0])
+    assert coverage(of, pl.Series(["all but {town 00}", "all but {(missing)}"])).size.tolist() == [19, 20]
 
 
 def test_a_set_is_not_mistaken_for_a_value() -> None:
@@ -73,12 +95,12 @@ def test_a_missing_value_among_others_is_covered_by_everything() -> None:
         reduce(sf.Table(pl.DataFrame({"p": [1, 2, 3], "q": ["a", "b", None]})), ["p", "q"]), ["p", "q"], [], []
     )
     p, q = publish(problem, Members.of(problem, np.array([0, 1, 1])), Output.INTERVAL)
-    assert p.to_list() == ["1", "[2, 3]"]
+    assert p.to_list() == ["1", "2-3"]
     assert q.to_list() == ["a", "*"]
 
 
 def test_a_group_that_would_look_suppressed_is_spelt_out() -> None:
-    assert published([1, 2, 3, None], [0, 1, 1, 1]) == ["1", '{"[2, 3]", (missing)}']
+    assert published([1, 2, 3, None], [0, 1, 1, 1]) == ["1", "{2-3, (missing)}"]
     assert published([1, 2, None], [0, 1, 1]) == ["1", "{2, (missing)}"]
     assert published(["a", "b", None], [0, 1, 1]) == ["a", "{b, (missing)}"]
     column = sf.Column(name="q", hierarchy=TREE)

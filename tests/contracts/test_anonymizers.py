@@ -371,7 +371,7 @@ def test_a_chosen_value_that_only_suppressed_rows_hold_has_no_share() -> None:
 def test_groups_with_missing_values_do_not_look_suppressed() -> None:
     people = pl.DataFrame({"age": [1, 2, 3, None], "city": ["a", "a", "b", None]})
     release = sf.anonymize(people, "k=2", qi=["age", "city"])
-    assert release.table.frame.rows() == [("[1, 2]", "a")] * 2 + [("{3, (missing)}", "*")] * 2
+    assert release.table.frame.rows() == [("1-2", "a")] * 2 + [("{3, (missing)}", "*")] * 2
     assert release.assessment.suppressed == 0
     assert release.assessment.rows == 4
     assert release.loss.by_column["age"].ncp == pytest.approx((2 * 0.5 + 2 * 1) / 4)
@@ -525,7 +525,7 @@ def test_relaxed_mondrian_publishes_the_fitted_rows_alike_whenever_it_is_asked(k
     assert sorted(again["age"].value_counts()["count"]) == [k, k]
     with pytest.raises(sf.InputError, match=r"not the rows that relaxed Mondrian was fitted on.*strict=True"):
         relaxed.transform(people.head(2 * k - 1))
-    assert relaxed.set_params(new_rows="route").transform(people.head(1))["age"].to_list() in (["1"], ["[1, 2]"])
+    assert relaxed.set_params(new_rows="route").transform(people.head(1))["age"].to_list() in (["1"], ["1-2"])
 
 
 def test_rows_of_which_a_guarantee_cannot_be_measured_are_refused(method: Anonymizer) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.files import escape_file
 from sfumato.data.formulas import escaped
+from sfumato.data.layout import escape_file
 from tests.conftest import Ran
 
 SIGNS = "=+-@\t\r\n＝＋－＠"

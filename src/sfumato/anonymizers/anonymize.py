@@ -19,10 +19,11 @@ from sfumato.anonymizers.local_suppression import LocalSuppression
 from sfumato.anonymizers.microaggregate import Microaggregate
 from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.on_spark import mondrian_on_spark
-from sfumato.anonymizers.publish import released_schema
+from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.anonymizers.rplus import RPlus
-from sfumato.data.files import atomic_path, escape_file, format_of
+from sfumato.data.files import atomic_path, format_of
 from sfumato.data.formulas import refuse_typed
+from sfumato.data.layout import escape_file
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.source import File
 from sfumato.data.table import Table, read, write
@@ -37,7 +38,7 @@ from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.loss import Loss, loss_of
 from sfumato.measures.utility import QueryError, query_error_of
 
-__all__ = ["METHODS", "Release", "anonymize"]
+__all__ = ["METHODS", "Release", "anonymize", "tightened"]
 
 METHODS: dict[str, type[Anonymizer]] = {
     method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
@@ -73,7 +74,7 @@ class Release:
     >>> release.assessment.k, release.method
     (4, 'mondrian')
     >>> release.table.frame["age"].unique().sort().to_list()
-    ['[28, 35]', '[28, 50]']
+    ['25-54', '28-35']
     """
 
     table: Table
@@ -128,6 +129,7 @@ def anonymize(
     identifiers: Sequence[str] = (),
     schema: Schema | str | Path | None = None,
     to: str | Path | None = None,
+    exact_ends: bool = False,
     escape_formulas: bool = False,
     progress: Progress | None = None,
 ) -> Release:
@@ -155,6 +157,9 @@ def anonymize(
     to : path, optional
         A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
         that a table of any size fits.
+    exact_ends : bool
+        Whether the ends of intervals are the least and the greatest value of a class, rather than rounded outward to
+        readable steps: each is then the value of somebody. The same as ``output="tight"`` of the method.
     escape_formulas : bool
         Whether cells of that file that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in front; only
         for CSV and TSV.
@@ -176,6 +181,8 @@ def anonymize(
         data, schema=schema, qi=qi or method.qi, sensitive=sensitive or method.sensitive, identifiers=identifiers
     )
     parameters = method.get_params() | {"guarantees": guarantees, "qi": (), "sensitive": ()}
+    if exact_ends:
+        parameters["output"] = tightened(method)
     anonymizer = type(method)(**parameters)
     release = partial(
         Release,
@@ -206,11 +213,11 @@ def anonymize(
     told = _Stages(progress)
     streamed = to is not None and isinstance(table.source, File) and not anonymizer.divides_tuples
     if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
-        table = Table(table.fetched(), table.schema)
+        table = Table(table.fetched(), table.schema, layout=table.layout)
     anonymizer.fit(table, progress=told(0.0, 0.4))
     columns, without = released_schema(table.schema), table.schema.identifiers
     if to is None:
-        released = Table(anonymizer.apply(table, without=without).source, columns)
+        released = Table(anonymizer.apply(table, without=without).source, columns, layout=table.layout)
         assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
     else:
         with atomic_path(to) as temporary:
@@ -230,6 +237,22 @@ def anonymize(
         pairing=pairing,
         counted=Counted(anonymizer.tuples_),
     )
+
+
+def tightened(method: Anonymizer) -> Output:
+    """Return the output with exact ends, of a method that publishes intervals.
+
+    Examples
+    --------
+    >>> tightened(Mondrian())
+    <Output.TIGHT: 'tight'>
+    """
+    if getattr(method, "output", None) not in (Output.INTERVAL, Output.TIGHT):
+        raise OptionError(
+            f"exact ends are those of intervals, which the method '{method.name}' does not publish",
+            hint="leave them out, or choose intervals: output='interval' / --representative interval",
+        )
+    return Output.TIGHT
 
 
 def _method(method: Anonymizer | str) -> Anonymizer:

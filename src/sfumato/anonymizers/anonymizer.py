@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.anonymizers.levels import with_hierarchies
 from sfumato.anonymizers.problem import Problem
-from sfumato.anonymizers.publish import Members, Output, Published, publish
+from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
 from sfumato.anonymizers.route import nearest_groups
 from sfumato.data.coding import Domain
 from sfumato.data.paths import MISSING
@@ -256,7 +256,7 @@ class Partitioner(Anonymizer):
     ----------
     guarantees, qi, sensitive
         See `Anonymizer`.
-    output : {"interval", "level", "median", "mean", "medoid"}
+    output : {"interval", "tight", "level", "median", "mean", "medoid"}
         What is published of a group; see `Output`.
     """
 
@@ -272,7 +272,13 @@ class Partitioner(Anonymizer):
     def _decide(self, problem: Problem) -> None:
         output = one_of(Output, self.output, "output")
         self.members_ = self._members(problem)
-        self.published_ = publish(problem, self.members_, output)
+        self.published_, self.exact_ = publish(problem, self.members_, output), 0
+        if output is Output.INTERVAL and not self.divides_tuples:
+            self.published_, self.exact_ = tell_apart(problem, self.members_, self.published_)
+
+    def details(self) -> dict[str, Any]:
+        """Return how many groups have exact ends, because rounded ones would have merged them; mostly nothing."""
+        return {"exact_ends": self.exact_} if self.exact_ else {}
 
     def published(self) -> Published:
         """Return what becomes of the table that was learnt."""
@@ -307,7 +313,8 @@ def measured(
     if not assessment.verdict:
         raise InputError(
             f"the release does not keep {assessment.verdict.failed} when it is measured again",
-            hint=hint or "groups that are published alike are one class: publish intervals, of a strict method",
+            hint=hint
+            or "groups that are published alike are one class: publish intervals with exact ends, of a strict method",
         )
     return assessment
 

@@ -353,10 +353,14 @@ def mask(
         if name not in table.schema.names:
             raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, table.schema.names))
     if table.is_lazy:
-        table = Table(pl.DataFrame([table.column(name).alias(name) for name in table.schema.names]), table.schema)
+        table = Table(
+            pl.DataFrame([table.column(name).alias(name) for name in table.schema.names]),
+            table.schema,
+            layout=table.layout,
+        )
     random = np.random.default_rng(secrets.randbits(128) if seed is None else int(seed))
     for one in methods:
-        table = Table(one.apply(table, random), table.schema)
+        table = Table(one.apply(table, random), table.schema, layout=table.layout)
     note = NOTE if seed is None else NOTE + _SEEDED
     return Masked(table=table, methods=tuple(methods), note=note, seeded=seed is not None)
 

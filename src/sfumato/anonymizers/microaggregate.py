@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from sfumato._errors import OptionError, one_of
 from sfumato.anonymizers.anonymizer import Partitioner
 from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.partition import partition
 from sfumato.anonymizers.problem import APART, Pieces, Problem
-from sfumato.anonymizers.publish import Members, Output, publish
+from sfumato.anonymizers.publish import Members, Output, alike, publish
 from sfumato.measures.counts import ClassCounts, Floats, Ints, ranges
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import AlphaK, KAnonymity, RecursiveCL
@@ -69,8 +68,8 @@ class Microaggregate(Partitioner):
     def _members(self, problem: Problem) -> Members:
         output = one_of(Output, self.output, "output")
         groups = microaggregate(problem, block=self.block)
-        while (alike := _published_alike(problem, groups, output)).max() + 1 < len(alike):
-            groups = _keeping(problem, alike[groups])
+        while (number := _published_alike(problem, groups, output)).max() + 1 < len(number):
+            groups = _keeping(problem, number[groups])
         return Members.of(problem, groups)
 
 
@@ -254,8 +253,4 @@ def _per_class(guarantee: Guarantee, one: ClassCounts, counts: Sequence[ClassCou
 
 def _published_alike(problem: Problem, groups: Ints, output: Output) -> Ints:
     """Give each group a number, and the same one to groups that would be published alike."""
-    published = publish(problem, Members.of(problem, groups), output)
-    rows = pl.DataFrame([series.alias(str(column)) for column, series in enumerate(published)])
-    known = rows.unique(maintain_order=True).with_row_index("number")
-    joined = rows.join(known, on=rows.columns, how="left", nulls_equal=True, maintain_order="left")
-    return joined["number"].cast(pl.Int64).to_numpy()
+    return alike(publish(problem, Members.of(problem, groups), output))

@@ -50,7 +50,7 @@ class Mondrian(Partitioner):
     >>> import sfumato as sf
     >>> people = pd.DataFrame({"age": [20, 22, 24, 40, 60], "sex": ["f", "f", "m", "m", "m"]})
     >>> sf.Mondrian("k=2", qi=["age", "sex"]).fit_transform(people)["age"].tolist()
-    ['[20, 22]', '[20, 22]', '[24, 60]', '[24, 60]', '[24, 60]']
+    ['20-22', '20-22', '20-64', '20-64', '20-64']
     """
 
     strict: bool = True
@@ -76,8 +76,8 @@ class Mondrian(Partitioner):
         rows = table.encode([domain.name for domain in self.tuples_.domains])
         groups = np.empty(len(rows.values), dtype=np.int64)
         groups[np.lexsort(rows.values.T[::-1])] = np.repeat(self.members_.group, self.members_.records)
-        released = Table(table.with_columns([series.gather(groups) for series in self.published_]))
-        released = Table(released.drop(without)) if without else released
+        released = Table(table.with_columns([series.gather(groups) for series in self.published_]), layout=table.layout)
+        released = Table(released.drop(without), layout=table.layout) if without else released
         if to is None:
             return released
         write(released, to)

@@ -78,8 +78,9 @@ def mondrian_on_spark(
         Of a Spark frame, with the roles of its columns; identifiers are left out of the release.
     guarantees : sequence of Guarantee
         At least one.
-    output : {"interval", "level", "median", "mean", "medoid"}
-        What is published of a group; see `Output`.
+    output : {"interval", "tight", "level", "median", "mean", "medoid"}
+        What is published of a group; see `Output`. Intervals have exact ends if a guarantee could break where groups
+        are published alike.
 
     Raises
     ------
@@ -96,6 +97,8 @@ def mondrian_on_spark(
     """
     require_pyspark()
     output = one_of(Output, output, "output")
+    if output is Output.INTERVAL and not all(one.survives_merging for one in guarantees):
+        output = Output.TIGHT
     schema = table.schema
     if not is_spark(table):
         raise OptionError("only a Spark frame is anonymized in Spark", hint="take anonymize for any other")

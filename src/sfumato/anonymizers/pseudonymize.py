@@ -213,7 +213,8 @@ class _Part:
         distinct = {name: values.drop_nulls().n_unique() for name, values in self.values.items()}
         became = {name: dict(look_up[name].drop_nulls().iter_rows()) for name in self.values}
         types = {name: self.tuples[name].domains[0].values.dtype for name in self.values}
-        return Replaced(Table(rows.frame, Schema(columns)), distinct, became, types, self.table.file)
+        file = self.table.file
+        return Replaced(Table(rows.frame, Schema(columns), layout=file), distinct, became, types, file)
 
 
 def _as_written(table: Table, columns: Sequence[str]) -> Table:

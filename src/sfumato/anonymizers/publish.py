@@ -1,9 +1,10 @@
 """How a group appears in a release: as what covers its values, or as one value for all.
 
 A published text can be read back by a program (the grammar is in `measures.generalised`):
-``[20, 30]`` is a range of numbers, dates or ordinals, ``{a, "b, c"}`` a set of categories, a label
-a node of the column's hierarchy, and ``*`` stands for everything. Rows that are ``*`` in every column
-read as suppressed: a group that is not writes its first column as a set, which is ``{*}`` if levels are published.
+``20-29``, ``1960s`` and ``[0.5, 2.0]`` are ranges of numbers and dates, ``[low, mid]`` one of ordinals, ``{a, "b, c"}``
+a set of categories, a label a node of the column's hierarchy, and ``*`` stands for everything. Rows that are ``*`` in
+every column read as suppressed: a group that is not writes its first column as a set, which is ``{*}`` if levels are
+published.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.problem import Problem, written
+from sfumato.anonymizers.rounding import decimal_places, range_texts
 from sfumato.data.coding import Codes, Domain
 from sfumato.data.paths import MISSING
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.engines.engine import Recoding
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.generalised import MARK, Pairing, paired
-from sfumato.measures.universe import as_floats
+from sfumato.measures.universe import Universe, as_floats, universe
 
-__all__ = ["Members", "Output", "Published", "publish", "released_schema", "set_of"]
+__all__ = ["Members", "Output", "Published", "alike", "publish", "released_schema", "set_of", "tell_apart"]
+
+_LONG = 8  # members of a set, from which on it is written by what it lacks, if that is shorter
 
 
 class Output(StrEnum):
@@ -40,8 +44,11 @@ class Output(StrEnum):
     """
 
     INTERVAL = "interval"
-    """The range of its numbers, dates and ordinals, the set of its categories: the ends are the least and the greatest
-    value that somebody of the group has."""
+    """The range of its numbers, dates and ordinals, the set of its categories. The ends of numbers and dates are
+    rounded outward to readable steps (see `anonymizers.rounding`). A set is written with the names of the column's
+    hierarchy, if these stand for the same values."""
+    TIGHT = "tight"
+    """The same with exact ends: the least and the greatest value that somebody of the group has."""
     LEVEL = "level"
     """The lowest node of the column's hierarchy that covers its values. Its ends come from the hierarchy, never from
     the group. A column without a hierarchy gets an automatic one, as in the lattice; only the root ``*`` covers a
@@ -111,7 +118,9 @@ def publish(
     >>> problem = Problem.of(reduce(table, ["age", "sex"]), ["age", "sex"], [], [])
     >>> members = Members.of(problem, np.array([0, 0, 1]))
     >>> [series.to_list() for series in publish(problem, members, Output.INTERVAL)]
-    [['[20, 30]', '41'], ['{f, m}', 'm']]
+    [['20-34', '41'], ['{f, m}', 'm']]
+    >>> [series.to_list() for series in publish(problem, members, Output.TIGHT)]
+    [['20-30', '41'], ['{f, m}', 'm']]
     """
     held = [_held(problem, column, members) for column in range(len(problem.domains))]
     if output.is_value:
@@ -122,11 +131,44 @@ def publish(
         if output is Output.MEAN:
             of_group = [one.means(medians) for one, medians in zip(held, of_group, strict=True)]
         return [series.alias(one.domain.name) for one, series in zip(held, of_group, strict=True)]
-    published = [
-        _covering(one, line.ordered, by_level=output is Output.LEVEL)
-        for one, line in zip(held, problem.lines, strict=True)
-    ]
-    return _told_from_suppressed(published, held[0], problem.lines[0].ordered, by_level=output is Output.LEVEL)
+    published = [_covering(one, line.ordered, output) for one, line in zip(held, problem.lines, strict=True)]
+    return _told_from_suppressed(published, held[0], problem.lines[0].ordered, output)
+
+
+def alike(published: Sequence[pl.Series]) -> Ints:
+    """Give each group a number, and the same one to groups that are published alike.
+
+    Examples
+    --------
+    >>> alike([pl.Series(["20-29", "30-39", "20-29"]), pl.Series([1, 1, 1])]).tolist()
+    [0, 1, 0]
+    """
+    rows = pl.DataFrame([series.alias(str(column)) for column, series in enumerate(published)])
+    known = rows.unique(maintain_order=True).with_row_index("number")
+    joined = rows.join(known, on=rows.columns, how="left", nulls_equal=True, maintain_order="left")
+    return joined["number"].cast(pl.Int64).to_numpy()
+
+
+def tell_apart(problem: Problem, members: Members, published: list[pl.Series]) -> tuple[list[pl.Series], int]:
+    """Give groups whose rounded ranges are the same exact ends, if the class that they make breaks a guarantee.
+
+    Only whole tuples can be told apart.
+
+    Returns
+    -------
+    What is published of each group, and how many groups have exact ends.
+    """
+    if all(guarantee.survives_merging for guarantee in problem.guarantees):
+        return published, 0
+    tight = publish(problem, members, Output.TIGHT)
+    exact = np.zeros(len(published[0]), dtype=bool)
+    for _ in range(len(exact)):
+        number = alike(published)
+        if all(check.held for check in problem.check(number[members.group])):
+            break
+        exact |= np.bincount(number)[number] > 1
+        published = [one.zip_with(pl.Series(~exact), other) for one, other in zip(published, tight, strict=True)]
+    return published, int(exact.sum())
 
 
 def released_schema(schema: Schema) -> Schema:
@@ -192,8 +234,7 @@ def _rounded(mean: Floats, numbers: Floats, dtype: pl.DataType) -> Floats:
     """Round means to the decimal places that the numbers of the column have; not if they have many."""
     if dtype.is_integer() or dtype.is_temporal():
         return np.round(mean)
-    known = numbers[~np.isnan(numbers)]
-    places = next((places for places in range(10) if (np.round(known, places) == known).all()), None)
+    places = decimal_places(numbers[~np.isnan(numbers)])
     return mean if places is None else np.round(mean, places)
 
 
@@ -222,17 +263,17 @@ def _nearest(problem: Problem, members: Members, centres: Sequence[Ints], typica
     return members.tuple[order[first]]
 
 
-def _covering(held: _Held, ordered: bool, *, by_level: bool) -> pl.Series:
+def _covering(held: _Held, ordered: bool, output: Output) -> pl.Series:
     """Write what covers the values of each group."""
     domain, groups = held.domain, len(held.start) - 1
     if len(held.code) == groups:  # every group has one value: nothing is generalised
         return domain.values.gather(held.code).alias(domain.name)
-    if by_level:
+    if output is Output.LEVEL:
         return pl.Series(domain.name, _nodes(held), dtype=pl.String)
-    return _texts(held, ordered, np.arange(groups)).alias(domain.name)
+    return _texts(held, ordered, np.arange(groups), output).alias(domain.name)
 
 
-def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool, *, by_level: bool) -> list[pl.Series]:
+def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool, output: Output) -> list[pl.Series]:
     """Write the first column of a group that is the mark in every column as a set: suppressed rows look like that."""
     marked = np.ones(len(published[0]), dtype=bool)
     for series in published:
@@ -240,35 +281,112 @@ def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool
     if not marked.any() or marked.all():
         return published
     groups = np.flatnonzero(marked)
-    if by_level:  # the values of the group would say more than its level does
+    if output is Output.LEVEL:  # the values of the group would say more than its level does
         texts = pl.Series([set_of([MARK], known=held.known)] * len(groups), dtype=pl.String)
     else:
-        texts = _texts(held, ordered, groups, spell_out=True)
+        texts = _texts(held, ordered, groups, output, spell_out=True)
     return [published[0].scatter(groups, texts), *published[1:]]
 
 
-def _texts(held: _Held, ordered: bool, groups: Ints, *, spell_out: bool = False) -> pl.Series:
+def _texts(held: _Held, ordered: bool, groups: Ints, output: Output, *, spell_out: bool = False) -> pl.Series:
     """Write the range or the set of the values of some groups; a missing value as the mark, or spelt out."""
-    domain, labels, known = held.domain, held.labels, held.known
-    # A range is read back only if its bounds are plain: neither texts with marks nor lengths of time.
-    as_range = ordered and all(label == label.strip() and not set(label) & set(",[]()") for label in known)
+    domain = held.domain
+    of = universe(domain)
+    # A range is read back only if its ends are plain: neither texts with marks nor lengths of time.
+    on_line = of.is_line and not isinstance(domain.values.dtype, pl.Duration)
+    as_range = on_line or (
+        ordered and all(label == label.strip() and not set(label) & set(",[]()") for label in held.known)
+    )
     as_range &= not isinstance(domain.values.dtype, pl.Duration)
     first, which = _alike(held, groups, as_range)
+    some = groups[first]
+    low, high = held.code[held.start[some]], held.code[held.start[some + 1] - 1]
+    missing = np.zeros(len(some), dtype=bool) if domain.missing is None else high == domain.missing
+    alone = missing & (low == high)
+    if as_range:
+        before = np.maximum(held.start[some + 1] - 1 - missing, held.start[some])
+        high = np.where(alone, low, held.code[before])
     texts: list[str | None] = []
-    for group in groups[first].tolist():
-        codes = held.code[held.start[group] : held.start[group + 1]]
-        misses = codes[-1] == domain.missing
-        if len(codes) == 1:
-            texts.append(None if misses else labels[codes[0]])
-        elif misses and not spell_out:
-            texts.append(MARK)  # nothing less covers a missing value
-        elif as_range and not misses:
-            texts.append(_range(labels, codes))
-        elif as_range and len(codes) > 2:
-            texts.append(set_of([_range(labels, codes[:-1]), MISSING], known))
-        else:
-            texts.append(set_of([labels[code] for code in codes], known))
+    if on_line:
+        known = ~alone
+        ranges = iter(range_texts(of, of.place[low[known]], of.place[high[known]], tight=output is Output.TIGHT))
+        texts = [next(ranges) if one else None for one in known.tolist()]
+    elif as_range:
+        texts = [
+            None if no else held.labels[one] if one == other else f"[{held.labels[one]}, {held.labels[other]}]"
+            for no, one, other in zip(alone.tolist(), low.tolist(), high.tolist(), strict=True)
+        ]
+    else:
+        names = _Names(held, of)
+        for group, no in zip(some.tolist(), alone.tolist(), strict=True):
+            codes = held.code[held.start[group] : held.start[group + 1]]
+            texts.append(None if no else names.cover(codes, spell_out=spell_out))
+    if as_range or not spell_out:
+        for at in np.flatnonzero(missing & ~alone).tolist():  # nothing less than the mark covers a missing value
+            texts[at] = set_of([texts[at] or "", MISSING], held.known if not on_line else ()) if spell_out else MARK
     return pl.Series(texts, dtype=pl.String).gather(which)
+
+
+class _Names:
+    """Writes sets of categories: with the names of a hierarchy, and if they are long by what they lack.
+
+    Parameters
+    ----------
+    held : _Held
+    of : the universe that a reader of the release has
+    """
+
+    def __init__(self, held: _Held, of: Universe) -> None:
+        self.held, self.of = held, of
+        levels: dict[int, list[tuple[str, Ints]]] = {}
+        for label, (level, members) in of.groups.items():
+            if level and len(members) > 1 and label not in (MARK, MISSING) and label not in of.position:
+                levels.setdefault(level, []).append((label, members))
+        self.levels = [_Level.of(levels[level], len(of)) for level in sorted(levels, reverse=True)]
+
+    def cover(self, codes: Ints, *, spell_out: bool) -> str:
+        """Write what stands for exactly these values."""
+        places = np.sort(self.of.place[codes])
+        names = self._members(places)
+        if len(names) == 1:  # a value, or the name of a group
+            return names[0]
+        plain = set_of(names, self.held.known)
+        if len(names) <= _LONG or 3 * len(places) < 2 * len(self.of):
+            return plain
+        lacking = np.setdiff1d(np.arange(len(self.of)), places)
+        if not len(lacking):
+            return set_of([MARK], self.held.known) if spell_out else MARK
+        if self.of.missing in places:
+            return plain
+        others = self._members(lacking[lacking != self.of.missing] if len(lacking) > 1 else lacking)
+        short = "all but " + set_of(others, ())
+        return plain if 2 * len(others) > len(names) or short in self.held.known or short in self.of.groups else short
+
+    def _members(self, places: Ints) -> list[str]:
+        """Name values in their order, those that fill a group of the hierarchy by its name."""
+        names: dict[int, str] = {}
+        for level in self.levels:
+            group, first, number = np.unique(level.group[places], return_index=True, return_counts=True)
+            full = (group >= 0) & (number == level.size[group])
+            names |= {int(places[at]): level.names[one] for one, at in zip(group[full], first[full], strict=True)}
+            places = places[~np.isin(level.group[places], group[full])]
+        names |= {place: self.of.texts[place] for place in places.tolist()}
+        return [names[place] for place in sorted(names)]
+
+
+class _Level(NamedTuple):
+    """The groups of one level of a hierarchy: that of each value, or -1, and their sizes and names."""
+
+    group: Ints
+    size: Ints
+    names: list[str]
+
+    @classmethod
+    def of(cls, groups: Sequence[tuple[str, Ints]], values: int) -> _Level:
+        group = np.full(values, -1)
+        for number, (_, members) in enumerate(groups):
+            group[members] = number
+        return cls(group, np.array([len(members) for _, members in groups]), [label for label, _ in groups])
 
 
 def _alike(held: _Held, groups: Ints, as_range: bool) -> tuple[Ints, Ints]:
@@ -285,10 +403,6 @@ def _alike(held: _Held, groups: Ints, as_range: bool) -> tuple[Ints, Ints]:
         return np.arange(len(groups)), np.arange(len(groups))
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     return first, which
-
-
-def _range(labels: Sequence[str], codes: Ints) -> str:
-    return f"[{labels[codes[0]]}, {labels[codes[-1]]}]"
 
 
 def set_of(members: Sequence[str], known: Container[str]) -> str:

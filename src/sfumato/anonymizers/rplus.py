@@ -32,7 +32,7 @@ class RPlus(Partitioner):
     >>> import sfumato as sf
     >>> people = pd.DataFrame({"age": [20, 22, 24, 40, 60], "sex": ["f", "f", "m", "m", "m"]})
     >>> sf.RPlus("k=2", qi=["age", "sex"]).fit_transform(people)["age"].tolist()
-    ['[20, 22]', '[20, 22]', '[24, 60]', '[24, 60]', '[24, 60]']
+    ['20-22', '20-22', '20-64', '20-64', '20-64']
     """
 
     name = "rplus"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sfumato._errors import OptionError
-from sfumato.anonymizers.anonymize import METHODS, Release
+from sfumato.anonymizers.anonymize import METHODS, Release, tightened
 from sfumato.anonymizers.anonymize import anonymize as anonymize_table
 from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
 from sfumato.anonymizers.guided import Guided
@@ -102,6 +102,11 @@ class _Methods(click.ParamType[list[str]]):
     type=choice(Output),
     help="What is published of a class.  [default: interval; microaggregate: mean; guided: median]",
 )
+@click.option(
+    "--exact-ends",
+    is_flag=True,
+    help="Intervals end at values of the class, somebody's each; by default they are rounded outward.",
+)
 @click.option("--relaxed", is_flag=True, help="Equal rows may be published differently (mondrian).")
 @click.option("--recipe", metavar="FILE", help="Do what a recipe.toml says, in place of the options above.")
 @click.option("--model", type=click.Choice(MODELS), help=_MODEL)
@@ -139,7 +144,7 @@ def anonymize(
     sfumato anonymize newer.csv --recipe release/recipe.toml -o newer
     """
     asked = {name: options.pop(name) for name, _ in _GUARANTEES.values()}
-    how = {name: options.pop(name) for name in ("methods", "suppress", "representative", "relaxed")}
+    how = {name: options.pop(name) for name in ("methods", "suppress", "representative", "exact_ends", "relaxed")}
     keep_input(output, options["data"], options["schema_file"], recipe)
     if recipe is None:
         plans, schema = _plans(asked, recursive, _methods(**how, model=model)), None
@@ -271,7 +276,12 @@ def _required(asked: dict[str, str | None], recursive: str | None) -> str:
 
 
 def _methods(
-    methods: Sequence[str], suppress: float | None, representative: str | None, relaxed: bool, model: str | None
+    methods: Sequence[str],
+    suppress: float | None,
+    representative: str | None,
+    exact_ends: bool,
+    relaxed: bool,
+    model: str | None,
 ) -> list[Anonymizer]:
     """Return the methods with those of the options that are theirs; refuse one that is for none of them."""
     chosen = [METHODS[name]() for name in methods]
@@ -292,6 +302,9 @@ def _methods(
             f"--representative is not for the {named} method, which leaves no choice of what to publish"
         )
         give(Partitioner, refused, output=representative)
+    if exact_ends:
+        for one in [one for one in chosen if getattr(one, "output", None) == Output.INTERVAL] or chosen:
+            one.set_params(output=tightened(one))
     if relaxed:
         give(Mondrian, OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
     if any(isinstance(one, Guided) for one in chosen):
@@ -322,6 +335,8 @@ def _print(release: Release) -> None:
         echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
     if "agreement" in release.details:
         echo(f"{'label told by the class':<26} {100 * release.details['agreement']:.1f} %")
+    if "exact_ends" in release.details:
+        echo(f"{'classes with exact ends':<26} {release.details['exact_ends']:,}, which rounded ones would have merged")
     if "cells" in release.details:
         echo(f"{'cells suppressed':<26} {100 * release.details['cells_share']:.2f} %")
     if "optimal" in release.details:

@@ -6,13 +6,15 @@ A file that is none of these is refused with a hint: text in a wrong encoding is
 from __future__ import annotations
 
 import codecs
+import io
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from sfumato._errors import FileError, OptionError
 
-__all__ = ["WINDOWS", "check_encoding", "find_encoding", "is_utf8", "mark_of"]
+__all__ = ["WINDOWS", "check_encoding", "encoding_of", "find_encoding", "is_utf8", "mark_of"]
 
 WINDOWS = "cp1252"
 _PART = 2**24
@@ -84,25 +86,43 @@ def find_encoding(path: Path, shown: Path | None = None, *, content: bool = True
     >>> find_encoding(Path("patients.csv"))
     'utf-8'
     """
-    decoder = codecs.getincrementaldecoder("utf-8")()
     with path.open("rb") as file:
-        beginning = file.read(4096)
-        marked = mark_of(beginning)
-        if marked or not content:
-            return marked or "utf-8"
-        if wide := _without_mark(beginning):
-            return wide
+        return _found(file, shown or path, content)
+
+
+def encoding_of(content: bytes) -> str | None:
+    """Return the encoding that some bytes would be read in, or None if they would be refused.
+
+    Examples
+    --------
+    >>> encoding_of("Köln".encode("cp1252")), encoding_of(b"ascii")
+    ('cp1252', 'utf-8')
+    """
+    try:
+        return _found(io.BytesIO(content), Path(), True)
+    except FileError:
+        return None
+
+
+def _found(file: BinaryIO, shown: Path, content: bool) -> str:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    beginning = file.read(4096)
+    marked = mark_of(beginning)
+    if marked or not content:
+        return marked or "utf-8"
+    if wide := _without_mark(beginning):
+        return wide
+    file.seek(0)
+    try:
+        while part := file.read(_PART):
+            if not part.isascii() or decoder.getstate()[0]:
+                decoder.decode(part)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
         file.seek(0)
-        try:
-            while part := file.read(_PART):
-                if not part.isascii() or decoder.getstate()[0]:
-                    decoder.decode(part)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            file.seek(0)
-            while part := file.read(_PART):
-                _check_windows(part, shown or path)
-            return WINDOWS
+        while part := file.read(_PART):
+            _check_windows(part, shown)
+        return WINDOWS
     return "utf-8"
 
 

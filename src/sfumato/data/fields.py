@@ -24,6 +24,7 @@ _MARKS = {
     codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF32_LE: "utf-32-le",
 }
+_BEGINNING = 2**16
 _QUOTE, _LINE, _RETURN = ord('"'), ord("\n"), ord("\r")
 
 
@@ -46,6 +47,15 @@ class Fields:
     separator: str
     start: NDArray[np.int64]
     end: NDArray[np.int64]
+
+    @classmethod
+    def at_the_top(cls, text: TextFile) -> Fields | None:
+        """Find the fields of the first lines; None if that is not simple."""
+        with text.path.open("rb") as file:
+            content = file.read(_BEGINNING)
+        content = content[: content.rfind(b"\n") + 1]
+        start, end = _spans(content, ord(text.separator), len(text.names)) if content else (None, None)
+        return None if start is None or end is None else cls(content, text.names, text.separator, start, end)
 
     @classmethod
     def of(cls, text: TextFile) -> Fields:

@@ -19,7 +19,6 @@ __all__ = [
     "FORMATS",
     "atomic_path",
     "compression_of",
-    "escape_file",
     "format_of",
     "refuse_unwritable",
     "why",
@@ -86,13 +85,6 @@ def compressed(content: bytes, compression: str) -> bytes:
         return gzip.compress(content, mtime=0)
     pyarrow = require_extra("pyarrow", "arrow", "writing a file compressed with zstd")
     return bytes(pyarrow.compress(content, codec=compression, asbytes=True))
-
-
-def escape_file(path: str | Path) -> None:
-    """Write a CSV or TSV file again with its formulas escaped; see `formulas`."""
-    refuse_typed(path, kind := format_of(Path(path)))
-    separator = "\t" if kind == "tsv" else ","
-    write_frame(pl.scan_csv(path, separator=separator, infer_schema=False), path, escape_formulas=True)
 
 
 @contextmanager

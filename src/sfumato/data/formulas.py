@@ -18,7 +18,7 @@ from sfumato._errors import ColumnError, OptionError
 __all__ = ["escaped", "refuse_typed"]
 
 _FORMULA = r"^'*[=+\-@\t\r\n＝＋－＠]"
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_NUMBER = r"^[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 def escaped(lazy: pl.LazyFrame) -> pl.LazyFrame:

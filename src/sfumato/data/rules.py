@@ -32,7 +32,7 @@ class Interval:
 
     The grammar of a label is: ``[`` if the low end belongs to the interval, else ``(``; the low
     end; a comma and a space; the high end; ``]`` if the high end belongs to it, else ``)``. An end
-    is a decimal number, ``-inf`` or ``inf``.
+    is a decimal number, ``-inf`` or ``inf``. ``20-29`` is read as ``[20, 29]``.
 
     Examples
     --------
@@ -65,8 +65,10 @@ class Interval:
         --------
         >>> Interval.parse("[80, 90]").high
         90.0
+        >>> Interval.parse("80-89").high
+        89.0
         """
-        found = _INTERVAL.fullmatch(label)
+        found = _INTERVAL.fullmatch(re.sub(r"(\d+)-(\d+)", r"[\1, \2]", label))
         if not found:
             raise SchemaError(f"'{label}' is not an interval", hint="an interval is written [20, 30)")
         opening, low, high, closing = found.groups()

@@ -28,13 +28,15 @@ from sfumato._errors import (
 from sfumato.data.coding import Codes, encode, with_kind
 from sfumato.data.database import Database
 from sfumato.data.encodings import find_encoding
-from sfumato.data.files import FORMATS, compression_of, write_frame
+from sfumato.data.files import FORMATS, compression_of, format_of, write_frame
+from sfumato.data.layout import write_as_read
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.source import File, Source
 
 __all__ = ["Table", "collect", "collecting", "read", "write"]
 
 
+_IN_TEXT = (pl.String, pl.Date, pl.Datetime, pl.Boolean, pl.Categorical, pl.Enum, pl.Null)
 _AT_ONCE = 2**26
 """A text file of up to so many bytes is read at once; a larger one only when, and as far as, it is needed."""
 
@@ -57,6 +59,9 @@ class Table:
     schema : Schema, optional
     origin : Path or File, optional
         The file that the frame is from.
+    layout : File, optional
+        The text file that the frame was made of: its separator, quotes, numbers and dates are those of a text file that
+        is written of this table.
 
     Examples
     --------
@@ -74,12 +79,22 @@ class Table:
     origin: Path | None
     file: File | None
     """The file that the rows are from and how it was read, if that is known."""
+    layout: File | None
+    """The text file in whose way the table is written to a text file."""
 
-    def __init__(self, source: Any, schema: Schema | None = None, *, origin: Path | File | None = None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        schema: Schema | None = None,
+        *,
+        origin: Path | File | None = None,
+        layout: File | None = None,
+    ) -> None:
         file = source if isinstance(source, File) else origin if isinstance(origin, File) else None
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "origin", origin if file is None else file.path)
         object.__setattr__(self, "file", file)
+        object.__setattr__(self, "layout", layout if file is None else file)
         names = self._names()
         known = set(names)
         listed = {column.name: column for column in schema.columns} if schema else {}
@@ -501,6 +516,9 @@ def _is_sqlite(path: Path) -> bool:
 def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False) -> None:
     """Write a table or a frame as CSV, TSV, Parquet or Arrow: all of it, or nothing.
 
+    A table of a text file is written to a text file in the way of that one: with its separator, quotes, line ends,
+    encoding, and with numbers and dates as they stood there.
+
     Parameters
     ----------
     table : Table or frame
@@ -517,6 +535,11 @@ def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False
     8
     """
     table = table if isinstance(table, Table) else Table(table)
+    if table.layout is not None and table.layout.is_text and format_of(Path(path)) in ("csv", "tsv"):
+        frame = table.fetched()
+        if all(dtype.is_numeric() or dtype in _IN_TEXT for dtype in frame.dtypes):
+            write_as_read(frame, table.layout, path, escape_formulas=escape_formulas)
+            return
     if isinstance(table.source, pl.LazyFrame):
         write_frame(table.source, path, escape_formulas=escape_formulas)
         return

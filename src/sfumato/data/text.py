@@ -28,13 +28,14 @@ from sfumato.data.files import why
 from sfumato.data.notation import Cells, Habits, Meaning, find_cells, is_just_text
 from sfumato.data.spool import Spool
 
-__all__ = ["EVERY_FIELD", "TextFile", "check_names", "refuse_record"]
+__all__ = ["EVERY_FIELD", "SEPARATORS", "TextFile", "check_names", "refuse_record"]
 
 EVERY_FIELD = pl.QueryOptFlags(projection_pushdown=False)
 """How to read a text file: Polars does not notice a line with too many fields if it skips columns."""
 
 _PART = 2**24  # bytes that are looked at together
-_SEPARATORS = ",;\t|"
+SEPARATORS = ",;\t|"
+"""What may separate fields without being declared."""
 _LOOKED_AT = 100  # records that tell whether the header is one, too
 
 
@@ -86,7 +87,7 @@ class TextFile:
             if not first.strip():
                 raise FileError(f"'{shown}' has no header line" if first else f"'{shown}' is empty")
             if separator is None:
-                separator = max(_SEPARATORS, key=first.count)
+                separator = max(SEPARATORS, key=first.count)
             if first.endswith("\r"):
                 raise FileError(
                     f"the lines of '{shown}' end in a carriage return alone", hint="save it with the usual line ends"

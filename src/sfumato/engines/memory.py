@@ -80,8 +80,8 @@ class Memory(Engine):
         if isinstance(lazy, pl.LazyFrame):
             recoded = Table(_joined(lazy, recoding))
         else:
-            whole = Table(table.with_columns(_gathered(table.encode(recoding.names), recoding)))
-            recoded = Table(whole.drop(recoding.without)) if recoding.without else whole
+            whole = Table(table.with_columns(_gathered(table.encode(recoding.names), recoding)), layout=table.layout)
+            recoded = Table(whole.drop(recoding.without), layout=table.layout) if recoding.without else whole
         if to is None:
             return recoded
         write_table(recoded, to)

@@ -13,8 +13,13 @@ a value             itself; of a number or date column also a value that nobody 
                     is a number (``-inf``, ``inf``), ``2024-05-31``, ``2024-05-31 12:00``
                     or a value of an ordinal column
 a label             the values under that node of the column's hierarchy
+``20-29``           the whole numbers from 20 to 29
+``1960s``           the dates and times of a decade, and so of ``1984``, ``1960-1979``, ``2023-06``,
+                    ``2023-06 to 2023-09``; `measures.ranges` has them all
+``low to mid``      the ordinals from one to the other
 ``{a, "b, c"}``     the union of its members: values, intervals, labels or ``(missing)``; quoted as in
                     CSV if they hold commas. ``{*}`` is everything, in a row that is not suppressed
+``all but {a, b}``  all values, except the missing one, that are not in the set
 ==================  ==========================================================================
 
 All values that a column may take are its *universe*: those of the original table and those of
@@ -43,6 +48,7 @@ from sfumato.data.schema import Column, Kind
 from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import Floats, Ints
+from sfumato.measures.ranges import read_range
 from sfumato.measures.universe import Universe, as_floats, number_of, universe
 
 __all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "paired"]
@@ -362,7 +368,9 @@ def _points(of: Universe, released: pl.Series) -> Floats:
     ours, theirs = of.values.values.dtype, released.dtype
     calendar = (pl.Date, pl.Datetime)
     if of.is_line and theirs == pl.String and ours.is_temporal():
-        return np.array([number_of(text or "", ours) for text in released], dtype=np.float64)
+        return np.array([_point(of, text or "") for text in released], dtype=np.float64)
+    if of.is_line and theirs == pl.Date and _has_times(of):
+        return np.full(len(released), np.nan)  # it stands for a day
     if of.is_line and theirs == pl.String:
         numbers = released.str.strip_chars().cast(pl.Float64, strict=False)
     elif of.is_line and (ours == theirs or (isinstance(ours, calendar) and isinstance(theirs, calendar))):
@@ -375,38 +383,55 @@ def _points(of: Universe, released: pl.Series) -> Floats:
     return np.where(np.isfinite(plain), plain, np.nan)
 
 
+def _point(of: Universe, text: str) -> float:
+    """Read one number or moment; NaN if it is none. In a column of times a day is not a moment."""
+    return np.nan if _has_times(of) and len(text) <= len("2024-05-31") else number_of(text, of.values.values.dtype)
+
+
+def _has_times(of: Universe) -> bool:
+    """Say whether a column holds times of a day, not only days."""
+    return isinstance(of.values.values.dtype, pl.Datetime) and not of.has_only_days
+
+
 def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
     """Return the positions that a generalised value covers, and its interval if the column is a line."""
     interval = _INTERVAL.fullmatch(text)
     if interval and of.is_line:
-        found = _between_numbers(of, *interval.groups())
+        left, a, b, right = interval.groups()
+        dtype = of.values.values.dtype
+        found = _between_numbers(of, left, number_of(a, dtype), number_of(b, dtype), right)
     elif interval and of.column.kind is Kind.ORDINAL:
         found = _between_ranks(of, *interval.groups())
     else:
         found = None
     if found is None and text in of.groups:
         found = _hull(of, of.groups[text][1])
+    if found is None and of.is_line and (ends := read_range(text, of.values.values.dtype)) is not None:
+        found = _between_numbers(of, "[", *ends, "]")
+    if found is None and of.column.kind is Kind.ORDINAL and " to " in text:
+        found = _between_names(of, text)
+    if found is None and text.startswith("all but {") and text.endswith("}"):
+        found = _complement(of, _read(of, text.removeprefix("all but "))[0])
     if found is None and text.startswith("{") and text.endswith("}"):
         found = _union(of, next(csv.reader([text[1:-1]], skipinitialspace=True), []))
     if found is None:
         raise ColumnError(
             f"a released value of column '{of.column.name}' stands for no original value",
-            hint="it should be a value, an interval [a, b), a set {a, b}, a label of the column's hierarchy or '*'",
+            hint="it should be a value, an interval [a, b) or 20-29, a set {a, b}, a label of the column's hierarchy "
+            "or '*'",
         )
     return found
 
 
-def _between_numbers(of: Universe, left: str, a: str, b: str, right: str) -> tuple[Ints, float, float] | None:
-    dtype = of.values.values.dtype
-    low, high = number_of(a, dtype), number_of(b, dtype)
+def _between_numbers(of: Universe, left: str, low: float, high: float, right: str) -> tuple[Ints, float, float] | None:
     if np.isnan(low) or np.isnan(high):
         return None
     known = of.numbers[: len(of) - (of.missing is not None)]
     begin = np.searchsorted(known, low, side="left" if left == "[" else "right")
     end = np.searchsorted(known, high, side="right" if right == "]" else "left")
     if of.whole:
-        low = np.ceil(low) if left == "[" else np.floor(low) + 1
-        high = np.floor(high) if right == "]" else np.ceil(high) - 1
+        low = of.unit * (np.ceil(low / of.unit) if left == "[" else np.floor(low / of.unit) + 1)
+        high = of.unit * (np.floor(high / of.unit) if right == "]" else np.ceil(high / of.unit) - 1)
     low, high = max(low, of.low), min(high, of.high)
     closed = of.whole or (left == "[" and right == "]")
     if not (low <= high if closed else low < high or begin < end):  # empty, or outside the range
@@ -419,6 +444,19 @@ def _between_ranks(of: Universe, left: str, a: str, b: str, right: str) -> tuple
         return None
     begin, end = of.position[a] + (left != "["), of.position[b] + (right == "]")
     return (np.arange(begin, end), np.nan, np.nan) if begin < end else None
+
+
+def _between_names(of: Universe, text: str) -> tuple[Ints, float, float] | None:
+    """Read ``low to mid``, as groups of neighbours are called; None if it can be read in two ways, or in none."""
+    words = text.split(" to ")
+    pairs = [(" to ".join(words[:at]), " to ".join(words[at:])) for at in range(1, len(words))]
+    found = [one for a, b in pairs if (one := _between_ranks(of, "[", a, b, "]")) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _complement(of: Universe, members: Ints) -> tuple[Ints, float, float]:
+    known = np.arange(len(of) - (of.missing is not None))
+    return _hull(of, np.setdiff1d(known, members))
 
 
 def _hull(of: Universe, members: Ints) -> tuple[Ints, float, float]:
@@ -435,7 +473,7 @@ def _union(of: Universe, texts: Iterable[str]) -> tuple[Ints, float, float] | No
     ends: list[float] = []
     for raw in texts:
         text = raw if raw in of.position else raw.strip()
-        number = number_of(text, of.values.values.dtype) if of.is_line else np.nan
+        number = _point(of, text) if of.is_line else np.nan
         if text in of.position:
             members, low, high = _hull(of, np.array([of.position[text]]))
         elif text == MISSING and of.missing is not None:  # it may be anything, and costs as much

@@ -108,6 +108,11 @@ class Guarantee(ABC):
     larger_is_safer: ClassVar[bool] = False
     strict: ClassVar[bool] = False
 
+    @property
+    def survives_merging(self) -> bool:
+        """Whether it holds in two classes together if it holds in each of them."""
+        return True
+
     def __post_init__(self) -> None:
         for name, bound in self.bounds.items():
             value = getattr(self, bound.field)

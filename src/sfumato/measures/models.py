@@ -182,6 +182,11 @@ class RecursiveCL(Guarantee):
     bounds = {"recursive_c": Bound("c", low=0), "recursive_l": Bound("l", low=1, whole=True)}
     strict = True
 
+    @property
+    def survives_merging(self) -> bool:
+        """Whether it holds in two classes together: not if their values decide on l."""
+        return self.l is not None
+
     def measure(self, counts: Sequence[ClassCounts]) -> Measured:
         """Return the worst ratio; all sensitive attributes share one l."""
         if self.l is not None or any(one.attribute is None for one in counts):
@@ -310,6 +315,11 @@ class DeltaDisclosure(PerEntry):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "absent", one_of(Absent, self.absent, "absent"))
+
+    @property
+    def survives_merging(self) -> bool:
+        """Whether it holds in two classes together: not if each lacks values of the other, and that is ignored."""
+        return self.absent is Absent.INFINITE
 
     def per_entry(self, counts: ClassCounts) -> Floats:
         """Return abs(ln(q / p))."""

@@ -59,6 +59,21 @@ class Universe:
         return self.column.kind in (Kind.NUMBER, Kind.DATE)
 
     @cached_property
+    def unit(self) -> float:
+        """The distance of neighbouring numbers that are whole; of times a day, a minute or a second, if all fit."""
+        dtype, known = self.values.values.dtype, self.numbers[: len(self) - (self.missing is not None)]
+        if not self.whole or not isinstance(dtype, pl.Datetime):
+            return 1.0
+        second = {"ms": 1e3, "us": 1e6, "ns": 1e9}[dtype.time_unit]
+        return next((unit for unit in (86_400 * second, 60 * second, second) if not (known % unit).any()), 1.0)
+
+    @property
+    def has_only_days(self) -> bool:
+        """Whether all times are midnights: dates, as pandas has them."""
+        dtype = self.values.values.dtype
+        return isinstance(dtype, pl.Datetime) and self.unit == number_of("1970-01-02", dtype)
+
+    @cached_property
     def texts(self) -> list[str]:
         """The values as texts."""
         return [self.values.label(position) for position in range(len(self))]

@@ -12,10 +12,11 @@ from typing import Any
 from sfumato._errors import InputError, OptionError, one_of
 from sfumato.anonymizers.anonymize import Release
 from sfumato.data.certificate import Certificate, FileFacts
-from sfumato.data.files import escape_file, format_of
+from sfumato.data.files import format_of
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.folders import atomic_folder
 from sfumato.data.formulas import refuse_typed
+from sfumato.data.layout import escape_file
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.schema import Role
 from sfumato.data.source import File
