@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
+from sfumato.report.summarise import share
 from tests.conftest import Ran
 
 Run = Callable[..., Ran]
@@ -35,9 +36,8 @@ def test_each_k_and_method_gets_a_release_and_one_page_compares_them(release: Ru
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
     for one in told:
         assert f'<a href="{one["name"]}/report.html">{one["name"]}</a>' in page
-        lost = "-" if one["method"] == "microaggregate" else f"{100 * one['loss']['gcp']:.1f}%"
-        bits, error = 100 * one["loss"]["entropy"], 100 * one["query_error"]["median"]
-        assert f"0% {lost} {bits:.1f}% {error:.1f}%" in text
+        lost = "-" if one["method"] == "microaggregate" else share(one["loss"]["gcp"])
+        assert f"0% {lost} {share(one['loss']['entropy'])} {share(one['query_error']['median'])}" in text
     assert text.count("k=3, l=2") == 2
     assert "p1" not in text
     assert sfumato("verify", "out").code == 2
