@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.kernels import keeps, ones
 from sfumato.anonymizers.limits import Limits
 from sfumato.anonymizers.partition import Space
+from sfumato.engines.compiling import kernel
 from sfumato.measures.counts import Ints
 
 __all__ = ["along_the_curve", "cut_at_best", "cut_greedily", "loss_of_all"]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def along_the_curve(points: Ints, bits: int) -> NDArray[np.uint64]:
     """Return where points lie on the Hilbert curve, as numbers of several 64-bit words, the first the highest.
 
@@ -60,7 +60,7 @@ def along_the_curve(points: Ints, bits: int) -> NDArray[np.uint64]:
     return index
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def cut_greedily(size: Ints, start: Ints, cell: Ints, count: Ints, limits: Limits, begins: NDArray[np.bool_]) -> None:
     """Close a group as soon as it keeps its limits; what is left over is merged backward until it does.
 
@@ -92,14 +92,14 @@ def cut_greedily(size: Ints, start: Ints, cell: Ints, count: Ints, limits: Limit
     begins[0] = True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _add(histogram: Ints, records: Any, size: Ints, start: Ints, cell: Ints, count: Ints, row: int) -> Any:
     for entry in range(start[row], start[row + 1]):
         histogram[cell[entry]] += count[entry]
     return records + size[row]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _loss_of(mask: NDArray[np.uint64], least: Ints, most: Ints, space: Space) -> float:
     """Return what all columns lose in a group, as NCP counts it.
 
@@ -116,7 +116,7 @@ def _loss_of(mask: NDArray[np.uint64], least: Ints, most: Ints, space: Space) ->
     return loss
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def loss_of_all(mask: NDArray[np.uint64], least: Ints, most: Ints, records: Ints, group: Ints, space: Space) -> float:
     """Return what all records lose; see `_loss_of`."""
     loss = np.empty(len(mask))
@@ -128,7 +128,7 @@ def loss_of_all(mask: NDArray[np.uint64], least: Ints, most: Ints, records: Ints
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def cut_at_best(
     size: Ints,
     start: Ints,

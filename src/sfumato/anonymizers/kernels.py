@@ -9,15 +9,15 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from sfumato.anonymizers.limits import ALPHA, BETA, DELTA, RECURSIVE, T_EQUAL, T_LINE, T_TREE, L, Limits
+from sfumato.engines.compiling import kernel
 from sfumato.measures.counts import Floats, Ints
 
 __all__ = ["keeps", "ones"]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def at_most(value: float, asked: float) -> bool:
     """Say whether a number is at most the asked one, with the slack of `Guarantee.accepts`."""
     if value <= asked:
@@ -25,7 +25,7 @@ def at_most(value: float, asked: float) -> bool:
     return value < math.inf and value - asked <= max(1e-9 * max(abs(value), abs(asked)), 1e-12)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def keeps(histogram: Ints, size: Any, limits: Limits, scratch: Ints) -> bool:
     """Say whether a class with these counts of the sensitive values keeps every guarantee.
 
@@ -98,12 +98,12 @@ def keeps(histogram: Ints, size: Any, limits: Limits, scratch: Ints) -> bool:
     return kept
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _ratio(count: int, size: Any, total: int, rows: int) -> float:
     return (float(count) * float(rows)) / (float(size) * float(total))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _distinct(count: Ints) -> int:
     distinct = 0
     for value in range(len(count)):
@@ -111,7 +111,7 @@ def _distinct(count: Ints) -> int:
     return distinct
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _recursive(count: Ints, l: int, c: float, scratch: Ints) -> bool:
     """Say whether r1 / (r_l + ... + r_m) < c."""
     distinct = 0
@@ -135,7 +135,7 @@ def _recursive(count: Ints, l: int, c: float, scratch: Ints) -> bool:
     return below
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _recursive_alone(histogram: Ints, c: float, offset: Ints, scratch: Ints) -> bool:
     """Say whether a class keeps (c, l) with the l that it has itself.
 
@@ -151,7 +151,7 @@ def _recursive_alone(histogram: Ints, c: float, offset: Ints, scratch: Ints) -> 
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _emd_tree(count: Ints, size: Any, levels: int, node: Ints, share: Floats, scratch: Ints) -> float:
     """Return the mean over the levels of the mass that must move to another node."""
     values, moved = len(count), 0.0
@@ -165,7 +165,7 @@ def _emd_tree(count: Ints, size: Any, levels: int, node: Ints, share: Floats, sc
     return moved / levels
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _keeps_entropy(count: Ints, size: Any, asked: float) -> bool:
     """Say whether exp(H(q)) is at least the asked l; a uniform class has exactly its number of values."""
     distinct, low, high, weighted = 0, size, 0, 0.0
@@ -179,7 +179,7 @@ def _keeps_entropy(count: Ints, size: Any, asked: float) -> bool:
     return diversity >= asked or asked - diversity <= max(1e-9 * max(diversity, asked), 1e-12)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def ones(mask: np.uint64) -> Any:
     """Count the bits of a mask."""
     mask -= (mask >> np.uint64(1)) & np.uint64(0x5555555555555555)

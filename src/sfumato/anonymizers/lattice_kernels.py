@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from sfumato.engines.compiling import kernel
 
 __all__ = ["any_below", "first_above", "merge_classes", "merge_entries", "nearest_below", "suppression", "too_small"]
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio spreads keys over the upper bits (Knuth, vol. 3)
 
 
-@njit(cache=True)
+@kernel()
 def merge_classes(
     codes: NDArray[np.int32],
     place: NDArray[np.int64],
@@ -91,7 +92,7 @@ def merge_classes(
     return classes
 
 
-@njit(cache=True)
+@kernel()
 def _alike(
     codes: NDArray[np.int32],
     a: int,
@@ -107,7 +108,7 @@ def _alike(
     return True
 
 
-@njit(cache=True)
+@kernel()
 def merge_entries(
     of: NDArray[np.int32],
     classes: int,
@@ -155,7 +156,7 @@ def merge_entries(
     return starts, merged[:kept].copy(), counts[:kept].copy()
 
 
-@njit(cache=True)
+@kernel()
 def too_small(size: NDArray[np.int64], k: int, fails: NDArray[np.bool_]) -> int:
     """Mark the classes of fewer than k rows, and return how many rows they have."""
     rows = 0
@@ -165,7 +166,7 @@ def too_small(size: NDArray[np.int64], k: int, fails: NDArray[np.bool_]) -> int:
     return rows
 
 
-@njit(cache=True)
+@kernel()
 def suppression(size: NDArray[np.int64], price: NDArray[np.float64], fails: NDArray[np.bool_]) -> tuple[int, float]:
     """Return the rows of the failing classes, and how much more they cost suppressed (1 a row) than generalised."""
     rows, more = 0, 0.0
@@ -176,7 +177,7 @@ def suppression(size: NDArray[np.int64], price: NDArray[np.float64], fails: NDAr
     return rows, more
 
 
-@njit(cache=True)
+@kernel()
 def nearest_below(nodes: NDArray[np.uint8], classes: NDArray[np.int64], node: NDArray[np.uint8]) -> int:
     """Return which of some nodes is finer than a node (or the same) and has the fewest classes."""
     best = -1
@@ -190,7 +191,7 @@ def nearest_below(nodes: NDArray[np.uint8], classes: NDArray[np.int64], node: ND
     return best
 
 
-@njit(cache=True)
+@kernel()
 def first_above(nodes: NDArray[np.uint8], node: NDArray[np.uint8]) -> int:
     """Return the first of some nodes that is coarser than a node (or the same), or -1."""
     for one in range(len(nodes)):
@@ -202,7 +203,7 @@ def first_above(nodes: NDArray[np.uint8], node: NDArray[np.uint8]) -> int:
     return -1
 
 
-@njit(cache=True)
+@kernel()
 def any_below(nodes: NDArray[np.uint8], node: NDArray[np.uint8]) -> bool:
     """Say whether one of some nodes is finer than a node (or the same)."""
     for one in range(len(nodes)):

@@ -6,17 +6,17 @@ Numba compiles this on first use and keeps the result on disk; import it inside 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.kernels import keeps
 from sfumato.anonymizers.limits import Limits
+from sfumato.engines.compiling import kernel
 from sfumato.measures.counts import Ints
 
 __all__ = ["keeping"]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def keeping(
     rows: Ints, groups: Ints, size: Ints, start: Ints, cell: Ints, count: Ints, limits: Limits
 ) -> NDArray[np.bool_]:

@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 from sfumato.anonymizers.hilbert import sparse
 from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.problem import Problem
+from sfumato.engines.compiling import plain
 from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.models import KAnonymity
 
 __all__ = ["WHOLE", "Suppression", "local_suppression", "masks_by_cost"]
+
+_FEW = 20_000  # tuples that are settled without compiling the kernel
 
 Masks = NDArray[np.bool_]
 
@@ -181,7 +184,7 @@ class _Search:
     def __init__(self, problem: Problem, worth: Floats, masks: Masks) -> None:
         from sfumato.anonymizers.local_suppression_kernels import keeping
 
-        self._keeping = keeping
+        self._keeping = keeping if len(problem) > _FEW else plain(keeping)
         self.problem, self.masks = problem, masks
         self.costs, self.whole = np.round(masks @ worth, 9), float(worth.sum())
         self.asked = limits(problem.counts, problem.guarantees)
@@ -251,7 +254,8 @@ class _Search:
     def _kept(self, tuples: Ints, groups: Ints) -> Ints:
         """Return those of the tuples whose groups keep every guarantee."""
         together = np.argsort(groups, kind="stable")
-        return tuples[together][self._keeping(tuples[together], groups[together], *self.counts, self.asked)]
+        kept: Ints = tuples[together][self._keeping(tuples[together], groups[together], *self.counts, self.asked)]
+        return kept
 
 
 def _only(problem: Problem, left: Ints) -> Problem:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sfumato.engines.compiling import kernel
 from sfumato.measures.counts import Floats, Ints
 
 __all__ = ["Scale", "centre_of", "mdav", "nearest"]
@@ -35,7 +35,7 @@ class Scale(NamedTuple):
     held_at: Ints
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def apart(points: Floats, row: int, centre: Floats, scale: Scale) -> float:
     """Return the squared distance of a point from a centre.
 
@@ -59,7 +59,7 @@ def apart(points: Floats, row: int, centre: Floats, scale: Scale) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _centre(points: Floats, records: Ints, rows: Ints, number: int, held: Ints, scale: Scale, centre: Floats) -> None:
     """Set the mean of each ordered column, and the most frequent category; held counts the categories of the rows."""
     for column in range(len(centre)):
@@ -80,7 +80,7 @@ def _centre(points: Floats, records: Ints, rows: Ints, number: int, held: Ints, 
             centre[column] = best
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _count(points: Floats, row: int, times: int, held: Ints, scale: Scale) -> None:
     """Count the categories of a point so many times more."""
     for column in range(points.shape[1]):
@@ -88,7 +88,7 @@ def _count(points: Floats, row: int, times: int, held: Ints, scale: Scale) -> No
             held[scale.held_at[column] + np.int64(points[row, column])] += times
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def centre_of(points: Floats, records: Ints, rows: Ints, held: Ints, scale: Scale, centre: Floats) -> None:
     """Set the centre of some points; held, all zero, is room for counts and is left so."""
     for row in rows:
@@ -98,7 +98,7 @@ def centre_of(points: Floats, records: Ints, rows: Ints, held: Ints, scale: Scal
         _count(points, row, -records[row], held, scale)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _farthest(points: Floats, rows: Ints, number: int, centre: Floats, scale: Scale) -> Any:
     """Return the first of the rows that are farthest from a centre."""
     far, best = -1.0, rows[0]
@@ -109,7 +109,7 @@ def _farthest(points: Floats, rows: Ints, number: int, centre: Floats, scale: Sc
     return best
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def mdav(points: Floats, records: Ints, members: Ints, k: int, scale: Scale, groups: Ints) -> int:
     """Put the members, ascending, into groups of at least k records, and return how many; the last may be smaller.
 
@@ -138,7 +138,7 @@ def mdav(points: Floats, records: Ints, members: Ints, k: int, scale: Scale, gro
     return made + (number > 0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _gather(
     points: Floats,
     records: Ints,
@@ -183,7 +183,7 @@ def _gather(
     return kept, total - size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def nearest(centres: Floats, there: NDArray[np.bool_], one: int, scale: Scale) -> int:
     """Return the first of the centres, of those that are there, that are nearest to another one."""
     best, least = -1, np.inf

@@ -7,7 +7,7 @@ quasi-identifiers and the sensitive values, packed together, then the number of 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from sfumato.measures.counts import Floats, Ints
 __all__ = ["RECORDS", "Space", "cut_rows", "dimensions_of", "partition", "rows_of", "space_of"]
 
 _ROWS_PER_THREAD = 50_000
+_FEW = 50_000  # rows that are cut without compiling the kernel
+_AHEAD = 4  # how many times as long it takes to look ahead
 _NUMBER = 32
 RECORDS = (1 << 31) - 1
 """The bits of a row's last word that are its records; its number lies above them, from bit 32 on."""
@@ -148,9 +150,8 @@ def cut_rows(
     The first cuts are made one after the other, then the parts are cut in at most so many threads, by default as many
     as there are cores; the result is the same.
     """
-    from sfumato.anonymizers.partition_kernels import split
-
     number, rows = len(space.length), words.shape[1]
+    split = _kernel(rows * _AHEAD if look_ahead else rows)
     what = (
         dimensions_of(space, lanes),
         space.place,
@@ -177,3 +178,14 @@ def cut_rows(
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(finish, largest_first.tolist()))
     return begins
+
+
+def _kernel(rows: int) -> Callable[..., tuple[Ints, Floats]]:
+    """Return the kernel: compiled, unless so few rows are cut sooner without."""
+    if rows > _FEW:
+        from sfumato.anonymizers.partition_kernels import split
+
+        return split
+    from sfumato.anonymizers.partition_plain import plain_split
+
+    return plain_split

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.kernels import keeps, ones
 from sfumato.anonymizers.limits import Limits
 from sfumato.anonymizers.partition import RECORDS
+from sfumato.engines.compiling import kernel
 from sfumato.measures.counts import Floats, Ints
 
 __all__ = ["boundary", "dimension", "split"]
@@ -35,7 +35,7 @@ class _Dimension(NamedTuple):
     node_at: int
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@kernel(error_model="numpy", forceinline=True)
 def dimension(dimensions: Ints, by: int) -> _Dimension:
     """Return one of the quasi-identifiers; see `partition.dimensions_of`."""
     one = dimensions
@@ -44,7 +44,7 @@ def dimension(dimensions: Ints, by: int) -> _Dimension:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def split(
     words: Ints,
     dimensions: Ints,
@@ -195,7 +195,7 @@ def split(
     return later[:put_off], later_bounds[:put_off]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@kernel(error_model="numpy", forceinline=True)
 def _loss(words: Ints, low: int, high: int, one: _Dimension, place: Floats, seen: Ints) -> tuple[float, Any, Any]:
     """Return what a dimension loses in a part as NCP counts it, and its first and last position there.
 
@@ -231,7 +231,7 @@ def _loss(words: Ints, low: int, high: int, one: _Dimension, place: Floats, seen
     return (distinct / one.size if distinct > 1 else 0.0), least, most
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@kernel(error_model="numpy", forceinline=True)
 def _tally(
     words: Ints, low: int, high: int, one: _Dimension, least: int, most: int, value: Ints, weight: Ints, tally: Ints
 ) -> int:
@@ -262,7 +262,7 @@ def _tally(
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _sort(numbers: Ints, length: int) -> None:
     """Sort the beginning of an array by merging ever longer runs; numba's own sort takes seconds to compile."""
     other, width = np.empty(length, np.int64), 1
@@ -282,7 +282,7 @@ def _sort(numbers: Ints, length: int) -> None:
         width *= 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@kernel(error_model="numpy", forceinline=True)
 def boundary(
     value: Ints,
     weight: Ints,
@@ -335,7 +335,7 @@ def boundary(
     return value[after], size, after_records
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@kernel(error_model="numpy", forceinline=True)
 def _count(
     words: Ints,
     low: int,
@@ -366,7 +366,7 @@ def _count(
             histogram[at + ((words[holds, row] >> from_bit) & bits)] += (words[last, row] & RECORDS) * left
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@kernel(error_model="numpy", forceinline=True)
 def _move(words: Ints, low: int, high: int, one: _Dimension, cut: Any, ties: Any, spare: Ints) -> int:
     """Move the rows left of a cut before the others, both in their order; return where the others begin."""
     word, shift, mask, number = one.word, one.shift, one.mask, len(words)
@@ -394,7 +394,7 @@ def _move(words: Ints, low: int, high: int, one: _Dimension, cut: Any, ties: Any
     return int(before)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _remaining(
     words: Ints,
     low: int,

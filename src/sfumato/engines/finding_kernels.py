@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from sfumato.engines.compiling import kernel
 
 __all__ = ["fill", "find"]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def fill(keys: NDArray[np.int64], slots: NDArray[np.int64], position: NDArray[np.int32], shift: int, mix: Any) -> None:
     """Put distinct keys, none below 0, into an empty table, of which more than half stays free."""
     for one in range(len(keys)):
@@ -21,7 +22,7 @@ def fill(keys: NDArray[np.int64], slots: NDArray[np.int64], position: NDArray[np
         slots[slot], position[slot] = keys[one], one
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def find(
     keys: NDArray[np.int64],
     slots: NDArray[np.int64],

@@ -28,7 +28,6 @@ from sfumato.measures.comparison import Comparison, compare
 from sfumato.measures.profile import profiles_of
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.verify_table import claims_of, class_loss
-from sfumato.report.models import save_training
 from sfumato.report.release import render_release
 from sfumato.report.side_by_side import Beside, render_side_by_side
 
@@ -105,6 +104,8 @@ def save(
     ['k2', 'k4', 'report.html']
     """
     if isinstance(release, Training):
+        from sfumato.report.models import save_training  # with scikit-learn, which takes a second to load
+
         save_training(release, path)
         return
     how: dict[str, Any] = {"format": format, "models": models, "escape_formulas": escape_formulas}
