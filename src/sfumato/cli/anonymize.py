@@ -52,7 +52,7 @@ _GUARANTEES = {
 }
 
 
-_ROLES = ("qi", "sensitive", "identifiers", "target", "schema_file")
+_ROLES = ("qi", "sensitive", "identifiers", "keep", "target", "schema_file")
 _VALUES = (Output.MEDIAN, Output.MEAN, Output.MEDOID)
 _MODEL = (
     "The model whose accuracy is compared, if there is a --target; it also guides (guided), instead of the target "
@@ -129,7 +129,9 @@ def anonymize(
 
     Name the columns that others know about a person with --qi and what must not be
     learnt with --sensitive, and say what must hold: at least --k. Columns named by
-    --identifiers are left out. The release is measured again before it is written.
+    --identifiers are left out. Every other column is released as it is: one that looks
+    like an identifier or free text, or reproduces a protected column, is refused unless
+    --keep names it. The release is measured again before it is written.
 
     OUT is a folder with the table, a report of it before and after, a certificate that
     'sfumato verify' checks, and the recipe; or the table alone, if it ends in .csv, .tsv,
@@ -345,6 +347,8 @@ def _print(release: Release) -> None:
         proof = "the least that is possible" if release.details["optimal"] else "the best that was found"
         echo(f"{'loss of these levels':<26} {release.details['loss']:.4f}, {proof}")
     echo(f"{'method':<26} {release.method}, {release.seconds:.1f} s")
-    others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+    others = [
+        column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
+    ]
     if others:
         echo(f"{'released as they are':<26} {', '.join(others)}")

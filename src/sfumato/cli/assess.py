@@ -177,6 +177,8 @@ def print_assessment(assessment: Assessment) -> None:
     summary = summarise(assessment)
     colour = {True: "green", False: "red", None: None}[summary.good]
     echo_wrapped(style(summary.headline, bold=True, fg=colour))
+    for warning in summary.warnings:
+        echo_wrapped(style(f"! {warning}", fg="yellow"), "  ")
     for fact in summary.facts:
         echo_wrapped(f"- {fact}", "  ")
     for column in summary.columns:

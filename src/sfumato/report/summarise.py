@@ -25,6 +25,7 @@ __all__ = [
     "Line",
     "Summary",
     "count",
+    "kept_on_purpose",
     "number",
     "percent",
     "risks_of",
@@ -40,6 +41,7 @@ _ROLES = {
     Role.SENSITIVE: "sensitive",
     Role.IDENTIFIER: "identifier",
     Role.TARGET: "target",
+    Role.KEPT: "kept on purpose",
     Role.OTHER: "none",
 }
 _RISKY = 5  # classes of fewer rows are hatched
@@ -86,6 +88,8 @@ class Summary:
 
     headline: str
     good: bool | None
+    warnings: tuple[str, ...]
+    """What a reader must know before anything else."""
     facts: tuple[str, ...]
     lines: tuple[Line, ...]
     bars: tuple[Bar, ...]
@@ -201,6 +205,7 @@ def summarise(assessment: Assessment) -> Summary:
     return Summary(
         headline=_headline(assessment),
         good=False if assessment.verdict is None and assessment.k == 1 else assessment.satisfied,
+        warnings=kept_on_purpose(assessment),
         facts=tuple(_facts(assessment)),
         lines=tuple(_line(assessment, key) for key in _MODELS if key in assessment.witnesses),
         bars=tuple(_bars(assessment)),
@@ -294,6 +299,21 @@ def role_of(role: Role) -> str:
     'quasi-identifier'
     """
     return _ROLES[role]
+
+
+def kept_on_purpose(assessment: Assessment) -> tuple[str, ...]:
+    """Say which columns are released as they are on purpose, each with what speaks against it.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> people = pl.DataFrame({"age": [30, 41], "contact": ["ada@example.org", "bo@example.org"]})
+    >>> kept_on_purpose(sf.assess(people, qi=["age"], keep=["contact"]))
+    ("the column 'contact' is kept on purpose, as it is: its values look like e-mail addresses",)
+    """
+    doubtful = {name: reason for name, reason in assessment.kept.items() if reason}
+    return tuple(f"the column '{name}' is kept on purpose, as it is: {reason}" for name, reason in doubtful.items())
 
 
 def title_of(key: str) -> tuple[str, str]:
