@@ -128,12 +128,12 @@ def test_every_column_is_profiled_and_no_value_of_it_is_shown() -> None:
         }
     )
     schema = sf.Schema([sf.Column(name="name", role="identifier")])
-    result = sf.assess(frame, schema=schema, qi=["town"], sensitive=["disease"], detail=True)
+    result = sf.assess(frame, schema=schema, qi=["town"], sensitive=["disease"], keep=["tags"], detail=True)
     assert summarise(result).profiles == (
         ("name", "identifier", "category", "30", "0%", "-"),
         ("town", "quasi-identifier", "category", "2", "0%", "1"),
         ("disease", "sensitive", "category", "2", "33.3%", "-"),
-        ("tags", "none", "not counted", "-", "-", "-"),
+        ("tags", "kept on purpose", "not counted", "-", "-", "-"),
     )
     page = render_report(result)
     for value in ("person 1", "Zzz", "hiv", "flu"):
