@@ -143,17 +143,20 @@ def anonymize(
         work = partial(
             anonymize_table, table, guarantees, method=chosen, escape_formulas=escape_formulas, progress=progress
         )
+        notes: tuple[str, ...] = ()
         if alone:
             release = work(to=output)
         else:
             stored = Format(kind) if kind else Format.like(table.origin)
             with atomic_folder(output) as folder:
                 release = work(to=folder / stored.file)
-                complete(release, folder, stored, name=Path(output).name, models=[model or "forest"])
+                notes = complete(release, folder, stored, name=Path(output).name, models=[model or "forest"])
     if as_json:
         print_json(release.to_dict())
     else:
         _print(release)
+    for note in notes:
+        echo(f"The model of the report: {note}", err=True)
     echo(f"The release is in {output}", err=True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from sfumato._errors import InputError, one_of
+from sfumato._errors import InputError, OptionError, one_of
 from sfumato.anonymizers.anonymize import Release
 from sfumato.data.certificate import Certificate, FileFacts
 from sfumato.data.files import format_of
@@ -31,6 +31,7 @@ __all__ = ["REPORT", "Format", "complete", "save"]
 
 REPORT = "report.html"
 _MOST_ROWS = 5_000_000
+_MOST_CLASSES = 100
 """Of a file with more rows, no model is trained: all of it would have to be read."""
 
 
@@ -120,16 +121,15 @@ def save(
 
 def complete(
     release: Release, folder: Path, format: Format, *, name: str, models: Sequence[str] = ("forest",)
-) -> Assessment:
-    """Add to the data of a release, which is in the folder already, all else; return what was measured on it."""
+) -> tuple[str, ...]:
+    """Add to the data of a release, which is in the folder already, all else; return what a summary should mention."""
     data = folder / format.file
     released = Table(read(data).source, release.table.schema)
     assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
     assert assessment.verdict is not None
     assert release.pairing is not None
-    comparison = compare(
-        release.pairing, release.before, assessment, release.loss, accuracy=_accuracy(release, released, models)
-    )
+    accuracy, notes = _accuracy(release, released, models)
+    comparison = compare(release.pairing, release.before, assessment, release.loss, accuracy=accuracy)
     others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
     page = render_release(
         comparison,
@@ -137,7 +137,9 @@ def complete(
         method=release.method,
         guarantees=assessment.verdict.checks,
         details=release.details,
-        facts=release.parameters | {"columns released as they are": ", ".join(others) or "none"},
+        facts=release.parameters
+        | {"columns released as they are": ", ".join(others) or "none"}
+        | ({"model": "; ".join(notes)} if notes else {}),
         folder=name,
     )
     (folder / REPORT).write_text(page, encoding="utf-8")
@@ -159,7 +161,7 @@ def complete(
         files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
     )
     certificate.write(folder)
-    return assessment
+    return notes
 
 
 def _measured(release: Release, released: Table, format: Format) -> Assessment:
@@ -174,11 +176,22 @@ def _measured(release: Release, released: Table, format: Format) -> Assessment:
     return assessment
 
 
-def _accuracy(release: Release, released: Table, models: Sequence[str]) -> tuple[ModelAccuracy, ...]:
-    """Train models on the original and on the release, if there is something to predict."""
-    if release.source.schema.target is None or not models or release.before.rows > _MOST_ROWS:
-        return ()
-    return model_accuracy(release.source, released, models=models, repeats=3, rows=20_000)
+def _accuracy(
+    release: Release, released: Table, models: Sequence[str]
+) -> tuple[tuple[ModelAccuracy, ...], tuple[str, ...]]:
+    """Train models on the original and on the release, if there is something to predict; say what was left out."""
+    target = release.source.schema.target
+    if target is None or not models or release.before.rows > _MOST_ROWS:
+        return (), ()
+    classes = release.source.column(target).n_unique()
+    if classes > _MOST_CLASSES:
+        return (), (f"no model was trained: the target '{target}' has {classes:,} different values",)
+    try:
+        accuracy = model_accuracy(release.source, released, models=models, repeats=3, rows=20_000)
+    except OptionError as error:  # nothing to learn, or to learn from: no reason to withhold the release
+        return (), (f"no model was trained: {error.message}",)
+    unused = ", ".join(accuracy[0].left_out)
+    return accuracy, (f"it does not learn from {unused}: too many categories",) if unused else ()
 
 
 def _recipe(release: Release) -> Recipe:
