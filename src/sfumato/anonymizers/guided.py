@@ -419,7 +419,7 @@ def _others(table: Table, labels: Any) -> list[str]:
     return [
         one.name
         for one in table.schema.columns
-        if one.role is Role.OTHER and one.kind is not Kind.TEXT and one.name != guides
+        if one.role in (Role.OTHER, Role.KEPT) and one.kind is not Kind.TEXT and one.name != guides
     ]
 
 

@@ -369,7 +369,7 @@ class AnonymizedModel:
 
     def _ways(self, table: Table, says: NDArray[Any] | None) -> Iterator[tuple[Guide, CutBy]]:
         """Yield the ways that may be chosen from."""
-        others = any(column.role is Role.OTHER for column in table.schema.columns)
+        others = any(column.role in (Role.OTHER, Role.KEPT) for column in table.schema.columns)
         for guide in Guide if self.guide == _AUTO else [one_of(Guide, self.guide, "guide")]:
             if self.guide == _AUTO and guide is not Guide.TRUE and says is None:
                 continue

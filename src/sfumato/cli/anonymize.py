@@ -22,7 +22,7 @@ from sfumato.cli.assess import print_assessment
 from sfumato.cli.options import Command, choice, escape_option, keep_input, load_table, print_json, table_options
 from sfumato.cli.progress import patience, progress_bar
 from sfumato.cli.terminal import echo, style
-from sfumato.data.files import format_of, refuse_unwritable
+from sfumato.data.files import refuse_only_read, refuse_unwritable
 from sfumato.data.fingerprint import keyed
 from sfumato.data.folders import atomic_folder, refuse_taken
 from sfumato.data.recipe import Recipe
@@ -49,7 +49,7 @@ _GUARANTEES = {
 }
 
 
-_ROLES = ("qi", "sensitive", "identifiers", "target", "schema_file")
+_ROLES = ("qi", "sensitive", "identifiers", "keep", "target", "schema_file")
 _VALUES = (Output.MEDIAN, Output.MEAN, Output.MEDOID)
 _MODEL = (
     "The model whose accuracy is compared, if there is a --target; it also guides (guided), instead of the target "
@@ -109,11 +109,13 @@ def anonymize(
 
     Name the columns that others know about a person with --qi and what must not be
     learnt with --sensitive, and say what must hold: at least --k. Columns named by
-    --identifiers are left out. The release is measured again before it is written.
+    --identifiers are left out. Every other column is released as it is: one that looks
+    like an identifier or free text, or reproduces a protected column, is refused unless
+    --keep names it. The release is measured again before it is written.
 
     OUT is a folder with the table, a report of it before and after, a certificate that
     'sfumato verify' checks, and the recipe; or the table alone, if it ends in .csv, .tsv,
-    .parquet or .arrow.
+    .jsonl, .parquet, .arrow or .xlsx; or - for the table as CSV on the standard output.
 
     \b
     sfumato anonymize patients.csv --qi age,zip,sex --sensitive disease --k 10 --l 3 -o release
@@ -164,8 +166,7 @@ def _is_file(output: str, kind: str | None) -> bool:
     """Say whether the output is a file for the table alone; refuse one that cannot be written."""
     if output.endswith(("/", "\\")) or not Path(output).suffix:
         return False
-    if format_of(Path(output)) == "excel":
-        raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    refuse_only_read(output)
     if kind is not None:
         raise OptionError("--format is for a folder", hint=f"the name '{Path(output).name}' says the format already")
     return True
@@ -269,6 +270,8 @@ def _print(release: Release) -> None:
         proof = "the least that is possible" if release.details["optimal"] else "the best that was found"
         echo(f"{'loss of these levels':<26} {release.details['loss']:.4f}, {proof}")
     echo(f"{'method':<26} {release.method}, {release.seconds:.1f} s")
-    others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+    others = [
+        column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
+    ]
     if others:
         echo(f"{'released as they are':<26} {', '.join(others)}")

@@ -109,8 +109,9 @@ def assess(
 ) -> None:
     """Measure how anonymous a table is.
 
-    FILE is a CSV, TSV, Parquet, Arrow or Excel file, the name of a built-in table
-    (adult, nursery), or the address of a database together with --table. Name the
+    FILE is a CSV, TSV, JSON lines, Parquet, Arrow, Excel or DuckDB file, - for the
+    standard input, the name of a built-in table (adult, nursery), or the address of a
+    database together with --table. Name the
     columns that others know about a person with --qi and what must not be learnt
     with --sensitive. The nine measures tell how well people hide among each other.
 
@@ -176,6 +177,8 @@ def print_assessment(assessment: Assessment) -> None:
     summary = summarise(assessment)
     colour = {True: "green", False: "red", None: None}[summary.good]
     echo_wrapped(style(summary.headline, bold=True, fg=colour))
+    for warning in summary.warnings:
+        echo_wrapped(style(f"! {warning}", fg="yellow"), "  ")
     for fact in summary.facts:
         echo_wrapped(f"- {fact}", "  ")
     for column in summary.columns:

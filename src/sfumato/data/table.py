@@ -27,6 +27,7 @@ from sfumato._errors import (
 )
 from sfumato.data.coding import Codes, encode, with_kind
 from sfumato.data.database import Database
+from sfumato.data.duckdb_file import open_duckdb
 from sfumato.data.encodings import find_encoding
 from sfumato.data.files import FORMATS, compression_of, format_of, write_frame
 from sfumato.data.layout import write_as_read
@@ -115,6 +116,7 @@ class Table:
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
         target: str | None = None,
+        keep: Sequence[str] = (),
     ) -> Table:
         """Make a table of a frame, a file or a table, with these roles.
 
@@ -132,7 +134,7 @@ class Table:
             table = cls(data.source, schema, origin=data.file or data.origin) if schema else data
         else:
             table = read(data, schema) if isinstance(data, str | Path) else cls(data, schema)
-        roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
+        roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target, keep=keep)
         if roles == table.schema:
             return table
         same = copy.copy(table)  # with what is already known of the frame
@@ -190,7 +192,7 @@ class Table:
         if self.origin is None:
             return False
         name = self.origin.with_suffix("") if compression_of(self.origin) else self.origin
-        return FORMATS.get(name.suffix.lower()) in ("csv", "tsv", "excel")
+        return FORMATS.get(name.suffix.lower()) in ("csv", "tsv", "excel", "jsonl")
 
     def _known(self, column: Column) -> Column:
         """Return the column with its kind, marked if that was read off the cells."""
@@ -324,6 +326,29 @@ class Table:
                 hint="turn them into one type, for example texts",
             ) from None
 
+    def sample(self, rows: int, names: Sequence[str]) -> Table:
+        """Return at most so many rows of the named columns, always the same ones, without fetching the others.
+
+        Columns that cannot be read are left out.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Table(pl.DataFrame({"age": range(100), "sex": ["f"] * 100})).sample(3, ["age"]).frame["age"].to_list()
+        [0, 49, 99]
+        """
+        frame: Any
+        if self._is_unread:
+            frame = self.source.sample(rows, names)
+        elif isinstance(self._narwhal, nw.LazyFrame):
+            frame = collect(self._narwhal, lambda every: every.select(*names).head(rows)).to_native()
+        elif len(self._collected) <= rows:
+            frame = self._collected.select(*names).to_native()
+        else:
+            spread = np.linspace(0, len(self._collected) - 1, rows).astype(np.int64)
+            frame = self._collected[spread, list(names)].to_native()
+        return Table(frame, Schema(self.schema[name] for name in nw.from_native(frame).columns))
+
     def fetched(self) -> pl.DataFrame:
         """Return all columns as a Polars frame.
 
@@ -438,8 +463,9 @@ def read(
     decimal: str | None = None,
     dates: str | Sequence[str] = (),
     inferred: bool = True,
+    sheet: str | None = None,
 ) -> Table:
-    """Read a CSV, TSV, Parquet, Arrow/Feather or Excel file, or a table in a database.
+    """Read a CSV, TSV, Parquet, Arrow/Feather, Excel or JSON lines file, or a table in a database.
 
     Of a database, a Parquet or Arrow file, and a large text file, the rows are read when they are
     needed, and only the columns that are.
@@ -447,11 +473,11 @@ def read(
     Parameters
     ----------
     path : str or Path
-        A file, or the address of a database such as ``postgresql://user@host/name`` or
-        ``sqlite:///file.db``.
+        A file, also a text file with ``.gz`` or ``.zst`` after its ending; a database of DuckDB (``.duckdb``); or the
+        address of a database such as ``postgresql://user@host/name`` or ``sqlite:///file.db``.
     schema : Schema, optional
     table : str, optional
-        The name of the table in the database.
+        The name of the table in the database; it may be left out for a file of DuckDB that holds only one.
     separator : str, optional
         What separates the fields of a text file; found from its header by default.
     encoding : str, optional
@@ -468,6 +494,8 @@ def read(
     inferred : bool
         Whether the rows of a text file may decide how it is written. Private functions do not let them: see
         `Table.as_declared`.
+    sheet : str, optional
+        The sheet of an Excel file; needed if more than one holds something.
 
     Examples
     --------
@@ -477,8 +505,12 @@ def read(
     """
     dates = (dates,) if isinstance(dates, str) else tuple(dates)
     if isinstance(path, str) and "://" in path:
-        for_files = [separator, encoding, decimal, *na, *dates]
+        for_files = [separator, encoding, decimal, sheet, *na, *dates]
         return Table(_database(path, table, any(one is not None for one in for_files)), schema)
+    if FORMATS.get(Path(path).suffix.lower()) == "duckdb":
+        if any(one is not None for one in (separator, encoding, decimal, sheet, *na, *dates)):
+            raise OptionError(f"'{path}' is a database: how to read a text file or a sheet is not for it")
+        return Table(open_duckdb(Path(path), table), schema, origin=Path(path))
     if table is not None:
         hint = f"a SQLite file is named sqlite:///{path}" if _is_sqlite(Path(path)) else "leave table / --table out"
         raise OptionError(f"a table is named in a database, and '{path}' is a file", hint=hint)
@@ -490,8 +522,9 @@ def read(
         decimal=decimal,
         dates=dates,
         inferred=inferred,
+        sheet=sheet,
     )
-    at_once = file.format == "excel" or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
+    at_once = file.format in ("excel", "jsonl") or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
     return Table(file.read() if at_once else file, schema, origin=file)
 
 
@@ -514,7 +547,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write a table or a frame as CSV, TSV, Parquet or Arrow: all of it, or nothing.
+    """Write a table or a frame as CSV, TSV, JSON lines, Parquet, Arrow or Excel: all of it, or nothing.
 
     A table of a text file is written to a text file in the way of that one: with its separator, quotes, line ends,
     encoding, and with numbers and dates as they stood there.

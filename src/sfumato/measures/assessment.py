@@ -96,6 +96,8 @@ class Assessment(Measures):
     """The sensitive attributes."""
     identifiers: tuple[str, ...]
     """The columns of the table that name a person alone: never release them."""
+    kept: dict[str, str]
+    """The columns that are released as they are on purpose, each with what speaks against it."""
     by_sensitive: dict[str, Measures]
     """The measures of each sensitive attribute."""
     distances: dict[str, str]
@@ -156,6 +158,7 @@ class Assessment(Measures):
             "quasi": list(self.quasi),
             "sensitive": list(self.sensitive),
             "identifiers": list(self.identifiers),
+            "kept": self.kept,
             "rows_by_class_size": {str(size): rows for size, rows in self.rows_by_class_size.items()},
             "options": self.options,
         }

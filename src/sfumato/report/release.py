@@ -49,6 +49,7 @@ def render_release(
     title: str = "Before and after",
     method: str,
     guarantees: Sequence[Check],
+    warnings: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
     folder: str = "FOLDER",
@@ -65,6 +66,8 @@ def render_release(
         How the release was made.
     guarantees : sequence of Check
         What was promised, and what was measured of it on the release.
+    warnings : sequence of str
+        What a reader must know before anything else.
     details : mapping, optional
         What only the method tells, such as the levels that the lattice chose.
     facts : mapping, optional
@@ -92,6 +95,7 @@ def render_release(
         title=title,
         headline=_headline(c, guarantees),
         good=kept and c.after.k > 1,
+        warnings=warnings,
         facts=_facts(c),
         promises=[_promise(c, check) for check in guarantees],
         hatching=hatching(),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sfumato._errors import InputError, OptionError, one_of
 from sfumato.anonymizers.anonymize import Release
+from sfumato.data.accounted import accounted
 from sfumato.data.certificate import Certificate, FileFacts
 from sfumato.data.files import format_of
 from sfumato.data.fingerprint import fingerprint
@@ -20,12 +21,13 @@ from sfumato.data.schema import Role
 from sfumato.data.source import File
 from sfumato.data.table import Table, read, write
 from sfumato.learners.runs import Training
-from sfumato.measures.assess import assess
+from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.comparison import compare
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.verify_table import claims_of, class_loss
 from sfumato.report.release import render_release
+from sfumato.report.summarise import kept_on_purpose
 
 __all__ = ["REPORT", "Format", "complete", "save"]
 
@@ -105,6 +107,7 @@ def save(
             "a release whose rows are in Spark cannot be saved as a folder",
             hint="let Spark write it, with release.table.frame.write, or fetch the table before it is anonymized",
         )
+    accounted(release.source)  # whoever made the release
     kind = Format.like(release.origin) if format is None else one_of(Format, format, "format")
     if escape_formulas:
         refuse_typed(kind.file, kind.value)
@@ -130,12 +133,15 @@ def complete(
     assert release.pairing is not None
     accuracy, notes = _accuracy(release, released, models)
     comparison = compare(release.pairing, release.before, assessment, release.loss, accuracy=accuracy)
-    others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+    others = [
+        column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
+    ]
     page = render_release(
         comparison,
         title=f"{name}: before and after",
         method=release.method,
         guarantees=assessment.verdict.checks,
+        warnings=kept_on_purpose(assessment),
         details=release.details,
         facts=release.parameters
         | {"columns released as they are": ", ".join(others) or "none"}
@@ -166,7 +172,7 @@ def complete(
 
 def _measured(release: Release, released: Table, format: Format) -> Assessment:
     """Measure what was written: a text file may mean something else than the table that it was made of."""
-    assessment = assess(released, require=release.guarantees)
+    assessment = measure(released, require=release.guarantees)
     assert assessment.verdict is not None
     if not assessment.verdict:
         raise InputError(

@@ -24,6 +24,7 @@ __all__ = [
     "Line",
     "Summary",
     "count",
+    "kept_on_purpose",
     "number",
     "percent",
     "share",
@@ -77,6 +78,8 @@ class Summary:
 
     headline: str
     good: bool | None
+    warnings: tuple[str, ...]
+    """What a reader must know before anything else."""
     facts: tuple[str, ...]
     lines: tuple[Line, ...]
     bars: tuple[Bar, ...]
@@ -187,6 +190,7 @@ def summarise(assessment: Assessment) -> Summary:
     return Summary(
         headline=_headline(assessment),
         good=False if assessment.verdict is None and assessment.k == 1 else assessment.satisfied,
+        warnings=kept_on_purpose(assessment),
         facts=tuple(_facts(assessment)),
         lines=tuple(_line(assessment, key) for key in _MODELS if key in assessment.witnesses),
         bars=tuple(_bars(assessment)),
@@ -266,6 +270,21 @@ def words(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(words, value)) or "-"
     return str(value)
+
+
+def kept_on_purpose(assessment: Assessment) -> tuple[str, ...]:
+    """Say which columns are released as they are on purpose, each with what speaks against it.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> people = pl.DataFrame({"age": [30, 41], "contact": ["ada@example.org", "bo@example.org"]})
+    >>> kept_on_purpose(sf.assess(people, qi=["age"], keep=["contact"]))
+    ("the column 'contact' is kept on purpose, as it is: its values look like e-mail addresses",)
+    """
+    doubtful = {name: reason for name, reason in assessment.kept.items() if reason}
+    return tuple(f"the column '{name}' is kept on purpose, as it is: {reason}" for name, reason in doubtful.items())
 
 
 def title_of(key: str) -> tuple[str, str]:
