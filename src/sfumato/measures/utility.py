@@ -222,7 +222,8 @@ def model_accuracy(
     if rows is not None and rows < 2:
         raise OptionError(f"rows must be at least 2, or None for all, got {rows}")
     left_out = {target, *table.schema.identifiers}
-    names, unused = list(columns), ()
+    names = list(columns)
+    unused: tuple[str, ...] = ()
     if not names:
         known = [n for n in table.schema.names if n in other.schema.names and n not in left_out]
         names, unused = _affordable(table, known)
