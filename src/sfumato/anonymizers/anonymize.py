@@ -37,6 +37,7 @@ from sfumato.measures.assessment import Assessment
 from sfumato.measures.generalised import Pairing
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.loss import Loss, loss_of
+from sfumato.measures.utility import QueryError, query_error_of
 
 __all__ = ["METHODS", "Release", "anonymize", "tightened"]
 
@@ -44,6 +45,7 @@ METHODS: dict[str, type[Anonymizer]] = {
     method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
 }
 
+_MANY = 200_000  # original tuples: fewer queries are asked of more
 _NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
 
 
@@ -94,6 +96,13 @@ class Release:
     def before(self) -> Assessment:
         """What is measured on the original."""
         return measure(self.source, engine=EngineName.AUTO if self.counted is None else self.counted)
+
+    @cached_property
+    def query_error(self) -> QueryError | None:
+        """How far random counting queries on the release are off; None if its rows stayed in Spark."""
+        if self.pairing is None:
+            return None
+        return query_error_of(self.pairing, queries=200 if len(self.pairing.original) <= _MANY else 40)
 
     def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
         """Write the table alone as CSV, TSV, Parquet or Arrow, all of it or nothing; see `sf.save` for all else."""

@@ -183,8 +183,8 @@ def print_assessment(assessment: Assessment) -> None:
         echo_wrapped(f"- {fact}", "  ")
     for column in summary.columns:
         echo_wrapped(f"- without {column.column}: {count(column.uniques_drop, 'row')} fewer alone", "  ")
-    for names, effect in summary.subsets[:3]:
-        echo_wrapped(f"- by {names}: {effect}", "  ")
+    for names, alone, share in summary.subsets[:3]:
+        echo_wrapped(f"- by {names}: {alone} {'row' if alone == '1' else 'rows'} alone ({share})", "  ")
     for finding in summary.findings:
         mark = style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
         echo_wrapped(f"- Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}", "  ")
