@@ -107,6 +107,14 @@ def test_the_sanity_bound_limits_the_error_of_an_empty_query() -> None:
     assert 0.5 < found.mean < 2.5  # 25 / max(50, 10) or 25 / max(0, 10)
 
 
+def test_a_release_knows_its_query_error_from_its_distinct_tuples() -> None:
+    people = pl.DataFrame({"age": [20 + at % 7 for at in range(60)], "sex": ["f", "m", "m"] * 20})
+    release = sf.anonymize(people, "k=12", qi=["age", "sex"])
+    assert release.query_error == query_error(people, release.table, columns=["age", "sex"], queries=200)
+    assert release.query_error is not None
+    assert release.query_error.mean > 0
+
+
 def test_queries_skip_missing_values() -> None:
     original = pl.DataFrame({"age": [1, 2, None], "city": ["a", None, "b"], "gone": pl.Series([None] * 3, dtype=int)})
     assert query_error(original, original, columns=["age", "city", "gone"], queries=30).mean == 0

@@ -177,12 +177,14 @@ def print_assessment(assessment: Assessment) -> None:
     summary = summarise(assessment)
     colour = {True: "green", False: "red", None: None}[summary.good]
     echo_wrapped(style(summary.headline, bold=True, fg=colour))
+    for warning in summary.warnings:
+        echo_wrapped(style(f"! {warning}", fg="yellow"), "  ")
     for fact in summary.facts:
         echo_wrapped(f"- {fact}", "  ")
     for column in summary.columns:
         echo_wrapped(f"- without {column.column}: {count(column.uniques_drop, 'row')} fewer alone", "  ")
-    for names, effect in summary.subsets[:3]:
-        echo_wrapped(f"- by {names}: {effect}", "  ")
+    for names, alone, share in summary.subsets[:3]:
+        echo_wrapped(f"- by {names}: {alone} {'row' if alone == '1' else 'rows'} alone ({share})", "  ")
     for finding in summary.findings:
         mark = style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
         echo_wrapped(f"- Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}", "  ")

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sfumato._errors import OptionError, did_you_mean
 from sfumato.data.table import Table
 from sfumato.measures.counts import Floats
-from sfumato.measures.generalised import MARK, Coverage, pair
+from sfumato.measures.generalised import MARK, Coverage, Pairing, pair
 
-__all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error"]
+__all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error", "query_error_of"]
 
 _MOST_CATEGORIES = 1000
 _MOST_ROWS = 50_000
@@ -98,6 +98,21 @@ def query_error(
     True
     """
     both = pair(original, released, columns, suppressed)
+    return query_error_of(
+        both, queries=queries, selectivity=selectivity, dimensions=dimensions, sanity=sanity, seed=seed
+    )
+
+
+def query_error_of(
+    both: Pairing,
+    *,
+    queries: int = 1000,
+    selectivity: float = 0.05,
+    dimensions: int | None = None,
+    sanity: float = 0.001,
+    seed: int = 0,
+) -> QueryError:
+    """Ask random counting queries of an original and a release that are paired already; see `query_error`."""
     names = both.names
     if queries < 1 or not 0 < selectivity <= 1 or not sanity > 0:
         raise OptionError("queries must be at least 1, selectivity above 0 and at most 1, and sanity above 0")
@@ -119,7 +134,7 @@ def query_error(
             inside = _share_inside(read, chosen)[regions[cells, column]]
             cells, part = _narrow(cells, inside > 0), (part * inside)[inside > 0]
         truth[query], estimate[query] = count[rows].sum(), part.sum()
-    size = len(both.original)
+    size = both.rows
     error = np.abs(estimate - truth) / np.maximum(truth, sanity * size)
     error = np.where(error < 1e-12, 0.0, error)  # sums of shares round
     answer = float(truth.mean() / size)
