@@ -341,6 +341,9 @@ def _print(release: Release) -> None:
         echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
     if "agreement" in release.details:
         echo(f"{'label told by the class':<26} {100 * release.details['agreement']:.1f} %")
+    if "chosen" in release.details:
+        told = f"predictions explain {100 * release.details['told']:.1f} % of held-out labels"
+        echo(f"{'partition':<26} {release.details['chosen']}: {told}")
     if "exact_ends" in release.details:
         echo(f"{'classes with exact ends':<26} {release.details['exact_ends']:,}, which rounded ones would have merged")
     if "cells" in release.details:
