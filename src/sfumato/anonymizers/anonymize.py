@@ -41,6 +41,7 @@ from sfumato.measures.generalised import Pairing
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.loss import Loss, loss_of
 from sfumato.measures.models import asked_for
+from sfumato.measures.utility import QueryError, query_error_of
 
 __all__ = ["METHODS", "Release", "anonymize", "tightened"]
 
@@ -48,6 +49,7 @@ METHODS: dict[str, type[Anonymizer]] = {
     method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
 }
 
+_MANY = 200_000  # original tuples: fewer queries are asked of more
 _NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
 
 
@@ -131,6 +133,13 @@ class Release(Discreet):
     def order(self) -> str:
         """What became of the order of the rows: shuffled, or kept as in the original."""
         return "kept" if self.kept_order else "shuffled"
+
+    @cached_property
+    def query_error(self) -> QueryError | None:
+        """How far random counting queries on the release are off; None if its rows stayed in Spark."""
+        if self.pairing is None:
+            return None
+        return query_error_of(self.pairing, queries=200 if len(self.pairing.original) <= _MANY else 40)
 
     def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
         """Write the table alone as CSV, TSV, Parquet or Arrow, all of it or nothing; see `sf.save` for all else."""

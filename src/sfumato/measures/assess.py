@@ -26,6 +26,7 @@ from sfumato.measures.journalist import delta_presence, journalist_risk
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, asked_for
 from sfumato.measures.population import population_uniques
 from sfumato.measures.presets import preset as find_preset
+from sfumato.measures.profile import profiles_of
 from sfumato.measures.risk import MOST_SUBSETS, THRESHOLD, column_risks, number_of_subsets, risk, subset_risks
 from sfumato.measures.safe_harbor import safe_harbor
 
@@ -110,7 +111,8 @@ def assess(
     preset : {"ema", "health-canada", "hipaa"}, optional
         Rules that others have set: a threshold with the k that keeps it, or the Safe Harbor check.
     detail : bool
-        Whether to find out which columns, and which sets of up to three, single people out.
+        Whether to find out which columns, and which sets of up to three, single people out, and how many values each
+        column of the table has.
     engine : {"auto", "memory", "duckdb", "sql", "spark"} or Engine
         Where the rows are counted; where they are, by default. See `EngineName`.
     progress : callable, optional
@@ -212,6 +214,7 @@ def measure(
         risk=risk(people, threshold),
         **_risks_in_population(tuples, quasi, population, population_size, missing, suppressed, threshold),
         **_detail(tuples, quasi if detail else ()),
+        profiles=profiles_of(table, most=0) if detail else (),
         findings=safe_harbor(table) if preset == SAFE_HARBOR else (),
         rows_by_class_size=dict(zip(size.tolist(), rows_of_size.tolist(), strict=True)),
         verdict=Verdict(checks) if checks else None,

@@ -10,6 +10,7 @@ from sfumato._repr import Discreet
 from sfumato.measures.guarantee import Check, Witness, as_json_number
 from sfumato.measures.journalist import DeltaPresence, JournalistRisk
 from sfumato.measures.population import PopulationUniques
+from sfumato.measures.profile import Profile
 from sfumato.measures.risk import ColumnRisk, Risk, SubsetRisk
 from sfumato.measures.safe_harbor import Finding, Status
 
@@ -127,6 +128,8 @@ class Assessment(Measures):
     """Which of the required guarantees hold; None if none was required."""
     options: dict[str, str | None]
     """The conventions that were followed."""
+    profiles: tuple[Profile, ...] = ()
+    """How many values each column of the table has, with ``detail=True``; no value itself."""
 
     @property
     def satisfied(self) -> bool | None:
@@ -166,6 +169,7 @@ class Assessment(Measures):
             "kept": self.kept,
             "rows_by_class_size": {str(size): rows for size, rows in self.rows_by_class_size.items()},
             "options": self.options,
+            "profiles": [profile.to_dict() for profile in self.profiles],
         }
 
     def to_json(self) -> str:
