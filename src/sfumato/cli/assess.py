@@ -156,7 +156,7 @@ def _population(data: str | None, table: str | None, reading: dict[str, Any]) ->
     if data is None:
         return None
     if "://" in data:  # its texts need no separator, and its missing values no marks
-        reading = dict.fromkeys(reading)
+        reading = {**dict.fromkeys(reading), "na": [], "dates": ()}
         if table is None:
             raise OptionError("no table of the population's database is named", hint="give --population-table")
     return read_table(data, None, table=table, **reading)

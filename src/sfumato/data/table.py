@@ -266,16 +266,18 @@ class Table:
         [7.5, 6.1]
         """
         file = self.file
-        if file is None or not file.is_text or not file.inferred:
+        if file is None or not file.inferred or not (file.is_text or file.format == "jsonl"):
             return self
+        declared = replace(file, inferred=False)
+        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
+        if file.format == "jsonl":
+            return Table(declared.read(), columns, origin=declared)
         text = file.text
         if file.encoding is None and text.encoding != find_encoding(text.path, content=False):
             raise OptionError(
                 f"the encoding of '{file.path}', {text.encoding}, was found from its rows: one record could change it",
                 hint=f"say it with encoding / --encoding {text.encoding}",
             )
-        declared = replace(file, inferred=False)
-        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
         if isinstance(self.source, File):
             return Table(declared, columns)
         if not file.decimal and not file.dates and all(one.is_plain and not one.doubt for one in text.found.values()):
