@@ -168,6 +168,7 @@ def anonymize(
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
     ones: list[dict[str, Any]] = []
     beside: list[Beside] = []
+    notes: list[str] = []
     with signs as progress, nullcontext() if alone else atomic_folder(output) as folder:
         stored = Format(kind) if kind else Format.like(table.origin)
         for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
@@ -185,11 +186,14 @@ def anonymize(
             if inside is not None:
                 called = "/".join(filter(None, (Path(output).name, name)))
                 measured = complete(release, inside, stored, name=called, models=[model or "forest"])
+                notes += [note for note in measured.notes if note not in notes]
                 if len(plans) > 1:
                     ones.append({"name": name, **release.to_dict(), **_compared(measured)})
                     beside.append(Beside.of(name, release, measured))
         if folder is not None and beside:
             write_side_by_side(beside, folder, name=Path(output).name, rows=measured.before.rows)
+    for note in notes:
+        echo(f"The model of the report: {note}", err=True)
     if beside:
         print_json({"releases": ones}) if as_json else _print_beside(beside)
         echo(f"The releases are in {output}, and compared in {Path(output) / REPORT}", err=True)

@@ -139,6 +139,7 @@ class Comparison:
     accuracy : how well models do that were trained on each, if that was measured
     queries : how far counting queries on the release are off, if that was measured
     others : what the columns hold that are released as they are
+    notes : what could not be compared, and why
     """
 
     before: Standing
@@ -150,6 +151,7 @@ class Comparison:
     accuracy: tuple[ModelAccuracy, ...] = ()
     queries: QueryError | None = None
     others: tuple[Profile, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def replaced(self) -> float:
