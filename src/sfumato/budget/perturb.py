@@ -191,7 +191,8 @@ def perturb(
     schema : Schema or path, optional
         With a domain or bounds for each of the columns.
     missing : bool
-        Whether a missing value, or one that the domain does not list, is an answer like the others; else it is refused.
+        Of columns with a domain: whether a missing value, or one that the domain does not list, is an answer like the
+        others; else it is refused. A missing number is always refused: no noise hides that it is missing.
     ledger : Ledger or path, optional
         The ledger, or its file; by default it is found by the content of the data.
     note : str

@@ -190,11 +190,11 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def read_table(data: str, schema: Schema | None, *, inferred: bool = True, **reading: Any) -> Table:
+def read_table(data: str, schema: Schema | None, *, inferred: bool = True, shown: bool = True, **reading: Any) -> Table:
     """Read a file or a table of a database, or return the built-in table of that name.
 
-    Private commands do not let the rows decide how they are read (``inferred``); for all others, what was found is
-    shown when the command ends.
+    Private commands do not let the rows decide how they are read (``inferred``). For all others, what was found is
+    shown when the command ends; not for those that print what may be published (``shown``), as of a budget.
     """
     if data in _EMBEDDED and not Path(data).exists():
         if schema or any(reading.values()):
@@ -206,7 +206,7 @@ def read_table(data: str, schema: Schema | None, *, inferred: bool = True, **rea
     reading["separator"] = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
     table = read(data, schema, inferred=inferred, **reading)
     context = click.get_current_context(silent=True)
-    if inferred and context is not None:
+    if inferred and shown and context is not None:
         context.meta.setdefault(_READ, []).append(table)
     return table
 
