@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from sfumato.cli.options import (
     Command,
     choice,
     escape_option,
+    force_option,
     keep_input,
+    keep_output,
     load_table,
     print_json,
     rows_option,
@@ -33,15 +35,18 @@ from sfumato.cli.progress import patience, progress_bar
 from sfumato.cli.terminal import echo, style
 from sfumato.data.files import refuse_only_read, refuse_unwritable
 from sfumato.data.fingerprint import keyed
-from sfumato.data.folders import atomic_folder, refuse_taken
+from sfumato.data.folders import atomic_folder
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Role, Schema
 from sfumato.data.source import File
 from sfumato.data.table import Table
+from sfumato.engines.engine import Progress
+from sfumato.measures.comparison import Comparison
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import parse
 from sfumato.measures.utility import MODELS
-from sfumato.report.save import Format, complete
+from sfumato.report.save import REPORT, Format, complete, write_side_by_side
+from sfumato.report.side_by_side import HEADINGS, Beside
 
 __all__ = ["anonymize"]
 
@@ -73,8 +78,20 @@ def _guarantee_options(command: Any) -> Any:
     )
     command = recursive(command)
     for flag, (name, text) in reversed(_GUARANTEES.items()):
-        command = click.option(flag, name, metavar="N" if name in ("k", "l") else "X", help=text)(command)
+        metavar = "N[,N...]" if name == "k" else "N" if name == "l" else "X"
+        command = click.option(flag, name, metavar=metavar, help=text)(command)
     return command
+
+
+class _Methods(click.ParamType[list[str]]):
+    """Names of methods, separated by commas."""
+
+    name = "METHOD[,METHOD...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Split the text at its commas, and refuse what is not a method."""
+        names = [name.strip() for name in str(value).split(",") if name.strip()]
+        return [click.Choice(list(METHODS)).convert(name, param, ctx) for name in dict.fromkeys(names or [str(value)])]
 
 
 @click.command(cls=Command)
@@ -82,7 +99,12 @@ def _guarantee_options(command: Any) -> Any:
 @_guarantee_options
 @rows_option
 @click.option(
-    "--method", type=click.Choice(list(METHODS)), default="mondrian", show_default=True, help="How it is done."
+    "--method",
+    "methods",
+    type=_Methods(),
+    default="mondrian",
+    show_default=True,
+    help=f"How it is done: {', '.join(METHODS)}.",
 )
 @click.option(
     "--suppress", type=float, metavar="SHARE", help="The largest share of rows to suppress (lattice, suppress)."
@@ -101,7 +123,9 @@ def _guarantee_options(command: Any) -> Any:
 @click.option("--recipe", metavar="FILE", help="Do what a recipe.toml says, in place of the options above.")
 @click.option("--model", type=click.Choice(MODELS), help=_MODEL)
 @click.option("--format", "kind", type=choice(Format), help="How a folder stores the table; as FILE is, by default.")
+@click.option("--keep-order", is_flag=True, help="Leave the rows in their order; they are shuffled by default.")
 @escape_option
+@force_option
 @click.option(
     "-o", "--output", metavar="OUT", required=True, help="A new folder for all, or a file for the table alone."
 )
@@ -113,7 +137,9 @@ def anonymize(
     model: str | None,
     kind: str | None,
     output: str,
+    keep_order: bool,
     escape_formulas: bool,
+    force: bool,
     **options: Any,
 ) -> None:
     """Make a table anonymous, and lose as little as possible.
@@ -126,54 +152,89 @@ def anonymize(
 
     OUT is a folder with the table, a report of it before and after, a certificate that
     'sfumato verify' checks, and the recipe; or the table alone, if it ends in .csv, .tsv,
-    .jsonl, .parquet, .arrow or .xlsx; or - for the table as CSV on the standard output.
+    .jsonl, .parquet, .arrow or .xlsx; or - for the table as CSV on the standard output. With
+    several --k or --method, separated by commas, it is a folder with a release for each, such
+    as OUT/mondrian-k10, and a page that compares them.
 
     \b
     sfumato anonymize patients.csv --qi age,zip,sex --sensitive disease --k 10 --l 3 -o release
     sfumato anonymize patients.csv --schema schema.toml --k 5 --method lattice --suppress 0.05 -o release.parquet
     sfumato anonymize patients.csv --qi age,zip,sex --target recovered --k 10 --method guided -o release
+    sfumato anonymize patients.csv --qi age,zip,sex --k 5,10,20 --method mondrian,lattice -o releases
     sfumato anonymize newer.csv --recipe release/recipe.toml -o newer
     """
     asked = {name: options.pop(name) for name, _ in _GUARANTEES.values()}
-    how = {name: options.pop(name) for name in ("method", "suppress", "representative", "exact_ends", "relaxed")}
-    guarantees: Any
+    how = {name: options.pop(name) for name in ("methods", "suppress", "representative", "exact_ends", "relaxed")}
     keep_input(output, options["data"], options["schema_file"], recipe)
     if recipe is None:
-        guarantees, chosen, schema = _required(asked, recursive), _method(**how, model=model), None
+        plans, schema = _plans(asked, recursive, _methods(**how, model=model)), None
     else:
-        guarantees, chosen, schema = _read_recipe(
-            recipe, [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values()]
-        )
+        others = [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values(), keep_order]
+        stated, chosen, schema, keep_order = _read_recipe(recipe, others)
+        plans = {"": (stated, chosen)}
     alone = _is_file(output, kind)
-    refuse_unwritable(output) if alone else refuse_taken(output)
+    if alone and len(plans) > 1:
+        raise OptionError(f"several releases need a folder, got '{output}'", hint="give one --k and one --method")
+    keep_output(output, force=force, folder=not alone)
+    if alone:
+        refuse_unwritable(output)
     table = Table.of(load_table(**options), schema=schema)
     if schema is not None:
         _refuse_new(table, schema)
     if not alone and table.origin is not None:
         keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
-    with signs as progress:
-        work = partial(
-            anonymize_table,
-            table,
-            guarantees,
-            method=chosen,
-            rows_are_units=rows_are_units,
-            escape_formulas=escape_formulas,
-            progress=progress,
-        )
-        if alone:
-            release = work(to=output)
-        else:
-            stored = Format(kind) if kind else Format.like(table.origin)
-            with atomic_folder(output) as folder:
-                release = work(to=folder / stored.file)
-                complete(release, folder, stored, name=Path(output).name, models=[model or "forest"])
+    ones: list[dict[str, Any]] = []
+    beside: list[Beside] = []
+    notes: list[str] = []
+    with signs as progress, nullcontext() if alone else atomic_folder(output, replace=force) as folder:
+        stored = Format(kind) if kind else Format.like(table.origin)
+        for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
+            inside = None if folder is None else folder / name
+            if inside is not None:
+                inside.mkdir(exist_ok=True)
+            release = anonymize_table(
+                table,
+                guarantees,
+                method=chosen,
+                to=output if inside is None else inside / stored.file,
+                rows_are_units=rows_are_units,
+                keep_order=keep_order,
+                escape_formulas=escape_formulas,
+                progress=progress and _part(progress, at, len(plans)),
+            )
+            if inside is not None:
+                called = "/".join(filter(None, (Path(output).name, name)))
+                measured = complete(release, inside, stored, name=called, models=[model or "forest"])
+                notes += [note for note in measured.notes if note not in notes]
+                if len(plans) > 1:
+                    ones.append({"name": name, **release.to_dict(), **_compared(measured)})
+                    beside.append(Beside.of(name, release, measured))
+        if folder is not None and beside:
+            write_side_by_side(beside, folder, name=Path(output).name, rows=measured.before.rows)
+    for note in notes:
+        echo(f"The model of the report: {note}", err=True)
+    if beside:
+        print_json({"releases": ones}) if as_json else _print_beside(beside)
+        echo(f"The releases are in {output}, and compared in {Path(output) / REPORT}", err=True)
+        return
     if as_json:
         print_json(release.to_dict())
     else:
         _print(release)
     echo(f"The release is in {output}", err=True)
+
+
+def _part(progress: Progress, at: int, of: int) -> Progress:
+    """Return the progress of one of several releases."""
+    return lambda share: progress((at + share) / of)
+
+
+def _compared(measured: Comparison) -> dict[str, Any]:
+    return {
+        "query_error": measured.queries and measured.queries.to_dict(),
+        "accuracy": [one.to_dict() for one in measured.accuracy],
+    }
 
 
 def _is_file(output: str, kind: str | None) -> bool:
@@ -186,9 +247,9 @@ def _is_file(output: str, kind: str | None) -> bool:
     return True
 
 
-def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema]:
+def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema, bool]:
     """Return what a recipe says; refuse options that it says too."""
-    given = [one for one in others if one not in (None, False, "mondrian", [])]
+    given = [one for one in others if one not in (None, False, ["mondrian"], [])]
     if given:
         raise OptionError("--recipe says what to do and what the columns are", hint="leave the other options out")
     recipe = Recipe.load(path)
@@ -199,7 +260,10 @@ def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Ano
     if not isinstance(parameters, dict) or parameters.keys() & {"guarantees", "qi", "sensitive"}:
         raise OptionError(f"the recipe '{path}' has parameters that are not of its method", hint="see its [schema]")
     guarantees = [Guarantee.from_dict(one) for one in asked]
-    return guarantees, METHODS[method]().set_params(**parameters), recipe.schema
+    keep_order = recipe.options.get("keep_order", False)
+    if not isinstance(keep_order, bool):
+        raise OptionError(f"keep_order of the recipe '{path}' must be true or false, got {keep_order!r}")
+    return guarantees, METHODS[method]().set_params(**parameters), recipe.schema, keep_order
 
 
 def _refuse_new(table: Table, schema: Schema) -> None:
@@ -210,6 +274,16 @@ def _refuse_new(table: Table, schema: Schema) -> None:
                 f"the recipe says nothing of the column '{name}'",
                 hint=f"leave it out of the table, or add [schema.columns.{name}] to the recipe",
             )
+
+
+def _plans(
+    asked: dict[str, str | None], recursive: str | None, methods: Sequence[Anonymizer]
+) -> dict[str, tuple[Any, Anonymizer]]:
+    """Return what each release must keep and how it is made, by its name; one alone has no name."""
+    sizes = dict.fromkeys(part.strip() for part in (asked["k"] or "").split(",") if part.strip())
+    required = {k: _required(asked | {"k": k}, recursive) for k in sizes} or {"": _required(asked, recursive)}
+    plans = {f"{method.name}-k{k}": (guarantees, method) for method in methods for k, guarantees in required.items()}
+    return plans if len(plans) > 1 else {"": next(iter(plans.values()))}
 
 
 def _required(asked: dict[str, str | None], recursive: str | None) -> str:
@@ -230,35 +304,51 @@ def _required(asked: dict[str, str | None], recursive: str | None) -> str:
     return text
 
 
-def _method(
-    method: str,
+def _methods(
+    methods: Sequence[str],
     suppress: float | None,
     representative: str | None,
     exact_ends: bool,
     relaxed: bool,
     model: str | None,
-) -> Anonymizer:
-    """Return the method with those of the options that are given; refuse one that is not for it."""
-    chosen = METHODS[method]()
+) -> list[Anonymizer]:
+    """Return the methods with those of the options that are theirs; refuse one that is for none of them."""
+    chosen = [METHODS[name]() for name in methods]
+
+    def give(kinds: Any, refused: OptionError, **parameters: Any) -> None:
+        takers = [one for one in chosen if isinstance(one, kinds)]
+        if not takers:
+            raise refused
+        for one in takers:
+            one.set_params(**parameters)
+
     if suppress is not None:
-        if not isinstance(chosen, Lattice | LocalSuppression):
-            raise OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
-        chosen.set_params(suppress=suppress)
+        refused = OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
+        give(Lattice | LocalSuppression, refused, suppress=suppress)
     if representative is not None:
-        if not isinstance(chosen, Partitioner):
-            raise OptionError(
-                f"--representative is not for the {method} method, which leaves no choice of what to publish"
-            )
-        chosen.set_params(output=representative)
+        named = ", ".join(methods)
+        refused = OptionError(
+            f"--representative is not for the {named} method, which leaves no choice of what to publish"
+        )
+        give(Partitioner, refused, output=representative)
     if exact_ends:
-        chosen.set_params(output=tightened(chosen))
+        for one in [one for one in chosen if getattr(one, "output", None) == Output.INTERVAL] or chosen:
+            one.set_params(output=tightened(one))
     if relaxed:
-        if not isinstance(chosen, Mondrian):
-            raise OptionError("--relaxed is for Mondrian", hint="leave it out")
-        chosen.set_params(strict=False)
-    if isinstance(chosen, Guided):
-        chosen.set_params(model=model)
+        give(Mondrian, OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
+    if any(isinstance(one, Guided) for one in chosen):
+        give(Guided, OptionError(""), model=model)
     return chosen
+
+
+def _print_beside(ones: Sequence[Beside]) -> None:
+    """Print a line for each of several releases."""
+    width = max(len(one.name) for one in ones)
+    headings = HEADINGS[: len(ones[0].texts())]
+    echo("  ".join(["release".ljust(width), *headings]))
+    for one in ones:
+        cells = (text.rjust(len(heading)) for text, heading in zip(one.texts(), headings, strict=True))
+        echo("  ".join([style(one.name.ljust(width), bold=True), *cells]))
 
 
 def _print(release: Release) -> None:
@@ -274,6 +364,9 @@ def _print(release: Release) -> None:
         echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
     if "agreement" in release.details:
         echo(f"{'label told by the class':<26} {100 * release.details['agreement']:.1f} %")
+    if "chosen" in release.details:
+        told = f"predictions explain {100 * release.details['told']:.1f} % of held-out labels"
+        echo(f"{'partition':<26} {release.details['chosen']}: {told}")
     if "exact_ends" in release.details:
         echo(f"{'classes with exact ends':<26} {release.details['exact_ends']:,}, which rounded ones would have merged")
     if "cells" in release.details:
@@ -284,6 +377,7 @@ def _print(release: Release) -> None:
         proof = "the least that is possible" if release.details["optimal"] else "the best that was found"
         echo(f"{'loss of these levels':<26} {release.details['loss']:.4f}, {proof}")
     echo(f"{'method':<26} {release.method}, {release.seconds:.1f} s")
+    echo(f"{'order of the rows':<26} {'as in the original' if release.kept_order else 'shuffled'}")
     others = [
         column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
     ]

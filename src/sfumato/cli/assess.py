@@ -11,7 +11,9 @@ from sfumato._errors import OptionError
 from sfumato.cli.options import (
     Command,
     choice,
+    force_option,
     keep_input,
+    keep_output,
     load_table,
     print_json,
     read_table,
@@ -44,6 +46,7 @@ __all__ = ["assess", "print_assessment"]
 @click.option("--require", metavar="k=10,l=3", multiple=True, help="What must hold; exit code 1 if it does not.")
 @rows_option
 @click.option("--report", metavar="OUT.html", help="Write a page that people can read.")
+@force_option
 @click.option("--missing", type=choice(Missing), default="value", show_default=True, help="What a missing value means.")
 @click.option(
     "--classes",
@@ -95,6 +98,7 @@ def assess(
     require: tuple[str, ...],
     rows_are_units: bool,
     report: str | None,
+    force: bool,
     missing: str,
     classes: str,
     distance: str,
@@ -124,6 +128,7 @@ def assess(
     sfumato assess postgresql://me@host/clinic --table patients --qi age,zip
     """
     keep_input(report, table_options["data"], table_options["schema_file"], population)
+    keep_output(report, force=force, instead="name a file that ends in .html", ending=".html")
     if require:
         parse(",".join(require))  # so that a mistake is found before a large file is read
     with progress_bar("Counting") as progress:
@@ -160,7 +165,7 @@ def _population(data: str | None, table: str | None, reading: dict[str, Any]) ->
     if data is None:
         return None
     if "://" in data:  # its texts need no separator, and its missing values no marks
-        reading = dict.fromkeys(reading)
+        reading = {**dict.fromkeys(reading), "na": [], "dates": ()}
         if table is None:
             raise OptionError("no table of the population's database is named", hint="give --population-table")
     return read_table(data, None, table=table, **reading)
@@ -187,8 +192,8 @@ def print_assessment(assessment: Assessment) -> None:
         echo_wrapped(f"- {fact}", "  ")
     for column in summary.columns:
         echo_wrapped(f"- without {column.column}: {count(column.uniques_drop, 'row')} fewer alone", "  ")
-    for names, effect in summary.subsets[:3]:
-        echo_wrapped(f"- by {names}: {effect}", "  ")
+    for names, alone, share in summary.subsets[:3]:
+        echo_wrapped(f"- by {names}: {alone} {'row' if alone == '1' else 'rows'} alone ({share})", "  ")
     for finding in summary.findings:
         mark = style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
         echo_wrapped(f"- Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}", "  ")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,11 @@ from sfumato.measures.counts import ClassCounts, Missing, class_counts, without_
 from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.journalist import delta_presence, journalist_risk
-from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, parse
+from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, asked_for
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.population import population_uniques
 from sfumato.measures.presets import preset as find_preset
+from sfumato.measures.profile import profiles_of
 from sfumato.measures.risk import MOST_SUBSETS, THRESHOLD, column_risks, number_of_subsets, risk, subset_risks
 from sfumato.measures.safe_harbor import safe_harbor
 
@@ -114,7 +115,8 @@ def assess(
     preset : {"ema", "health-canada", "hipaa"}, optional
         Rules that others have set: a threshold with the k that keeps it, or the Safe Harbor check.
     detail : bool
-        Whether to find out which columns, and which sets of up to three, single people out.
+        Whether to find out which columns, and which sets of up to three, single people out, and how many values each
+        column of the table has.
     engine : {"auto", "memory", "duckdb", "sql", "spark"} or Engine
         Where the rows are counted; where they are, by default. See `EngineName`.
     progress : callable, optional
@@ -229,6 +231,7 @@ def measure(
         risk=risk(people, threshold),
         **_risks_in_population(tuples, quasi, population, population_size, missing, suppressed, threshold),
         **_detail(tuples, quasi if detail else ()),
+        profiles=profiles_of(table, most=0) if detail else (),
         findings=safe_harbor(table) if preset == SAFE_HARBOR else (),
         rows_by_class_size=dict(zip(size.tolist(), rows_of_size.tolist(), strict=True)),
         verdict=Verdict(checks) if checks else None,
@@ -332,23 +335,18 @@ def _class_columns(quasi: Sequence[str], attributes: Sequence[str], attribute: s
 
 
 def _required(
-    require: str | Guarantee | Sequence[str | Guarantee], distance: Distance, absent: Absent
+    require: str | Guarantee | Mapping[str, float] | Sequence[Any], distance: Distance, absent: Absent
 ) -> list[Guarantee]:
     """Return the guarantees; those that come as a text follow the conventions asked for, objects say theirs."""
-    if isinstance(require, str | Guarantee):
-        require = [require] if require else []
-    required: list[Guarantee] = []
-    for one in require:
-        parsed = (
-            [_with_options(guarantee, distance, absent) for guarantee in parse(one)] if isinstance(one, str) else [one]
-        )
-        required.extend(parsed)
-    for guarantee in required:
-        if not isinstance(guarantee, Guarantee):
-            raise OptionError(
-                f"a guarantee is needed, such as 'k=10' or KAnonymity(10), got {type(guarantee).__name__}"
-            )
-    return required
+    given = (
+        [require] if isinstance(require, str | Guarantee | Mapping) or not isinstance(require, Iterable) else require
+    )
+    return [
+        guarantee if isinstance(one, Guarantee) else _with_options(guarantee, distance, absent)
+        for one in given
+        if one or isinstance(one, Guarantee)
+        for guarantee in asked_for(one)
+    ]
 
 
 def _with_options(guarantee: Guarantee, distance: Distance, absent: Absent) -> Guarantee:
@@ -372,4 +370,4 @@ def _measures(models: Sequence[Guarantee], counts: Sequence[ClassCounts]) -> Mea
 
 
 def _fields(measures: Measures) -> dict[str, Any]:
-    return {name: getattr(measures, name) for name in Measures.__dataclass_fields__}
+    return {name: getattr(measures, name) for name in (one.name for one in fields(Measures))}
