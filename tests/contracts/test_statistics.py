@@ -226,7 +226,7 @@ def test_a_minimum_and_a_maximum_are_never_beyond_the_numbers_but_as_often_as_th
     extreme = Extreme(
         epsilon=epsilon, share=share, bounds=bounds, whole=whole, confidence=confidence, relation=relation, grouped=True
     )
-    found = extreme.each(in_groups(tables, 30), Source())
+    found = extreme.each(in_groups(tables, 15), Source())
     assert_inside(found)
     assert (found.value == (found.low if share else found.high)).all()
     for at, table in enumerate(tables):

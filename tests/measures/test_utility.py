@@ -321,3 +321,13 @@ def test_measuring_loads_no_learning_library(run_python: Callable[[str], str]) -
         "print([m for m in ['sklearn', 'scipy', 'numba', 'pandas'] if m in sys.modules])"
     )
     assert run_python(program).strip() == "[]"
+
+
+def test_the_features_of_a_model_are_bounded() -> None:
+    rows = 1200
+    wide = {f"c{at}": [f"v{row % 700}" for row in range(rows)] for at in range(4)}
+    frame = pl.DataFrame({"age": range(rows), "id": map(str, range(rows)), **wide, "buys": ["no", "yes"] * (rows // 2)})
+    (found,) = model_accuracy(frame, frame, target="buys", models=["tree"], repeats=1)
+    assert found.left_out == ("id", "c2", "c3")
+    with pytest.raises(sf.OptionError, match="column 'id' has 1200 categories"):
+        model_accuracy(frame, frame, target="buys", columns=["id"], models=["tree"], repeats=1)

@@ -71,7 +71,7 @@ def test_the_recipe_makes_the_same_release_again(tmp_path: Path) -> None:
     method = sf.Mondrian(**recipe.options["parameters"])
     guarantees = [sf.Guarantee.from_dict(one) for one in recipe.options["guarantees"]]
     again = sf.anonymize(ROWS, guarantees, method=method, schema=recipe.schema)
-    assert again.table.frame.equals(release.table.frame)
+    assert again.aligned.frame.equals(release.aligned.frame)
 
 
 def test_every_guarantee_can_be_saved_and_done_again(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_values_that_a_type_lists_are_in_no_recipe(frame: object, tmp_path: Path
     schema = Recipe.load(tmp_path / "release" / "recipe.toml").schema
     assert schema == sf.Schema(sf.Column(name=one.name, role=one.role, kind=one.kind) for one in schema.columns)
     again = sf.anonymize(frame, "k=4", schema=schema)
-    assert again.table.fetched().equals(release.table.fetched())
+    assert again.aligned.fetched().equals(release.aligned.fetched())
 
 
 def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_path: Path) -> None:
@@ -124,6 +124,26 @@ def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_pa
     sf.save(release, tmp_path / "without", models=[])
     texts = [(tmp_path / folder / "report.html").read_text() for folder in ("release", "without")]
     assert ["What it cost: models" in text for text in texts] == [True, False]
+
+
+def test_columns_of_many_categories_are_left_out_of_the_model_and_the_page_says_so(tmp_path: Path) -> None:
+    rows = 2500
+    frame = pl.DataFrame(
+        {
+            "age": [20 + at % 40 for at in range(rows)],
+            "town": [f"town {at // 2 * 2 if at % 5 else at}" for at in range(rows)],
+            "buys": [("no", "yes")[at // 7 % 2] for at in range(rows)],
+        }
+    )
+    release = sf.anonymize(sf.Table.of(frame, qi=["age"], target="buys", keep=["town"]), "k=10")
+    sf.save(release, tmp_path / "release", models=["tree"])
+    page = (tmp_path / "release" / "report.html").read_text()
+    assert "it does not learn from town: too many categories" in page
+    assert "What it cost: models" in page
+    nothing = sf.anonymize(sf.Table.of(frame, qi=["age"], target="town"), "k=10")
+    sf.save(nothing, tmp_path / "nothing", models=["tree"])
+    page = (tmp_path / "nothing" / "report.html").read_text()
+    assert "no model was trained: the target" in page
 
 
 def test_a_text_file_that_no_longer_keeps_the_promise_is_refused(tmp_path: Path) -> None:

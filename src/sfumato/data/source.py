@@ -238,6 +238,8 @@ class File(Source):
             raise FileError(f"'{self.path}' is empty")
         frame = pl.read_ndjson(path, infer_schema_length=None)
         check_names(self.path, frame.columns)
+        if not self.inferred:
+            return frame
         return frame.with_columns(_dated(values) for values in frame if values.dtype == pl.String)
 
     def _excel(self) -> pl.DataFrame:

@@ -12,7 +12,7 @@ gradient makes all gradients equally long; anything larger was no better at any 
 What is left, the two constants below, was chosen on training images alone: on 1,750 to 7,000 of the 10,000 images
 of MNIST's training part that are built in, scored on the other 3,000, for signals from 50 to 45,000, 10 to 640 steps,
 five clips, ten distances and two schedules. One setting was checked on 50,000 of the full training part against its
-other 10,000. The test images had no say. See benchmarks/RESULTS.md.
+other 10,000. The test images had no say. The search is benchmarks/training_rule.py.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._errors import OptionError, did_you_mean
+from sfumato.data.schema import Kind
 from sfumato.data.table import Table
 from sfumato.measures.counts import Floats
 from sfumato.measures.generalised import MARK, Coverage, Pairing, pair
@@ -22,6 +23,7 @@ from sfumato.measures.generalised import MARK, Coverage, Pairing, pair
 __all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error", "query_error_of"]
 
 _MOST_CATEGORIES = 1000
+_MOST_FEATURES = 2000
 _MOST_ROWS = 50_000
 MODELS = ("logistic", "tree", "forest", "boosting")
 
@@ -153,6 +155,7 @@ class ModelAccuracy:
     baseline : the mean accuracy of always answering the most frequent raw training label
     rows : how many rows were trained and tested on
     repeats, holdout, seed : how it was measured; see `model_accuracy`
+    left_out : the columns that were not learnt from, because they have too many categories
     """
 
     model: str
@@ -165,6 +168,7 @@ class ModelAccuracy:
     repeats: int
     holdout: float
     seed: int
+    left_out: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain values."""
@@ -198,7 +202,8 @@ def model_accuracy(
     target : str, optional
         The column to predict; the target of the original's schema by default. Rows that miss it are left out.
     columns : sequence of str
-        The features; all columns that both tables have, but the target and the identifiers, by default.
+        The features; all columns that both tables have, but the target and the identifiers, by default. Of these,
+        columns of more than 1,000 categories are left out, and the widest while all together have more than 2,000.
     models : sequence of str, or mapping of names to estimators
         Some of ``logistic``, ``tree``, ``forest``, ``boosting``; or scikit-learn estimators by name.
     repeats : int
@@ -232,7 +237,11 @@ def model_accuracy(
     if rows is not None and rows < 2:
         raise OptionError(f"rows must be at least 2, or None for all, got {rows}")
     left_out = {target, *table.schema.identifiers}
-    names = list(columns) or [n for n in table.schema.names if n in other.schema.names and n not in left_out]
+    names = list(columns)
+    unused: tuple[str, ...] = ()
+    if not names:
+        known = [n for n in table.schema.names if n in other.schema.names and n not in left_out]
+        names, unused = _affordable(table, known)
     if not names:
         raise OptionError("no column is left to predict from", hint="name the features, with columns")
     both = pair(table, other, [*names, target], suppressed).aligned()
@@ -280,9 +289,28 @@ def model_accuracy(
             repeats=repeats,
             holdout=holdout,
             seed=seed,
+            left_out=unused,
         )
         for position, name in enumerate(estimators)
     )
+
+
+def _affordable(table: Table, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the columns that a model can learn from at a bounded cost, and the others."""
+    width = {name: _features(table, name) for name in names}
+    kept = sorted((name for name in names if width[name] <= _MOST_CATEGORIES), key=lambda name: width[name])
+    while sum(width[name] for name in kept) > _MOST_FEATURES:
+        kept.pop()
+    return [name for name in names if name in kept], tuple(name for name in names if name not in kept)
+
+
+def _features(table: Table, name: str) -> int:
+    """Return how many features a column makes: a number or date two, a category one for each value."""
+    column, series = table.schema[name], table.column(name)
+    on_line = series.dtype.is_numeric() or series.dtype.is_temporal()
+    if on_line and column.kind in (Kind.AUTO, Kind.NUMBER, Kind.DATE):
+        return 2
+    return max(series.n_unique(), len(column.domain or ()))
 
 
 def _narrow(index: Any, keep: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ __all__ = ["REPORT", "Format", "complete", "save", "write_side_by_side"]
 
 REPORT = "report.html"
 _MOST_ROWS = 5_000_000
+_MOST_CLASSES = 100
 """Of a file with more rows, no model is trained: all of it would have to be read."""
 
 
@@ -173,6 +175,7 @@ def complete(
     assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
     assert assessment.verdict is not None
     assert release.pairing is not None
+    accuracy, notes = _accuracy(release, models)
     others = [
         column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
     ]
@@ -181,7 +184,7 @@ def complete(
         release.before,
         assessment,
         release.loss,
-        accuracy=_accuracy(release, released, models),
+        accuracy=accuracy,
         queries=release.query_error,
         others=profiles_of(released, [*released.schema.sensitive, *others]),
     )
@@ -192,7 +195,12 @@ def complete(
         guarantees=assessment.verdict.checks,
         warnings=kept_on_purpose(assessment),
         details=release.details,
-        facts=release.parameters | {"columns released as they are": ", ".join(others) or "none"},
+        facts=release.parameters
+        | {
+            "columns released as they are": ", ".join(others) or "none",
+            "order of the rows": "as in the original" if release.kept_order else "shuffled",
+        }
+        | ({"model": "; ".join(notes)} if notes else {}),
         folder=name,
     )
     (folder / REPORT).write_text(page, encoding="utf-8")
@@ -210,11 +218,12 @@ def complete(
             "name": release.origin and release.origin.name,
             "rows": release.before.rows + release.before.suppressed,
             "fingerprint": fingerprint(release.origin) if release.origin else None,
+            "order": release.order,
         },
         files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
     )
     certificate.write(folder)
-    return comparison
+    return replace(comparison, notes=notes)
 
 
 def _measured(release: Release, released: Table, format: Format) -> Assessment:
@@ -229,11 +238,20 @@ def _measured(release: Release, released: Table, format: Format) -> Assessment:
     return assessment
 
 
-def _accuracy(release: Release, released: Table, models: Sequence[str]) -> tuple[ModelAccuracy, ...]:
-    """Train models on the original and on the release, if there is something to predict."""
-    if release.source.schema.target is None or not models or release.before.rows > _MOST_ROWS:
-        return ()
-    return model_accuracy(release.source, released, models=models, repeats=3, rows=20_000)
+def _accuracy(release: Release, models: Sequence[str]) -> tuple[tuple[ModelAccuracy, ...], tuple[str, ...]]:
+    """Train models on the original and on the release, if there is something to predict; say what was left out."""
+    target = release.source.schema.target
+    if target is None or not models or release.before.rows > _MOST_ROWS:
+        return (), ()
+    classes = release.source.column(target).n_unique()
+    if classes > _MOST_CLASSES:
+        return (), (f"no model was trained: the target '{target}' has {classes:,} different values",)
+    try:
+        accuracy = model_accuracy(release.source, release.aligned, models=models, repeats=3, rows=20_000)
+    except OptionError as error:  # nothing to learn, or to learn from: no reason to withhold the release
+        return (), (f"no model was trained: {error.message}",)
+    unused = ", ".join(accuracy[0].left_out)
+    return accuracy, (f"it does not learn from {unused}: too many categories",) if unused else ()
 
 
 def _recipe(release: Release) -> Recipe:
@@ -241,5 +259,6 @@ def _recipe(release: Release) -> Recipe:
         "guarantees": [guarantee.to_dict() for guarantee in release.guarantees],
         "method": release.method,
         "parameters": release.parameters,
+        "keep_order": release.kept_order or None,
     }
     return Recipe("anonymize", options, release.declared)
