@@ -9,6 +9,7 @@ from pathlib import Path
 import budget
 import dp_step
 import dp_step_gpu
+import first_use
 import guided
 import lattice
 import measures
@@ -24,7 +25,7 @@ import startup
 
 def main() -> None:
     benchmarks = (
-        *(startup, measures, page, partition, guided, lattice, budget),
+        *(startup, first_use, measures, page, partition, guided, lattice, budget),
         *(dp_step, dp_step_gpu, private_accuracy, private_tables, scale, on_spark),
     )
     rows = [row for benchmark in benchmarks for row in benchmark.main()]

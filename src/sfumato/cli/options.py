@@ -14,10 +14,12 @@ import click
 
 from sfumato._errors import OptionError
 from sfumato.cli.found import described, is_text, tell_reading
+from sfumato.cli.terminal import be_quiet, echo
 from sfumato.data import datasets
 from sfumato.data.folders import sweep_private
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table, read
+from sfumato.engines.compiling import announce
 
 __all__ = [
     "READING",
@@ -45,6 +47,7 @@ _EMBEDDED = {"adult": datasets.adult, "nursery": datasets.nursery}
 
 _READ = "sfumato.read"
 """Where a command keeps the tables that it has read."""
+_COMPILING = "Compiling for tables of this size, once on this machine; that takes up to half a minute ..."
 _SQLITE = re.compile(r"^sqlite(\+\w+)?:///")
 
 
@@ -55,12 +58,20 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params += [
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else on stdout."),
+            click.Option(
+                ["--quiet"],
+                is_flag=True,
+                expose_value=False,
+                callback=lambda ctx, param, value: be_quiet(value),
+                help="Print nothing on stderr but errors.",
+            ),
             click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
         ]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, after removing what commands that were killed have left of their rows on the disk."""
         sweep_private()
+        announce(lambda: echo(_COMPILING, err=True))
         try:
             return super().invoke(ctx)
         finally:  # of an error, too: a column that was left as text may be its cause

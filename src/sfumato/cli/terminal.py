@@ -14,9 +14,10 @@ import unicodedata
 
 import click
 
-__all__ = ["clear_line", "echo", "echo_wrapped", "printable", "style"]
+__all__ = ["be_quiet", "clear_line", "echo", "echo_wrapped", "is_quiet", "printable", "style"]
 
 _MARK = chr(0xF0000 + secrets.randbelow(0xFFFE))  # a private character that no file can know
+_quiet = False
 _COLOURS = {"red": "31", "green": "32", "yellow": "33"}
 
 
@@ -32,17 +33,30 @@ def style(text: str, *, fg: str | None = None, bold: bool = False) -> str:
     return f"{_MARK}{';'.join(codes)}{_MARK}{text}{_MARK}0{_MARK}" if codes else text
 
 
-def echo(line: str = "", *, err: bool = False, nl: bool = True) -> None:
-    r"""Print one line, safely.
+def be_quiet(quiet: bool) -> None:
+    """Print nothing on stderr from now on but errors, or everything again."""
+    global _quiet
+    _quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Say whether nothing but errors goes to stderr."""
+    return _quiet
+
+
+def echo(line: str = "", *, err: bool = False, nl: bool = True, error: bool = False) -> None:
+    r"""Print one line, safely; an error goes to stderr even if all else there is not wanted.
 
     Examples
     --------
     >>> echo("the column 'a\x1b[2J\nAll claims hold.'")
     the column 'a\x1b[2J\nAll claims hold.'
     """
+    if err and _quiet:
+        return
     parts = line.split(_MARK)
     shown = (f"\x1b[{part}m" if at % 2 else printable(part) for at, part in enumerate(parts))
-    click.echo("".join(shown), err=err, nl=nl)
+    click.echo("".join(shown), err=err or error, nl=nl)
 
 
 def echo_wrapped(text: str, indent: str = "") -> None:
@@ -55,7 +69,8 @@ def echo_wrapped(text: str, indent: str = "") -> None:
 
 def clear_line() -> None:
     """Begin the line on stderr anew."""
-    click.echo("\r\x1b[K", err=True, nl=False)
+    if not _quiet:
+        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def printable(text: str) -> str:
