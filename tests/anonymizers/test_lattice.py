@@ -448,3 +448,11 @@ def test_the_known_optima_of_adult_are_found(suppress: float, loss: float, level
     assert found.nodes == 1512
     assert found.optimal
     assert (round(found.loss, 4), found.levels) == (loss, levels)
+
+
+def test_a_release_on_levels_of_automatic_hierarchies_can_be_compared_with_the_original() -> None:
+    jobs = [f"job {number % 37 % (1 + number % 30)}" for number in range(600)]
+    frame = pl.DataFrame({"job": jobs})
+    release = sf.anonymize(frame, "k=60", method=sf.Lattice(), qi=["job"])
+    assert release.details["levels"]["job"] not in (0, release.details["heights"]["job"])
+    assert sf.loss(frame, release.table, quasi=["job"]).gcp == pytest.approx(release.loss.gcp)

@@ -167,7 +167,7 @@ def test_the_input_is_never_written_over(anonymize: Run) -> None:
         ),
         (["--k", "2", "--representative", "mode"], ["'--representative'", "'mode'"]),
         (["--k", "2", "--method", "magic"], ["'--method'", "'magic'"]),
-        (["--k", "2", "-o", "out.xlsx"], ["'out.xlsx' would be an Excel file"]),
+        (["--k", "2", "-o", "out.xls"], ["Sfumato reads .xls files but does not write them", "out.xlsx"]),
         (["--k", "2", "-o", "out.sas"], ["the format of 'out.sas' is unknown"]),
         (["--k", "2", "-o", "no/such/folder/out.csv"], ["no/such/folder"]),
         (["--k", "2", "--schema", "nowhere.toml"], ["the schema 'nowhere.toml' cannot be read"]),

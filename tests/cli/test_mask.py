@@ -87,7 +87,7 @@ def test_the_input_is_never_written_over(mask: Run) -> None:
         (["--pram", "sex=2"], ["from 0 to 1, got 2"]),
         (["--pram", "sex=0.5", "--seed", "-1"], ["'--seed'"]),
         (["--pram", "sex=0.5", "--seed", "x"], ["'--seed'"]),
-        (["--pram", "sex=0.5", "-o", "out.xlsx"], ["'out.xlsx' would be an Excel file"]),
+        (["--pram", "sex=0.5", "-o", "out.xls"], ["Sfumato reads .xls files but does not write them", "out.xlsx"]),
         (["--pram", "sex=0.5", "-o", "no/such/out.csv"], ["no/such"]),
     ],
 )

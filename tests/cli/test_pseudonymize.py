@@ -185,7 +185,7 @@ def test_what_is_read_is_never_written_over(pseudonymize: Run) -> None:
         ([*ID, "--key", "k.key", "--reverse", "--method", "encrypted"], ["2 of 2 tokens", "are unknown"]),
         ([*ID, "--key", "k.key", "--reverse", "--method", "random", "--mapping", "m"], ["mapping 'm' cannot be read"]),
         ([*ID, "--key", "k.key", "--method", "magic"], ["'--method'", "'magic'"]),
-        ([*ID, "--key", "k.key", "-o", "o.xlsx"], ["'o.xlsx' would be an Excel file"]),
+        ([*ID, "--key", "k.key", "-o", "o.xls"], ["Sfumato reads .xls files but does not write them"]),
         ([*ID, "--key", "k.key", "-o", "o.sas"], ["the format of 'o.sas' is unknown"]),
         ([*ID, "--key", "k.key", "--space", ""], ["a space must be a text"]),
     ],
@@ -203,7 +203,7 @@ def test_files_that_cannot_go_together(pseudonymize: Run) -> None:
     refused(pseudonymize("patients.csv", "sub/patients.csv", *common), "two files are called 'patients.csv'")
     refused(pseudonymize("patients.csv", "patients.csv", *common), "two files are called 'patients.csv'")
     refused(pseudonymize("patients.csv", "nowhere.csv", *common), "there is no file 'nowhere.csv'")
-    refused(pseudonymize("patients.csv", "t.xlsx", *common), "'t.xlsx' would be an Excel file")
+    refused(pseudonymize("patients.csv", "t.xls", *common), "Sfumato reads .xls files")
     refused(pseudonymize("patients.csv", "sqlite:///x.db", *common), "several tables must be files")
     refused(pseudonymize(*common), "FILE")
     refused(pseudonymize("patients.csv", "visits.csv", "--columns", "sex", "--key", "k.key", "-o", "out"), "visits.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 import random
 import struct
@@ -17,6 +18,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.data.claims import claimed_rows
+from sfumato.data.files import write_bytes
 from sfumato.data.source import File
 
 ROWS = 60
@@ -37,8 +39,13 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "zstd.arrow": lambda path: FRAME.write_ipc(path, compression="zstd"),
     "lz4.feather": lambda path: FRAME.write_ipc(path, compression="lz4", compat_level=pl.CompatLevel.oldest()),
     "sheet.xlsx": lambda path: _sheet(path),
+    "text.csv.gz": lambda path: sf.write(FRAME, path),
+    "text.csv.zst": lambda path: sf.write(FRAME, path),
+    "wide.csv": lambda path: path.write_bytes(FRAME.write_csv().encode("utf-16")),
+    "lines.jsonl": lambda path: sf.write(FRAME, path),
 }
 EACH = 40
+EACH_TEXT = 12
 
 
 def _sheet(path: Path) -> None:
@@ -104,7 +111,7 @@ def test_every_damaged_file_is_a_table_or_one_sentence(name: str, tmp_path: Path
     whole = tmp_path / name
     WRITERS[name](whole)
     paths = [whole]
-    for number in range(EACH):
+    for number in range(EACH if name.endswith(("parquet", "arrow", "feather", "xlsx")) else EACH_TEXT):
         paths.append(tmp_path / f"{number}-{name}")
         paths[-1].write_bytes(damaged(whole.read_bytes(), random.Random(f"{name} {number}")))
     ran = run(paths, 2**35)
@@ -113,7 +120,8 @@ def test_every_damaged_file_is_a_table_or_one_sentence(name: str, tmp_path: Path
     assert len(codes) == 2 * len(paths)
     assert codes[:2] == ["0", "0"]
     assert set(codes) <= {"0", "2"}
-    said = [line for line in ran.stderr.splitlines() if not line.startswith("#")]
+    found = ("#", "Read '", "Left as text: ")
+    said = [line for line in ran.stderr.splitlines() if not line.startswith(found)]
     assert all(line.startswith("Error: ") for line in said), said
     assert len(said) == codes.count("2")
     assert not any("unexpected" in line for line in said), said
@@ -185,6 +193,22 @@ def test_a_workbook_that_expands_without_bounds_is_refused(tmp_path: Path, monke
         sf.read(path)
 
 
+@pytest.mark.parametrize("ending", ["csv.gz", "csv.zst", "jsonl.gz"])
+def test_a_compressed_file_that_expands_without_bounds_is_refused(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = tmp_path / f"t.{ending}", tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    write_bytes(b"a,b\n" + b"1,2\n" * 5_000_000, path)
+    assert path.stat().st_size < 40_000
+    monkeypatch.setattr("sfumato.data.spool.memory", lambda: 3e6)
+    with pytest.raises(sf.FileError, match=r"t\..*' expands to more than 0.0 GiB, which this machine cannot hold"):
+        sf.read(path)
+    gc.collect()
+    assert list(folder.iterdir()) == []  # nothing is left of it
+
+
 @pytest.mark.parametrize("ending", ["arrow", "parquet"])
 def test_types_that_are_nested_too_deeply_are_refused(ending: str, tmp_path: Path) -> None:
     for depth, deep in ((20, False), (150, True)):
@@ -210,7 +234,7 @@ def test_texts_of_a_parquet_file_are_checked(tmp_path: Path) -> None:
         sf.assess(path, qi=["name"])
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if not name.endswith("xlsx")])
+@pytest.mark.parametrize("name", [name for name in WRITERS if name.endswith(("parquet", "arrow", "feather"))])
 def test_a_sound_file_claims_what_it_holds(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     WRITERS[name](path)

@@ -156,7 +156,7 @@ def test_an_interval_is_read_back_from_its_label(low: float, high: float, low_cl
     assert Interval.parse(str(interval)) == interval
 
 
-@pytest.mark.parametrize("text", ["", "20", "[20,30)", "[20; 30)", "[a, b)", "20-30", "[20, 30[", "[nan, 3)"])
+@pytest.mark.parametrize("text", ["", "20", "[20,30)", "[20; 30)", "[a, b)", "20 - 30", "[20, 30[", "[nan, 3)"])
 def test_other_texts_are_no_intervals(text: str) -> None:
     with pytest.raises(sf.SchemaError, match="is not an interval"):
         Interval.parse(text)
@@ -266,7 +266,7 @@ def test_whole_floats_are_their_integers() -> None:
 
 def test_rare_values_are_put_together_first() -> None:
     tree = sf.Hierarchy.learned("abcdef", [100, 50, 3, 2, 1, 1])
-    assert tree.labels("abcdef", 1) == ["a", *["{b, c, d, 2 more}"] * 5]
+    assert tree.labels("abcdef", 1) == ["a", *["{b, c, d, e, f}"] * 5]
     even = sf.Hierarchy.learned("abcdefghi")
     assert sorted(map(even.labels("abcdefghi", 1).count, set(even.labels("abcdefghi", 1)))) == [3, 3, 3]
 
@@ -279,7 +279,11 @@ def test_values_with_like_targets_are_put_together_first() -> None:
 
 def test_labels_that_would_be_the_same_are_told_apart() -> None:
     tree = sf.Hierarchy.ordered(["a", "b to c", "a to b", "c"])
-    assert tree.labels(["a", "c"], 1) == ["a to b to c", "a to b to c'"]
+    assert tree.labels(["a", "c"], 1) == ["{a, b to c}", "{a to b, c}"]
+    taken = sf.Hierarchy.ordered(["a", "b", "a to b", "c"])
+    assert taken.labels(["a", "a to b"], 1) == ["{a, b}", "{a to b, c}"]
+    empty = sf.Hierarchy.learned(["", "a", "b", "c"], [9, 9, 9, 9], fanout=2)
+    assert "" not in empty.labels(["", "a", "b", "c"], 1)
 
 
 def automatic(values: list[Any] | pl.Series, counts: list[int] | None = None, **column: Any) -> sf.Hierarchy:

@@ -305,3 +305,23 @@ def test_ordinals_are_read_from_one_name_to_the_other() -> None:
         2,
         2,
     ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"{name}{number}" for name in ("a", "b, c", 'say "d"', "{a1, a2}") for number in range(6)],
+        [str(number) for number in range(1, 40)],
+        [f"{number:05d}" for number in (1067, 1069, 4109, 10115, 80331, 80333)],
+        [f"20{number:02d}-0{1 + number % 9}-11" for number in range(1, 30)],
+        ["", "x", "y", "z", "x to y", "all but {x}"],
+    ],
+    ids=["names", "numbers", "codes", "dates", "odd ones"],
+)
+def test_labels_of_automatic_hierarchies_are_read_back_without_them(values: list[str]) -> None:
+    hierarchy = sf.Hierarchy.automatic(sf.Column(name="x"), values, [1 + at % 7 for at in range(len(values))])
+    for level in range(1, hierarchy.height):
+        labels = hierarchy.labels(values, level)
+        groups = {label: {one for one, of in zip(values, labels, strict=True) if of == label} for label in labels}
+        for label, found in zip(groups, covered(values, list(groups)), strict=True):
+            assert set(found) == groups[label], label

@@ -14,9 +14,9 @@ from sfumato.anonymizers.anonymizer import Anonymizer
 from sfumato.anonymizers.lattice_search import Objective, lattice
 from sfumato.anonymizers.levels import levels_of, with_hierarchy
 from sfumato.anonymizers.problem import Problem, written
-from sfumato.anonymizers.publish import set_of
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchy import Hierarchy
+from sfumato.data.paths import set_of
 from sfumato.data.schema import Column
 from sfumato.engines.tuples import Tuples
 from sfumato.measures.generalised import MARK

@@ -9,7 +9,7 @@ published.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -22,16 +22,14 @@ from numpy.typing import NDArray
 from sfumato.anonymizers.problem import Problem, written
 from sfumato.anonymizers.rounding import decimal_places, range_texts
 from sfumato.data.coding import Codes, Domain
-from sfumato.data.paths import MISSING
+from sfumato.data.paths import MISSING, complement_of, is_long, set_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.engines.engine import Recoding
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.generalised import MARK, Pairing, paired
 from sfumato.measures.universe import Universe, as_floats, universe
 
-__all__ = ["Members", "Output", "Published", "alike", "publish", "released_schema", "set_of", "tell_apart"]
-
-_LONG = 8  # members of a set, from which on it is written by what it lacks, if that is shorter
+__all__ = ["Members", "Output", "Published", "alike", "publish", "released_schema", "tell_apart"]
 
 
 class Output(StrEnum):
@@ -351,7 +349,7 @@ class _Names:
         if len(names) == 1:  # a value, or the name of a group
             return names[0]
         plain = set_of(names, self.held.known)
-        if len(names) <= _LONG or 3 * len(places) < 2 * len(self.of):
+        if not is_long(len(names), len(self.of) - len(places)):
             return plain
         lacking = np.setdiff1d(np.arange(len(self.of)), places)
         if not len(lacking):
@@ -359,8 +357,8 @@ class _Names:
         if self.of.missing in places:
             return plain
         others = self._members(lacking[lacking != self.of.missing] if len(lacking) > 1 else lacking)
-        short = "all but " + set_of(others, ())
-        return plain if 2 * len(others) > len(names) or short in self.held.known or short in self.of.groups else short
+        short = complement_of(others)
+        return plain if short in self.held.known or short in self.of.groups else short
 
     def _members(self, places: Ints) -> list[str]:
         """Name values in their order, those that fill a group of the hierarchy by its name."""
@@ -403,24 +401,6 @@ def _alike(held: _Held, groups: Ints, as_range: bool) -> tuple[Ints, Ints]:
         return np.arange(len(groups)), np.arange(len(groups))
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     return first, which
-
-
-def set_of(members: Sequence[str], known: Container[str]) -> str:
-    """Write a set, quoted as in CSV; all of it if else it would read as one of the known values.
-
-    Examples
-    --------
-    >>> set_of(["Bonn", "Rome, Italy"], known=())
-    '{Bonn, "Rome, Italy"}'
-    """
-    plain = "{" + ", ".join(map(_quoted, members)) + "}"
-    return "{" + ", ".join(_quoted(member, always=True) for member in members) + "}" if plain in known else plain
-
-
-def _quoted(member: str, *, always: bool = False) -> str:
-    if always or not member or member != member.strip() or any(mark in member for mark in ',"\r\n'):
-        return '"' + member.replace('"', '""') + '"'
-    return member
 
 
 def _nodes(held: _Held) -> list[str | None]:

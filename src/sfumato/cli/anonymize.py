@@ -22,7 +22,7 @@ from sfumato.cli.assess import print_assessment
 from sfumato.cli.options import Command, choice, escape_option, keep_input, load_table, print_json, table_options
 from sfumato.cli.progress import patience, progress_bar
 from sfumato.cli.terminal import echo, style
-from sfumato.data.files import format_of, refuse_unwritable
+from sfumato.data.files import refuse_only_read, refuse_unwritable
 from sfumato.data.fingerprint import keyed
 from sfumato.data.folders import atomic_folder, refuse_taken
 from sfumato.data.recipe import Recipe
@@ -113,7 +113,7 @@ def anonymize(
 
     OUT is a folder with the table, a report of it before and after, a certificate that
     'sfumato verify' checks, and the recipe; or the table alone, if it ends in .csv, .tsv,
-    .parquet or .arrow.
+    .jsonl, .parquet, .arrow or .xlsx; or - for the table as CSV on the standard output.
 
     \b
     sfumato anonymize patients.csv --qi age,zip,sex --sensitive disease --k 10 --l 3 -o release
@@ -161,8 +161,7 @@ def _is_file(output: str, kind: str | None) -> bool:
     """Say whether the output is a file for the table alone; refuse one that cannot be written."""
     if output.endswith(("/", "\\")) or not Path(output).suffix:
         return False
-    if format_of(Path(output)) == "excel":
-        raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    refuse_only_read(output)
     if kind is not None:
         raise OptionError("--format is for a folder", hint=f"the name '{Path(output).name}' says the format already")
     return True

@@ -109,8 +109,9 @@ def assess(
 ) -> None:
     """Measure how anonymous a table is.
 
-    FILE is a CSV, TSV, Parquet, Arrow or Excel file, the name of a built-in table
-    (adult, nursery), or the address of a database together with --table. Name the
+    FILE is a CSV, TSV, JSON lines, Parquet, Arrow, Excel or DuckDB file, - for the
+    standard input, the name of a built-in table (adult, nursery), or the address of a
+    database together with --table. Name the
     columns that others know about a person with --qi and what must not be learnt
     with --sensitive. The nine measures tell how well people hide among each other.
 

@@ -8,8 +8,10 @@ from sfumato.cli.terminal import echo
 from sfumato.data.encodings import is_utf8
 from sfumato.data.table import Table
 
-__all__ = ["described", "is_text", "tell_reading"]
+__all__ = ["STDIN", "described", "is_text", "tell_reading"]
 
+STDIN = "standard-input.csv"
+"""What a copy of the standard input is called."""
 _MOST = 5  # columns that are named in a line
 _SIGNS = {".": "points", ",": "commas", " ": "blanks", "'": "apostrophes"}
 _WAYS = {
@@ -29,7 +31,7 @@ def described(table: Table) -> dict[str, Any]:
     text = table.file.text
     found = text.found.items()
     return {
-        "file": str(text.shown),
+        "file": text.shown.name if text.shown.name == STDIN else str(text.shown),
         "encoding": text.encoding,
         "separator": text.separator,
         "numbers": {name: one.notation.to_dict() for name, one in found if not one.is_plain and not one.notation.dates},

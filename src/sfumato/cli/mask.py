@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from sfumato.anonymizers.masking import Mask, Masked, Noise, Pram, RankSwap, Top
 from sfumato.anonymizers.masking import mask as mask_table
 from sfumato.cli.options import Command, escape_option, file_options, keep_input, print_json, read_table
 from sfumato.cli.terminal import echo
-from sfumato.data.files import format_of
+from sfumato.data.files import refuse_only_read
 
 __all__ = ["mask"]
 
@@ -45,7 +44,13 @@ def _setting(flag: str, metavar: str, text: str) -> Callable[[Any], Any]:
 @_setting("--bottom", "NAME=VALUE", "Replace what is below by this value.")
 @click.option("--seed", type=click.IntRange(min=0), help="Make it reproducible; keep the seed secret.")
 @escape_option
-@click.option("-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .parquet, .arrow.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    required=True,
+    help="Write it there: .csv, .tsv, .jsonl, .parquet, .arrow, .xlsx, or - for stdout.",
+)
 def mask(
     as_json: bool,
     pram: tuple[tuple[str, str], ...],
@@ -67,8 +72,7 @@ def mask(
     sfumato mask patients.csv --noise income=0.1 --swap age=5 --top age=90 -o masked.csv
     """
     keep_input(output, options["data"])
-    if format_of(Path(output)) == "excel":
-        raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    refuse_only_read(output)
     methods: list[Mask] = [
         *(Pram(column, keep=_number(value, "--pram")) for column, value in pram),
         *(RankSwap(column, percent=_number(value, "--swap")) for column, value in swap),

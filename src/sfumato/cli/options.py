@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
@@ -13,11 +15,12 @@ from typing import Any
 import click
 
 from sfumato._errors import OptionError
-from sfumato.cli.found import described, is_text, tell_reading
-from sfumato.cli.terminal import be_quiet, echo
+from sfumato.cli.found import STDIN, described, is_text, tell_reading
+from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
-from sfumato.data.folders import sweep_private
+from sfumato.data.folders import private_folder, sweep_private
 from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data.spool import Spool
 from sfumato.data.table import Table, read
 from sfumato.engines.compiling import announce
 
@@ -40,13 +43,16 @@ __all__ = [
     "table_options",
 ]
 
-READING = ("table", "na", "separator", "encoding", "decimal", "dates")
+READING = ("table", "sheet", "na", "separator", "encoding", "decimal", "dates")
 """The options that say how a file is read."""
 _EMBEDDED = {"adult": datasets.adult, "nursery": datasets.nursery}
 
 
 _READ = "sfumato.read"
 """Where a command keeps the tables that it has read."""
+_INPUT = "sfumato.input"
+_TO_STDOUT = ("anonymize", "mask", "pseudonymize")
+"""The commands that can write their table to the standard output, as CSV."""
 _COMPILING = "Compiling for tables of this size, once on this machine; that takes up to half a minute ..."
 _SQLITE = re.compile(r"^sqlite(\+\w+)?:///")
 
@@ -69,15 +75,41 @@ class Command(click.Command):
         ]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, after removing what commands that were killed have left of their rows on the disk."""
+        """Run the command, after removing what commands that were killed have left of their rows on the disk.
+
+        How files were read is said at the end; not after an error, which is one sentence.
+        """
         sweep_private()
         announce(lambda: echo(_COMPILING, err=True))
         try:
-            return super().invoke(ctx)
-        finally:  # of an error, too: a column that was left as text may be its cause
-            for table in ctx.meta.get(_READ, []):
-                if is_text(table):
-                    tell_reading(table)
+            done = self._to_stdout(ctx) if ctx.params.get("output") == "-" else super().invoke(ctx)
+        except click.exceptions.Exit:  # a check failed
+            self._tell(ctx)
+            raise
+        self._tell(ctx)
+        return done
+
+    def _to_stdout(self, ctx: click.Context) -> Any:
+        """Run the command, write its table to the standard output, and all else to stderr."""
+        if self.name not in _TO_STDOUT:
+            raise OptionError(f"{self.name} does not write to the standard output", hint="name a file or a folder")
+        if ctx.params["as_json"]:
+            raise OptionError("--json and -o - both write to the standard output", hint="give one of them")
+        with private_folder() as folder:
+            path = folder / "table.csv"
+            ctx.params["output"] = str(path)
+            call(str(path), "the standard output")
+            with table_on_stdout():
+                done = super().invoke(ctx)
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        return done
+
+    def _tell(self, ctx: click.Context) -> None:
+        for table in ctx.meta.get(_READ, []):
+            if is_text(table):
+                tell_reading(table)
 
 
 escape_option = click.option(
@@ -128,7 +160,8 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how to read a file."""
     return _add(
         command,
-        click.option("--table", metavar="NAME", help="The table, if FILE is the address of a database."),
+        click.option("--table", metavar="NAME", help="The table, if FILE is a database or the address of one."),
+        click.option("--sheet", metavar="NAME", help="The sheet of an Excel file; needed if it has several."),
         names_option("--na", "Texts that stand for a missing value, such as ?,NA."),
         click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),
         click.option(
@@ -171,6 +204,8 @@ def read_table(data: str, schema: Schema | None, *, inferred: bool = True, **rea
         if schema or any(reading.values()):
             raise OptionError(f"'{data}' is built in: --schema and how to read a file are not for it")
         return _EMBEDDED[data]()
+    if data == "-":
+        data = str(_standard_input())
     separator = reading["separator"]
     reading["separator"] = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
     table = read(data, schema, inferred=inferred, **reading)
@@ -178,6 +213,17 @@ def read_table(data: str, schema: Schema | None, *, inferred: bool = True, **rea
     if inferred and context is not None:
         context.meta.setdefault(_READ, []).append(table)
     return table
+
+
+def _standard_input() -> Path:
+    """Copy what comes on the standard input, a text file with fields, into a private file, and return that."""
+    context = click.get_current_context()
+    if _INPUT in context.meta:
+        raise OptionError("the standard input can be read only once", hint="give a file for one of the tables")
+    spool = Spool(Path("the standard input"), STDIN)
+    context.meta[_INPUT] = spool  # so that it lasts as long as the command
+    call(str(spool.path), "the standard input")
+    return spool.take(sys.stdin.buffer)
 
 
 def reading(options: dict[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from sfumato._errors import OptionError
 from sfumato.budget.perturb import perturb as perturb_table
 from sfumato.cli.budget import NOT_PRIVATE, ledger_option, seed_option
 from sfumato.cli.options import (
@@ -20,7 +18,7 @@ from sfumato.cli.options import (
     public_options,
 )
 from sfumato.cli.terminal import echo, printable
-from sfumato.data.files import format_of
+from sfumato.data.files import refuse_only_read
 
 __all__ = ["perturb"]
 
@@ -36,7 +34,9 @@ __all__ = ["perturb"]
 @click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
 @ledger_option
 @seed_option
-@click.option("-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .parquet, .arrow.")
+@click.option(
+    "-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .jsonl, .parquet, .arrow, .xlsx."
+)
 def perturb(
     as_json: bool,
     columns: list[str],
@@ -61,8 +61,7 @@ def perturb(
     """
     keep_input(output, options["data"], options["schema_file"], ledger)
     keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
-    if format_of(Path(output)) == "excel":
-        raise OptionError(f"'{output}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    refuse_only_read(output)
     table, public = declared(**options)
     perturbed = perturb_table(
         table,

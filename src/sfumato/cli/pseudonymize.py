@@ -24,7 +24,7 @@ from sfumato.cli.options import (
 from sfumato.cli.progress import patience
 from sfumato.cli.terminal import echo
 from sfumato.data.encodings import is_utf8, mark_of
-from sfumato.data.files import format_of
+from sfumato.data.files import refuse_only_read
 from sfumato.data.folders import atomic_folder, refuse_taken
 
 __all__ = ["pseudonymize"]
@@ -44,7 +44,9 @@ _METHODS = [method.name for method in (KeyedTokens, RandomTokens, EncryptedToken
 @click.option("--reverse", is_flag=True, help="Turn tokens back into identifiers (random, encrypted).")
 @reading_options
 @escape_option
-@click.option("-o", "--output", metavar="OUT", required=True, help="A file; for several FILEs, a new folder.")
+@click.option(
+    "-o", "--output", metavar="OUT", required=True, help="A file, - for stdout, or for several FILEs a new folder."
+)
 def pseudonymize(
     files: tuple[str, ...],
     as_json: bool,
@@ -104,11 +106,7 @@ def _targets(files: Sequence[str], output: str) -> list[str]:
     for name, file in zip(names, files, strict=True):
         if len(files) > 1 and "://" in file:
             raise OptionError("several tables must be files", hint="do the table of a database alone")
-        if format_of(Path(name)) == "excel":
-            raise OptionError(
-                f"'{name}' would be an Excel file, which Sfumato only reads",
-                hint="do it alone, and write .csv or .parquet",
-            )
+        refuse_only_read(name)
         if names.count(name) > 1:
             raise OptionError(f"two files are called '{name}'", hint="the folder has room for one of that name")
     if len(files) > 1:

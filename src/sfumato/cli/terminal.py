@@ -11,12 +11,26 @@ import secrets
 import shutil
 import textwrap
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
-__all__ = ["be_quiet", "clear_line", "echo", "echo_wrapped", "is_quiet", "printable", "style"]
+__all__ = [
+    "be_quiet",
+    "call",
+    "clear_line",
+    "echo",
+    "echo_wrapped",
+    "is_quiet",
+    "printable",
+    "style",
+    "table_on_stdout",
+]
 
 _MARK = chr(0xF0000 + secrets.randbelow(0xFFFE))  # a private character that no file can know
+_STDOUT: list[bool] = []
+_CALLED: dict[str, str] = {}
 _quiet = False
 _COLOURS = {"red": "31", "green": "32", "yellow": "33"}
 
@@ -52,11 +66,14 @@ def echo(line: str = "", *, err: bool = False, nl: bool = True, error: bool = Fa
     >>> echo("the column 'a\x1b[2J\nAll claims hold.'")
     the column 'a\x1b[2J\nAll claims hold.'
     """
-    if err and _quiet:
+    err = err or error or bool(_STDOUT)
+    if err and _quiet and not error:
         return
+    for path, name in _CALLED.items():
+        line = line.replace(path, name)
     parts = line.split(_MARK)
     shown = (f"\x1b[{part}m" if at % 2 else printable(part) for at, part in enumerate(parts))
-    click.echo("".join(shown), err=err or error, nl=nl)
+    click.echo("".join(shown), err=err, nl=nl)
 
 
 def echo_wrapped(text: str, indent: str = "") -> None:
@@ -65,6 +82,34 @@ def echo_wrapped(text: str, indent: str = "") -> None:
     wrapped = textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
     for line in wrapped.split("\n"):
         echo(line)
+
+
+def call(path: str, name: str) -> None:
+    """Show a private file under another name from now on.
+
+    Examples
+    --------
+    >>> call("/tmp/rows.csv", "the standard input")
+    >>> echo("'/tmp/rows.csv' is empty")
+    'the standard input' is empty
+    """
+    _CALLED[path] = name
+
+
+@contextmanager
+def table_on_stdout() -> Iterator[None]:
+    """Print all prose on stderr, because a table goes to stdout.
+
+    Examples
+    --------
+    >>> with table_on_stdout():
+    ...     echo("on stderr")
+    """
+    _STDOUT.append(True)
+    try:
+        yield
+    finally:
+        _STDOUT.pop()
 
 
 def clear_line() -> None:

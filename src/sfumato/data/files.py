@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -20,6 +21,7 @@ __all__ = [
     "atomic_path",
     "compression_of",
     "format_of",
+    "refuse_only_read",
     "refuse_unwritable",
     "why",
     "write_bytes",
@@ -39,7 +41,14 @@ FORMATS = {
     ".xlsx": "excel",
     ".xls": "excel",
     ".ods": "excel",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".duckdb": "duckdb",
+    ".ddb": "duckdb",
 }
+_MOST_ROWS, _MOST_COLUMNS = 2**20, 2**14  # of a sheet
+_FITTED = 10_000  # rows up to which columns get the width of their values
+_ONLY_READ = (".xls", ".ods", ".duckdb", ".ddb")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """The endings of compressed text files, after that of their format: ``.csv.gz``."""
 
@@ -49,27 +58,59 @@ _WRITTEN: dict[Path, ExitStack] = {}
 
 
 def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write a frame as CSV, TSV, Parquet or Arrow, by the ending of the path; a lazy one batch by batch."""
+    """Write a frame as CSV, TSV, JSON lines, Parquet, Arrow or Excel, by the ending of the path."""
     kind = format_of(Path(path))
     if escape_formulas:
         refuse_typed(path, kind)
         frame = escaped(frame.lazy())
-    if kind == "excel":
-        raise FileError(f"'{path}' would be an Excel file, which Sfumato only reads", hint="write .csv or .parquet")
+    refuse_only_read(path)
     with atomic_path(path) as temporary:
         try:
             lazy = frame.lazy()
+            compression: Any = compression_of(Path(path)) or "uncompressed"
             if kind == "parquet":
                 lazy.sink_parquet(temporary)
             elif kind == "arrow":
                 lazy.sink_ipc(temporary)
+            elif kind == "excel":
+                _write_excel(lazy.collect(), path, temporary)
+            elif kind == "jsonl":
+                lazy.sink_ndjson(temporary, compression=compression)
             else:
-                lazy.sink_csv(temporary, separator="\t" if kind == "tsv" else ",")
+                lazy.sink_csv(temporary, separator="\t" if kind == "tsv" else ",", compression=compression)
         except pl.exceptions.PolarsError:
             reason = f"{kind} cannot hold values of these types"
             if isinstance(frame, pl.LazyFrame):  # which is read only now
                 reason = f"what it is made of cannot be read, or {reason}"
             raise FileError(f"'{path}' cannot be written: {reason}") from None
+
+
+def refuse_only_read(path: str | Path) -> None:
+    """Refuse to write a format that is only read.
+
+    Examples
+    --------
+    >>> refuse_only_read("old.xls")
+    Traceback (most recent call last):
+        ...
+    sfumato._errors.FileError: Sfumato reads .xls files but does not write them (write old.xlsx or old.csv)
+    """
+    format_of(Path(path))  # of an unknown one it is said there
+    if (ending := Path(path).suffix.lower()) in _ONLY_READ:
+        stem = Path(path).stem
+        hint = f"write {stem}.xlsx or {stem}.csv" if ending in (".xls", ".ods") else f"write {stem}.parquet"
+        raise FileError(f"Sfumato reads {ending} files but does not write them", hint=hint)
+
+
+def _write_excel(frame: pl.DataFrame, path: str | Path, temporary: Path) -> None:
+    """Write one sheet, in which texts are texts: no formula is computed, and no code becomes a number."""
+    require_extra("xlsxwriter", "excel", "writing an Excel file")
+    if len(frame) >= _MOST_ROWS or frame.width > _MOST_COLUMNS:
+        raise FileError(
+            f"'{path}' would have {len(frame):,} rows and {frame.width:,} columns, more than an Excel sheet can hold",
+            hint="write .csv or .parquet",
+        )
+    frame.write_excel(temporary, worksheet="table", autofit=len(frame) <= _FITTED)
 
 
 def write_bytes(content: bytes, path: str | Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import accumulate, count
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato._errors import SchemaError
 from sfumato.data.hierarchy import Hierarchy
-from sfumato.data.paths import MISSING, present, text_of
+from sfumato.data.paths import MISSING, complement_of, is_long, present, set_of, text_of
 from sfumato.data.rules import Dates, Intervals, Prefixes, as_float, multiples
 from sfumato.data.tree import Tree
 
@@ -49,7 +48,11 @@ def group_neighbours(values: Iterable[Any], fanout: int) -> Tree:
         parts = np.array_split(np.arange(len(groups)), goal)  # as equal as can be
         return [[place for member in part for place in groups[member]] for part in parts]
 
-    return _tree(texts, fanout, join, lambda members: f"{members[0]} to {members[-1]}")
+    def name(members: list[str]) -> str:
+        plain = f"{members[0]} to {members[-1]}"
+        return plain if plain.count(" to ") == 1 else set_of(members, texts)
+
+    return _tree(texts, fanout, join, name)
 
 
 def learn(
@@ -77,8 +80,10 @@ def learn(
     join = _join_rarest if target is None else _join_most_alike
 
     def name(members: list[str]) -> str:
-        shown = members if len(members) <= 4 else [*members[:3], f"{len(members) - 3} more"]
-        return "{" + ", ".join(shown) + "}"
+        if not is_long(len(members), len(texts) - len(members)):
+            return set_of(members, texts)
+        inside = set(members)
+        return complement_of([text for text in texts if text not in inside])
 
     return _tree(texts, fanout, join(joint[frequent_first]), name)
 
@@ -258,19 +263,18 @@ def _tree(texts: Sequence[str], fanout: int, join: Join, name: Callable[[list[st
     """Join groups level by level, each time to a fanout-th of them, until one is left: the root."""
     if not isinstance(fanout, int) or fanout < 2:
         raise SchemaError(f"the fanout of a hierarchy must be a whole number of at least 2, got {fanout!r}")
-    groups = [[place] for place in range(len(texts))]
+    groups, values = [[place] for place in range(len(texts))], set(texts)
     levels = [list(texts)]
     while (goal := math.ceil(len(groups) / fanout)) > 1:
         groups = join(groups, goal)
         labels = [""] * len(texts)
-        taken: Counter[str] = Counter()
+        taken: set[str] = set()
         for group in groups:
             members = [texts[place] for place in group]
-            label = (members[0] if len(members) == 1 else name(members)) or "(empty)"
-            taken[label] += 1
-            while taken[label] > 1:  # only values that look like labels can make two labels the same
-                label += "'"
-                taken[label] += 1
+            label = (members[0] if len(members) == 1 else name(members)) or set_of(members, texts)
+            if label in taken or (len(members) > 1 and label in values):  # a value looks like a label
+                label = set_of(members, {*values, *taken})
+            taken.add(label)
             for place in group:
                 labels[place] = label
         levels.append(labels)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from sfumato._errors import SchemaError
 
-__all__ = ["MISSING", "ROOT", "Labels", "check_nested", "draw", "is_missing", "mark_hint", "present", "text_of"]
+__all__ = [
+    "MISSING",
+    "ROOT",
+    "Labels",
+    "check_nested",
+    "complement_of",
+    "draw",
+    "is_long",
+    "is_missing",
+    "mark_hint",
+    "present",
+    "set_of",
+    "text_of",
+]
 
 ROOT = "*"
 MISSING = "(missing)"
 Labels = tuple[str, ...]
+_LONG = 8
 _MARKS = ("", "?", "-", ".", "na", "n/a", "nan", "null")  # how files write a missing value
 
 
@@ -82,6 +96,46 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
+def set_of(members: Sequence[str], known: Container[str]) -> str:
+    """Write a set, quoted as in CSV; all of it if else it would read as one of the known values.
+
+    Examples
+    --------
+    >>> set_of(["Bonn", "Rome, Italy"], known=())
+    '{Bonn, "Rome, Italy"}'
+    """
+    plain = "{" + ", ".join(map(_quoted, members)) + "}"
+    return "{" + ", ".join(_quoted(member, always=True) for member in members) + "}" if plain in known else plain
+
+
+def _quoted(member: str, *, always: bool = False) -> str:
+    if always or not member or member != member.strip() or any(mark in member for mark in ',"\r\n'):
+        return '"' + member.replace('"', '""') + '"'
+    return member
+
+
+def complement_of(members: Sequence[str]) -> str:
+    """Write a set by what it lacks: all values of the column but these, and but the missing one.
+
+    Examples
+    --------
+    >>> complement_of(["Bonn", "Oslo"])
+    'all but {Bonn, Oslo}'
+    """
+    return "all but " + set_of(members, ())
+
+
+def is_long(members: int, others: int) -> bool:
+    """Say whether a set of so many members is better written by the others, which it lacks.
+
+    Examples
+    --------
+    >>> is_long(38, 4), is_long(5, 1), is_long(10, 6)
+    (True, False, False)
+    """
+    return members > _LONG and 2 * others <= members
+
+
 def check_nested(paths: Iterable[Labels]) -> None:
     """Refuse paths that part after they have met, naming where.
 
@@ -127,12 +181,15 @@ def _drawn(paths: Sequence[Labels], level: int, lowest: int, indent: str) -> Ite
     label, leaves = paths[0][level], [path[0] for path in paths]
     while level > lowest and all(path[level - 1] == label for path in paths):
         level -= 1
-    if leaves == [label] or label == f"{{{', '.join(leaves)}}}":
-        yield indent + label
+    is_set = label.startswith("{") and sorted(label) == sorted(set_of(leaves, ()))
+    shown = f"{{{_listed(leaves)}}}" if is_set else label
+    told = is_set and (level <= lowest or (shown == label and all(path[level - 1] == path[0] for path in paths)))
+    if leaves == [label] or told:
+        yield indent + shown
     elif level <= lowest:
-        yield f"{indent}{label}: {_listed(leaves)}"
+        yield f"{indent}{shown}: {_listed(leaves)}"
     else:
-        yield indent + label
+        yield indent + shown
         groups: dict[str, list[Labels]] = {}
         for path in paths:
             groups.setdefault(path[level - 1], []).append(path)

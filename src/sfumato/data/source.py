@@ -9,17 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import polars as pl
 import polars.selectors as cs
 
-from sfumato._errors import FileError, OptionError, SfumatoError, require_extra
+from sfumato._errors import FileError, OptionError, SfumatoError, did_you_mean, require_extra
 from sfumato.data.claims import check_memory, check_workbook, claimed_rows
 from sfumato.data.encodings import check_encoding, is_utf8
 from sfumato.data.files import compression_of, format_of, why
-from sfumato.data.notation import Habits
+from sfumato.data.notation import Habits, Meaning, find_cells
+from sfumato.data.spool import Spool
 from sfumato.data.text import TextFile, check_names, refuse_record
 
 __all__ = ["File", "Source", "column"]
@@ -45,7 +46,7 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class File(Source):
-    """A CSV, TSV, Parquet, Arrow/Feather or Excel file.
+    """A CSV, TSV, Parquet, Arrow/Feather, Excel or JSON lines file.
 
     Parameters
     ----------
@@ -63,6 +64,8 @@ class File(Source):
     inferred : bool
         Whether the rows of a text file may decide how it is written, where that is not declared. If not, each cell is
         read by itself, as private functions need it.
+    sheet : str, optional
+        The sheet of an Excel file; needed if it has several.
 
     Examples
     --------
@@ -79,6 +82,7 @@ class File(Source):
     decimal: str | None = None
     dates: tuple[str, ...] = ()
     inferred: bool = True
+    sheet: str | None = None
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -92,6 +96,10 @@ class File(Source):
                 "a separator, an encoding, a decimal sign and formats of dates are for text files, and "
                 f"'{self.path.name}' is {self.format}"
             )
+        if self.sheet is not None and self.format != "excel":
+            raise OptionError(f"a sheet is named in an Excel file, and '{self.path.name}' is {self.format}")
+        if self.format == "duckdb":
+            raise OptionError(f"'{self.path}' is a database of DuckDB", hint="read it with sf.read and table=...")
         if self.encoding is not None:
             check_encoding(self.encoding)
         _ = self._habits  # so that a mistake is found now
@@ -150,7 +158,7 @@ class File(Source):
             if self.is_text:
                 return self.text.read(names)
             scan = self.scan() if names is None else self.scan().select(map(column, names))
-            if self.format != "excel":
+            if self.format in ("parquet", "arrow"):
                 check_memory(self.path, self._claimed * sum(map(_width, scan.collect_schema().dtypes())))
             return scan.collect()
 
@@ -158,14 +166,14 @@ class File(Source):
         """Return what reads the file batch by batch; that of a text file reads texts, see `TextFile.scan`."""
         if self.is_text:
             return self.text.scan()
-        if self.format != "excel":
+        if self.format in ("parquet", "arrow"):
             _ = self._claimed  # refused here if it cannot be true
         if self.format == "parquet":
             lazy = pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
         elif self.format == "arrow":
             lazy = pl.scan_ipc(self.path, glob=False, hive_partitioning=False)
         else:
-            lazy = self._excel().lazy()
+            lazy = (self._excel() if self.format == "excel" else self._json_lines()).lazy()
         return lazy.with_columns(self._without_marks(lazy)) if self.na else lazy
 
     @contextmanager
@@ -197,13 +205,32 @@ class File(Source):
         texts = [column(name) for name, dtype in types if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)]
         return [pl.when(~text.cast(pl.String).is_in(list(self.na))).then(text) for text in texts]
 
+    def _json_lines(self) -> pl.DataFrame:
+        """Read one JSON object per line; texts that are all dates become dates."""
+        path = self.path
+        if compression := compression_of(path):
+            spool = Spool(path)
+            path = spool.expand(compression)
+        if not path.stat().st_size:
+            raise FileError(f"'{self.path}' is empty")
+        frame = pl.read_ndjson(path, infer_schema_length=None)
+        check_names(self.path, frame.columns)
+        return frame.with_columns(_dated(values) for values in frame if values.dtype == pl.String)
+
     def _excel(self) -> pl.DataFrame:
-        """Read the first sheet; the whole column decides its type."""
-        require_extra("fastexcel", "excel", "reading an Excel file")
+        """Read the sheet that is named, or the only one that is not empty; the whole column decides its type."""
+        fastexcel = require_extra("fastexcel", "excel", "reading an Excel file")
         check_workbook(self.path)
         try:
-            header = pl.read_excel(self.path, has_header=False, read_options={"n_rows": 1}, raise_if_empty=False)
-            frame = pl.read_excel(self.path, infer_schema_length=None, raise_if_empty=False)
+            names = fastexcel.read_excel(self.path).sheet_names
+            sheet = self.sheet if self.sheet is not None or len(names) < 2 else self._only_sheet(names)
+            if sheet is not None and sheet not in names:
+                raise OptionError(f"'{self.path}' has no sheet '{sheet}'", hint=did_you_mean(sheet, names))
+            read = partial(pl.read_excel, self.path, sheet_name=sheet, raise_if_empty=False)
+            header = read(has_header=False, read_options={"n_rows": 1})
+            frame = read(infer_schema_length=None)
+        except SfumatoError:
+            raise
         except Exception:  # noqa: BLE001 - fastexcel raises its own types, which must not be imported here
             raise FileError(f"'{self.path}' cannot be read as excel: it is damaged or of another format") from None
         names = ["" if name is None else str(name) for name in header.row(0)] if len(header) else []
@@ -211,6 +238,22 @@ class File(Source):
         records = frame.head(100).select(pl.all().cast(pl.String, strict=False))
         refuse_record(self.path, names, records.iter_rows())
         return frame
+
+    def _only_sheet(self, names: Sequence[str]) -> str:
+        """Return the sheet that holds something, if only one of them does."""
+        read = partial(pl.read_excel, self.path, has_header=False, raise_if_empty=False)
+        full = [name for name in names if len(read(sheet_name=name, read_options={"n_rows": 1}))]
+        if len(full) > 1:
+            raise OptionError(
+                f"'{self.path}' has {len(full)} sheets", hint=f"name one with sheet / --sheet: {', '.join(full)}"
+            )
+        return full[0] if full else names[0]
+
+
+def _dated(values: pl.Series) -> pl.Series:
+    """Return texts as dates if all of them are, in a way that is not in doubt."""
+    cells = find_cells(values.drop_nulls().unique(), Habits())
+    return cells.read(values) if cells.meaning in (Meaning.DATE, Meaning.MOMENT) else values
 
 
 def _is_known(dtype: pl.DataType) -> bool:

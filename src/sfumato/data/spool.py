@@ -29,6 +29,13 @@ _PART = 2**20
 class Spool:
     """A private folder with one copy of a file, removed with this object or with the process.
 
+    Parameters
+    ----------
+    shown : Path
+        The file, or what the stream is called in messages.
+    name : str
+        What the copy is called.
+
     Examples
     --------
     >>> import gzip
@@ -40,10 +47,10 @@ class Spool:
     'näme'
     """
 
-    def __init__(self, shown: Path) -> None:
+    def __init__(self, shown: Path, name: str = "rows") -> None:
         self.shown = shown
         stack = ExitStack()
-        self.path = stack.enter_context(private_folder()) / "rows"
+        self.path = stack.enter_context(private_folder()) / name
         self._most = min(memory(), 0.9 * shutil.disk_usage(self.path.parent).free)
         self._end = weakref.finalize(self, stack.close)
 

@@ -27,6 +27,7 @@ from sfumato._errors import (
 )
 from sfumato.data.coding import Codes, encode, with_kind
 from sfumato.data.database import Database
+from sfumato.data.duckdb_file import open_duckdb
 from sfumato.data.encodings import find_encoding
 from sfumato.data.files import FORMATS, compression_of, format_of, write_frame
 from sfumato.data.layout import write_as_read
@@ -190,7 +191,7 @@ class Table:
         if self.origin is None:
             return False
         name = self.origin.with_suffix("") if compression_of(self.origin) else self.origin
-        return FORMATS.get(name.suffix.lower()) in ("csv", "tsv", "excel")
+        return FORMATS.get(name.suffix.lower()) in ("csv", "tsv", "excel", "jsonl")
 
     def _known(self, column: Column) -> Column:
         """Return the column with its kind, marked if that was read off the cells."""
@@ -438,8 +439,9 @@ def read(
     decimal: str | None = None,
     dates: str | Sequence[str] = (),
     inferred: bool = True,
+    sheet: str | None = None,
 ) -> Table:
-    """Read a CSV, TSV, Parquet, Arrow/Feather or Excel file, or a table in a database.
+    """Read a CSV, TSV, Parquet, Arrow/Feather, Excel or JSON lines file, or a table in a database.
 
     Of a database, a Parquet or Arrow file, and a large text file, the rows are read when they are
     needed, and only the columns that are.
@@ -447,11 +449,11 @@ def read(
     Parameters
     ----------
     path : str or Path
-        A file, or the address of a database such as ``postgresql://user@host/name`` or
-        ``sqlite:///file.db``.
+        A file, also a text file with ``.gz`` or ``.zst`` after its ending; a database of DuckDB (``.duckdb``); or the
+        address of a database such as ``postgresql://user@host/name`` or ``sqlite:///file.db``.
     schema : Schema, optional
     table : str, optional
-        The name of the table in the database.
+        The name of the table in the database; it may be left out for a file of DuckDB that holds only one.
     separator : str, optional
         What separates the fields of a text file; found from its header by default.
     encoding : str, optional
@@ -468,6 +470,8 @@ def read(
     inferred : bool
         Whether the rows of a text file may decide how it is written. Private functions do not let them: see
         `Table.as_declared`.
+    sheet : str, optional
+        The sheet of an Excel file; needed if more than one holds something.
 
     Examples
     --------
@@ -477,8 +481,12 @@ def read(
     """
     dates = (dates,) if isinstance(dates, str) else tuple(dates)
     if isinstance(path, str) and "://" in path:
-        for_files = [separator, encoding, decimal, *na, *dates]
+        for_files = [separator, encoding, decimal, sheet, *na, *dates]
         return Table(_database(path, table, any(one is not None for one in for_files)), schema)
+    if FORMATS.get(Path(path).suffix.lower()) == "duckdb":
+        if any(one is not None for one in (separator, encoding, decimal, sheet, *na, *dates)):
+            raise OptionError(f"'{path}' is a database: how to read a text file or a sheet is not for it")
+        return Table(open_duckdb(Path(path), table), schema, origin=Path(path))
     if table is not None:
         hint = f"a SQLite file is named sqlite:///{path}" if _is_sqlite(Path(path)) else "leave table / --table out"
         raise OptionError(f"a table is named in a database, and '{path}' is a file", hint=hint)
@@ -490,8 +498,9 @@ def read(
         decimal=decimal,
         dates=dates,
         inferred=inferred,
+        sheet=sheet,
     )
-    at_once = file.format == "excel" or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
+    at_once = file.format in ("excel", "jsonl") or (file.is_text and file.path.stat().st_size <= _AT_ONCE)
     return Table(file.read() if at_once else file, schema, origin=file)
 
 
@@ -514,7 +523,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write a table or a frame as CSV, TSV, Parquet or Arrow: all of it, or nothing.
+    """Write a table or a frame as CSV, TSV, JSON lines, Parquet, Arrow or Excel: all of it, or nothing.
 
     A table of a text file is written to a text file in the way of that one: with its separator, quotes, line ends,
     encoding, and with numbers and dates as they stood there.

@@ -16,7 +16,8 @@ a label             the values under that node of the column's hierarchy
 ``20-29``           the whole numbers from 20 to 29
 ``1960s``           the dates and times of a decade, and so of ``1984``, ``1960-1979``, ``2023-06``,
                     ``2023-06 to 2023-09``; `measures.ranges` has them all
-``low to mid``      the ordinals from one to the other
+``low to mid``      the ordinals, or texts that are numbers, from one to the other
+``130**``           the codes that begin so, if all have one length
 ``{a, "b, c"}``     the union of its members: values, intervals, labels or ``(missing)``; quoted as in
                     CSV if they hold commas. ``{*}`` is everything, in a row that is not suppressed
 ``all but {a, b}``  all values, except the missing one, that are not in the set
@@ -56,6 +57,8 @@ __all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "paire
 MARK = "*"
 Bools = NDArray[np.bool_]
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _INTERVAL = re.compile(r"\s*([\[(\]])\s*([^,]*?)\s*,\s*([^,]*?)\s*([\])\[])\s*")
 
 
@@ -408,8 +411,10 @@ def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
         found = _hull(of, of.groups[text][1])
     if found is None and of.is_line and (ends := read_range(text, of.values.values.dtype)) is not None:
         found = _between_numbers(of, "[", *ends, "]")
-    if found is None and of.column.kind is Kind.ORDINAL and " to " in text:
-        found = _between_names(of, text)
+    if found is None and text == MISSING and of.missing is not None:
+        found = np.array([of.missing]), of.low if of.is_line else np.nan, of.high if of.is_line else np.nan
+    if found is None and not of.is_line:
+        found = _by_looks(of, text)
     if found is None and text.startswith("all but {") and text.endswith("}"):
         found = _complement(of, _read(of, text.removeprefix("all but "))[0])
     if found is None and text.startswith("{") and text.endswith("}"):
@@ -446,12 +451,27 @@ def _between_ranks(of: Universe, left: str, a: str, b: str, right: str) -> tuple
     return (np.arange(begin, end), np.nan, np.nan) if begin < end else None
 
 
-def _between_names(of: Universe, text: str) -> tuple[Ints, float, float] | None:
-    """Read ``low to mid``, as groups of neighbours are called; None if it can be read in two ways, or in none."""
-    words = text.split(" to ")
-    pairs = [(" to ".join(words[:at]), " to ".join(words[at:])) for at in range(1, len(words))]
-    found = [one for a, b in pairs if (one := _between_ranks(of, "[", a, b, "]")) is not None]
-    return found[0] if len(found) == 1 else None
+def _by_looks(of: Universe, text: str) -> tuple[Ints, float, float] | None:
+    """Read what an automatic hierarchy calls a group of ordinals, or of texts that are numbers, codes or dates.
+
+    These are ``low to mid`` (None if it can be read in two ways), ``130**`` and ``2024-05``.
+    """
+    texts = of.texts[: len(of) - (of.missing is not None)]
+    if " to " in text and (of.column.kind is Kind.ORDINAL or all(map(_PLAIN_NUMBER.fullmatch, texts))):
+        order = range(len(texts)) if of.column.kind is Kind.ORDINAL else map(float, texts)
+        place = dict(zip(texts, order, strict=True))
+        words = text.split(" to ")
+        pairs = [(" to ".join(words[:at]), " to ".join(words[at:])) for at in range(1, len(words))]
+        ends = [(place[a], place[b]) for a, b in pairs if a in place and b in place]
+        inside = [] if len(ends) != 1 else [ends[0][0] <= place[one] <= ends[0][1] for one in texts]
+    elif (known := text.rstrip("*")) != text and {len(text)} == set(map(len, texts)):
+        inside = [one.startswith(known) for one in texts]
+    elif (ends_of := read_range(text, pl.Date())) is not None and all(map(_DATE.match, texts)):
+        inside = [ends_of[0] <= number_of(one[:10], pl.Date()) <= ends_of[1] for one in texts]
+    else:
+        return None
+    members = np.flatnonzero(inside)
+    return (members, np.nan, np.nan) if len(members) else None
 
 
 def _complement(of: Universe, members: Ints) -> tuple[Ints, float, float]:
