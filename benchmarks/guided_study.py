@@ -225,7 +225,7 @@ def measure(run: Run, who: str, k: int) -> Point:
             **run.scores(model, run.test_x),
             "real_k": model.release.assessment.k,
             "classes": model.release.assessment.classes,
-            "chosen": [chosen.guide.value, chosen.cut_by.value, chosen.transform],
+            "chosen": [str(chosen.guide or chosen.method), chosen.cut_by.value, chosen.transform],
             "cpu": round(time.process_time() - started, 2),
         }
     method: dict[str, Callable[..., Any]] = {

@@ -21,12 +21,13 @@ import private_tables
 import scale
 import sfumato as sf
 import startup
+import training_defaults
 
 
 def main() -> None:
     benchmarks = (
         *(startup, first_use, measures, page, partition, guided, lattice, budget),
-        *(dp_step, dp_step_gpu, private_accuracy, private_tables, scale, on_spark),
+        *(dp_step, dp_step_gpu, private_accuracy, training_defaults, private_tables, scale, on_spark),
     )
     rows = [row for benchmark in benchmarks for row in benchmark.main()]
     lines = [

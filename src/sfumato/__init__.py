@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sfumato.anonymizers.tokens import EncryptedTokens, KeyedTokens, RandomTokens
     from sfumato.budget.ledger import Ledger
     from sfumato.budget.perturb import Perturbed, perturb
+    from sfumato.budget.preview import preview
     from sfumato.budget.promise import DifferentialPrivacy
     from sfumato.budget.query import query
     from sfumato.data import datasets
@@ -89,6 +90,7 @@ _HOMES = {
     "budget.ledger": "Ledger",
     "budget.perturb": "Perturbed perturb",
     "budget.promise": "DifferentialPrivacy",
+    "budget.preview": "preview",
     "budget.query": "query",
     "data.hierarchy": "Hierarchy",
     "data.schema": "Column Kind Role Schema",
@@ -173,6 +175,7 @@ __all__ = [
     "mask",
     "model_accuracy",
     "perturb",
+    "preview",
     "pseudonymize",
     "query",
     "query_error",

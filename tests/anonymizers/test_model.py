@@ -24,6 +24,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.validation import check_is_fitted
 
 import sfumato as sf
+from sfumato.anonymizers.guided import CutBy
+from sfumato.anonymizers.model import Guide, Trial, _best
 
 RNG = np.random.default_rng(1)
 ROWS = 600
@@ -80,15 +82,42 @@ def test_its_certificate_is_plain_and_says_what_it_does_not_cover(model: sf.Anon
     assert told["held"] is True
     assert told["measured"]["k"] >= 20
     assert told["guarantees"] == [sf.KAnonymity(20).to_dict()]
-    assert {"guide", "cut_by", "transform", "score"} == set(told["chosen"])
-    assert told["chosen"] == max(told["trials"], key=lambda trial: trial["score"])
+    assert {"method", "guide", "cut_by", "transform", "score"} == set(told["chosen"])
+    ours = [trial for trial in told["trials"] if trial["method"] == "guided"]
+    assert told["chosen"] == max(ours, key=lambda trial: trial["score"])
     assert any("not differential privacy" in text for text in told["not_covered"])
 
 
 def test_all_ways_are_tried_and_the_best_is_taken(model: sf.AnonymizedModel) -> None:
     ways = [(trial.guide, trial.cut_by, trial.transform) for trial in model.trials_]
     guides = [("soft", "qi"), ("soft", "all"), ("hard", "qi"), ("true", "qi"), ("true", "all")]
-    assert ways == [(*way, transform) for way in guides for transform in (False, True)]
+    classical = [(None, "qi", False)] * 4
+    assert ways == [(*way, transform) for way in guides for transform in (False, True)] + classical
+    assert [trial.method for trial in model.trials_[-4:]] == ["mondrian", "hilbert", "rplus", "microaggregate"]
+
+
+@pytest.mark.parametrize(("ahead", "chosen"), [(5, "guided"), (60, "mondrian")])
+def test_a_classical_method_is_chosen_if_it_is_better_by_more_than_chance(ahead: int, chosen: str) -> None:
+    worse = np.repeat([1.0, 0.0], 500)
+    better = worse.copy()
+    better[-ahead:] = 1.0  # and less right about a few others
+    better[:4] = 0.0
+    trials = [
+        Trial(Guide.TRUE, CutBy.QI, False, worse.mean()),
+        Trial(None, CutBy.QI, False, better.mean(), "mondrian"),
+        Trial(None, CutBy.QI, False, 0.1, "hilbert"),
+    ]
+    assert _best(trials, [worse, better, np.zeros(1000)]).method == chosen
+
+
+def test_a_label_that_guides_nothing_leaves_a_classical_release_to_learn_from() -> None:
+    model = sf.anonymize_model(TREE, PEOPLE.assign(buys="no"), k=20, qi=QI, target="buys")
+    chosen = model.certificate["chosen"]
+    assert (chosen["method"], chosen["guide"], chosen["transform"]) == ("mondrian", None, False)
+    assert (model.release.method, model.routes_) == ("mondrian", None)
+    assert model.release.assessment.k >= 20
+    assert set(model.predict(PEOPLE)) == {"no"}
+    assert not any("guided by the answers" in text for text in model.certificate["not_covered"])
 
 
 def test_what_is_given_is_not_chosen() -> None:
@@ -134,7 +163,7 @@ def test_numbers_are_predicted_too() -> None:
     assert is_regressor(model)
     assert model.release.assessment.k >= 20
     assert model.score(PEOPLE[["age", "hours", "noise"]], hours) > 0.95
-    assert {trial.guide for trial in model.trials_} == {"soft", "true"}
+    assert {trial.guide for trial in model.trials_} == {"soft", "true", None}
 
 
 def test_it_can_be_cloned_searched_and_put_into_a_pipeline() -> None:

@@ -157,6 +157,125 @@ def test_a_database_is_asked_where_it_is(where: str, tmp_path: Path, request: py
     }
 
 
+# --- where a condition holds ---------------------------------------------------------------------
+
+
+MIXED = pl.DataFrame(
+    {
+        "age": ["30", "41.5", "unknown", None, "9", "100"],
+        "born": ["1990-05-01", "1980-01-31", "", None, "2015-12-31", "1920-02-29"],
+        "sex": ["f", "m", "f", "x", None, "m"],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("age >= 40", [1, 5]),
+        ("age < 41.5", [0, 4]),
+        ("age != 30", [1, 2, 4, 5]),
+        ("age = 30.0", [0]),
+        ("not age = 30", [1, 2, 3, 4, 5]),
+        ("age is missing", [3]),
+        ("age is not missing and sex is missing", [4]),
+        ("age in (9, '100', nobody)", [4, 5]),
+        ("age not in (9, 100)", [0, 1, 2]),
+        ("born < '1990-05-01'", [1, 5]),
+        ("born >= 1990-05-01 or sex = x", [0, 3, 4]),
+        ("sex = 'f' and (age > 5 or age = 'unknown')", [0, 2]),
+        ("sex = 'f' or sex = 'm' and age < 50", [0, 1, 2]),
+        ("age > 1000", []),
+    ],
+)
+def test_a_condition_holds_for_each_row_by_itself(condition: str, rows: list[int], tmp_path: Path) -> None:
+    """The same in a frame, and in a text file whose types all cells decide on together."""
+    MIXED.write_csv(tmp_path / "mixed.csv")
+    for data in (MIXED, tmp_path / "mixed.csv"):
+        sf.Ledger.grant(data, epsilon=1e6)
+        (row,) = sf.query(data, f"count where {condition}", epsilon=1e3).rows
+        assert row.value == len(rows)
+    for at in range(len(MIXED)):  # and it is those rows
+        sf.Ledger.grant(MIXED[at : at + 1], epsilon=1e6)
+        (row,) = sf.query(MIXED[at : at + 1], f"count where {condition}", epsilon=1e3).rows
+        assert row.value == (at in rows)
+
+
+def test_conditions_apply_to_every_statistic_and_leave_all_groups_in_the_answer() -> None:
+    assert values(ask("count where age >= 41 by sex")) == {("f",): 30, ("m",): 30, ("None",): 30}
+    assert values(ask("sum of age where sex = 'f'")) == {(): 30 * 150}
+    assert values(ask("mean of age where age < 45 and sex is not missing")) == {(): pytest.approx(30.25, abs=0.06)}
+    assert values(ask("variance of age where sex = 'f'")) == {(): 800}
+    assert values(ask("max of age where sex != 'f' by sex", epsilon=1e6 - 5e5)) == {
+        ("f",): 0,
+        ("m",): 41,
+        ("None",): 50,
+    }
+    assert values(ask("count where sex = 'nobody' by sex")) == {("f",): 0, ("m",): 0, ("None",): 0}
+    found = ask("count by job where age > 0", epsilon=40, delta=1e-6, discover=True)
+    assert {row.group["job"] for row in found.rows} == {"baker", "nurse"}
+
+
+def test_a_condition_is_asked_alike_wherever_the_rows_are(
+    as_frame: Callable[[pl.DataFrame], Any],
+) -> None:
+    frame = as_frame(PEOPLE)
+    sf.Ledger.grant(PEOPLE, epsilon=1e6, delta=1e-3)
+    found = sf.query(frame, "count where age >= 41 and not job = 'baker' by sex", epsilon=1e3, schema=SCHEMA)
+    true = PEOPLE.filter((pl.col("age") >= 41) & (pl.col("job") != "baker"))
+    counts = {sex: len(true.filter(pl.col("sex") == sex)) for sex in ("f", "m")}
+    assert values(found) == {("f",): counts["f"], ("m",): counts["m"], ("None",): len(true) - sum(counts.values())}
+
+
+def test_a_condition_is_no_sql(tmp_path: Path) -> None:
+    from sfumato.data.database import Database
+    from tests.postgres import store
+
+    url = f"sqlite:///{tmp_path / 'people.db'}"
+    (tmp_path / "people.db").touch()
+    store(url, "people", PEOPLE)
+    sf.Ledger.grant(PEOPLE, epsilon=1e6)
+    table = sf.Table(Database(url, "people"))
+    evil = "'; drop table people; --"
+    for _ in range(2):
+        (row,) = sf.query(table, f'count where job != "{evil}" and age > 30', epsilon=1e3).rows
+        assert row.value == len(PEOPLE.filter(pl.col("age") > 30))
+
+
+# --- what would it cost? -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("question", ["count by sex", "sum of age", "mean of age", "min of age where sex = 'f'"])
+def test_a_preview_says_what_is_charged_and_charges_nothing(question: str) -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=2)
+    told = sf.preview(PEOPLE, question, epsilon=0.3, schema=SCHEMA, ledger=ledger.path)
+    assert ledger.spent == Budget(0.0)
+    assert (told.left, told.fits) == (2.0, True)
+    answer = sf.query(PEOPLE, question, epsilon=0.3, schema=SCHEMA)
+    assert told.event == answer.event
+    assert told.groups == len(answer.rows)
+    if told.width is not None:
+        low, high = answer.rows[0].interval
+        assert high - low <= told.width * (1 + 1e-6)
+    assert sf.preview(PEOPLE, question, epsilon=1.9, schema=SCHEMA, ledger=ledger.path).fits is False
+
+
+def test_a_preview_needs_no_row_and_no_budget(tmp_path: Path) -> None:
+    plain = []
+    for name, rows in (("none.csv", ""), ("some.csv", "f,30\n" * 40)):
+        (tmp_path / name).write_text("sex,age\n" + rows)
+        for question in ("count by sex", "mean of age", "quantile 0.9 of age by sex", "histogram of age in 3 bins"):
+            plain.append(sf.preview(tmp_path / name, question, epsilon=1, schema=SCHEMA).to_dict())
+    half = len(plain) // 2
+    assert plain[:half] == plain[half:]
+    assert plain[0]["width"] == 2 * 3  # P(|noise| <= 3) = 1 - 2 e^-4 / (1 + e^-1) = 0.973, and 2 is not enough
+    assert plain[3]["groups"] == 4
+    widths = [float(one) for one in plain[1]["widths"].values()]
+    assert widths == sorted(widths, reverse=True)
+    with pytest.raises(sf.SchemaError, match="no public bounds"):
+        sf.preview(tmp_path / "some.csv", "mean of age", epsilon=1)
+
+
 # --- what one record can change ------------------------------------------------------------------
 
 
@@ -198,7 +317,17 @@ def test_values_of_a_domain_that_read_alike_are_refused() -> None:
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 @pytest.mark.parametrize(
-    "question", ["count by sex", "sum of age by sex", "mean of age", "median of age by sex", "histogram of age"]
+    "question",
+    [
+        "count by sex",
+        "sum of age by sex",
+        "mean of age",
+        "median of age by sex",
+        "histogram of age",
+        "variance of age where job = 'nurse' by sex",
+        "min of age by sex",
+        "max of age where sex = 'f' or age > 30",
+    ],
 )
 def test_an_answer_costs_its_epsilon_and_is_noted(question: str, relation: str) -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=10, relation=relation)
@@ -252,7 +381,8 @@ def test_without_a_budget_nothing_is_answered() -> None:
         ("median of age", {"schema": sf.Schema([sf.Column(name="age", bounds=(0, 1e300))])}, "within 2.5e.199"),
         ("count", {"schema": sf.Schema([sf.Column(name="agee")])}, "there is no column 'agee'"),
         ("count", {"discover": True, "delta": 1e-6}, "names columns that make them"),
-        ("count by job", {"discover": True}, "delta must be"),
+        ("count by job", {"discover": True}, "discovering groups needs a delta"),
+        ("count where jobs = 'nurse'", {}, "there is no column 'jobs' .did you mean 'job'"),
         ("count by job", {"discover": True, "delta": 1.0}, "delta must be"),
         ("histogram of age by age", {"discover": True, "delta": 1e-6}, "a histogram of 'age' by itself"),
     ],
@@ -441,13 +571,16 @@ def test_counts_and_sums_have_no_bias_and_the_variance_of_their_noise(question: 
         ("mean of age", [100.0, 60, 60], [60.0, 60], "value", 1.0),
         ("quantile 0.5 of age", [0.0, 0, 3, 3, 3], [0.0, 0, 3, 3], "value", 0.5),
         ("quantile 0.5 of age", [0.0, 0, 3, 3, 3], [0.0, 0, 3, 3], "low", 0.25),
+        ("min of age", [0.0] * 12 + [2.0] * 20, [0.0] * 11 + [2.0] * 20, "value", 1.0),
+        ("max of age", [0.0] * 20 + [3.0] * 12, [0.0] * 20 + [3.0] * 11, "value", 1.0),
     ],
 )
 def test_one_record_more_makes_no_answer_more_likely_than_claimed(
     question: str, ages: list[float], without: list[float], part: str, claimed: float
 ) -> None:
-    groups = 4000 if "quantile" in question else 60_000
-    bounded = Bounded("age", 0.0, 3.0) if "quantile" in question else AGES
+    chosen = question.startswith(("quantile", "min", "max"))
+    groups = 4000 if chosen else 60_000
+    bounded = Bounded("age", 0.0, 3.0, whole=True) if chosen else AGES
     how = plan(Question.parse(question), bounded, 1.0)
     drawn = [getattr(how.each(many(people, groups), Source()), part) for people in (ages, without)]
     largest = 0.0

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.budget.condition import Both, Comparison, Condition, Either, Not
 from sfumato.budget.question import Question, Statistic
 
 
@@ -30,6 +31,39 @@ from sfumato.budget.question import Question, Statistic
         ('mean of "by" by "of"', Question(Statistic.MEAN, "by", ("of",))),
         ('count by "say ""no"""', Question(Statistic.COUNT, groups=('say "no"',))),
         ("mean of count by sum", Question(Statistic.MEAN, "count", ("sum",))),
+        ("variance age", Question(Statistic.VARIANCE, "age")),
+        ("minimum of age", Question(Statistic.MIN, "age")),
+        ("max of age by sex", Question(Statistic.MAX, "age", ("sex",))),
+        ("count where age>=40", Question(Statistic.COUNT, where=Comparison("age", ">=", ("40",)))),
+        (
+            "count where age >= 40 and sex = 'f' by income",
+            Question(
+                Statistic.COUNT,
+                groups=("income",),
+                where=Both((Comparison("age", ">=", ("40",)), Comparison("sex", "=", ("f",)))),
+            ),
+        ),
+        (
+            "mean of age by sex where a = 1 or b <> 'it''s' and not (c in (1, z) or d is not missing)",
+            Question(
+                Statistic.MEAN,
+                "age",
+                ("sex",),
+                where=Either(
+                    (
+                        Comparison("a", "=", ("1",)),
+                        Both(
+                            (
+                                Comparison("b", "!=", ("it's",)),
+                                Not(Either((Comparison("c", "in", ("1", "z")), Comparison("d", "not missing")))),
+                            )
+                        ),
+                    )
+                ),
+            ),
+        ),
+        ("count where not not a not in ('b')", Question(Statistic.COUNT, where=Comparison("a", "not in", ("b",)))),
+        ("count where \"and\" == 'or'", Question(Statistic.COUNT, where=Comparison("and", "=", ("or",)))),
     ],
 )
 def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> None:
@@ -42,7 +76,7 @@ def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> Non
         ("", "the question is empty"),
         ("   ", "the question is empty"),
         ("cout by sex", "begins with 'cout', which is not a statistic .did you mean 'count'"),
-        ("variance of age", "begins with 'variance', which is not a statistic"),
+        ("varianz of age", "begins with 'varianz', which is not a statistic .did you mean 'variance'"),
         ("'count'", "begins with 'count', which is not a statistic"),
         ("mean", "names no column after 'mean'"),
         ("mean of", "names no column after 'mean'"),
@@ -52,7 +86,27 @@ def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> Non
         ("count by ,sex", "names no column after 'by'"),
         ("count by sex income", "goes on with 'income' where it should end"),
         ("count of age", "goes on with 'of' where it should end .a count is of rows"),
-        ("count where age", "goes on with 'where'"),
+        ("count where", "names no column after 'where'"),
+        ("count where and age = 1", "names no column after 'where'"),
+        ("count where age", "the condition ends after 'age'"),
+        ("count where age ! 4", "the condition has '!', which is not an operator"),
+        ("count where age 4", "the condition has '4' after 'age' where =, !="),
+        ("count where age '=' 4", "the condition has '=' after 'age' where =, !="),
+        ("count where age not = 4", "the condition has '=' after 'age' where =, !="),
+        ("count where age =", "the condition needs a value after '=', got none"),
+        ("count where income = >50K", "the condition needs a value after '=', got '>' .put texts in quotation marks"),
+        ("count where sex = and age = 1", "the condition needs a value after '=', got 'and'"),
+        ("count where (age = 4", "parenthesis without its partner"),
+        ("count where age = 4)", "goes on with '.' where it should end"),
+        ("count where age = 4 sex = 'f'", "goes on with 'sex' where it should end .conditions have 'and' or 'or'"),
+        ("count where age in 4", "'age in' needs a list in parentheses"),
+        ("count where age in (4", "the list after 'age in' has no end"),
+        ("count where age is 4", "says 'age is' without 'missing'"),
+        ("count where age < old", "needs a number or a date such as 2020-12-31 after '<'"),
+        ("count where age < '1_000'", "needs a number or a date"),
+        ("count where age = 1 by sex where age = 2", "goes on with 'where' where it should end"),
+        ("count where " + "(" * 99 + "age = 1", "more than 50 parentheses"),
+        ("count where age = 'f", "quotation mark without its partner"),
         ("count by sex by age", "goes on with 'by'"),
         ("count by sex, sex", "groups by 'sex' twice"),
         ("quantile of age", "a quantile needs a number between 0 and 1, got 'of'"),
@@ -77,6 +131,22 @@ def test_a_question_is_a_text() -> None:
 
 
 _NAMES = st.text(min_size=1, max_size=8)
+_ORDERED = st.one_of(st.floats(allow_nan=False, allow_infinity=False).map(str), st.dates().map(str))
+_COMPARED: st.SearchStrategy[Condition] = st.one_of(
+    st.builds(Comparison, _NAMES, st.sampled_from(["=", "!="]), st.tuples(st.text(max_size=5))),
+    st.builds(Comparison, _NAMES, st.sampled_from(["<", "<=", ">", ">="]), st.tuples(_ORDERED)),
+    st.builds(Comparison, _NAMES, st.sampled_from(["in", "not in"]), st.lists(st.text(max_size=5), min_size=1)),
+    st.builds(Comparison, _NAMES, st.sampled_from(["missing", "not missing"])),
+)
+_CONDITIONS = st.recursive(
+    _COMPARED,
+    lambda part: st.one_of(
+        st.builds(Both, st.lists(part, min_size=2, max_size=3).map(tuple)),
+        st.builds(Either, st.lists(part, min_size=2, max_size=3).map(tuple)),
+        st.builds(Not, part),
+    ),
+    max_leaves=6,
+)
 
 
 @given(
@@ -85,9 +155,10 @@ _NAMES = st.text(min_size=1, max_size=8)
     st.lists(_NAMES, unique=True, max_size=3),
     st.sampled_from([0.5, 0.25, 0.9, 0.01]),
     st.integers(1, 10_000),
+    st.one_of(st.none(), _CONDITIONS),
 )
 def test_what_a_question_says_can_be_read_again(
-    statistic: Statistic, column: str, groups: list[str], share: float, bins: int
+    statistic: Statistic, column: str, groups: list[str], share: float, bins: int, where: Condition | None
 ) -> None:
     question = Question(
         statistic,
@@ -95,11 +166,12 @@ def test_what_a_question_says_can_be_read_again(
         tuple(groups),
         share if statistic is Statistic.QUANTILE else 0.5,
         bins if statistic is Statistic.HISTOGRAM else 10,
+        where,
     )
     assert Question.parse(str(question)) == question
 
 
-@given(st.text(max_size=40))
+@given(st.one_of(st.text(max_size=40), st.text("ab'\"()=<>! ,1", max_size=25).map("count where ".__add__)))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         question = Question.parse(text)

@@ -95,19 +95,19 @@ def test_a_schema_says_the_roles(anonymize: Run, sfumato: Run) -> None:
 
 
 def test_cells_can_be_suppressed(anonymize: Run) -> None:
-    options = ["--qi", "age,sex", "--k", "2", "--method", "suppress", "-o", "out.csv"]
+    options = ["--qi", "age,sex", "--identifiers", "name", "--k", "2", "--method", "suppress", "-o", "out.csv"]
     ran = anonymize(*options)
     assert ran.code == 0, ran.err
     assert "cells suppressed           50.00 %" in ran.out
     assert pl.read_csv("out.csv")["age"].to_list() == ["*"] * 6
     refused(anonymize(*options, "--representative", "mean"), "--representative is not for the suppress method")
-    strict = ["--qi", "age", "--k", "2", "--method", "suppress", "-o", "none.csv"]
+    strict = ["--qi", "age", "--identifiers", "name", "--k", "2", "--method", "suppress", "-o", "none.csv"]
     refused(anonymize(*strict), "if at most 0 of the rows are suppressed as a whole", "(suppress=1 would do)")
     assert not Path("none.csv").exists()
 
 
 def test_averages_can_be_published(anonymize: Run) -> None:
-    ran = anonymize("--qi", "zip", "--k", "3", "--method", "microaggregate", "-o", "out.csv")
+    ran = anonymize("--qi", "zip", "--identifiers", "name", "--k", "3", "--method", "microaggregate", "-o", "out.csv")
     assert ran.code == 0, ran.err
     assert pl.read_csv("out.csv")["zip"].dtype == pl.Int64
     assert anonymize(*ROLES, "--k", "2", "--method", "hilbert", "--representative", "mean", "-o", "out.csv").code == 0
@@ -184,7 +184,10 @@ def test_no_quasi_identifier(anonymize: Run) -> None:
 
 
 def test_no_sensitive_attribute(anonymize: Run) -> None:
-    refused(anonymize("--qi", "age", "--k", "2", "--l", "2", "-o", "out.csv"), "l needs a sensitive attribute")
+    refused(
+        anonymize("--qi", "age", "--identifiers", "name", "--k", "2", "--l", "2", "-o", "out.csv"),
+        "l needs a sensitive attribute",
+    )
 
 
 def test_no_output(anonymize: Run) -> None:
@@ -202,9 +205,8 @@ def test_an_empty_table(sfumato: Run) -> None:
 
 def test_a_hierarchy_that_misses_a_value(anonymize: Run) -> None:
     tree = sf.Hierarchy.tree([("f", "*"), ("x", "*")])
-    sf.Table(sf.read("t.csv").frame, sf.Schema([sf.Column(name="sex", role="quasi", hierarchy=tree)])).schema.save(
-        "s.toml"
-    )
+    named = [sf.Column(name="sex", role="quasi", hierarchy=tree), sf.Column(name="name", role="identifier")]
+    sf.Table(sf.read("t.csv").frame, sf.Schema(named)).schema.save("s.toml")
     for method in ("mondrian", "lattice"):
         refused(
             anonymize("--schema", "s.toml", "--k", "2", "--method", method, "-o", "out.csv"),
@@ -244,5 +246,5 @@ def test_a_model_guides_and_the_recipe_does_it_again(anonymize: Run, sfumato: Ru
 
 
 def test_guided_without_a_target_is_refused(anonymize: Run) -> None:
-    ran = anonymize("--qi", "age,zip", "--k", "2", "--method", "guided", "-o", "out.csv")
+    ran = anonymize("--qi", "age,zip", "--identifiers", "name", "--k", "2", "--method", "guided", "-o", "out.csv")
     refused(ran, "nothing is given that guides", "--target")

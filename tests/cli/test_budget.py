@@ -129,14 +129,32 @@ def test_the_built_in_table_says_what_is_public(run: Run) -> None:
 
 def test_every_statistic_can_be_asked_for(run: Run) -> None:
     run("budget", "grant", "t.csv", "--epsilon", "1000", "--delta", "1e-4")
-    for question in ("count", "sum of age", "mean of age", "median of age", "quantile 0.9 of age", "histogram of age"):
+    for question in (
+        "count", "sum of age", "mean of age", "median of age", "quantile 0.9 of age", "histogram of age", "max of age",
+        "variance of age where zip = '13053'",
+    ):  # fmt: skip
         ran = run("query", "t.csv", f"{question} by sex", "--epsilon", "50", *SEX, *AGE)
         assert ran.code == 0, ran.err
         assert ran.out.count("\n") >= 5
     ran = run("query", "t.csv", "count by zip", "--epsilon", "50", "--discover", "--delta", "1e-6", "--json")
     assert [row["zip"] for row in ran.json["rows"]] == ["13053", "14850"]
     ran = run("query", "t.csv", "count by zip, age", "--epsilon", "0.01", "--discover", "--delta", "1e-6")
-    assert "no group is large enough to be seen" in ran.out
+    assert "No group stood out" in ran.out
+
+
+def test_a_dry_run_says_what_a_question_would_cost_and_charges_nothing(run: Run) -> None:
+    asked = ["query", "t.csv", "mean of age where zip = '13053' by sex", "--epsilon", "0.5", *SEX, *AGE, "--dry-run"]
+    ran = run(*asked)
+    assert ran.code == 0, ran.err
+    assert "would cost epsilon 0.5" in ran.out
+    assert "answers: 3" in ran.out
+    assert "1,000 rows: about" in ran.out
+    told = run("query", "t.csv", "count", "--epsilon", "0.5", "--dry-run", "--json").json
+    assert (told["dry_run"], told["width"], told["fits"]) == (True, 12, None)
+    run("budget", "grant", "t.csv", "--epsilon", "0.4", "--ledger", "own.ledger")
+    ran = run(*asked, "--ledger", "own.ledger")
+    assert "left of the budget: epsilon 0.4, not enough" in ran.out
+    assert run("budget", "show", "t.csv", "--ledger", "own.ledger", "--json").json["spent"]["epsilon"] == 0
 
 
 def test_a_schema_declares_what_is_public(run: Run) -> None:
@@ -165,7 +183,7 @@ def test_a_schema_declares_what_is_public(run: Run) -> None:
         (["mean of age", "--epsilon", "1", "--bounds", "age=0,inf"], ["must be finite and in order"]),
         (["mean of age", "--epsilon", "1", "--bounds", "age=5,5"], ["are equal"]),
         (["count", "--epsilon", "1", "--confidence", "2"], ["the confidence must be a number between 0 and 1"]),
-        (["count by zip", "--epsilon", "1", "--discover"], ["delta must be"]),
+        (["count by zip", "--epsilon", "1", "--discover"], ["discovering groups needs a delta", "--delta"]),
         (["count by zip", "--epsilon", "1", "--discover", "--delta", "0.5"], ["no bound at the delta of the limit"]),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"
         "from sfumato.cli.main import main; main(sys.argv[1:])"
     )
-    arguments = ["anonymize", "t.parquet", "--qi", "age", "--k", "5", "-o", "release"]
+    arguments = ["anonymize", "t.parquet", "--qi", "age", "--keep", "note", "--k", "5", "-o", "release"]
     ran = subprocess.run([sys.executable, "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 2
     assert ran.stderr.startswith("Error: ")

@@ -157,7 +157,7 @@ def test_networks_tell_every_epoch(sfumato: Run) -> None:
     assert len(lines) == 4
     assert "loss" in lines[0]
     assert "accuracy" in lines[0]
-    assert "epsilon so far" in lines[1]
+    assert "epsilon so far at most 3" in lines[1]
     private, ordinary = ran.json["runs"]
     assert [one["epoch"] for one in private["history"]] == [1, 2]
     assert private["sampling"]["kind"] == "poisson"
@@ -222,9 +222,10 @@ def test_a_seed_of_the_noise_is_told_everywhere(sfumato: Run, people: str) -> No
     ("arguments", "said"),
     [
         ([], "DATA is missing"),
-        (["adult", "--target", "income"], "--model is missing"),
         (["adult", "--target", "income", "--model", "logistc"], "logistc"),
-        (["adult", "--model", "naive-bayes"], "a table needs the column that is predicted"),
+        (["people.csv", "--model", "naive-bayes"], "a table needs the column that is predicted"),
+        (["people.csv", "--target", "ill", "--identifiers", "idd"], "idd"),
+        (["adult", "--identifiers", "age"], "'adult' is built in"),
         (["adult", "--target", "incom", "--model", "naive-bayes"], "did you mean 'income'"),
         (["adult", "--target", "income", "--model", "resnet18"], "no model 'resnet18' for tables"),
         (["mnist", "--model", "naive-bayes"], "no model 'naive-bayes' for images"),
@@ -234,13 +235,13 @@ def test_a_seed_of_the_noise_is_told_everywhere(sfumato: Run, people: str) -> No
         (["adult", "--target", "income", "--model", "naive-bayes", "--delta", "2"], "delta must be"),
         (["adult", "--target", "income", "--model", "naive-bayes", "--delta", "0.001"], "below 1 / 32,561"),
         (["adult", "--target", "income", "--model", "naive-bayes", "--epochs", "5"], "has no option 'epochs'"),
-        (["adult", "--target", "age", "--model", "naive-bayes", "--regression"], "does not predict numbers"),
+        (["adult", "--target", "age", "--model", "naive-bayes", "--regression"], "predicts classes, not numbers"),
         (["people.csv", "--target", "cost", "--model", "naive-bayes"], "the kind of column 'age' is not declared"),
         (
             ["people.csv", "--target", "cost", "--model", "naive-bayes", "--numbers", "age,cost", *CATEGORIES],
-            "take a regression",
+            "with a regression (--regression)",
         ),
-        (["adult", "--target", "age", "--model", "naive-bayes"], "is a number between bounds, and no class"),
+        (["adult", "--target", "age", "--model", "naive-bayes"], "is a number, not a class"),
         (["mnst", "--model", "cnn"], "did you mean 'mnist'?"),
         (["people.csv", "--target", "ill", "--model", "naive-bayes", "--test", "nowhere.csv"], "nowhere.csv"),
         (["nowhere.csv", "--target", "ill", "--model", "naive-bayes"], "nowhere.csv"),
@@ -279,6 +280,30 @@ def test_missing_values_are_taken_as_unknown(sfumato: Run) -> None:
     public = ["--bounds", "age=18,90", "--domain", "sex=f,m", "--domain", "ill=n,y", "--delta", "1e-4"]
     ran = sfumato("train", "gaps.csv", "--target", "ill", "--model", "naive-bayes", *public, "-o", "model")
     assert ran.code == 0, ran.err
+
+
+def test_built_in_tables_know_their_target_and_a_model_is_chosen(sfumato: Run) -> None:
+    for data, target in (("adult", "income"), ("nursery", "class")):
+        ran = sfumato("train", data, "--samples", "300", "--test-samples", "100", "--epsilon", "none", "--json")
+        assert ran.code == 0, ran.err
+        assert (ran.json["model"], ran.json["target"]) == ("additive", target)
+        assert "Training 'additive'" in ran.err
+
+
+def test_identifiers_are_left_out(sfumato: Run, people: str) -> None:
+    pl.read_csv(people).with_row_index("id").write_csv("ids.csv")
+    asked = ["train", "ids.csv", "--schema", "schema.toml", "--bounds", "cost=0,1000", "--target", "ill"]
+    asked += ["--model", "naive-bayes", "--delta", "1e-4"]
+    ran = sfumato(*asked, "-o", "model")
+    assert ran.code == 2
+    assert "the kind of column 'id' is not declared" in ran.err
+    assert "--identifiers" in ran.err
+    ran = sfumato(*asked, "--identifiers", "id", "-o", "model")
+    assert ran.code == 0, ran.err
+    assert sorted(sf.load_model("model").feature_names_in_) == ["age", "cost", "sex"]
+    again = sfumato("train", "--recipe", "model/recipe.toml", "-o", "again")
+    assert again.code == 0, again.err
+    assert sorted(sf.load_model("again").feature_names_in_) == ["age", "cost", "sex"]
 
 
 def test_an_existing_folder_is_never_overwritten(sfumato: Run) -> None:

@@ -277,7 +277,9 @@ def test_a_trainer_does_the_same_with_one_sample_more() -> None:
 
 QUESTIONS = (
     "count", "count by sex", "mean of cost", "sum of age by sex", "median of cost", "quantile 0.9 of cost by ill",
-    "histogram of age",
+    "histogram of age", "variance of cost", "min of age by sex", "max of cost",
+    "count where age >= 40 and sex = 'f'", "mean of cost where not (ill = 'no' or age is missing) by sex",
+    "median of age where cost < 300 or ill != 'yes'", "max of age where sex in ('f', '?')",
 )  # fmt: skip
 
 
@@ -289,7 +291,8 @@ def test_answers_differ_in_their_noise_alone(more: str, tmp_path: Path) -> None:
         path = tmp_path / name / "some.ledger"
         sf.Ledger.grant(table, epsilon=100.0, delta=DELTA, path=path).close()
         answers = [sf.query(table, question, epsilon=1.0, ledger=path).to_dict() for question in QUESTIONS]
-        found.append(public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")))
+        before = [sf.preview(table, question, epsilon=1.0).to_dict() for question in ("count by sex", "max of cost")]
+        found.append((public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")), before))
     assert found[0] == found[1]
 
 

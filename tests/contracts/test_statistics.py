@@ -21,7 +21,17 @@ import sfumato as sf
 from sfumato.budget.mechanisms import AddedNoise
 from sfumato.budget.noise import Source
 from sfumato.budget.records import Records
-from sfumato.budget.statistics import Answers, ContingencyTable, Count, Histogram, Mean, Quantile, Sum, Variance
+from sfumato.budget.statistics import (
+    Answers,
+    ContingencyTable,
+    Count,
+    Extreme,
+    Histogram,
+    Mean,
+    Quantile,
+    Sum,
+    Variance,
+)
 
 BOUNDS = {
     "whole": (0.0, 100.0),
@@ -204,8 +214,40 @@ def test_a_quantile_lies_in_its_interval_which_holds_the_truth(
         )
 
 
+@EVERY_TABLE
+@pytest.mark.parametrize(
+    ("epsilon", "share", "whole"), [(0.1, 0, True), (1.0, 1, False), (10, 0, False), (100, 1, True)]
+)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_minimum_and_a_maximum_are_never_beyond_the_numbers_but_as_often_as_they_say(
+    bounds: tuple[float, float], epsilon: float, share: int, whole: bool, relation: str
+) -> None:
+    tables, confidence = people(bounds), 0.9
+    extreme = Extreme(
+        epsilon=epsilon, share=share, bounds=bounds, whole=whole, confidence=confidence, relation=relation, grouped=True
+    )
+    found = extreme.each(in_groups(tables, 15), Source())
+    assert_inside(found)
+    assert (found.value == (found.low if share else found.high)).all()
+    for at, table in enumerate(tables):
+        if known := held(table, bounds):
+            inner = found.value[at :: len(tables)].tolist()
+            assert_covers([max(known) >= one if share else min(known) <= one for one in inner], confidence)
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_about_as_many_numbers_lie_beyond_a_minimum_as_are_meant_to(share: int) -> None:
+    """Of 300 draws, each is right with a probability of 0.9: fewer than 0.75 of them are rarer than 1e-10."""
+    numbers = np.linspace(0, 1000, 2001)
+    extreme = Extreme(epsilon=1.0, share=share, bounds=(-500, 1500), confidence=0.9)
+    records = in_groups([numbers.tolist()], 300)
+    value = extreme.each(records, Source()).value
+    beyond = np.array([(numbers >= one).sum() if share else (numbers <= one).sum() for one in value])
+    assert ((beyond >= 1) & (beyond <= 2 * extreme.rank_error)).mean() > 0.75
+
+
 @EVERY_EPSILON
-@pytest.mark.parametrize("kind", [Count, Sum, Mean, Variance, Quantile])
+@pytest.mark.parametrize("kind", [Count, Sum, Mean, Variance, Quantile, Extreme])
 def test_no_group_and_a_single_group_are_answered_like_several(kind: Any, epsilon: float) -> None:
     nobody = Records(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
     for bounds in BOUNDS.values():
@@ -224,7 +266,14 @@ def test_every_answer_to_a_question_lies_in_its_interval(tmp_path: Any, monkeypa
         [sf.Column(name="ward", domain=[f"w{one}" for one in range(100)]), sf.Column(name="creatinine", bounds=(-2, 5))]
     )
     sf.Ledger.grant(table, epsilon=100)
-    for question in ("count", "sum of creatinine", "mean of creatinine", "histogram of creatinine in 2 bins"):
+    for question in (
+        "count",
+        "sum of creatinine",
+        "mean of creatinine",
+        "histogram of creatinine in 2 bins",
+        "variance of creatinine",
+        "max of creatinine",
+    ):
         rows = sf.query(table, f"{question} by ward", epsilon=0.1, schema=schema).rows
         assert len(rows) >= 101
         assert all(row.interval[0] <= row.value <= row.interval[1] for row in rows)

@@ -149,7 +149,7 @@ def test_a_class_that_testing_rows_alone_have_is_left_out_of_the_score() -> None
         ({"model": "resnet18"}, "there is no model 'resnet18' for tables"),
         ({"model": "naive-bayes", "target": None}, "a table needs the column"),
         ({"model": "naive-bayes", "target": "il"}, "did you mean 'ill'"),
-        ({"model": "naive-bayes", "regression": True, "target": "cost"}, "does not predict numbers"),
+        ({"model": "naive-bayes", "regression": True, "target": "cost"}, "predicts classes, not numbers"),
         ({"model": "naive-bayes", "epochs": 3}, "has no option 'epochs'"),
         ({"model": "naive-bayes", "noise_multiplier": 1.0}, "a noise multiplier is for networks"),
         ({"model": "naive-bayes", "holdout": 0}, "between 0 and 1"),
@@ -237,7 +237,7 @@ def test_damaged_settings_are_one_sentence(tmp_path: Path, text: bytes) -> None:
 
 def test_what_failed_before_anything_was_reached_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    with pytest.raises(sf.InputError, match="take a regression"):
+    with pytest.raises(sf.InputError, match="with a regression"):
         sf.train(people().with_columns(ill=pl.col("age") + 0.5), "naive-bayes", target="ill", folder=folder)
     assert not folder.exists()
 

@@ -188,6 +188,8 @@ def test_the_rule_chooses_pitman_for_small_samples_and_the_smaller_of_two_for_la
     assert large.zayatz is not None
     assert large.uniques == min(large.snb, large.zayatz)
     assert "above 0.1" in large.reason
+    assert "mostly too high" in small.reason
+    assert "mostly too high" not in large.reason
     assert large.share == large.uniques / 2_000
     assert large.to_dict()["chosen"] == large.chosen.value
 

@@ -107,6 +107,14 @@ def test_the_sanity_bound_limits_the_error_of_an_empty_query() -> None:
     assert 0.5 < found.mean < 2.5  # 25 / max(50, 10) or 25 / max(0, 10)
 
 
+def test_a_release_knows_its_query_error_from_its_distinct_tuples() -> None:
+    people = pl.DataFrame({"age": [20 + at % 7 for at in range(60)], "sex": ["f", "m", "m"] * 20})
+    release = sf.anonymize(people, "k=12", qi=["age", "sex"])
+    assert release.query_error == query_error(people, release.table, columns=["age", "sex"], queries=200)
+    assert release.query_error is not None
+    assert release.query_error.mean > 0
+
+
 def test_queries_skip_missing_values() -> None:
     original = pl.DataFrame({"age": [1, 2, None], "city": ["a", None, "b"], "gone": pl.Series([None] * 3, dtype=int)})
     assert query_error(original, original, columns=["age", "city", "gone"], queries=30).mean == 0
@@ -313,3 +321,13 @@ def test_measuring_loads_no_learning_library(run_python: Callable[[str], str]) -
         "print([m for m in ['sklearn', 'scipy', 'numba', 'pandas'] if m in sys.modules])"
     )
     assert run_python(program).strip() == "[]"
+
+
+def test_the_features_of_a_model_are_bounded() -> None:
+    rows = 1200
+    wide = {f"c{at}": [f"v{row % 700}" for row in range(rows)] for at in range(4)}
+    frame = pl.DataFrame({"age": range(rows), "id": map(str, range(rows)), **wide, "buys": ["no", "yes"] * (rows // 2)})
+    (found,) = model_accuracy(frame, frame, target="buys", models=["tree"], repeats=1)
+    assert found.left_out == ("id", "c2", "c3")
+    with pytest.raises(sf.OptionError, match="column 'id' has 1200 categories"):
+        model_accuracy(frame, frame, target="buys", columns=["id"], models=["tree"], repeats=1)

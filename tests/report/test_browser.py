@@ -16,6 +16,7 @@ import pytest
 import sfumato as sf
 from sfumato.measures.comparison import compare
 from sfumato.measures.generalised import pair
+from sfumato.measures.profile import profiles_of
 from sfumato.measures.utility import ModelAccuracy
 from sfumato.report.release import render_release
 from sfumato.report.training import render_training
@@ -67,7 +68,15 @@ def page_of_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     both = pair(table, release.table)
     page = render_release(
-        compare(both, sf.assess(table), release.assessment, release.loss, accuracy=accuracy),
+        compare(
+            both,
+            sf.assess(table),
+            release.assessment,
+            release.loss,
+            accuracy=accuracy,
+            queries=release.query_error,
+            others=profiles_of(release.table, ["income", "workclass", "fnlwgt"]),
+        ),
         title="Adult, " + "k" * 80,
         method=release.method,
         guarantees=release.assessment.verdict.checks,
@@ -117,6 +126,13 @@ _CUT = """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
 })"""
 
 
+# Letters of a chart, as large as they are on the screen; those of the grids are the smallest.
+_SMALL = """() => [...document.querySelectorAll('svg[role=img]')].map(svg => {
+    const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+    return scale * parseFloat(getComputedStyle(svg).fontSize);
+}).filter(size => size < 7)"""
+
+
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize("which", ["page_of_training", "page_of_table", "page_of_many"])
 def test_the_page_of_a_training_fits_its_window(
@@ -134,6 +150,7 @@ def test_the_page_of_a_training_fits_its_window(
     assert len([url for url in requests if not url.startswith("data:image/png;")]) == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(_CUT) == []
+    assert page.evaluate(_SMALL) == []
     shown = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth > 0)")
     assert shown == [True] * (13 if which == "page_of_training" else 0)
     context.close()
@@ -154,9 +171,10 @@ def test_the_page_of_a_release_fits_its_window(browser: Any, page_of_release: Pa
     assert page.locator("h2").all_inner_texts() == [
         "What was promised",
         "How well people hide",
-        "What it cost: detail lost per column",
+        "What it cost: detail",
         "What it cost: models",
-        "Each column, before and after",
+        "Each quasi-identifier, before and after",
+        "Columns released as they are",
         "Pairs of columns, before and after",
         "How it was made",
         "What this does not protect against",
@@ -164,6 +182,7 @@ def test_the_page_of_a_release_fits_its_window(browser: Any, page_of_release: Pa
     ]
     # Every text of a chart lies within it: nothing is cut.
     assert page.evaluate(_CUT) == []
+    assert page.evaluate(_SMALL) == []
     context.close()
 
 
@@ -182,26 +201,29 @@ def test_the_page_fits_its_window_and_asks_for_nothing(browser: Any, page_of_adu
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("h2").all_inner_texts() == [
         "How many others share a person's combination",
-        "The measures",
         "Which columns single people out",
+        "The measures",
         "Each sensitive column",
+        "Every column",
         "HIPAA Safe Harbor",
     ]
+    assert page.evaluate(_CUT) == []
+    assert page.evaluate(_SMALL) == []
     assert page.locator(".verdict p").inner_text().startswith("Not met: k=5; l=2; t=0.99; Safe Harbor")
-    assert page.locator("svg").first.bounding_box()["width"] > width / 2
+    assert page.locator("svg[role=img]").first.bounding_box()["width"] > 250
     context.close()
 
 
-@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize(("width", "colours"), [(360, "light"), (1200, "dark")])
 @pytest.mark.parametrize(
     "which", ["page_of_adult", "page_of_release", "page_of_training", "page_of_table", "page_of_many"]
 )
 def test_the_page_has_no_accessibility_violation(
-    browser: Any, request: pytest.FixtureRequest, which: str, width: int
+    browser: Any, request: pytest.FixtureRequest, which: str, width: int, colours: str
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    context = browser.new_context(viewport={"width": width, "height": 800}, bypass_csp=True)
+    context = browser.new_context(viewport={"width": width, "height": 800}, bypass_csp=True, color_scheme=colours)
     page = context.new_page()
     page.goto(request.getfixturevalue(which).as_uri())
     results = Axe().run(page)
@@ -217,3 +239,61 @@ def test_the_page_is_readable_without_javascript(browser: Any, page_of_adult: Pa
     assert "12,889" in page.locator("main").inner_text()
     assert page.pdf().startswith(b"%PDF")
     context.close()
+
+
+# What is written in a chart, and on what: the colour below a letter in a cell is that of the cell over the paper.
+_CONTRAST = """() => {
+    const rgb = text => text.match(/[\\d.]+/g).map(Number);
+    const light = colour => colour.slice(0, 3).map(part => part / 255).map(
+        part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4
+    ).reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+    const paper = rgb(getComputedStyle(document.querySelector('section')).backgroundColor);
+    return Math.min(...[...document.querySelectorAll('svg[role=img] text')].filter(
+        text => !text.matches('.halo')
+    ).map(text => {
+        const cell = text.matches('.in-light, .in-dark') ? text.parentNode.querySelector('rect') : null;
+        const share = cell ? Number(cell.getAttribute('fill-opacity')) : 0;
+        const below = cell ? rgb(getComputedStyle(cell).fill).map((part, at) => share * part + (1 - share) * paper[at])
+            : paper;
+        const pair = [light(rgb(getComputedStyle(text).fill)), light(below)].sort((one, other) => other - one);
+        return (pair[0] + 0.05) / (pair[1] + 0.05);
+    }));
+}"""
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("which", ["page_of_adult", "page_of_release", "page_of_training"])
+def test_letters_of_charts_stand_out_in_light_and_in_dark(
+    browser: Any, request: pytest.FixtureRequest, which: str, colours: str
+) -> None:
+    context = browser.new_context(color_scheme=colours)
+    page = context.new_page()
+    page.goto(request.getfixturevalue(which).as_uri())
+    assert page.evaluate(_CONTRAST) >= 4.5
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 21, 27)"
+    assert dark == (colours == "dark")
+    context.close()
+
+
+def test_a_table_is_sorted_by_its_headings(browser: Any, page_of_adult: Path) -> None:
+    page = browser.new_page()
+    page.goto(page_of_adult.as_uri())
+    table = page.locator("table", has=page.get_by_role("columnheader", name="Different values"))
+    column = table.locator("tbody td:nth-child(4)")
+    before = [int(text.replace(",", "")) for text in column.all_inner_texts()]
+    heading = table.get_by_role("columnheader", name="Different values")
+    heading.get_by_role("button").click()
+    assert [int(text.replace(",", "")) for text in column.all_inner_texts()] == sorted(before, reverse=True)
+    assert heading.get_attribute("aria-sort") == "descending"
+    heading.get_by_role("button").click()
+    assert [int(text.replace(",", "")) for text in column.all_inner_texts()] == sorted(before)
+    page.close()
+
+
+def test_a_pointer_at_a_bar_is_told_its_value(browser: Any, page_of_adult: Path) -> None:
+    page = browser.new_page()
+    page.goto(page_of_adult.as_uri())
+    titles = page.evaluate("[...document.querySelectorAll('svg title')].map(title => title.textContent)")
+    assert "1: 26.4%" in titles
+    assert "age: 10,157 rows" in titles
+    page.close()

@@ -126,6 +126,26 @@ def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_pa
     assert ["What it cost: models" in text for text in texts] == [True, False]
 
 
+def test_columns_of_many_categories_are_left_out_of_the_model_and_the_page_says_so(tmp_path: Path) -> None:
+    rows = 2500
+    frame = pl.DataFrame(
+        {
+            "age": [20 + at % 40 for at in range(rows)],
+            "town": [f"town {at // 2 * 2 if at % 5 else at}" for at in range(rows)],
+            "buys": [("no", "yes")[at // 7 % 2] for at in range(rows)],
+        }
+    )
+    release = sf.anonymize(sf.Table.of(frame, qi=["age"], target="buys", keep=["town"]), "k=10")
+    sf.save(release, tmp_path / "release", models=["tree"])
+    page = (tmp_path / "release" / "report.html").read_text()
+    assert "it does not learn from town: too many categories" in page
+    assert "What it cost: models" in page
+    nothing = sf.anonymize(sf.Table.of(frame, qi=["age"], target="town"), "k=10")
+    sf.save(nothing, tmp_path / "nothing", models=["tree"])
+    page = (tmp_path / "nothing" / "report.html").read_text()
+    assert "no model was trained: the target" in page
+
+
 def test_a_text_file_that_no_longer_keeps_the_promise_is_refused(tmp_path: Path) -> None:
     """Read back from CSV, an empty text is missing: two classes become one, in which delta is larger."""
     rows = [("", "flu")] * 6 + [(None, "ulcer")] * 60 + [("Bonn", "flu")] * 75 + [("Bonn", "ulcer")] * 25

@@ -21,6 +21,7 @@ from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.on_spark import mondrian_on_spark
 from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.anonymizers.rplus import RPlus
+from sfumato.data.accounted import accounted
 from sfumato.data.files import atomic_path, format_of
 from sfumato.data.formulas import refuse_typed
 from sfumato.data.layout import escape_file
@@ -31,11 +32,12 @@ from sfumato.engines.counted import Counted
 from sfumato.engines.engine import Progress
 from sfumato.engines.reduce import EngineName
 from sfumato.engines.spark import is_spark
-from sfumato.measures.assess import assess
+from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.generalised import Pairing
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.loss import Loss, loss_of
+from sfumato.measures.utility import QueryError, query_error_of
 
 __all__ = ["METHODS", "Release", "anonymize", "tightened"]
 
@@ -43,6 +45,7 @@ METHODS: dict[str, type[Anonymizer]] = {
     method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
 }
 
+_MANY = 200_000  # original tuples: fewer queries are asked of more
 _NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
 
 
@@ -92,7 +95,14 @@ class Release:
     @cached_property
     def before(self) -> Assessment:
         """What is measured on the original."""
-        return assess(self.source, engine=EngineName.AUTO if self.counted is None else self.counted)
+        return measure(self.source, engine=EngineName.AUTO if self.counted is None else self.counted)
+
+    @cached_property
+    def query_error(self) -> QueryError | None:
+        """How far random counting queries on the release are off; None if its rows stayed in Spark."""
+        if self.pairing is None:
+            return None
+        return query_error_of(self.pairing, queries=200 if len(self.pairing.original) <= _MANY else 40)
 
     def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
         """Write the table alone as CSV, TSV, Parquet or Arrow, all of it or nothing; see `sf.save` for all else."""
@@ -106,6 +116,7 @@ class Release:
             "seconds": self.seconds,
             "assessment": self.assessment.to_dict(),
             "loss": self.loss.to_dict(),
+            "kept": self.assessment.kept,
             "details": self.details,
         }
 
@@ -118,6 +129,7 @@ def anonymize(
     qi: Sequence[str] = (),
     sensitive: Sequence[str] = (),
     identifiers: Sequence[str] = (),
+    keep: Sequence[str] = (),
     schema: Schema | str | Path | None = None,
     to: str | Path | None = None,
     exact_ends: bool = False,
@@ -144,6 +156,9 @@ def anonymize(
     qi, sensitive, identifiers : sequence of str
         The roles of the columns; those of the method or of the schema by default. Identifiers are
         left out of the release.
+    keep : sequence of str
+        Columns to release as they are, although they look like identifiers or free text, or reproduce a
+        quasi-identifier or sensitive column. A column of that kind that has no role is refused: see `accounted`.
     schema : Schema or path, optional
     to : path, optional
         A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
@@ -169,8 +184,14 @@ def anonymize(
     started = time.perf_counter()
     method = _method(method)
     table = Table.of(
-        data, schema=schema, qi=qi or method.qi, sensitive=sensitive or method.sensitive, identifiers=identifiers
+        data,
+        schema=schema,
+        qi=qi or method.qi,
+        sensitive=sensitive or method.sensitive,
+        identifiers=identifiers,
+        keep=keep,
     )
+    table = accounted(table) if table.schema.quasi else table
     parameters = method.get_params() | {"guarantees": guarantees, "qi": (), "sensitive": ()}
     if exact_ends:
         parameters["output"] = tightened(method)

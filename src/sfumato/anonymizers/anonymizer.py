@@ -30,7 +30,7 @@ from sfumato.data.table import Table
 from sfumato.engines.engine import Progress, Recoding
 from sfumato.engines.reduce import recode, reduce
 from sfumato.engines.tuples import Tuples
-from sfumato.measures.assess import assess
+from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.generalised import MARK
 from sfumato.measures.guarantee import Guarantee
@@ -308,7 +308,7 @@ def measured(
     released: Table, guarantees: Sequence[Guarantee], progress: Progress | None = None, *, hint: str | None = None
 ) -> Assessment:
     """Measure a release, and refuse one that does not keep what was asked for."""
-    assessment = assess(released, require=guarantees, progress=progress)
+    assessment = measure(released, require=guarantees, progress=progress)
     assert assessment.verdict is not None
     if not assessment.verdict:
         raise InputError(

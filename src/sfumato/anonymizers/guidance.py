@@ -31,7 +31,17 @@ from sfumato.measures.counts import Floats, Ints, class_counts
 from sfumato.measures.universe import as_floats
 from sfumato.measures.utility import MODELS, estimators_of
 
-__all__ = ["Guidance", "Task", "features_of", "guidance", "index_rows", "is_missing", "numbers_of", "predictions"]
+__all__ = [
+    "Guidance",
+    "Task",
+    "added_up",
+    "features_of",
+    "guidance",
+    "index_rows",
+    "is_missing",
+    "numbers_of",
+    "predictions",
+]
 
 _FEW_CLASSES, _MOST_CLASSES = 20, 256
 
@@ -80,7 +90,7 @@ class Guidance:
         its variance that lies between the groups.
         """
         number = int(groups.max()) + 1
-        sums = _added_up(groups, self.mass, number)
+        sums = added_up(groups, self.mass, number)
         if self.classes is not None:
             return float(sums.max(axis=1).sum() / records.sum())
         size = np.bincount(groups, weights=records, minlength=number)
@@ -91,7 +101,7 @@ class Guidance:
         if self.classes is None:
             return np.ones(len(groups), dtype=bool)
         mass, number = self.mass[tuples], int(groups.max()) + 1
-        sums = _added_up(groups, mass, number)
+        sums = added_up(groups, mass, number)
         size = np.bincount(groups, weights=records, minlength=number)
         major = sums.argmax(axis=1)
         share = mass[np.arange(len(mass)), major[groups]] / records
@@ -150,7 +160,7 @@ def guidance(
     if model is None:
         _warn_of_the_same(table, mass)
     row = index_rows(problem, table)
-    sums = _added_up(row, mass, len(problem))
+    sums = added_up(row, mass, len(problem))
     spread = float((mass**2).sum()) if classes is None else 0.0
     return _useful(Guidance(sums, classes, spread), table.rows)
 
@@ -268,7 +278,7 @@ def _of_column(problem: Problem, table: Table, name: str, task: Task) -> Guidanc
             apart = np.where(known, numbers - mean, 0.0)  # a missing one says nothing
             numbers = _scaled(apart, np.sqrt(np.average(apart**2, weights=counts.total)))
         of_entry: Floats = numbers[counts.value] * counts.count
-        mass = _added_up(counts.owner, of_entry[:, None], len(problem))
+        mass = added_up(counts.owner, of_entry[:, None], len(problem))
         spread = float((numbers**2 * counts.total).sum())
         return _useful(Guidance(mass, None, spread), counts.rows)
     classes = tuple(domain.label(code) for code in range(len(domain)))
@@ -320,8 +330,8 @@ def _scaled(apart: Floats, deviation: Any) -> Floats:
     return scaled
 
 
-def _added_up(index: Ints, mass: Floats, length: int) -> Floats:
-    """Add up the rows of one index."""
+def added_up(index: Ints, mass: Floats, length: int) -> Floats:
+    """Add up the rows that share an index."""
     sums = [np.bincount(index, weights=column, minlength=length).astype(np.float64) for column in mass.T]
     return np.column_stack(sums)
 

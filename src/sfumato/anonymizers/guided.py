@@ -13,6 +13,7 @@ import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import polars as pl
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.anonymizers.anonymizer import Partitioner
+from sfumato.anonymizers.crossfit import CrossFitted, cross_fitted
 from sfumato.anonymizers.guidance import Guidance, Task, guidance
 from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.partition import space_of
@@ -38,6 +40,7 @@ from sfumato.measures.models import KAnonymity
 
 __all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
 
+_FEWEST = 200  # records of which some can be held out
 _MOST_NAMES = 1000  # of a category: if half of the rows have one of their own, it names people
 
 
@@ -166,7 +169,7 @@ class Guided(Partitioner):
         trained on the other columns of the table to predict its target, and asked for rows that it has not seen.
     labels : str or array, optional
         In place of a model: the name of a column, or a label (class, number or probabilities) for each row. By
-        default the true ones, the target of the table.
+        default the true ones, the target of the table. Classes and numbers are cross-fitted, see ``cross_fit``.
     soft : bool
         Whether the probabilities of a model count as they are, rather than its most likely class.
     task : {"auto", "classify", "regress"}
@@ -181,9 +184,20 @@ class Guided(Partitioner):
         A table of at most so many times k records is cut with care: cuts are compared by what the whole tree below
         them gains, not by what they gain themselves. It takes longer, and pays where classes are few and large; where
         they are small, the tree would only learn them by heart. 0 never looks ahead.
+    cross_fit : bool
+        Whether labels guide through predictions: what simple models say that have not seen them, and beside them the
+        columns themselves; see `cross_fitted`. Labels that no model predicts guide nothing, and the classes are cut at
+        medians, as Mondrian's. Without it the labels guide as they are, chance included. Fewer than 200 rows, numbers
+        in a table in which most tuples repeat, probabilities, and the answers of a model guide as they are in any case.
     grown_on : Table, frame or path, optional
         Other rows on which the tree is grown, with a model, or a column of theirs, that guides. The released rows
         are then routed to its leaves, and leaves that do not keep a guarantee are collapsed into their parents.
+
+    Notes
+    -----
+    Every guarantee holds for every choice made here: a class is checked when it is cut off, whatever guided the cut.
+    Which classes are made depends on the labels of all rows, held-out ones too. The labels are released anyway; what
+    `details` says about them is a further statistic of the table.
 
     Examples
     --------
@@ -203,6 +217,7 @@ class Guided(Partitioner):
     cut_by: CutBy | str = CutBy.QI
     refine: bool = True
     look_ahead: int = 64
+    cross_fit: bool = True
     grown_on: Any = field(default=None, repr=False)
 
     name = "guided"
@@ -239,7 +254,11 @@ class Guided(Partitioner):
             grown = Problem.of(reduce(rows, names), names, [], [KAnonymity(k)])
         labels = y if y is not None and self.model is None and self.labels is None else self.labels
         guides = guidance(grown, rows, model=self.model, labels=labels, soft=bool(self.soft), task=self.task)
-        tree, leaf = guided(grown, guides, **options)
+        self.fitted_: CrossFitted | None = None
+        answers = self.model is not None or (np.ndim(labels) == 2 and np.shape(labels)[1] > 1)
+        if self.cross_fit and not answers and _can_be_held_out(grown, guides):
+            self.fitted_ = cross_fitted(grown, guides, partial(guided, refine=False))
+        tree, leaf = guided(grown, guides if self.fitted_ is None else self.fitted_.guides, **options)
         if grown is not wide:
             tree, leaf = pruned(tree, wide, tree.leaves(wide.tuples))
         of_leaf, groups = np.unique(leaf, return_inverse=True)
@@ -273,9 +292,18 @@ class Guided(Partitioner):
         return routed
 
     def details(self) -> dict[str, Any]:
-        """Return the number of leaves, and how well they tell the label; see `Guidance.agreement`."""
+        """Return the number of leaves, how well they tell the label, and what held-out labels chose.
+
+        ``agreement`` is of the labels that guided, see `Guidance.agreement`. ``chosen`` is "guided", or "mondrian" if
+        no model told the labels it had not seen better than their mean; ``told`` is the share of their variance that
+        was told.
+        """
         found: dict[str, Any] = {"leaves": len(self.published_[0])}
-        return found if self.agreement_ is None else found | {"agreement": round(self.agreement_, 6)}
+        if self.agreement_ is not None:
+            found["agreement"] = round(self.agreement_, 6)
+        if self.fitted_ is not None:
+            found |= {"chosen": "guided" if self.fitted_.told else "mondrian", "told": round(self.fitted_.told, 6)}
+        return found
 
 
 def guided(
@@ -413,13 +441,19 @@ def _entries(problem: Problem) -> tuple[Ints, Ints, Ints]:
     return np.searchsorted(owner[order], np.arange(len(problem) + 1)), cell, count
 
 
+def _can_be_held_out(problem: Problem, labels: Guidance) -> bool:
+    """Say whether there are enough records; enough tuples for a number, of which only sums over a tuple are known."""
+    rows = int(problem.records.sum())
+    return rows >= _FEWEST and (labels.classes is not None or 2 * len(problem) >= rows)
+
+
 def _others(table: Table, labels: Any) -> list[str]:
     """Return the columns beside the quasi-identifiers that may tell rows apart: not the one that guides."""
     guides = labels if isinstance(labels, str) else None
     return [
         one.name
         for one in table.schema.columns
-        if one.role is Role.OTHER and one.kind is not Kind.TEXT and one.name != guides
+        if one.role in (Role.OTHER, Role.KEPT) and one.kind is not Kind.TEXT and one.name != guides
     ]
 
 

@@ -16,14 +16,19 @@ from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.anonymizers.anonymize import anonymize
-from sfumato.anonymizers.anonymizer import require_quasi
+from sfumato.anonymizers.anonymizer import Partitioner, require_quasi
 from sfumato.anonymizers.guidance import Task, features_of, is_missing, predictions
 from sfumato.anonymizers.guided import CutBy, Guided, Routes
+from sfumato.anonymizers.hilbert import Hilbert
+from sfumato.anonymizers.microaggregate import Microaggregate
+from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Output
+from sfumato.anonymizers.rplus import RPlus
 from sfumato.data.schema import Role
 from sfumato.data.table import Table
 from sfumato.engines.reduce import reduce
+from sfumato.measures.counts import Floats
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import AlphaK, KAnonymity
 from sfumato.measures.universe import as_floats
@@ -33,6 +38,7 @@ __all__ = ["AnonymizedModel", "Guide", "Select", "Trial", "anonymize_model"]
 _AUTO = "auto"
 _LOOK_AHEAD = 256  # training takes longer anyway
 _REPRESENTATIVES = (Output.MEDIAN, Output.MEAN, Output.MEDOID)
+_CLASSICAL: dict[str, type[Partitioner]] = {one.name: one for one in (Mondrian, Hilbert, RPlus, Microaggregate)}
 
 
 class Guide(StrEnum):
@@ -72,16 +78,18 @@ class Trial(NamedTuple):
 
     Attributes
     ----------
-    guide : whose answers guided
+    guide : whose answers guided; None for a classical method, which nothing guides
     cut_by : which columns decided who is published together
     transform : whether the rows to be predicted were anonymized too
     score : the score of the model on the held-out rows: accuracy, or R2
+    method : what put the rows into classes: "guided", or the name of a classical method
     """
 
-    guide: Guide
+    guide: Guide | None
     cut_by: CutBy
     transform: bool
     score: float
+    method: str = Guided.name
 
 
 @dataclass(eq=False)
@@ -90,6 +98,8 @@ class AnonymizedModel:
 
     It can be cloned, stands at the end of a pipeline, and predicts like the estimator that it wraps. What may be
     chosen is chosen on training rows that are held out; then all rows are anonymized once. See `anonymize_model`.
+    If neither ``guide`` nor ``cut_by`` is given, Mondrian, Hilbert, R+ and microaggregation are tried too, and one is
+    taken if it is better on the held-out rows by more than a standard error.
 
     A model that is stored or copied (pickle, joblib, deepcopy) leaves behind what knows the original rows: its
     ``release``, and what a fitted ``estimator`` had learnt.
@@ -167,12 +177,12 @@ class AnonymizedModel:
         _require_reachable(table, self.guarantees)  # before anything is trained
         if says is None and self.guide != Guide.TRUE:
             says = self._answers_of_clones(_select(table.frame, names), truth)
-        self.trials_ = self._trials(table, names, truth, says, output)
-        best = max(self.trials_, key=lambda trial: trial.score)
-        method = self._method(best.guide, best.cut_by, output, truth, says)
+        self.trials_, right = self._trials(table, names, truth, says, output)
+        best = _best(self.trials_, right)
+        method = self._method(best.method, best.guide, best.cut_by, output, truth, says)
         self.release = anonymize(table, self.guarantees, method=method)
         again = method.set_params(guarantees=self.guarantees)
-        routes: Routes | None = again.fit(table).routes_ if best.transform else None
+        routes: Routes | None = again.fit(table).routes_ if best.transform and isinstance(again, Guided) else None
         self.routes_ = routes
         self.names_ = names
         if self.features is not None and select is Select.AFTER:
@@ -195,7 +205,7 @@ class AnonymizedModel:
         assert release.assessment.verdict is not None
         further = {
             "the classes were guided by the answers of a model that had learnt the original rows": (
-                self.chosen_.guide is not Guide.TRUE
+                self.chosen_.guide in (Guide.SOFT, Guide.HARD)
             ),
             "the way was chosen on original rows that were held out: the choice and the scores of the trials are a "
             "further release": len(self.trials_) > 1,
@@ -367,26 +377,37 @@ class AnonymizedModel:
             said: NDArray[Any] = cross_val_predict(clone(self.estimator), rows, truth, cv=parts, method=how)
         return said
 
-    def _ways(self, table: Table, says: NDArray[Any] | None) -> Iterator[tuple[Guide, CutBy]]:
-        """Yield the ways that may be chosen from."""
-        others = any(column.role is Role.OTHER for column in table.schema.columns)
+    def _ways(self, table: Table, says: NDArray[Any] | None) -> Iterator[tuple[str, Guide | None, CutBy]]:
+        """Yield the ways that may be chosen from: guided ones, then the classical methods if nothing was said."""
+        others = any(column.role in (Role.OTHER, Role.KEPT) for column in table.schema.columns)
         for guide in Guide if self.guide == _AUTO else [one_of(Guide, self.guide, "guide")]:
             if self.guide == _AUTO and guide is not Guide.TRUE and says is None:
                 continue
             if self.guide == _AUTO and guide is Guide.HARD and says is not None and says.ndim < 2:
                 continue  # what is said is hard already, or a number
             if self.cut_by != _AUTO:
-                yield guide, one_of(CutBy, self.cut_by, "cut_by")
+                yield Guided.name, guide, one_of(CutBy, self.cut_by, "cut_by")
                 continue
-            yield guide, CutBy.QI
+            yield Guided.name, guide, CutBy.QI
             if others and guide is not Guide.HARD:
-                yield guide, CutBy.ALL
+                yield Guided.name, guide, CutBy.ALL
+        if self.guide == self.cut_by == _AUTO and self.transform is not True:
+            for name in _CLASSICAL:
+                yield name, None, CutBy.QI
 
     def _method(
-        self, guide: Guide, cut_by: CutBy, output: Output, truth: NDArray[Any], says: NDArray[Any] | None
-    ) -> Guided:
+        self,
+        name: str,
+        guide: Guide | None,
+        cut_by: CutBy,
+        output: Output,
+        truth: NDArray[Any],
+        says: NDArray[Any] | None,
+    ) -> Partitioner:
         from sklearn.base import is_classifier, is_regressor
 
+        if name in _CLASSICAL:
+            return _CLASSICAL[name](output=output)
         labels = truth if guide is Guide.TRUE else says
         if labels is None:
             raise InputError("no model can be asked about a single row", hint="guide='true' needs none")
@@ -398,14 +419,19 @@ class AnonymizedModel:
             cut_by=cut_by,
             output=output,
             look_ahead=_LOOK_AHEAD,
+            cross_fit=guide is Guide.TRUE,  # the others are answers about unseen rows already
         )
 
     def _trials(
         self, table: Table, names: Sequence[str], truth: NDArray[Any], says: NDArray[Any] | None, output: Output
-    ) -> tuple[Trial, ...]:
+    ) -> tuple[tuple[Trial, ...], list[Floats]]:
         """Try every way on a part of the rows, and score it on the others; only the scores are told.
 
         The answers that guide are those about all rows: clones were trained on held-out rows too, as in the end.
+
+        Returns
+        -------
+        The trials, and how right each was about each held-out row.
         """
         from sklearn.base import clone, is_classifier
         from sklearn.model_selection import train_test_split
@@ -413,7 +439,7 @@ class AnonymizedModel:
         ways = list(self._ways(table, says))
         transforms = [False, True] if self.transform == _AUTO else [bool(self.transform)]
         if len(ways) * len(transforms) == 1:
-            return (Trial(*ways[0], transforms[0], float("nan")),)
+            return (_untried(ways[0], transforms[0]),), []
         least = min(held_out := math.ceil(self.holdout * len(truth)), len(truth) - held_out)
         if least < 1:
             raise OptionError(
@@ -433,19 +459,21 @@ class AnonymizedModel:
         learnt = Table(_rows(table.frame, part), table.schema)
         unseen = _select(_rows(table.frame, held), names)
         asked = [_fewer(one, 1 - self.holdout) for one in Guided(self.guarantees).asked]
-        found = []
-        for guide, cut_by in ways:
-            method = self._method(guide, cut_by, output, truth[part], None if says is None else says[part])
+        found, right = [], []
+        for name, guide, cut_by in ways:
+            method = self._method(name, guide, cut_by, output, truth[part], None if says is None else says[part])
             try:
                 anonymizer = method.set_params(guarantees=asked).fit(learnt)
             except InputError:  # such as a model that answers the same everywhere: then it is no way
                 continue
             rows = _select(anonymizer.apply(learnt).frame, names)
             model = clone(self.estimator).fit(rows, truth[part])
-            for transform in transforms:
-                asks = _select(anonymizer.routes_.transform(unseen), names) if transform else unseen
-                found.append(Trial(guide, cut_by, transform, float(model.score(asks, truth[held]))))
-        return tuple(found) or (Trial(*ways[-1], transforms[0], float("nan")),)
+            routes = anonymizer.routes_ if isinstance(anonymizer, Guided) else None
+            for transform in [False] if routes is None else transforms:
+                asks = _select(routes.transform(unseen), names) if transform and routes is not None else unseen
+                found.append(Trial(guide, cut_by, transform, float(model.score(asks, truth[held])), name))
+                right.append(_right(model, asks, truth[held]))
+        return (tuple(found), right) if found else ((_untried(ways[-1], transforms[0]),), [])
 
     def _selected(self, table: Table, truth: NDArray[Any]) -> list[str]:
         """Return the columns that are selected: as named, or by a selector that sees each column as numbers."""
@@ -477,8 +505,9 @@ def anonymize_model(
 
     The rows are anonymized by a tree over the quasi-identifiers that distils the estimator's own answers (see
     `Guided`), and a clone of the estimator is trained on what is left. Whether its probabilities, its classes or the
-    true labels guide, and whether rows to be predicted are anonymized too, is chosen on training rows that are held
-    out. The guarantees are measured again on the rows that the model has learnt from.
+    true labels guide, whether a classical method does better, and whether rows to be predicted are anonymized too, is
+    chosen on training rows that are held out. The guarantees are measured again on the rows that the model has learnt
+    from.
 
     Parameters
     ----------
@@ -517,6 +546,35 @@ def anonymize_model(
         if name not in known:
             raise OptionError(f"anonymize_model has no option '{name}'", hint=did_you_mean(name, known))
     return AnonymizedModel(estimator, asked, target=target, **options).fit(table, y)
+
+
+def _untried(way: tuple[str, Guide | None, CutBy], transform: bool) -> Trial:
+    name, guide, cut_by = way
+    return Trial(guide, cut_by, transform, float("nan"), name)
+
+
+def _right(model: Any, rows: Any, truth: NDArray[Any]) -> Floats:
+    """Return how right a model is about each row: 1 or 0 for a class, the negative squared error for a number."""
+    from sklearn.base import is_regressor
+
+    said = np.asarray(model.predict(rows))
+    right: Floats = -((said - truth) ** 2) if is_regressor(model) else (said == truth).astype(np.float64)
+    return right
+
+
+def _best(trials: Sequence[Trial], right: Sequence[Floats]) -> Trial:
+    """Return the best guided trial, or the best classical one if that is better by more than its standard error.
+
+    Guided partitions are better more often than not, and a hold-out is small: a method that is a little better on it
+    may well be worse on all other rows.
+    """
+    order = sorted(range(len(trials)), key=lambda one: -trials[one].score)
+    guided = next((one for one in order if trials[one].method == Guided.name), order[0])
+    classical = next((one for one in order if trials[one].method != Guided.name), guided)
+    if classical == guided:
+        return trials[guided]
+    more = right[classical] - right[guided]
+    return trials[classical if more.mean() > more.std() / math.sqrt(len(more)) else guided]
 
 
 def _truth(table: Table, y: Any) -> NDArray[Any]:
@@ -600,4 +658,6 @@ def _rows(frame: Any, rows: NDArray[Any]) -> Any:
 
 def _as_plain(trial: Trial) -> dict[str, Any]:
     score = None if trial.score != trial.score else round(trial.score, 6)
-    return {"guide": trial.guide.value, "cut_by": trial.cut_by.value, "transform": trial.transform, "score": score}
+    guide = None if trial.guide is None else trial.guide.value
+    cut_by, transform = trial.cut_by.value, trial.transform
+    return {"method": trial.method, "guide": guide, "cut_by": cut_by, "transform": transform, "score": score}

@@ -12,7 +12,7 @@ from sfumato.budget.events import Relation
 from sfumato.budget.mechanisms import declared_bounds
 from sfumato.budget.noise import Floats
 from sfumato.budget.question import Question, Statistic
-from sfumato.budget.statistics import Count, Mean, OfRecords, Quantile, Sum
+from sfumato.budget.statistics import Count, Extreme, Mean, OfRecords, Quantile, Sum, Variance
 from sfumato.data.schema import Column, Kind
 
 __all__ = ["Bounded", "bins_of", "plan"]
@@ -77,6 +77,10 @@ def plan(
         return Sum(**how)
     if question.statistic is Statistic.MEAN:
         return Mean(**how)
+    if question.statistic is Statistic.VARIANCE:
+        return Variance(**how)
+    if question.statistic in (Statistic.MIN, Statistic.MAX):
+        return Extreme(**how, share=float(question.statistic is Statistic.MAX), whole=bounded.whole)
     return Quantile(**how, share=question.share, whole=bounded.whole)
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import OptionError, SchemaError
 from sfumato.budget.accounting import check_delta
+from sfumato.budget.condition import numbers_of
 from sfumato.budget.content import reading, texts_of
 from sfumato.budget.discovery import SelectCategories
 from sfumato.budget.events import Composed, Event, Relation
@@ -34,13 +34,14 @@ from sfumato.budget.plans import Bounded, bins_of, plan
 from sfumato.budget.public import declared, is_whole, refuse_texts
 from sfumato.budget.question import Question, Statistic
 from sfumato.budget.records import Records
+from sfumato.budget.statistics import OfRecords
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.reduce import reduce
 from sfumato.engines.tuples import group as group_rows
 
-__all__ = ["Answer", "Row", "query"]
+__all__ = ["Answer", "Row", "Told", "query"]
 
 Ints = NDArray[np.int64]
 
@@ -125,8 +126,9 @@ def query(
     data
         A table, a frame or a file, for which a budget was granted; see `Ledger.grant`.
     question : str or Question
-        Such as ``"count by sex"``, ``"sum of income"``, ``"mean of age by sex, region"``,
-        ``"median of age"``, ``"quantile 0.9 of income"`` or ``"histogram of age in 10 bins by sex"``.
+        Such as ``"count by sex"``, ``"sum of income"``, ``"mean of age where sex = 'f' by region"``,
+        ``"variance of age"``, ``"median of age"``, ``"quantile 0.9 of income"``, ``"min of age"`` or
+        ``"histogram of age in 10 bins by sex"``.
     epsilon : float
         What the whole answer may cost, all groups together.
     delta : float
@@ -159,36 +161,29 @@ def query(
     >>> print(answer.spent)
     epsilon 4, delta 0
     """
-    asked = question if isinstance(question, Question) else Question.parse(question)
     source = Source(insecure_seed=insecure_seed)
-    _check(epsilon, delta, confidence, discover)
-    table = Table.of(data).as_declared()
-    public = declared(table, schema)
-    groups = [public[name] for name in asked.groups]
-    bounded = None if asked.column is None else _bounded(table, public[asked.column])
-    _refuse_names(asked, discover)
-    domains = [] if discover else _domains(groups)
-    with Ledger.of(table, ledger) as book:
-        how = plan(asked, bounded, epsilon / 2 if discover else epsilon, float(confidence), book.relation)
-        event, selection = how.event, None
-        if discover:
-            selection = SelectCategories(epsilon=epsilon / 2, delta=delta, relation=book.relation)
-            event = Composed((selection.event, event))
-        rows = _Rows.of(table, asked, bounded)  # so that what cannot be answered is not charged
+    told = Told.of(
+        data, question, epsilon=epsilon, delta=delta, schema=schema, discover=discover, confidence=confidence
+    )
+    asked, bounded = told.question, told.bounded
+    with Ledger.of(told.table, ledger) as book:
+        how, selection, event = told.planned(book.relation)
+        rows = _Rows.of(told.table, asked, bounded)  # so that what cannot be answered is not charged
         book.charge(event, note=f"{asked} ({note})" if note else str(asked), private=source.private)
         spent, limit, left = book.spent, book.limit, book.left
-    keys, records = rows.selected(selection, source) if selection else rows.within(domains)
+    keys, records = rows.selected(selection, source) if selection else rows.within(told.domains)
+    groups = list(told.groups)
     if asked.statistic is Statistic.HISTOGRAM and bounded:
         edges = bins_of(asked, bounded)
         records = _in_bins(records, edges)
         bins: list[Any] = [*map(list, itertools.pairwise(edges.tolist())), None]
-        groups, keys = [*groups, public[bounded.name]], [(*key, one) for key in keys for one in bins]
+        groups, keys = [*groups, bounded.name], [(*key, one) for key in keys for one in bins]
     found = how.each(records, source)
     return Answer(
         asked,
         tuple(
             Row(
-                {column.name: value for column, value in zip(groups, key, strict=True)},
+                dict(zip(groups, key, strict=True)),
                 value,
                 (low, high),
             )
@@ -208,6 +203,57 @@ def query(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Told:
+    """A question with all that is public of it, checked; no row was looked at."""
+
+    table: Table
+    question: Question
+    groups: tuple[str, ...]
+    domains: list[list[Any]]
+    """The values of each column that makes groups; none if the groups are to be discovered."""
+    bounded: Bounded | None
+    epsilon: float
+    delta: float
+    discover: bool
+    confidence: float
+
+    @classmethod
+    def of(
+        cls,
+        data: Any,
+        question: str | Question,
+        *,
+        epsilon: float,
+        delta: float,
+        schema: Schema | str | Path | None,
+        discover: bool,
+        confidence: float,
+    ) -> Told:
+        """Check a question against the names, types and declarations of the columns."""
+        asked = question if isinstance(question, Question) else Question.parse(question)
+        _check(epsilon, delta, confidence, discover)
+        table = Table.of(data).as_declared()
+        public = declared(table, schema)
+        groups = [public[name] for name in asked.groups]
+        bounded = None if asked.column is None else _bounded(table, public[asked.column])
+        for name in asked.where.columns if asked.where else ():
+            _ = public[name]  # refused here if there is none
+        _refuse_names(asked, discover)
+        domains = [] if discover else _domains(groups)
+        names = tuple(column.name for column in groups)
+        return cls(table, asked, names, domains, bounded, float(epsilon), float(delta), discover, float(confidence))
+
+    def planned(self, relation: Relation) -> tuple[OfRecords, SelectCategories | None, Event]:
+        """Return the statistic that answers, what selects its groups, and what both cost."""
+        if not self.discover:
+            how = plan(self.question, self.bounded, self.epsilon, self.confidence, relation)
+            return how, None, how.event
+        how = plan(self.question, self.bounded, self.epsilon / 2, self.confidence, relation)
+        selection = SelectCategories(epsilon=self.epsilon / 2, delta=self.delta, relation=relation)
+        return how, selection, Composed((selection.event, how.event))
+
+
 def _bounded(table: Table, column: Column) -> Bounded:
     """Return the public bounds of a column of numbers; whether it is one, the values do not decide."""
     refuse_texts(table, column.name)
@@ -219,6 +265,11 @@ def _check(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
         raise OptionError(f"epsilon must be at least {_LEAST_EPSILON:g} for any answer, got {epsilon!r}")
     if positive("the confidence", confidence) >= 1:
         raise OptionError(f"the confidence must be a number between 0 and 1, got {confidence!r}")
+    if discover and delta == 0:
+        raise OptionError(
+            "discovering groups needs a delta: the chance that somebody who is a group alone is seen",
+            hint="give delta= or --delta, far below one over the number of people, such as 1e-6",
+        )
     if discover:
         check_delta(delta)
     elif delta != 0:
@@ -267,12 +318,19 @@ class _Rows:
     @classmethod
     def of(cls, table: Table, question: Question, bounded: Bounded | None) -> _Rows:
         plain = Table(table.source, origin=table.origin)  # of what the data holds no schema shall complain
-        names = list(dict.fromkeys([*question.groups, *([bounded.name] if bounded else [])]))
-        tuples = reduce(plain, names or plain.schema.names[:1])
+        asked = [
+            *question.groups,
+            *([bounded.name] if bounded else []),
+            *(question.where.columns if question.where else ()),
+        ]
+        tuples = reduce(plain, list(dict.fromkeys(asked)) or plain.schema.names[:1])
+        if question.where is not None:
+            kept = question.where.holds(tuples)
+            tuples = replace(tuples, codes=tuples.codes[kept], count=tuples.count[kept])
         value = np.full(len(tuples.count), np.nan)
         if bounded:
             at = tuples.position[bounded.name]
-            numbers = _numbers(tuples.domains[at].values)
+            numbers = numbers_of(tuples.domains[at].values)
             value = np.clip(numbers[tuples.codes[:, at]], bounded.low, bounded.high)
         texts: list[list[str | None]] = []
         codes = np.empty((len(value), len(question.groups)), dtype=np.int64)
@@ -319,15 +377,6 @@ def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:
     place = np.clip(np.searchsorted(edges, records.value, side="right") - 1, 0, width - 2)
     bins = np.where(np.isnan(records.value), width - 1, place)
     return replace(records, group=records.group * width + bins, groups=records.groups * width)
-
-
-def _numbers(values: pl.Series) -> NDArray[np.float64]:
-    """Return values as numbers; whatever is not a number is missing, whatever the other values are."""
-    if values.dtype == pl.String:
-        values = values.str.strip_chars()
-    elif not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
-        return np.full(len(values), np.nan)
-    return values.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
 
 
 def _plain(value: Any) -> Any:

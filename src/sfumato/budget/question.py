@@ -1,13 +1,15 @@
-"""What a person asks of a table, in a few words: ``mean of age by sex``.
+"""What a person asks of a table, in a few words: ``mean of age where job = 'nurse' by sex``.
 
 ::
 
-    question  = statistic [ "by" column { "," column } ]
+    question  = statistic [ "where" condition ] [ "by" column { "," column } ]
     statistic = "count"
-              | ( "sum" | "mean" | "median" ) [ "of" ] column
+              | ( "sum" | "mean" | "variance" | "median" | "min" | "max" ) [ "of" ] column
               | "quantile" number [ "of" ] column
               | "histogram" [ "of" ] column [ "in" number "bins" ]
     column    = word | '"' any text '"'
+
+What a condition is, `condition` says; ``where`` and ``by`` may change places.
 """
 
 from __future__ import annotations
@@ -18,14 +20,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sfumato._errors import OptionError, did_you_mean, one_of
+from sfumato.budget.condition import KEYWORDS, OPERATORS, Both, Comparison, Condition, Either, Not, quoted
 
 __all__ = ["Question", "Statistic"]
 
 _TOKEN = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|(,)|([^\s,"']+))""")
-_WORD = re.compile(r"""[^\s,"']+""")
+_IN_CONDITION = re.compile(
+    r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|(<=|>=|!=|<>|==|=|<|>|\(|\)|,)|([^\s,"'<>=!()]+))"""
+)
+_COMPARISONS = {**{one: one for one in OPERATORS}, "=": "=", "==": "=", "!=": "!=", "<>": "!="}
+_MOST_NESTED = 50
 _BINS = 10
 _MOST_BINS = 10_000
-_EXAMPLE = "for example: count by sex; mean of age by sex; quantile 0.9 of income; histogram of age in 10 bins"
+_EXAMPLE = "for example: count where age >= 40 by sex; mean of age; quantile 0.9 of income; histogram of age in 10 bins"
+_CONDITION = "for example: where age >= 40 and sex = 'f'"
 
 
 class Statistic(StrEnum):
@@ -40,6 +48,9 @@ class Statistic(StrEnum):
     COUNT = "count"
     SUM = "sum"
     MEAN = "mean"
+    VARIANCE = "variance"
+    MIN = "min"
+    MAX = "max"
     QUANTILE = "quantile"
     HISTOGRAM = "histogram"
 
@@ -51,7 +62,7 @@ class Statistic(StrEnum):
 
 @dataclass(frozen=True)
 class Question:
-    """A statistic, of which column, and for which groups.
+    """A statistic, of which column, of which rows, and for which groups.
 
     Parameters
     ----------
@@ -64,11 +75,15 @@ class Question:
         Of a quantile: 0.5 for the median.
     bins : int
         Of a histogram.
+    where : Condition, optional
+        Which rows it is about; all by default.
 
     Examples
     --------
     >>> Question.parse("count by sex, income").groups
     ('sex', 'income')
+    >>> print(Question.parse("count where age>=40 and not sex='f' by income"))
+    count where age >= 40 and not (sex = 'f') by income
     >>> print(Question.parse("MEDIAN 'hours per week'"))
     quantile 0.5 of "hours per week"
     >>> Question.parse("mean by sex")
@@ -82,6 +97,7 @@ class Question:
     groups: tuple[str, ...] = ()
     share: float = 0.5
     bins: int = _BINS
+    where: Condition | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "statistic", one_of(Statistic, self.statistic, "the statistic"))
@@ -106,11 +122,13 @@ class Question:
         if self.statistic is Statistic.QUANTILE:
             parts.append(f"{self.share:g}")
         if self.column is not None:
-            parts += ["of", _quoted(self.column)]
+            parts += ["of", quoted(self.column)]
         if self.statistic is Statistic.HISTOGRAM:
             parts += ["in", str(self.bins), "bins"]
+        if self.where is not None:
+            parts += ["where", str(self.where)]
         if self.groups:
-            parts += ["by", ", ".join(map(_quoted, self.groups))]
+            parts += ["by", ", ".join(map(quoted, self.groups))]
         return " ".join(parts)
 
 
@@ -162,17 +180,96 @@ class _Reader:
             column = self._column(after=name.text, hint=f"for example: {name.text.lower()} of age by sex")
         if statistic is Statistic.HISTOGRAM and self._skip("in"):
             bins = self._bins()
-        groups = self._groups() if self._skip("by") else ()
+        where, groups = None, tuple[str, ...]()
+        while self._next.says("where", "by"):
+            if where is None and self._skip("where"):
+                where = self._condition()
+            elif not groups and self._skip("by"):
+                groups = self._groups()
+            else:
+                break
         if self._next is not _END:
             hint = "groups come after 'by', with commas between them"
-            if statistic is Statistic.COUNT and self._next.says("of", "where"):
+            if statistic is Statistic.COUNT and self._next.says("of"):
                 hint = "a count is of rows: count, or count by sex"
+            elif where is not None:
+                hint = "conditions have 'and' or 'or' between them"
             raise OptionError(f"the question goes on with '{self._next.text}' where it should end", hint=hint)
-        return Question(statistic, column, groups, share, bins)
+        return Question(statistic, column, groups, share, bins, where)
+
+    def _condition(self, depth: int = 0) -> Condition:
+        if depth > _MOST_NESTED:
+            raise OptionError(f"the condition has more than {_MOST_NESTED} parentheses within each other")
+        clauses = [self._clause(depth)]
+        while self._skip("or"):
+            clauses.append(self._clause(depth))
+        return clauses[0] if len(clauses) == 1 else Either(tuple(clauses))
+
+    def _clause(self, depth: int) -> Condition:
+        parts = [self._part(depth)]
+        while self._skip("and"):
+            parts.append(self._part(depth))
+        return parts[0] if len(parts) == 1 else Both(tuple(parts))
+
+    def _part(self, depth: int) -> Condition:
+        if self._skip("not"):
+            turned = True
+            while self._skip("not"):
+                turned = not turned
+            part = self._part(depth)
+            return Not(part) if turned else part
+        if self._skip("("):
+            inner = self._condition(depth + 1)
+            if not self._skip(")"):
+                raise OptionError("the condition has a parenthesis without its partner", hint=_CONDITION)
+            return inner
+        return self._comparison()
+
+    def _comparison(self) -> Condition:
+        column = self._column(after="where", hint=_CONDITION, words=KEYWORDS)
+        if self._skip("is"):
+            turned = self._skip("not")
+            if not self._skip("missing"):
+                raise OptionError(f"the condition says '{column} is' without 'missing'", hint=_CONDITION)
+            return Comparison(column, "not missing" if turned else "missing")
+        turned = self._skip("not")
+        if self._skip("in"):
+            return Comparison(column, "not in" if turned else "in", self._values(column))
+        sign = self._take()
+        if sign is _END:
+            raise OptionError(f"the condition ends after '{column}'", hint=_CONDITION)
+        if sign.quoted or turned or sign.text not in _COMPARISONS:
+            raise OptionError(
+                f"the condition has '{sign.text}' after '{column}' where =, !=, <, <=, >, >=, in or is should be",
+                hint=_CONDITION,
+            )
+        return Comparison(column, _COMPARISONS[sign.text], (self._value(sign.text),))
+
+    def _values(self, column: str) -> tuple[str, ...]:
+        if not self._skip("("):
+            raise OptionError(f"'{column} in' needs a list in parentheses", hint="for example: where job in ('a', 'b')")
+        values = [self._value("(")]
+        while self._skip(","):
+            values.append(self._value(","))
+        if not self._skip(")"):
+            raise OptionError(f"the list after '{column} in' has no end", hint="for example: where job in ('a', 'b')")
+        return tuple(values)
+
+    def _value(self, after: str) -> str:
+        token = self._take()
+        if not token.quoted and (
+            token is _END or token.text in (*_COMPARISONS, "(", ")", ",") or token.says(*KEYWORDS)
+        ):
+            found = f"got '{token.text}'" if token.text else "got none"
+            raise OptionError(
+                f"the condition needs a value after '{after}', {found}", hint="put texts in quotation marks"
+            )
+        return token.text
 
     def _statistic(self, token: _Token) -> Statistic:
         known = {member.value: member for member in Statistic}
         known |= {"median": Statistic.QUANTILE, "average": Statistic.MEAN, "total": Statistic.SUM}
+        known |= {"minimum": Statistic.MIN, "maximum": Statistic.MAX}
         word = token.text.lower()
         if token.quoted or word not in known:
             raise OptionError(
@@ -201,36 +298,35 @@ class _Reader:
 
     def _groups(self) -> tuple[str, ...]:
         groups = [self._column(after="by", hint="for example: count by sex")]
-        while self._next.text == "," and not self._next.quoted:
-            self._take()
+        while self._skip(","):
             groups.append(self._column(after=",", hint="for example: count by sex, income"))
         return tuple(groups)
 
-    def _column(self, *, after: str, hint: str) -> str:
+    def _column(self, *, after: str, hint: str, words: tuple[str, ...] = ("by", "in", "where")) -> str:
         token = self._next
-        if token is _END or (not token.quoted and (token.text == "," or token.says("by", "in"))):
+        if token is _END or (not token.quoted and (token.text in (",", "(", ")") or token.says(*words))):
             raise OptionError(f"the question names no column after '{after}'", hint=hint)
         return self._take().text
 
 
 def _tokens(text: str) -> Sequence[_Token]:
-    tokens, at = [], 0
+    tokens, at, pattern = list[_Token](), 0, _TOKEN
     while text[at:].strip():
-        found = _TOKEN.match(text, at)
+        found = pattern.match(text, at)
         if not found:
-            raise OptionError("the question has a quotation mark without its partner", hint="write it twice inside one")
-        double, single, comma, word = found.groups()
+            rest = text[at:].strip()
+            if rest[0] in "\"'":
+                raise OptionError(
+                    "the question has a quotation mark without its partner", hint="write it twice inside one"
+                )
+            raise OptionError(f"the condition has '{rest[0]}', which is not an operator", hint=_CONDITION)
+        double, single, sign, word = found.groups()
         if double is not None or single is not None:
             name = double.replace('""', '"') if double is not None else single.replace("''", "'")
             tokens.append(_Token(name, quoted=True))
         else:
-            tokens.append(_Token(comma or word))
+            tokens.append(_Token(sign or word))
+            if tokens[-1].says("where"):
+                pattern = _IN_CONDITION
         at = found.end()
     return tokens
-
-
-def _quoted(name: str) -> str:
-    """Return the name of a column as it is written in a question."""
-    if _WORD.fullmatch(name) and name.lower() not in ("by", "in", "of"):
-        return name
-    return '"' + name.replace('"', '""') + '"'

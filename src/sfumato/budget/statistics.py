@@ -32,6 +32,7 @@ __all__ = [
     "Answers",
     "ContingencyTable",
     "Count",
+    "Extreme",
     "Histogram",
     "Mean",
     "OfRecords",
@@ -595,6 +596,68 @@ class Quantile(_Bounded):
         target = self._share.numerator * (everybody // per) + shift * per
         off = np.maximum(0, np.maximum(below - target, target - upto))
         return float(np.concatenate([[low], self.grid, [high]])[choice.choose(-off, source)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extreme(Quantile):
+    """The smallest (share 0) or the largest (share 1) number that noise lets one see.
+
+    The very smallest number is one person's own, and no private answer is near it for certain. So a candidate is
+    chosen that `rank_error` records are meant to lie at or below, just enough that, with the confidence, at least one
+    does. The interval reaches from the bound to that candidate: nothing closer to the bound can be ruled out, since a
+    single record could be there. With fewer records than that the answer is the other bound, and says nothing.
+
+    Examples
+    --------
+    >>> smallest = Extreme(epsilon=1.0, bounds=(0, 100), share=0, candidates=101)
+    >>> smallest.rank_error
+    16
+    >>> answer = smallest.answer(np.arange(20, 100).repeat(50))
+    >>> answer.low, 20 <= answer.value <= 22
+    (0.0, True)
+    """
+
+    share: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.share not in (0, 1):
+            raise OptionError(f"the share of an extreme must be 0 or 1, got {self.share!r}")
+
+    @cached_property
+    def choice(self) -> NoisyMax:
+        """The choice of the value, with the whole epsilon."""
+        return self._choice(self.epsilon)
+
+    @property
+    def event(self) -> Event:
+        """What the choice costs."""
+        return self.choice.event
+
+    @property
+    def rank_error(self) -> int:
+        """How many records are meant to lie beyond the answer; with the confidence, one to twice as many do."""
+        apart = 2 * self.choice.sensitivity / self.choice.epsilon
+        return math.floor(apart * (math.log(len(self.grid) + 2) - math.log1p(-self.confidence))) + 1
+
+    def _each(self, records: Records, source: Source) -> Answers:
+        held = self._held(records)
+        smallest = self.share == 0
+        # Each number counts as the candidate on its inner side, so that the answer is never beyond it.
+        places = (
+            np.searchsorted(self.grid, held.value, "left")
+            if smallest
+            else np.searchsorted(self.grid, held.value, "right") - 1
+        )
+        shift = self.rank_error if smallest else -self.rank_error
+        order = np.argsort(held.group, kind="stable")
+        starts = np.searchsorted(held.group[order], np.arange(records.groups + 1))
+        value = np.empty(records.groups)
+        for group in range(records.groups):
+            own = order[starts[group] : starts[group + 1]]
+            value[group] = self._chosen(self.choice, places[own], held.count[own], shift, source)
+        low, high = (np.full(records.groups, end) for end in self._ends)
+        return Answers(value, low, value.copy()) if smallest else Answers(value, value.copy(), high)
 
 
 def _round_step(least: Fraction) -> Fraction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,13 @@ from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Role, Schema
 from sfumato.data.source import File
 from sfumato.data.table import Table
+from sfumato.engines.engine import Progress
+from sfumato.measures.comparison import Comparison
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import parse
 from sfumato.measures.utility import MODELS
-from sfumato.report.save import Format, complete
+from sfumato.report.save import REPORT, Format, complete, write_side_by_side
+from sfumato.report.side_by_side import HEADINGS, Beside
 
 __all__ = ["anonymize"]
 
@@ -49,7 +52,7 @@ _GUARANTEES = {
 }
 
 
-_ROLES = ("qi", "sensitive", "identifiers", "target", "schema_file")
+_ROLES = ("qi", "sensitive", "identifiers", "keep", "target", "schema_file")
 _VALUES = (Output.MEDIAN, Output.MEAN, Output.MEDOID)
 _MODEL = (
     "The model whose accuracy is compared, if there is a --target; it also guides (guided), instead of the target "
@@ -64,15 +67,32 @@ def _guarantee_options(command: Any) -> Any:
     )
     command = recursive(command)
     for flag, (name, text) in reversed(_GUARANTEES.items()):
-        command = click.option(flag, name, metavar="N" if name in ("k", "l") else "X", help=text)(command)
+        metavar = "N[,N...]" if name == "k" else "N" if name == "l" else "X"
+        command = click.option(flag, name, metavar=metavar, help=text)(command)
     return command
+
+
+class _Methods(click.ParamType[list[str]]):
+    """Names of methods, separated by commas."""
+
+    name = "METHOD[,METHOD...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Split the text at its commas, and refuse what is not a method."""
+        names = [name.strip() for name in str(value).split(",") if name.strip()]
+        return [click.Choice(list(METHODS)).convert(name, param, ctx) for name in dict.fromkeys(names or [str(value)])]
 
 
 @click.command(cls=Command)
 @table_options
 @_guarantee_options
 @click.option(
-    "--method", type=click.Choice(list(METHODS)), default="mondrian", show_default=True, help="How it is done."
+    "--method",
+    "methods",
+    type=_Methods(),
+    default="mondrian",
+    show_default=True,
+    help=f"How it is done: {', '.join(METHODS)}.",
 )
 @click.option(
     "--suppress", type=float, metavar="SHARE", help="The largest share of rows to suppress (lattice, suppress)."
@@ -109,29 +129,36 @@ def anonymize(
 
     Name the columns that others know about a person with --qi and what must not be
     learnt with --sensitive, and say what must hold: at least --k. Columns named by
-    --identifiers are left out. The release is measured again before it is written.
+    --identifiers are left out. Every other column is released as it is: one that looks
+    like an identifier or free text, or reproduces a protected column, is refused unless
+    --keep names it. The release is measured again before it is written.
 
     OUT is a folder with the table, a report of it before and after, a certificate that
     'sfumato verify' checks, and the recipe; or the table alone, if it ends in .csv, .tsv,
-    .jsonl, .parquet, .arrow or .xlsx; or - for the table as CSV on the standard output.
+    .jsonl, .parquet, .arrow or .xlsx; or - for the table as CSV on the standard output. With
+    several --k or --method, separated by commas, it is a folder with a release for each, such
+    as OUT/mondrian-k10, and a page that compares them.
 
     \b
     sfumato anonymize patients.csv --qi age,zip,sex --sensitive disease --k 10 --l 3 -o release
     sfumato anonymize patients.csv --schema schema.toml --k 5 --method lattice --suppress 0.05 -o release.parquet
     sfumato anonymize patients.csv --qi age,zip,sex --target recovered --k 10 --method guided -o release
+    sfumato anonymize patients.csv --qi age,zip,sex --k 5,10,20 --method mondrian,lattice -o releases
     sfumato anonymize newer.csv --recipe release/recipe.toml -o newer
     """
     asked = {name: options.pop(name) for name, _ in _GUARANTEES.values()}
-    how = {name: options.pop(name) for name in ("method", "suppress", "representative", "exact_ends", "relaxed")}
-    guarantees: Any
+    how = {name: options.pop(name) for name in ("methods", "suppress", "representative", "exact_ends", "relaxed")}
     keep_input(output, options["data"], options["schema_file"], recipe)
     if recipe is None:
-        guarantees, chosen, schema = _required(asked, recursive), _method(**how, model=model), None
+        plans, schema = _plans(asked, recursive, _methods(**how, model=model)), None
     else:
-        guarantees, chosen, schema = _read_recipe(
+        stated, chosen, schema = _read_recipe(
             recipe, [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values()]
         )
+        plans = {"": (stated, chosen)}
     alone = _is_file(output, kind)
+    if alone and len(plans) > 1:
+        raise OptionError(f"several releases need a folder, got '{output}'", hint="give one --k and one --method")
     refuse_unwritable(output) if alone else refuse_taken(output)
     table = Table.of(load_table(**options), schema=schema)
     if schema is not None:
@@ -139,22 +166,55 @@ def anonymize(
     if not alone and table.origin is not None:
         keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
-    with signs as progress:
-        work = partial(
-            anonymize_table, table, guarantees, method=chosen, escape_formulas=escape_formulas, progress=progress
-        )
-        if alone:
-            release = work(to=output)
-        else:
-            stored = Format(kind) if kind else Format.like(table.origin)
-            with atomic_folder(output) as folder:
-                release = work(to=folder / stored.file)
-                complete(release, folder, stored, name=Path(output).name, models=[model or "forest"])
+    ones: list[dict[str, Any]] = []
+    beside: list[Beside] = []
+    notes: list[str] = []
+    with signs as progress, nullcontext() if alone else atomic_folder(output) as folder:
+        stored = Format(kind) if kind else Format.like(table.origin)
+        for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
+            inside = None if folder is None else folder / name
+            if inside is not None:
+                inside.mkdir(exist_ok=True)
+            release = anonymize_table(
+                table,
+                guarantees,
+                method=chosen,
+                to=output if inside is None else inside / stored.file,
+                escape_formulas=escape_formulas,
+                progress=progress and _part(progress, at, len(plans)),
+            )
+            if inside is not None:
+                called = "/".join(filter(None, (Path(output).name, name)))
+                measured = complete(release, inside, stored, name=called, models=[model or "forest"])
+                notes += [note for note in measured.notes if note not in notes]
+                if len(plans) > 1:
+                    ones.append({"name": name, **release.to_dict(), **_compared(measured)})
+                    beside.append(Beside.of(name, release, measured))
+        if folder is not None and beside:
+            write_side_by_side(beside, folder, name=Path(output).name, rows=measured.before.rows)
+    for note in notes:
+        echo(f"The model of the report: {note}", err=True)
+    if beside:
+        print_json({"releases": ones}) if as_json else _print_beside(beside)
+        echo(f"The releases are in {output}, and compared in {Path(output) / REPORT}", err=True)
+        return
     if as_json:
         print_json(release.to_dict())
     else:
         _print(release)
     echo(f"The release is in {output}", err=True)
+
+
+def _part(progress: Progress, at: int, of: int) -> Progress:
+    """Return the progress of one of several releases."""
+    return lambda share: progress((at + share) / of)
+
+
+def _compared(measured: Comparison) -> dict[str, Any]:
+    return {
+        "query_error": measured.queries and measured.queries.to_dict(),
+        "accuracy": [one.to_dict() for one in measured.accuracy],
+    }
 
 
 def _is_file(output: str, kind: str | None) -> bool:
@@ -169,7 +229,7 @@ def _is_file(output: str, kind: str | None) -> bool:
 
 def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema]:
     """Return what a recipe says; refuse options that it says too."""
-    given = [one for one in others if one not in (None, False, "mondrian", [])]
+    given = [one for one in others if one not in (None, False, ["mondrian"], [])]
     if given:
         raise OptionError("--recipe says what to do and what the columns are", hint="leave the other options out")
     recipe = Recipe.load(path)
@@ -193,6 +253,16 @@ def _refuse_new(table: Table, schema: Schema) -> None:
             )
 
 
+def _plans(
+    asked: dict[str, str | None], recursive: str | None, methods: Sequence[Anonymizer]
+) -> dict[str, tuple[Any, Anonymizer]]:
+    """Return what each release must keep and how it is made, by its name; one alone has no name."""
+    sizes = dict.fromkeys(part.strip() for part in (asked["k"] or "").split(",") if part.strip())
+    required = {k: _required(asked | {"k": k}, recursive) for k in sizes} or {"": _required(asked, recursive)}
+    plans = {f"{method.name}-k{k}": (guarantees, method) for method in methods for k, guarantees in required.items()}
+    return plans if len(plans) > 1 else {"": next(iter(plans.values()))}
+
+
 def _required(asked: dict[str, str | None], recursive: str | None) -> str:
     """Write what is asked for as the text that guarantees are read from."""
     parts = [f"{name}={value}" for name, value in asked.items() if value is not None]
@@ -211,35 +281,51 @@ def _required(asked: dict[str, str | None], recursive: str | None) -> str:
     return text
 
 
-def _method(
-    method: str,
+def _methods(
+    methods: Sequence[str],
     suppress: float | None,
     representative: str | None,
     exact_ends: bool,
     relaxed: bool,
     model: str | None,
-) -> Anonymizer:
-    """Return the method with those of the options that are given; refuse one that is not for it."""
-    chosen = METHODS[method]()
+) -> list[Anonymizer]:
+    """Return the methods with those of the options that are theirs; refuse one that is for none of them."""
+    chosen = [METHODS[name]() for name in methods]
+
+    def give(kinds: Any, refused: OptionError, **parameters: Any) -> None:
+        takers = [one for one in chosen if isinstance(one, kinds)]
+        if not takers:
+            raise refused
+        for one in takers:
+            one.set_params(**parameters)
+
     if suppress is not None:
-        if not isinstance(chosen, Lattice | LocalSuppression):
-            raise OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
-        chosen.set_params(suppress=suppress)
+        refused = OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
+        give(Lattice | LocalSuppression, refused, suppress=suppress)
     if representative is not None:
-        if not isinstance(chosen, Partitioner):
-            raise OptionError(
-                f"--representative is not for the {method} method, which leaves no choice of what to publish"
-            )
-        chosen.set_params(output=representative)
+        named = ", ".join(methods)
+        refused = OptionError(
+            f"--representative is not for the {named} method, which leaves no choice of what to publish"
+        )
+        give(Partitioner, refused, output=representative)
     if exact_ends:
-        chosen.set_params(output=tightened(chosen))
+        for one in [one for one in chosen if getattr(one, "output", None) == Output.INTERVAL] or chosen:
+            one.set_params(output=tightened(one))
     if relaxed:
-        if not isinstance(chosen, Mondrian):
-            raise OptionError("--relaxed is for Mondrian", hint="leave it out")
-        chosen.set_params(strict=False)
-    if isinstance(chosen, Guided):
-        chosen.set_params(model=model)
+        give(Mondrian, OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
+    if any(isinstance(one, Guided) for one in chosen):
+        give(Guided, OptionError(""), model=model)
     return chosen
+
+
+def _print_beside(ones: Sequence[Beside]) -> None:
+    """Print a line for each of several releases."""
+    width = max(len(one.name) for one in ones)
+    headings = HEADINGS[: len(ones[0].texts())]
+    echo("  ".join(["release".ljust(width), *headings]))
+    for one in ones:
+        cells = (text.rjust(len(heading)) for text, heading in zip(one.texts(), headings, strict=True))
+        echo("  ".join([style(one.name.ljust(width), bold=True), *cells]))
 
 
 def _print(release: Release) -> None:
@@ -255,6 +341,9 @@ def _print(release: Release) -> None:
         echo(f"{'rows suppressed':<26} {100 * lost.suppressed:.2f} %")
     if "agreement" in release.details:
         echo(f"{'label told by the class':<26} {100 * release.details['agreement']:.1f} %")
+    if "chosen" in release.details:
+        told = f"predictions explain {100 * release.details['told']:.1f} % of held-out labels"
+        echo(f"{'partition':<26} {release.details['chosen']}: {told}")
     if "exact_ends" in release.details:
         echo(f"{'classes with exact ends':<26} {release.details['exact_ends']:,}, which rounded ones would have merged")
     if "cells" in release.details:
@@ -265,6 +354,8 @@ def _print(release: Release) -> None:
         proof = "the least that is possible" if release.details["optimal"] else "the best that was found"
         echo(f"{'loss of these levels':<26} {release.details['loss']:.4f}, {proof}")
     echo(f"{'method':<26} {release.method}, {release.seconds:.1f} s")
-    others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+    others = [
+        column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
+    ]
     if others:
         echo(f"{'released as they are':<26} {', '.join(others)}")

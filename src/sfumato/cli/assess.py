@@ -156,7 +156,7 @@ def _population(data: str | None, table: str | None, reading: dict[str, Any]) ->
     if data is None:
         return None
     if "://" in data:  # its texts need no separator, and its missing values no marks
-        reading = dict.fromkeys(reading)
+        reading = {**dict.fromkeys(reading), "na": [], "dates": ()}
         if table is None:
             raise OptionError("no table of the population's database is named", hint="give --population-table")
     return read_table(data, None, table=table, **reading)
@@ -177,12 +177,14 @@ def print_assessment(assessment: Assessment) -> None:
     summary = summarise(assessment)
     colour = {True: "green", False: "red", None: None}[summary.good]
     echo_wrapped(style(summary.headline, bold=True, fg=colour))
+    for warning in summary.warnings:
+        echo_wrapped(style(f"! {warning}", fg="yellow"), "  ")
     for fact in summary.facts:
         echo_wrapped(f"- {fact}", "  ")
     for column in summary.columns:
         echo_wrapped(f"- without {column.column}: {count(column.uniques_drop, 'row')} fewer alone", "  ")
-    for names, effect in summary.subsets[:3]:
-        echo_wrapped(f"- by {names}: {effect}", "  ")
+    for names, alone, share in summary.subsets[:3]:
+        echo_wrapped(f"- by {names}: {alone} {'row' if alone == '1' else 'rows'} alone ({share})", "  ")
     for finding in summary.findings:
         mark = style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
         echo_wrapped(f"- Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}", "  ")

@@ -187,7 +187,8 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         names_option("--qi", "Quasi-identifiers: what others know about a person."),
         names_option("--sensitive", "Sensitive columns: what must not be learnt."),
-        names_option("--identifiers", "Columns that name a person alone."),
+        names_option("--identifiers", "Columns that name a person alone: they are left out."),
+        names_option("--keep", "Columns to release as they are, although they look identifying."),
         click.option("--target", metavar="NAME", help="The column that a model predicts."),
         click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML: see 'sfumato schema'."),
         file_options,
@@ -237,13 +238,14 @@ def load_table(
     qi: list[str],
     sensitive: list[str],
     identifiers: list[str],
+    keep: list[str],
     target: str | None,
     schema_file: str | None,
     **reading: Any,
 ) -> Table:
     """Read the table that the common options describe, with the roles that they name."""
     table = read_table(data, Schema.load(schema_file) if schema_file else None, **reading)
-    return Table.of(table, qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
+    return Table.of(table, qi=qi, sensitive=sensitive, identifiers=identifiers, target=target, keep=keep)
 
 
 def public_options(command: Callable[..., Any]) -> Callable[..., Any]:

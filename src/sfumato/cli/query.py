@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from sfumato.budget.discovery import SelectCategories
+from sfumato.budget.preview import Preview, preview
 from sfumato.budget.query import Answer, Row
 from sfumato.budget.query import query as ask
 from sfumato.budget.question import Question, Statistic
@@ -16,6 +18,7 @@ from sfumato.cli.terminal import echo, printable, style
 
 __all__ = ["query"]
 
+_OF_VALUES = (Statistic.MEAN, Statistic.QUANTILE, Statistic.MIN, Statistic.MAX)
 _SAYS_NOTHING = (
     "An interval as wide as the bounds says nothing: for this epsilon there are too few numbers, "
     "or the column does not hold any."
@@ -32,6 +35,7 @@ _SAYS_NOTHING = (
 @click.option("--delta", type=float, default=0.0, metavar="D", help="For --discover: such as 1e-6.")
 @public_options
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would cost and how wide the answer would be.")
 @click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
 @ledger_option
 @seed_option
@@ -42,6 +46,7 @@ def query(
     discover: bool,
     delta: float,
     confidence: float,
+    dry_run: bool,
     note: str,
     ledger: str | None,
     insecure_seed: int | None,
@@ -49,11 +54,15 @@ def query(
 ) -> None:
     """Ask a table for a statistic, with noise, and charge its budget.
 
-    QUESTION is count, sum, mean, median, quantile or histogram, of a column and by the
-    columns that make groups. What is public has to be declared: the values of what makes
-    groups (--domain, or the schema), and the bounds of numbers (--bounds, or the
-    schema). The charge is made before the answer is shown, and a question that does
-    not fit into the budget is refused.
+    QUESTION is count, sum, mean, variance, median, quantile, min, max or histogram, of a
+    column, where a condition holds, and by the columns that make groups. What is public
+    has to be declared: the values of what makes groups (--domain, or the schema), and the
+    bounds of numbers (--bounds, or the schema). The charge is made before the answer is
+    shown, and a question that does not fit into the budget is refused. --dry-run reads no
+    row and charges nothing; with --ledger it also says whether the budget is enough.
+
+    A condition compares columns with values: =, !=, <, <=, >, >=, in (a, b), is missing,
+    joined by and, or, not and parentheses. It costs nothing more.
 
     \b
     sfumato budget grant patients.csv --epsilon 2
@@ -61,9 +70,24 @@ def query(
     sfumato query patients.csv "mean of age by sex" --schema schema.toml --epsilon 0.5
     sfumato query patients.csv "histogram of age in 12 bins" --bounds age=0,120 --epsilon 0.5
     sfumato query patients.csv "quantile 0.9 of age" --bounds age=0,120 --epsilon 0.5
+    sfumato query patients.csv "count where age >= 40 and zip in ('13053', '14850')" --epsilon 0.5
+    sfumato query patients.csv "mean of age" --bounds age=0,120 --epsilon 0.5 --dry-run
     """
     asked = Question.parse(question)  # so that a mistake is found before a large file is read
     table, public = declared(**options)
+    if dry_run:
+        asking = preview(
+            table,
+            asked,
+            schema=public,
+            epsilon=epsilon,
+            delta=delta,
+            discover=discover,
+            confidence=confidence,
+            ledger=ledger,
+        )
+        print_json(asking.to_dict()) if as_json else _print_preview(asking)
+        return
     answer = ask(
         table,
         asked,
@@ -81,7 +105,7 @@ def query(
     else:
         _print(answer)
     bounds = None if asked.column is None else public[asked.column].bounds
-    if asked.statistic in (Statistic.MEAN, Statistic.QUANTILE) and any(row.interval == bounds for row in answer.rows):
+    if asked.statistic in _OF_VALUES and any(row.interval == bounds for row in answer.rows):
         echo(_SAYS_NOTHING, err=True)
     if not answer.private:
         echo(NOT_PRIVATE, err=True)
@@ -93,14 +117,15 @@ def _print(answer: Answer) -> None:
     percent = f"{100 * answer.confidence:g} % interval"
     table = [[*names, _title(answer.question), percent], *lines]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for number, line in enumerate(table):
+    for number, line in enumerate(table if answer.rows else ()):
         cells = [
             text.ljust(width) if at < len(names) else text.rjust(width)
             for at, (text, width) in enumerate(zip(line, widths, strict=True))
         ]
         echo(style("  ".join(cells).rstrip(), bold=number == 0))
     if not answer.rows:
-        echo("no group is large enough to be seen")
+        needed = SelectCategories(epsilon=answer.epsilon / 2, delta=answer.delta, relation=answer.relation).threshold
+        echo(f"No group stood out: at this epsilon and delta, a group needs about {needed:,} rows to be seen.")
     cost = f"epsilon {answer.epsilon:g}" + (f" and delta {answer.delta:g}" if answer.delta else "")
     echo()
     echo(
@@ -109,8 +134,31 @@ def _print(answer: Answer) -> None:
     )
 
 
+def _print_preview(asking: Preview) -> None:
+    cost = f"epsilon {asking.epsilon:g}" + (f" and delta {asking.delta:g}" if asking.delta else "")
+    echo(style(printable(str(asking.question)), bold=True))
+    echo(f"would cost {cost}, to {asking.relation.in_words}, all groups together; nothing was read or charged")
+    if asking.groups is None:
+        echo(f"answers: one for each group of about {asking.least:,} rows or more")
+    elif asking.groups > 1:
+        echo(f"answers: {asking.groups:,}, whether anybody is in a group or not")
+    percent = f"{100 * asking.confidence:g} % interval"
+    if asking.width is not None:
+        echo(f"{percent}: {asking.width:,.4g} wide, the answer in its middle")
+    if asking.widths:
+        echo(f"{percent}, by the number of rows in a group, if their values were spread evenly between the bounds:")
+    for rows, width in asking.widths.items():
+        echo(f"  {rows:>7,} rows: about {width:,.3g} wide")
+    if asking.ranks is not None:
+        extreme = asking.question.statistic in (Statistic.MIN, Statistic.MAX)
+        what = "about {} rows lie beyond the answer" if extreme else "its ends are at most {} rows off"
+        echo(what.format(f"{asking.ranks:,}"))
+    if asking.left is not None:
+        echo(f"left of the budget: epsilon {asking.left:.4g}, " + ("enough" if asking.fits else "not enough"))
+
+
 def _title(question: Question) -> str:
-    return printable(str(replace(question, groups=())))
+    return printable(str(replace(question, groups=(), where=None)))
 
 
 def _text(value: Any) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sfumato.cli.options import (
     Names,
     declared,
     keep_input,
+    names_option,
     print_json,
     public_options,
     read_table,
@@ -30,9 +32,9 @@ from sfumato.cli.terminal import clear_line, echo, style
 from sfumato.data.files import refuse_unwritable
 from sfumato.data.folders import refuse_taken
 from sfumato.data.recipe import Recipe
-from sfumato.data.schema import Column, Schema
+from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table
-from sfumato.learners.catalogue import IMAGE_MODELS, TABLE_MODELS
+from sfumato.learners.catalogue import IMAGE_MODELS, TABLE_MODELS, best_model
 from sfumato.learners.runs import Training, surest
 from sfumato.learners.sweep import SCORES, epsilons_of
 from sfumato.learners.sweep import train as train_models
@@ -76,13 +78,21 @@ _SAMPLES = _Samples()
 
 @click.command(cls=Command)
 @click.argument("data", metavar="DATA", required=False)
-@click.option("--model", type=click.Choice(_MODELS), metavar="NAME", help=f"One of {', '.join(_MODELS)}.")
+@click.option(
+    "--model",
+    type=click.Choice(_MODELS),
+    metavar="NAME",
+    help=f"One of {', '.join(_MODELS)}.  [default: additive for tables, scattering-linear for mnist]",
+)
 @click.option("--epsilon", metavar="E,E", help="One or several, 'none' for no privacy: 1,5,10,none.  [default: 1]")
 @click.option("--delta", type=float, help="The chance that the promise fails; below 1 / rows.  [default: 1e-5]")
-@click.option("--target", metavar="NAME", help="The column of a table that is predicted.")
+@click.option("--target", metavar="NAME", help="The column of a table that is predicted; built-in tables know theirs.")
+@names_option("--identifiers", "Columns that name a person alone: they are left out.")
 @click.option("--regression", is_flag=True, default=None, help="The target is a number, not a class.")
 @click.option("--test", metavar="FILE", help="Other rows to test on; by default a part of the table is held out.")
-@click.option("--holdout", type=float, metavar="SHARE", help="The chance of a record to be in it.  [default: 0.2]")
+@click.option(
+    "--holdout", type=float, metavar="SHARE", help="Without --test: each row's chance to be held out.  [default: 0.2]"
+)
 @click.option("--scores", type=click.Choice(SCORES), help="What is released of private test rows.  [default: noisy]")
 @click.option("--full", is_flag=True, default=None, help="All 60,000 and 10,000 images of mnist, not 10,000 and 2,000.")
 @click.option("--root", metavar="FOLDER", help="Where the files of the full mnist are.")
@@ -107,6 +117,7 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     """Train a model that cannot tell who it was trained on.
 
     DATA is a table with a --target, or mnist, adult or nursery, which are built in.
+    Columns that name people (--identifiers) are left out.
     A model is trained for each epsilon: the smaller, the less it can tell of anybody.
     What the schema does not declare of the columns (domains of categories, bounds of
     numbers) is bought with a part of epsilon. Which columns of a text file hold numbers
@@ -118,7 +129,8 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     is built in and so public; exact ones are in OUT.owner.json, which is for you alone.
 
     \b
-    sfumato train adult --target income --model logistic --epsilon 1
+    sfumato train adult --epsilon 1
+    sfumato train mnist --epsilon 0.79,3
     sfumato train mnist --model resnet18 --epsilon 1,5,10,none --epochs 5
     sfumato train patients.csv --schema schema.toml --target recovered --model forest
     sfumato train patients.csv --numbers age --categories sex,zip --target disease --model forest
@@ -130,8 +142,8 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     if data is None:
         raise OptionError("DATA is missing: a table, or mnist, adult or nursery", hint="see sfumato train --help")
     if model is None:
-        fits = IMAGE_MODELS if data == "mnist" else TABLE_MODELS
-        raise OptionError("--model is missing", hint=f"one of {', '.join(fits)}")
+        model = best_model((28, 28) if data == "mnist" else None)
+        echo(f"Training '{model}', the best we know for such data; --model takes another", err=True)
     asked["epsilon"] = _epsilons(asked)
     shown = _without_password(data)
     out = output or f"{Path(shown).stem}-{model}"
@@ -143,11 +155,12 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
         asked["classes"] = Names().convert(asked["classes"], None, None)
     told = {"data": shown, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
     reading = {name: asked.pop(name, None) for name in READING}
+    identifiers = asked.pop("identifiers", [])
     if unfinished.exists():
         echo(f"Going on with what is in {unfinished}", err=True)
     try:
         with progress_bar("Training") as progress:
-            table = _table(data, reading, public, schema)
+            table = _table(data, reading, public, schema, identifiers)
             if "test" in asked:
                 asked["test"] = read_table(asked["test"], None, inferred=False, **{**_read(reading), "table": None})
             training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **asked)
@@ -199,7 +212,7 @@ def _fits(name: str, value: Any) -> bool:
     """Say whether an option of a recipe is of the type that the option of the command has."""
     if name in ("epsilon", "noise_multiplier", "scale", "schedule", "classes"):
         return True  # they have several forms, and who reads them refuses what is none
-    if name == "na":
+    if name in ("na", "identifiers"):
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if name == "ordinary":
         return isinstance(value, dict)
@@ -235,18 +248,20 @@ def _epsilons(asked: dict[str, Any]) -> Any:
     return asked["epsilon"]
 
 
-def _table(data: str, reading: dict[str, Any], public: dict[str, Any], held: Schema) -> Any:
+def _table(data: str, reading: dict[str, Any], public: dict[str, Any], held: Schema, identifiers: list[str]) -> Any:
     """Return the table that the options describe, or the name of a data set that is built in."""
     if data in _EMBEDDED and not Path(data).exists():
-        if any((*reading.values(), *public.values())):
+        if any((*reading.values(), *public.values(), identifiers)):
             raise OptionError(f"'{data}' is built in: how to read it and what is public of it are known")
         return data
     if not Path(data).exists() and (close := did_you_mean(data, _EMBEDDED)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table, schema = declared(data, **_read(reading), **public)
     known = {} if public["schema_file"] else {column.name: column for column in held.columns}
-    columns = (known.get(one.name, one) if one == Column(name=one.name) else one for one in schema.columns)
-    return Table(table.source, Schema(columns), origin=table.origin)
+    columns = {one.name: known.get(one.name, one) if one == Column(name=one.name) else one for one in schema.columns}
+    for name in identifiers:
+        columns[name] = replace(columns[schema[name].name], role=Role.IDENTIFIER)
+    return Table(table.source, Schema(columns.values()), origin=table.origin)
 
 
 def _without_password(data: str) -> str:
@@ -265,7 +280,7 @@ def _told(label: str, report: Any) -> None:
     if report.score is not None:
         parts.append(f"accuracy {100 * report.score:.1f} %" if 0 <= report.score <= 1 else f"score {report.score:.4g}")
     if report.epsilon != float("inf"):
-        parts.append(f"epsilon so far {report.epsilon:.3g}")
+        parts.append(f"epsilon so far at most {report.epsilon:.3g}")
     if sys.stderr.isatty():
         clear_line()
     echo(", ".join(parts), err=True)

@@ -53,8 +53,11 @@ def _print(verdict: Verification) -> None:
     if verdict.certificate.kind == "table":
         echo(f"quasi-identifiers: {', '.join(schema.quasi)}")
         echo(f"sensitive: {', '.join(sensitive) or 'none'}")
-        others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.TARGET)]
+        others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)]
         echo(f"released as they are: {', '.join(others) or 'none'}")
+        for name in schema.kept:
+            reason = schema[name].reason
+            echo(style(f"kept on purpose: {name}" + (f" ({shown(reason)})" if reason else ""), fg="yellow"))
     echo(f"made by {shown(verdict.certificate.method)}, {shown(verdict.certificate.made)}")
     echo()
     for claim in checked:

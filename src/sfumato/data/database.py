@@ -115,6 +115,20 @@ class Database(Source):
             query = sa.select(*(table.value(name, dtype) for name, dtype in wanted))
             return pl.concat([pl.DataFrame(batch) for batch in fetch(connection, query, wanted)])
 
+    def sample(self, rows: int, names: Sequence[str]) -> pl.DataFrame:
+        """Read some rows, whichever the database hands over first."""
+        import sqlalchemy as sa
+
+        with self.connect() as connection:
+            table, wanted = Reflected.find(self, connection), []
+            for name in names:
+                with suppress(ColumnError):  # of a type that cannot be read
+                    wanted.append(table.settled(name, connection))
+            if not wanted:
+                return pl.DataFrame()
+            query = sa.select(*(table.value(name, dtype) for name, dtype in wanted)).limit(rows)
+            return pl.concat([pl.DataFrame(batch) for batch in fetch(connection, query, wanted)])
+
     @contextmanager
     def connect(self, *, writing: bool = False) -> Iterator[sa.Connection]:
         """Open a transaction, read only unless it is for writing; what goes wrong becomes one sentence.

@@ -239,7 +239,7 @@ class Hierarchy(ABC):
             temporary.write_text(text.getvalue(), encoding=encoding, newline="")
 
     @staticmethod
-    def read(path: str | Path, *, separator: str | None = None, encoding: str = "utf-8") -> Hierarchy:
+    def read(path: str | Path, *, separator: str | None = None, encoding: str | None = None) -> Hierarchy:
         """Read a hierarchy from a CSV file in ARX's format: a row per value, from the value to the root.
 
         There is no header line. A first line that does not lead to ``*`` when all others do, or
@@ -250,7 +250,8 @@ class Hierarchy(ABC):
         path : str or Path
         separator : str, optional
             By default found from the first line: a semicolon, comma, tab or bar.
-        encoding : str
+        encoding : str, optional
+            By default found as that of a text file, see `read`.
 
         Examples
         --------

@@ -51,7 +51,7 @@ def write_as_read(frame: pl.DataFrame, file: File, path: str | Path, *, escape_f
     separator = "\t" if format_of(Path(path)) == "tsv" else _separator(text, frame.columns)
     known = [name for name in frame.columns if name in text.found and text.found[name].meaning in _FORMATTED]
     with file.reading():
-        originals = _raw(text, known)
+        originals = text.scan().select(map(column, known)).collect(optimizations=EVERY_FIELD)
     columns = _columns(frame, text, originals, separator)
     if columns is None:  # where semicolons separate fields, a point may be one of thousands
         separator, columns = ",", [_plainly(values) for values in frame]
@@ -89,7 +89,8 @@ def _columns(frame: pl.DataFrame, text: TextFile, originals: pl.DataFrame, separ
     for values in frame:
         known = values.name in originals.columns
         texts = _restored(values, text, originals[values.name]) if known else _plainly(values)
-        if not _means(texts, values, habits):
+        is_sure = known and text.found[values.name].is_plain and not habits.semicolons
+        if not is_sure and not _means(texts, values, habits):
             texts = _plainly(values)
             if habits.semicolons and not _means(texts, values, habits):
                 return None
@@ -167,11 +168,13 @@ def _put(texts: pl.DataFrame, path: Path, text: TextFile, separator: str, number
 
 
 def _quoted(texts: pl.Series, quotes: _Quotes, separator: str, is_number: bool) -> pl.Series:
-    quoted = ('"' + texts.str.replace_all('"', '""', literal=True) + '"').alias(texts.name)
-    if is_number:
-        return texts
+    needed = None
     if quotes is _Quotes.NEEDED:
         needed = texts.str.contains(rf'["\r\n{re.escape(separator)}]|^$')
+    if is_number or (needed is not None and not needed.any()):
+        return texts
+    quoted = ('"' + texts.str.replace_all('"', '""', literal=True) + '"').alias(texts.name)
+    if needed is not None:
         return quoted.zip_with(needed.fill_null(False), texts)
     return quoted.fill_null('""') if quotes is _Quotes.ALL else quoted
 

@@ -42,6 +42,8 @@ class Role(StrEnum):
     """What the person would not want to be learnt."""
     TARGET = "target"
     """What a model predicts."""
+    KEPT = "kept"
+    """Released as it is on purpose, although it may look like an identifier, a text or a copy of another column."""
     OTHER = "other"
     """None of these."""
 
@@ -91,7 +93,7 @@ class Column:
         Public list of all possible values; for an ordinal column, in their order.
     hierarchy : Hierarchy, optional
     reason : str
-        Why `Schema.suggest` proposed this role and kind.
+        Why `Schema.suggest` proposed this role and kind; of a kept column, what speaks against keeping it.
 
     Examples
     --------
@@ -225,6 +227,11 @@ class Schema:
         return self._with_role(Role.SENSITIVE)
 
     @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of the columns that are released as they are on purpose."""
+        return self._with_role(Role.KEPT)
+
+    @property
     def target(self) -> str | None:
         """The name of the column that a model predicts, if there is one."""
         return next(iter(self._with_role(Role.TARGET)), None)
@@ -239,6 +246,7 @@ class Schema:
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
         target: str | None = None,
+        keep: Sequence[str] = (),
     ) -> Schema:
         """Return a schema in which the named columns have these roles.
 
@@ -258,6 +266,7 @@ class Schema:
             (Role.SENSITIVE, sensitive),
             (Role.IDENTIFIER, identifiers),
             (Role.TARGET, () if target is None else (target,)),
+            (Role.KEPT, keep),
         ):
             if isinstance(names, str):
                 raise SchemaError(f"the {role.value} columns must be a list of names, got the text '{names}'")

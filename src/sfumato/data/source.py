@@ -8,7 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -21,11 +21,14 @@ from sfumato.data.encodings import check_encoding, is_utf8
 from sfumato.data.files import compression_of, format_of, why
 from sfumato.data.notation import Habits, Meaning, find_cells
 from sfumato.data.spool import Spool
-from sfumato.data.text import TextFile, check_names, refuse_record
+from sfumato.data.text import EVERY_FIELD, TextFile, check_names, refuse_record
 
 __all__ = ["File", "Source", "column"]
 
 _FAILURES = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, ValueError, RecursionError)
+
+_BLOCKS = 10
+"""A sample of a large file is so many blocks of rows, evenly spread."""
 
 
 class Source(ABC):
@@ -42,6 +45,10 @@ class Source(ABC):
     @abstractmethod
     def read(self, names: Sequence[str] | None = None) -> pl.DataFrame:
         """Read the named columns, or all of them."""
+
+    @abstractmethod
+    def sample(self, rows: int, names: Sequence[str]) -> pl.DataFrame:
+        """Read at most so many rows of those of the named columns that can be read."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +169,22 @@ class File(Source):
                 check_memory(self.path, self._claimed * sum(map(_width, scan.collect_schema().dtypes())))
             return scan.collect()
 
+    def sample(self, rows: int, names: Sequence[str]) -> pl.DataFrame:
+        """Read some rows: the first of a text file, blocks from all over any other file."""
+        with self.reading():
+            if self.is_text:
+                text = replace(self.text, found={})  # the first rows do not decide what a column means
+                first = text.scan().head(rows).collect(optimizations=EVERY_FIELD)
+                first = first.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
+                return first.select(text.typed(first[name]) for name in names)
+            types = self.types()
+            scan = self.scan().select(column(name) for name in names if not isinstance(types[name], pl.Object))
+            total, size = self.rows(), -(-rows // _BLOCKS)
+            if total <= rows:
+                return scan.collect()
+            starts = [at * (total - size) // (_BLOCKS - 1) for at in range(_BLOCKS)]
+            return pl.concat([scan.slice(start, size).collect() for start in starts]).head(rows)
+
     def scan(self) -> pl.LazyFrame:
         """Return what reads the file batch by batch; that of a text file reads texts, see `TextFile.scan`."""
         if self.is_text:
@@ -215,6 +238,8 @@ class File(Source):
             raise FileError(f"'{self.path}' is empty")
         frame = pl.read_ndjson(path, infer_schema_length=None)
         check_names(self.path, frame.columns)
+        if not self.inferred:
+            return frame
         return frame.with_columns(_dated(values) for values in frame if values.dtype == pl.String)
 
     def _excel(self) -> pl.DataFrame:

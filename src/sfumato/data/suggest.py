@@ -8,6 +8,7 @@ look like and how many they are, and never quotes one.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,14 +20,15 @@ from sfumato._errors import ColumnError
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 
-__all__ = ["suggest", "words_of"]
+__all__ = ["against_release", "names_someone", "suggest", "words_of"]
 
 _SAMPLE = 10_000  # distinct values that are looked at
 _ONE_IN = 5  # of them may look different: 80 % must look alike
 _FEWEST_ROWS = 20  # in fewer rows, values differ by chance
+_FLAGS = 3  # so few values that are words answer a question: yes, no, unknown
 _MANY_VALUES = 50  # a category with more has rare values
-_NEARLY_ALL = 0.9  # of the values of a free text, so many differ
-_LONG = 40  # characters of a free text, on average
+_MANY = 0.5  # of the values of a free text, so many differ
+_LONG = 40  # characters of a free text, on average; half of it if its name says that it is one
 
 
 def suggest(table: Table | Any) -> Schema:
@@ -61,6 +63,7 @@ class _Facts:
     distinct: int = 0
     is_whole: bool = False
     is_dates: bool = False
+    is_truth: bool = False
     texts: Sequence[str] = ()
     trouble: str = ""
 
@@ -101,6 +104,9 @@ _PHONE = r"""(?x)(?: \+[0-9][0-9\ ()./-]{5,}[0-9]
     | (?:(?:00)?1[\ .-])? [0-9]{2,5} (?:[\ ./-][0-9]{3,4}){2,3}
     | 0[0-9] (?:[\ .-][0-9]{2}){4}
     | 0[0-9]{1,4}[\ /-][0-9]{5,8} ) (?:\ ?(?:x|ext\.?)\ ?[0-9]{1,5})?"""
+_FLAG = re.compile(r"[^\W\d]*|[0-2]")  # yes, none, A192 is not one
+_PERSON = _Look("names of people", re.compile(r"[^\W\d_]{1,20}(?:['’. -]{1,2}[^\W\d_]{1,20}){0,3}\.?"), str.istitle)
+_LONG_TEXTS = "its texts are long and mostly different"
 _LOOKS = (
     _Look("e-mail addresses", re.compile(r"[^@\s]+@[^@\s]+\.[^@\s.]+")),
     _Look("US social security numbers", re.compile("[0-9]{3}-[0-9]{2}-[0-9]{4}")),
@@ -114,9 +120,11 @@ _LOOKS = (
 
 def _names(phrases: str) -> re.Pattern[str]:
     """Match names that hold one of these phrases as whole words, or its plural in -s."""
-    return re.compile(rf"(?:^|_)(?:{'|'.join(phrases.split())})s?(?:_|$)")
+    whole = re.sub(r"\s+(?=[|_])", "", phrases)  # a phrase may go on in the next line
+    return re.compile(rf"(?:^|_)(?:{'|'.join(whole.split())})s?(?:_|$)")
 
 
+# Of each role first English, then German, French, Spanish and Italian words; accents are folded: see `words_of`.
 _IDENTIFIERS = _names(r"""
     ^name$ (first|last|middle|given|family|full|maiden|user|nick)_?name [fl]name surname forename initials name_of
     (patient|person|customer|client|employee|member|subject|participant|student|user|doctor)_?(name|number|num|no|nr|id)
@@ -124,8 +132,35 @@ _IDENTIFIERS = _names(r"""
     (account|device)_?(holder|serial|number|num|no|nr|id) ^(patient|customer|employee|user|account)$ bank_account iban
     e_?mail (tele)?phone tel ^mobile$ mobile_(phone|number) fax address(es)? street url website login ip imei ssn
     social_security national_id passport nino aadhaar cpf pesel mrn nhs_number medical_record next_of_kin credit_card
-    licen[cs]e number_plate vin photo fingerprint biometric signature""")
-_IDS = _names("id identifier uuid guid uid pid")
+    licen[cs]e number_plate vin photo fingerprint biometric signature
+
+    (vor|nach|zu|ruf|familien|geburts|madchen|maedchen|benutzer|patienten|kunden)name
+    (patient(en)?|versicherten?|versicherungs|krankenversicherungs|sozialversicherungs|kunden|mitglieds|mitarbeiter
+        |personal|fall|akten|konto|kreditkarten|karten|ausweis|personalausweis|pass|steuer|haus|telefon|handy|mobil|fax)
+        _?(nummer|nr|id|kennung)
+    aktenzeichen steueridentifikationsnummer kvnr telefon handy mobiltelefon rufnummer anschrift (mail)?adresse strasse
+    hausnummer kontoinhaber kreditkarte reisepass(nummer)? personalausweis kfz_?kennzeichen nummernschild unterschrift
+
+    ^nom$ prenoms? nom_(de_|d_)?(famille|naissance|usage|jeune_fille|patient|client|utilisateur|epouse) nom_prenom
+    patronyme n(o|um|umero)?_(de_|d_)?(patient|client|dossier|adherent|assure|securite_sociale|secu|telephone|tel|compte
+        |passeport|carte|police) identifiant_(patient|client) nir nss ipp courriel telephone adresses? rue
+    matricule rib plaque_(d_)?immatriculation
+
+    ^nombres?$ nombre_(completo|paciente|y_apellidos?|del?_\w+) apellidos? correo(_electronico)? telefono movil celular
+    direccion calle domicilio dni nif curp cedula pasaporte historia_clinica nhc ^(paciente|usuario)$
+    id_(paciente|cliente)
+    n(um|umero)?_(de_)?(paciente|cliente|historia|afiliado|seguridad_social|cuenta|tarjeta|telefono|expediente)
+
+    ^nome$ cognome nome_(cognome|completo|paziente|utente) cognome_nome codice_(fiscale|paziente|cliente) cellulare
+    tessera_sanitaria indirizzo posta_elettronica passaporto carta_(d_)?identita targa partita_iva ^paziente$
+    id_(paziente|utente) n(um|umero)?_(di_)?(paziente|cliente|telefono|conto|cartella|tessera) cartella_clinica""")
+_IDS = _names("id identifier uuid guid uid pid kennung identifiant identificador identificativo")
+_PERSONAL = _names("^(first|last|given|family|middle|maiden|vorname|nachname)$")
+_TEXTS = _names(r"""
+    note comment remark free_?text narrative description anamnesis history_of \w*bericht
+    bemerkung(en)? kommentare? freitext notiz(en)? anmerkung(en)? beschreibung anamnese befundtext arztbrief
+    remarque commentaire observation texte_libre compte_rendu observacion(es)? comentario nota texto_libre
+    anotacion(es)? osservazion[ei] commento commenti note_\w+ testo_libero""")
 _SENSITIVE = _names(r"""
     disease diagnos[ei]s diagnosed dx icd illness(es)? symptom comorbidit(y|ies) (medical|health)_(condition|history)
     health_status hiv aids cancer tumou?r diabet(es|ic) pregnan(t|cy) abortion mental psychiatr\w+ depression disorder
@@ -133,13 +168,41 @@ _SENSITIVE = _names(r"""
     genotype genome dna (lab|test)_result addiction alcohol smok(er|ing) cause_of_death
     income salar(y|ies) wage earning debt loan mortgage balance wealth net_worth bankrupt\w* pension
     credit_(score|rating|limit|history) religio(n|us) faith belief politic\w* ^party$ vote union_member\w* sexual\w*
-    lgbt\w* crim(e|inal) convict\w+ offen[cs]e arrest\w* felon\w* prison\w* immigration_status""")
+    lgbt\w* crim(e|inal) convict\w+ offen[cs]e arrest\w* felon\w* prison\w* immigration_status
+
+    (haupt|neben|aufnahme|entlass(ungs)?)?diagnosen? befunde? krankheit(en)? erkrankung(en)? medikamente? medikation
+    behandlung(en)? therapien? allergien? schwanger(schaft)? behinderung todesursache einkommen gehalt lohn schulden
+    rente vermogen konfession partei straftat(en)? vorstrafen?
+
+    diagnostic maladie symptome traitement medicament allergie grossesse enceinte handicap cause_(de_|du_)?deces revenu
+    salaire dette retraite
+
+    diagnostico enfermedad(es)? sintoma tratamiento medicamento medicacion alergia embarazo discapacidad
+    causa_(de_)?muerte ingresos salario sueldo deuda partido
+
+    diagnosi malattia malattie sintom[oi] trattamento terapi[ae] farmac[oi] allergi[ae] gravidanza disabilita
+    causa_(di_)?morte reddito stipendio debito pensione religione partito""")
 _QUASI = _names(r"""
     age birth\w* date_?of_?birth born dob yob sex gender zip(_?code)? postal\w* post_?code cit(y|ies) town village
     municipality district count(y|ies) state countr(y|ies) region province nationalit(y|ies) citizenship race ethnic\w*
     ancestry marital\w* education occupation job profession employer relationship language height lat latitude lon lng
-    longitude location residence household_size veteran""")
-_CODES = _names(r"zip(_?code)? postal\w* post_?code code fips icd id sex gender race ethnic\w* religion nationality")
+    longitude location residence household_size veteran
+
+    ^(alter|geb|land|ort)$ geb_?(dat|datum|tag|jahr) geburts(datum|tag|jahr|ort|land) sterbedatum geschlecht plz
+    postleitzahl wohnort stadt gemeinde landkreis bundesland staatsangehorigkeit nationalitat familienstand beruf
+    ausbildung bildung(sabschluss)? schulabschluss arbeitgeber sprache herkunft korpergrosse
+
+    (date_|annee_|lieu_)?(de_)?naissance date_naiss ne_le sexe genre code_postal ^cp$ ville commune departement pays
+    nationalite etat_civil situation_(familiale|matrimoniale) metier employeur (niveau_)?(d_)?etudes langue
+
+    edad (fecha_|ano_|lugar_)?(de_)?nacimiento fecha_nac sexo genero codigo_postal ciudad municipio provincia pais
+    nacionalidad estado_civil profesion ocupacion educacion (nivel_)?(de_)?estudios idioma
+
+    ^eta$ (data_|anno_|luogo_)?(di_)?nascita sesso genere ^cap$ codice_(avviamento_)?postale citta comune regione paese
+    nazionalita cittadinanza stato_civile professione occupazione istruzione titolo_(di_)?studio lingua""")
+_CODES = _names(r"""
+    zip(_?code)? postal\w* post_?code code fips icd id sex gender race ethnic\w* religion nationality
+    plz postleitzahl geschlecht code_postal cp sexe codigo_postal sexo ^cap$ codice_postale sesso""")
 
 
 def _looks_like(facts: _Facts) -> str:
@@ -148,6 +211,37 @@ def _looks_like(facts: _Facts) -> str:
 
 def _named(names: re.Pattern[str], what: str) -> Callable[[_Facts], str]:
     return lambda facts: f"its name suggests something that {what}" if names.search(facts.words) else ""
+
+
+def _flagged(facts: _Facts) -> bool:
+    """Say whether a column only answers yes or no, such as whether somebody has a telephone: that names no one."""
+    few = facts.present >= _FEWEST_ROWS and facts.distinct <= _FLAGS
+    return few and (facts.is_truth or (bool(facts.texts) and all(map(_FLAG.fullmatch, facts.texts))))
+
+
+def _identifying(names: re.Pattern[str]) -> Callable[[_Facts], str]:
+    named = _named(names, "names a person")
+
+    def rule(facts: _Facts) -> str:
+        is_measured = facts.kind is Kind.NUMBER and bool(facts.present) and not facts.is_whole
+        return "" if is_measured or _flagged(facts) else named(facts)
+
+    return rule
+
+
+def _name_like(facts: _Facts) -> str:
+    """Recognise names of people in a column that is called, say, first: its values must look like names too."""
+    names = _PERSONAL.search(facts.words) and facts.distinct > _FLAGS and _PERSON.fits(facts.texts)
+    return "its values look like names of people" if names else ""
+
+
+def _free(facts: _Facts) -> str:
+    """Recognise free text, in which anything may be written."""
+    length = sum(map(len, facts.texts)) / max(1, len(facts.texts))
+    least = _LONG / 2 if _TEXTS.search(facts.words) else _LONG
+    if facts.kind not in (Kind.CATEGORY, Kind.TEXT) or facts.is_dates or length <= least:
+        return ""
+    return _LONG_TEXTS if facts.distinct >= _MANY * facts.present else ""
 
 
 def _dated(facts: _Facts) -> str:
@@ -173,22 +267,48 @@ def _rest(facts: _Facts) -> str:
     return facts.trouble or few.get(facts.distinct, "nothing in its name or values suggests another role")
 
 
+_NAMING = (_looks_like, _identifying(_IDENTIFIERS), _name_like)
 _RULES: tuple[tuple[Role, Callable[[_Facts], str]], ...] = (
-    (Role.IDENTIFIER, _looks_like),
-    (Role.IDENTIFIER, _named(_IDENTIFIERS, "names a person")),
+    *((Role.IDENTIFIER, rule) for rule in _NAMING),
     (Role.SENSITIVE, _named(_SENSITIVE, "a person may want to keep private")),
     (Role.QUASI, _named(_QUASI, "others know about a person")),
-    (Role.IDENTIFIER, _named(_IDS, "names a person")),  # here, because a state_id or a job_id names no one
+    (Role.IDENTIFIER, _identifying(_IDS)),  # here, because a state_id or a job_id names no one
     (Role.QUASI, _dated),
     (Role.IDENTIFIER, _unique),  # here, because a salary that differs in every row is still a salary
+    (Role.IDENTIFIER, _free),
     (Role.QUASI, _many_valued),
     (Role.OTHER, _rest),
 )
 
 
+def against_release(table: Table, column: Column) -> str:
+    """Say why a column of a table should not be released as it is; nothing if neither its name nor its values do.
+
+    Examples
+    --------
+    >>> table = Table(pl.DataFrame({"ward": ["A", "B", "A"], "phone": ["+49 30 1234567", "+49 30 7654321", None]}))
+    >>> [against_release(table, column) for column in table.schema.columns]
+    ['', 'its values look like phone numbers']
+    """
+    facts = _facts(table, column)
+    role, reason = _judged(facts)
+    reasons = (reason if role is Role.IDENTIFIER else "", facts.trouble, _free(facts))
+    return "; ".join(filter(None, dict.fromkeys(reasons)))
+
+
+def names_someone(table: Table, column: Column) -> str:
+    """Say why a column names people, whatever the share of different values in it; nothing if it does not."""
+    facts = _facts(table, column)
+    return next(filter(None, (rule(facts) for rule in _NAMING)), "")
+
+
+def _judged(facts: _Facts) -> tuple[Role, str]:
+    return next((role, reason) for role, rule in _RULES if (reason := rule(facts)))
+
+
 def _proposal(table: Table, column: Column) -> Column:
     facts = _facts(table, column)
-    role, reason = next((role, reason) for role, rule in _RULES if (reason := rule(facts)))
+    role, reason = _judged(facts)
     kind, note = _kind(facts, role)
     reasons = "; ".join(filter(None, dict.fromkeys((reason, note))))
     return replace(column, role=role, kind=kind, bounds=column.bounds if kind is Kind.NUMBER else None, reason=reasons)
@@ -202,10 +322,8 @@ def _kind(facts: _Facts, role: Role) -> tuple[Kind, str]:
         return Kind.CATEGORY, "its numbers are codes, not quantities"
     if facts.kind is Kind.CATEGORY and facts.is_dates:
         return Kind.CATEGORY, "its texts look like dates and should be parsed"
-    length = sum(map(len, facts.texts)) / max(1, len(facts.texts))
-    if facts.kind is Kind.CATEGORY and facts.distinct >= _NEARLY_ALL * facts.present and length > _LONG:
-        return Kind.TEXT, "its texts are long and nearly all different"
-    return facts.kind, ""
+    free = _free(facts)
+    return (Kind.TEXT, free) if free else (facts.kind, "")
 
 
 def _facts(table: Table, column: Column) -> _Facts:
@@ -235,6 +353,7 @@ def _facts(table: Table, column: Column) -> _Facts:
         present=len(values),
         distinct=len(distinct),
         is_whole=values.dtype.is_integer(),
+        is_truth=values.dtype == pl.Boolean,
         is_dates=bool(texts) and all(map(_DATE.fullmatch, texts)),
         texts=texts,
     )
@@ -247,12 +366,14 @@ def _whole(values: pl.Series) -> pl.Series:
 
 
 def words_of(name: str) -> str:
-    """Write a name such as zipCode, ZIP-Code or "zip code" as zip_code.
+    """Write a name such as zipCode, ZIP-Code or "zip code" as zip_code, without accents.
 
     Examples
     --------
-    >>> words_of("ZIP-Code"), words_of("patientID")
-    ('zip_code', 'patient_id')
+    >>> words_of("ZIP-Code"), words_of("patientID"), words_of("Prénom"), words_of("Straße")
+    ('zip_code', 'patient_id', 'prenom', 'strasse')
     """
+    plain = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
+    name = "".join(sign for sign in plain if not unicodedata.combining(sign))
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
     return "_".join(re.findall(r"[^\W\d_]+|\d+", parted)).lower()

@@ -116,6 +116,7 @@ class Table:
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
         target: str | None = None,
+        keep: Sequence[str] = (),
     ) -> Table:
         """Make a table of a frame, a file or a table, with these roles.
 
@@ -133,7 +134,7 @@ class Table:
             table = cls(data.source, schema, origin=data.file or data.origin) if schema else data
         else:
             table = read(data, schema) if isinstance(data, str | Path) else cls(data, schema)
-        roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target)
+        roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target, keep=keep)
         if roles == table.schema:
             return table
         same = copy.copy(table)  # with what is already known of the frame
@@ -265,16 +266,18 @@ class Table:
         [7.5, 6.1]
         """
         file = self.file
-        if file is None or not file.is_text or not file.inferred:
+        if file is None or not file.inferred or not (file.is_text or file.format == "jsonl"):
             return self
+        declared = replace(file, inferred=False)
+        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
+        if file.format == "jsonl":
+            return Table(declared.read(), columns, origin=declared)
         text = file.text
         if file.encoding is None and text.encoding != find_encoding(text.path, content=False):
             raise OptionError(
                 f"the encoding of '{file.path}', {text.encoding}, was found from its rows: one record could change it",
                 hint=f"say it with encoding / --encoding {text.encoding}",
             )
-        declared = replace(file, inferred=False)
-        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
         if isinstance(self.source, File):
             return Table(declared, columns)
         if not file.decimal and not file.dates and all(one.is_plain and not one.doubt for one in text.found.values()):
@@ -324,6 +327,29 @@ class Table:
                 f"column '{name}' holds values of mixed or unknown types",
                 hint="turn them into one type, for example texts",
             ) from None
+
+    def sample(self, rows: int, names: Sequence[str]) -> Table:
+        """Return at most so many rows of the named columns, always the same ones, without fetching the others.
+
+        Columns that cannot be read are left out.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Table(pl.DataFrame({"age": range(100), "sex": ["f"] * 100})).sample(3, ["age"]).frame["age"].to_list()
+        [0, 49, 99]
+        """
+        frame: Any
+        if self._is_unread:
+            frame = self.source.sample(rows, names)
+        elif isinstance(self._narwhal, nw.LazyFrame):
+            frame = collect(self._narwhal, lambda every: every.select(*names).head(rows)).to_native()
+        elif len(self._collected) <= rows:
+            frame = self._collected.select(*names).to_native()
+        else:
+            spread = np.linspace(0, len(self._collected) - 1, rows).astype(np.int64)
+            frame = self._collected[spread, list(names)].to_native()
+        return Table(frame, Schema(self.schema[name] for name in nw.from_native(frame).columns))
 
     def fetched(self) -> pl.DataFrame:
         """Return all columns as a Polars frame.

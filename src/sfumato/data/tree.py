@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sfumato._errors import FileError, InputError, SchemaError
+from sfumato.data.encodings import find_encoding, is_utf8
 from sfumato.data.files import why
 from sfumato.data.hierarchy import Hierarchy
 from sfumato.data.paths import MISSING, ROOT, Labels, check_nested, mark_hint, present, text_of
@@ -95,13 +96,13 @@ class Tree(Hierarchy):
         return self.rows
 
 
-def read_tree(path: Path, separator: str | None, encoding: str) -> Tree:
+def read_tree(path: Path, separator: str | None, encoding: str | None = None) -> Tree:
     """Read a tree from a file; see `Hierarchy.read`.
 
     Examples
     --------
     >>> size = Path("size.csv").write_text("S,small,*\\nXS,small,*\\nL,large,*")
-    >>> read_tree(Path("size.csv"), None, "utf-8").height
+    >>> read_tree(Path("size.csv"), None).height
     2
     """
     rows = _rows_of_file(path, separator, encoding)
@@ -118,11 +119,12 @@ def _texts(row: Sequence[Any]) -> Labels:
     return (text_of(value), *("" if label is None else text_of(label) for label in labels))
 
 
-def _rows_of_file(path: Path, separator: str | None, encoding: str) -> list[list[str]]:
+def _rows_of_file(path: Path, separator: str | None, encoding: str | None) -> list[list[str]]:
     if not path.exists():
         raise FileError(f"there is no hierarchy file '{path}'", hint="check the path")
     try:
-        text = path.read_bytes().decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+        encoding = encoding or find_encoding(path)
+        text = path.read_bytes().decode("utf-8-sig" if is_utf8(encoding) else encoding)
         separator = separator or _separator(path, text)
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True) if row]
     except InputError:

@@ -78,6 +78,19 @@ class _Additive(PrivateEstimator):
         plain = told[:, 0].tolist() if told.shape[1] == 1 else told.tolist()
         return list(zip(_labels(self.features_.features[at], binning.columns[at]), plain, strict=True))
 
+    def curve_of(self, column: str) -> tuple[list[Any], list[Any]]:
+        """Return the curve of a column as it is drawn, unknown values aside, and what each part of it adds.
+
+        The parts of a number are its bins, given by where they begin and where the last one ends; those of a category
+        are its values. See `shape_of`.
+        """
+        added = [one for _, one in self.shape_of(column)]
+        at = self.features_.names.index(column)
+        feature, bins = self.features_.features[at], self._binning.columns[at]
+        if feature.domain is None:
+            return _edges(feature, bins), added[:-1]
+        return list(feature.domain), [added[one] for one in bins[:-1]]
+
     def _descend(
         self,
         places: Ints,
@@ -301,6 +314,11 @@ def _labels(feature: Feature, bins: Ints) -> list[str]:
         for text, bin_ in zip(feature.domain, bins[:-1], strict=True):
             members[bin_].append(text)
         return [*(", ".join(one) for one in members[:-1]), "unknown"]
-    low, high = feature.bounds or (0.0, 1.0)
-    edges = [low + (high - low) * first / (len(bins) - 1) for first in np.flatnonzero(np.diff(bins, prepend=-1))]
+    edges = _edges(feature, bins)
     return [*(f"{one:.6g} to {other:.6g}" for one, other in itertools.pairwise(edges)), "unknown"]
+
+
+def _edges(feature: Feature, bins: Ints) -> list[float]:
+    """Return where the bins of a number begin, and where the last one ends."""
+    low, high = feature.bounds or (0.0, 1.0)
+    return [low + (high - low) * int(one) / (len(bins) - 1) for one in np.flatnonzero(np.diff(bins, prepend=-1))]

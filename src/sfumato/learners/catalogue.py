@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sfumato._errors import OptionError, did_you_mean
 
-__all__ = ["IMAGE_MODELS", "TABLE_MODELS", "Model", "model_of"]
+__all__ = ["IMAGE_MODELS", "TABLE_MODELS", "Model", "best_model", "model_of"]
+
+_SMALL = 64  # pixels a side: of larger images, scattering makes more features than noise leaves readable
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,17 @@ class Model:
         from sfumato import learners
 
         kind = self.regressor if regression else self.classifier
+        if kind is None and regression:
+            able = ", ".join(one.name for one in TABLE_MODELS.values() if one.regressor)
+            raise OptionError(
+                f"the model '{self.name}' predicts classes, not numbers (--regression)",
+                hint=f"models of numbers are {able}; or leave --regression out if the target has classes",
+            )
         if kind is None:
-            task = "numbers (--regression)" if regression else "classes"
-            hint = "leave --regression out" if regression else "give --regression, if the target is a number"
-            raise OptionError(f"the model '{self.name}' does not predict {task}", hint=hint)
+            raise OptionError(
+                f"the model '{self.name}' predicts numbers, not classes",
+                hint="give --regression if the target is a number, or take another model",
+            )
         made = getattr(learners, kind)(**parameters)
         return made.set_params(model=self.name) if self.network else made
 
@@ -62,12 +71,33 @@ IMAGE_MODELS = {
     "resnet18": _images("resnet18", 1.5, 0.01, "linear"),
     "scattering-linear": _network(
         "scattering-linear",
-        {"batch_size": None, "epochs": 60, "clip": 0.1, "learning_rate": 8.0, "momentum": 0.9, "schedule": "cosine"},
+        {  # all images in every step; how many steps, and how long, is chosen by `pace`
+            "batch_size": None,
+            "epochs": None,
+            "clip": 0.1,
+            "learning_rate": None,
+            "momentum": 0.9,
+            "schedule": "constant",
+        },
         {"batch_size": 256, "epochs": 20, "learning_rate": 0.1, "momentum": 0.9},
     ),
     "mlp": _images("mlp", 1.0, 0.1),
     "logistic": _images("logistic", 2.0, 0.1),
 }
+
+
+def best_model(shape: Sequence[int] | None) -> str:
+    """Return the name of the model that did best in our comparisons, for images of a shape, or for tables.
+
+    Examples
+    --------
+    >>> best_model(None), best_model((28, 28)), best_model((3, 32, 32))
+    ('additive', 'scattering-linear', 'cnn')
+    """
+    if shape is None:
+        return "additive"
+    *channels, height, width = shape
+    return "scattering-linear" if channels in ([], [1]) and max(height, width) <= _SMALL else "cnn"
 
 
 def model_of(name: str, *, images: bool) -> Model:

@@ -361,12 +361,19 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
         # With privacy, no record may decide on whether they are classes.
         if target.dtype.is_float() and (self.is_private or _is_continuous(target)):
             raise InputError(
-                "Unknown label type: the target holds numbers that may be no classes",
-                hint="take a regression, or declare the classes",
+                f"Unknown label type: the target '{target.name}' is a number, and a classifier needs classes",
+                hint="predict the number with a regression (--regression), or declare the classes",
             )
         return Unknown(target.name, is_number=False)
 
-    def _at_least_two(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+    def _at_least_two(self, texts: tuple[str, ...], *, bought: bool = False) -> tuple[str, ...]:
+        if len(texts) < 2 and bought:
+            stood = "no class" if not texts else "only one class"
+            raise InputError(
+                f"a classifier needs at least two classes, and {stood} of the target stood out from the noise",
+                hint="declare the classes (--classes a,b, or the domain of the target), or give a larger epsilon; what "
+                "looking for them cost is spent",
+            )
         if len(texts) < 2:
             raise InputError(
                 f"a classifier needs at least two classes, and the target has {len(texts)} class",
@@ -377,7 +384,7 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Ints:
         assert target is not None
         (feature,) = found
-        texts = self._at_least_two(feature.domain or ())
+        texts = self._at_least_two(feature.domain or (), bought=self.is_private)
         values = _typed(texts, target.dtype)
         order = np.argsort(values)
         self.classes_ = values[order]

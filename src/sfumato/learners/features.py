@@ -350,7 +350,7 @@ def described(
             raise SchemaError(
                 f"the kind of column '{column.name}' is not declared, and in a text file one cell could change it",
                 hint=f"declare it in the schema, or with --numbers '{column.name}' or --categories '{column.name}'; "
-                "'sfumato schema' proposes kinds for you to check",
+                "'sfumato schema' proposes kinds for you to check; columns that name people go to --identifiers",
             )
         elif values.dtype == pl.Boolean and column.kind not in (Kind.NUMBER, Kind.DATE):
             found.append(Feature(column.name, domain=("False", "True")))
@@ -461,13 +461,13 @@ def classes_of(column: Column) -> tuple[Any, ...] | None:
     >>> classes_of(Column(name="age", bounds=(0, 120)))
     Traceback (most recent call last):
         ...
-    sfumato._errors.InputError: the target 'age' is a number between bounds, and no class (take a regression, \
---regression, or declare its classes as a domain)
+    sfumato._errors.InputError: the target 'age' is a number, not a class (give --regression, regression=True in \
+Python, or declare its classes as a domain)
     """
     if column.domain is None and column.bounds is not None:
         raise InputError(
-            f"the target '{column.name}' is a number between bounds, and no class",
-            hint="take a regression, --regression, or declare its classes as a domain",
+            f"the target '{column.name}' is a number, not a class",
+            hint="give --regression, regression=True in Python, or declare its classes as a domain",
         )
     return column.domain
 

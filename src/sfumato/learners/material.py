@@ -20,6 +20,7 @@ from sfumato.learners.features import as_numbers, as_read, classes_of
 __all__ = ["Material", "material_of"]
 
 _TABLES = {"adult": datasets.adult, "nursery": datasets.nursery}
+_TARGETS = {"adult": "income"}  # where the schema has another role for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +115,7 @@ def material_of(
     data : str, path, Table, frame or Images
         "mnist" is the 10,000 and 2,000 images that are built in; a table needs a target.
     target : str, optional
-        The column of a table that is predicted; by default the target of its schema.
+        The column of a table that is predicted; by default the target of its schema, and income for "adult".
     test : path, Table or frame, optional
         Other rows to test on. By default the official ones of a table that is built in, else a part of the rows.
         A row that is in both tables counts as two records.
@@ -144,7 +145,7 @@ def material_of(
         raise OptionError("'full' and a data root are for mnist")
     built_in = named and data in _TABLES
     if built_in:
-        table, name = _TABLES[data](), data
+        table, name, target = _TABLES[data](), data, target or _TARGETS.get(data)
     else:
         table = Table.of(data if not isinstance(data, str | Path) else read(data, inferred=False)).as_declared()
         name = table.origin.name if table.origin else "table"

@@ -38,6 +38,7 @@ from sfumato.learners.estimator import Classifier, PrivateEstimator, Purchase, R
 from sfumato.learners.features import Columns, Feature, Unknown, texts_in
 from sfumato.learners.images import Images
 from sfumato.learners.options import named, whole
+from sfumato.learners.pace import learning_rate_of, signal_of, signal_of_noise, steps_of
 from sfumato.learners.plan import events_of
 from sfumato.learners.report import Report
 from sfumato.learners.samples import in_mode
@@ -53,6 +54,7 @@ Purchases = Mapping[int, Purchase]
 _RULES: dict[str, type[Rule]] = {"sgd": Sgd, "adam": Adam}
 _MORE = ("noise_schedule", "augment", "views", "adaptive", "micro_batch", "precision", "layout", "replace")
 _FACTS = ("noise_multiplier", "sampling", "rule")  # of a training, that are kept of it
+_PACED = "scattering-linear"  # the model whose steps and learning rate follow from epsilon and the number of records
 _FOR_ROWS = 0.02  # the share of epsilon for the number of records
 _ROWS = -1  # its place among what is bought, beside the places of columns
 _WEIGHTS = 2**24  # what float noise misses is charged for at least so many: how many there are may depend on purchases
@@ -70,9 +72,9 @@ class _Network(PrivateEstimator):
     noise_multiplier: float | None = None
     clip: float = 1.0
     batch_size: int | None = 2048
-    epochs: float = 30
+    epochs: float | None = 30
     rows: int | None = None
-    learning_rate: float = 0.7
+    learning_rate: float | None = 0.7
     momentum: float = 0.9
     optimizer: str | Rule = "sgd"
     schedule: str | Schedule = "cosine"
@@ -193,7 +195,8 @@ class _Network(PrivateEstimator):
     def _known_rows(self, columns: Columns) -> int | None:
         """Return a number of records by which the training can be planned; None before it is bought."""
         if self.rows is None and self.is_private:
-            return 1 if self.batch_size is None else None  # all records in each step, whatever their number
+            known = self.batch_size is None and self.epochs is not None
+            return 1 if known else None  # all records in each step, whatever their number
         return self.rows or columns.rows
 
     def _planned(self, how: Purchases, rows: int | None) -> tuple[Event, ...]:
@@ -206,7 +209,7 @@ class _Network(PrivateEstimator):
         noisy = max(trained + ("adaptive" in (self.trainer_options or {})), _WEIGHTS)
         sampler = Full(rows, dimensions=noisy) if size is None else Poisson(rows, size / rows, dimensions=noisy)
         course = schedule_of((self.trainer_options or {}).get("noise_schedule", "constant"))
-        account = Account(**self._terms(how), epochs=self.epochs, steps=None, course=course)
+        account = Account(**self._terms(how), epochs=self._length(how, rows), steps=None, course=course)
         account.open(sampler)
         return tuple(events_of(sampler, account.progress.ahead))
 
@@ -377,6 +380,11 @@ class _Network(PrivateEstimator):
                 raise OptionError(f"the model must be one of {', '.join(ARCHITECTURES)}, got {self.model!r}", hint=hint)
         elif not callable(self.model):
             raise OptionError(f"the model must be a name, a torch.nn.Module or what makes one, got {self.model!r}")
+        if None in (self.epochs, self.learning_rate) and (self.model != _PACED or self.optimizer != "sgd"):
+            raise OptionError(
+                f"the epochs and the learning rate are chosen for '{_PACED}' with sgd alone",
+                hint="give epochs and learning_rate",
+            )
         if self.checkpoint is not None:
             refuse_unwritable(self.checkpoint)
         if self.knots is not None:
@@ -399,9 +407,9 @@ class _Network(PrivateEstimator):
             **self._terms(how),
             clip=self.clip,
             batch_size=self.batch_size if rows is None else self._batch(rows),
-            epochs=self.epochs,
+            epochs=self._length(how, rows),
             rows=rows,
-            rule=self._rule(),
+            rule=self._rule(self._rate(module, how, rows)),
             loss=self._loss if rows else "squared-error",
             schedule=self.schedule,
             averaging=self.averaging,
@@ -428,13 +436,42 @@ class _Network(PrivateEstimator):
     def _batch(self, rows: int) -> int | None:
         return self.batch_size if self.batch_size is not None and self.batch_size < rows else None
 
-    def _rule(self) -> Rule:
+    def _length(self, how: Purchases, rows: int | None) -> float:
+        """Return the number of epochs: the one given, or for as many steps as the records are worth."""
+        if self.epochs is not None:
+            return self.epochs
+        return 1.0 if rows is None else steps_of(self._signal(how, rows)) / self._steps_per_epoch(rows)
+
+    def _rate(self, module: nn.Module, how: Purchases, rows: int | None) -> float:
+        """Return the learning rate: the one given, or one that goes as far as the records are worth."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if rows is None:
+            return 1.0
+        return learning_rate_of(
+            self._signal(how, rows),
+            steps=self._length(how, rows) * self._steps_per_epoch(rows),
+            inputs=sum(one.numel() for one in module.parameters()) // self._outputs,
+            clip=self.clip,
+            momentum=self.momentum,
+        )
+
+    def _signal(self, how: Purchases, rows: int) -> float:
+        terms = self._terms(how)
+        if terms["epsilon"] is not None:
+            return signal_of(rows, terms["epsilon"], terms["delta"])
+        return signal_of_noise(rows, terms["noise_multiplier"])
+
+    def _steps_per_epoch(self, rows: int) -> float:
+        return rows / (self._batch(rows) or rows)
+
+    def _rule(self, rate: float) -> Rule:
         if isinstance(self.optimizer, Rule):
             return self.optimizer
         kind = named("optimizer", self.optimizer, _RULES)
         if kind is Sgd:
-            return Sgd(learning_rate=self.learning_rate, momentum=self.momentum)
-        return Adam(learning_rate=self.learning_rate)
+            return Sgd(learning_rate=rate, momentum=self.momentum)
+        return Adam(learning_rate=rate)
 
     def _told(self, report: Report, how: Purchases) -> Report:
         """Return a report of all costs, in the units of the target."""
@@ -508,13 +545,15 @@ class PrivateClassifier(_Network, Classifier):
         The largest norm of a record's gradient.
     batch_size : int, optional
         How many records a step takes on average. None takes all, and so does a number that is not below theirs.
-    epochs : float
-        How often each record is taken on average.
+    epochs : float, optional
+        How often each record is taken on average. None is for "scattering-linear": the number of steps then follows
+        from epsilon and the number of records.
     rows : int, optional
         The number of records, if it is public; the sampling rate and the number of steps come from it. By default it is
         bought with a fiftieth of epsilon.
     learning_rate, momentum : float
-        Of "sgd". Adam has no momentum, and wants a learning rate of about 0.01.
+        Of "sgd". Adam has no momentum, and wants a learning rate of about 0.01. A learning rate of None is for
+        "scattering-linear", as for the epochs.
     optimizer : str or Rule
         "sgd" or "adam", or one like ``Adam(learning_rate=0.01, weight_decay=0.1)``, with a learning rate of its own.
     schedule : str or callable
@@ -565,7 +604,9 @@ class PrivateClassifier(_Network, Classifier):
     Notes
     -----
     The defaults are for tables of some ten thousand records and a hundred columns: they were chosen by cross-validation
-    on the training records of Adult, for epsilon 1. For images, give a batch size and few epochs.
+    on the training records of Adult, for epsilon 1. For images, give a batch size and few epochs; for
+    "scattering-linear", give what `sfumato train` does: ``batch_size=None, clip=0.1, schedule="constant", epochs=None,
+    learning_rate=None``.
 
     Examples
     --------
@@ -633,7 +674,7 @@ class PrivateRegressor(_Network, Regressor):
     True
     """
 
-    learning_rate: float = 0.2
+    learning_rate: float | None = 0.2
 
     @property
     def _outputs(self) -> int:

@@ -22,7 +22,7 @@ from sfumato.budget.ledger import Ledger
 from sfumato.budget.mechanisms import positive
 from sfumato.budget.noise import Source
 from sfumato.data.table import Table, read
-from sfumato.learners.catalogue import Model, model_of
+from sfumato.learners.catalogue import Model, best_model, model_of
 from sfumato.learners.division import key_of
 from sfumato.learners.features import texts_in
 from sfumato.learners.kept import checkpoint_of, keep, key_in, opened, read_run, settings_of
@@ -105,7 +105,7 @@ def epsilons_of(given: str | float | Iterable[Any] | None) -> tuple[float, ...]:
 
 def train(
     data: Any,
-    model: str = "additive",
+    model: str | None = None,
     *,
     epsilon: str | float | Iterable[Any] | None = 1.0,
     noise_multiplier: float | Sequence[float] = (),
@@ -140,17 +140,18 @@ def train(
     Parameters
     ----------
     data : str, path, Table, frame or Images
-        "mnist" or "adult" are built in.
-    model : str
+        "mnist", "adult" and "nursery" are built in.
+    model : str, optional
         For tables "additive", "logistic", "linear", "forest", "naive-bayes" or "mlp"; for images "cnn", "resnet18",
-        "scattering-linear", "mlp" or "logistic".
+        "scattering-linear", "mlp" or "logistic". By default the best we know: "additive", or "scattering-linear" for
+        small grey images.
     epsilon : number, text or list
         One or several, such as ``"1,5,10,none"``; "none" trains without privacy.
     noise_multiplier : float or list
         Runs of networks with this noise instead, whatever epsilon it gives.
     delta : float
     target : str, optional
-        The column that is predicted.
+        The column that is predicted. A table that is built in knows its own.
     regression : bool
         Whether it is a number.
     test, holdout, full, root, samples, test_samples
@@ -206,6 +207,8 @@ def train(
         seed=seed,
         key=key,
     ).predicting(regression=regression)
+    if model is None:
+        model = best_model(material.train.shape[1:] if material.are_images else None)
     kind = model_of(model, images=material.are_images)
     parameters = {name: value for name, value in options.items() if value is not None}
     book = ledger if ledger is not None else _ledger_of(material.whole)

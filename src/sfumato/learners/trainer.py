@@ -41,6 +41,7 @@ from sfumato.learners.vetting import check, make_private, refuse_mixing
 __all__ = ["Report", "Trainer"]
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
+_MOST_REPORTS = 50  # of a training: one of more epochs is charged, scored and saved every few of them
 _FEW_MORE = 32  # a batch on a GPU has room for one in so many more samples than are declared
 _PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -262,7 +263,7 @@ class Trainer:
         report: Callable[[Report], None] | None = None,
         stop: Callable[[Any], bool] | None = None,
     ) -> list[Report]:
-        """Train, and return a report per epoch.
+        """Train, and return a report per epoch, or per few epochs if there are more than 50.
 
         A training that was interrupted goes on; one that has ended makes no more steps unless it is
         extended. Whatever happens, the module is left with weights and modes of its own.
@@ -302,7 +303,8 @@ class Trainer:
                 if self.private:
                     self._refuse_mixing(samples)
             step, sampler = self._begin(samples)
-            every = max(1, round(sampler.rows / sampler.expected))
+            epoch = max(1, round(sampler.rows / sampler.expected))
+            every = epoch * math.ceil(self._account.progress.total / epoch / _MOST_REPORTS)
             source, began = self._source("samples"), time.monotonic()
             account, losses = self._account, list[Tensor]()
             if by_score:
@@ -316,7 +318,7 @@ class Trainer:
                         progress(self.done / account.progress.total)
                     if self.done % every and account.progress.ahead:
                         continue
-                    told = self._told(step, every, losses, held, time.monotonic() - began)
+                    told = self._told(step, epoch, losses, held, time.monotonic() - began)
                     losses.clear()
                     self.history.append(told)
                     self.crew.once(lambda: self._save(step, sampler))
@@ -369,11 +371,11 @@ class Trainer:
     def _memory(self) -> torch.memory_format:
         return LAYOUTS.get(self.layout, torch.contiguous_format)
 
-    def _told(self, step: Step, every: int, losses: list[Tensor], held: Samples | None, seconds: float) -> Report:
+    def _told(self, step: Step, epoch: int, losses: list[Tensor], held: Samples | None, seconds: float) -> Report:
         with step.averaged():
             score = None if held is None else self._score(held)
         return Report(
-            epoch=math.ceil(self.done / every),
+            epoch=math.ceil(self.done / epoch),
             step=self.done,
             loss=self.crew.mean(torch.stack(losses).nanmean()),
             epsilon=self.spent.epsilon,

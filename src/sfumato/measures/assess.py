@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato.data.accounted import accounted
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.engines.engine import Engine, Progress
@@ -25,10 +26,11 @@ from sfumato.measures.journalist import delta_presence, journalist_risk
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, parse
 from sfumato.measures.population import population_uniques
 from sfumato.measures.presets import preset as find_preset
+from sfumato.measures.profile import profiles_of
 from sfumato.measures.risk import MOST_SUBSETS, THRESHOLD, column_risks, number_of_subsets, risk, subset_risks
 from sfumato.measures.safe_harbor import safe_harbor
 
-__all__ = ["SAFE_HARBOR", "Classes", "assess", "check"]
+__all__ = ["SAFE_HARBOR", "Classes", "assess", "check", "measure"]
 
 SAFE_HARBOR = "hipaa"
 """The preset that is no threshold but a list of identifiers; see `safe_harbor`."""
@@ -54,6 +56,8 @@ def assess(
     *,
     qi: Sequence[str] = (),
     sensitive: Sequence[str] = (),
+    identifiers: Sequence[str] = (),
+    keep: Sequence[str] = (),
     schema: Schema | str | Path | None = None,
     require: str | Guarantee | Sequence[str | Guarantee] = (),
     missing: Missing | str = Missing.VALUE,
@@ -79,6 +83,11 @@ def assess(
         The quasi-identifiers; those of the schema by default.
     sensitive : sequence of str
         The sensitive attributes; those of the schema by default.
+    identifiers : sequence of str
+        The columns that name a person alone, which must not be released.
+    keep : sequence of str
+        Columns that are to be released as they are, although they look like identifiers or free text, or reproduce a
+        quasi-identifier or sensitive column. A column of that kind that has no role is refused: see `accounted`.
     schema : Schema or path, optional
     require : str, Guarantee or sequence of them
         What should hold, such as ``"k=10,l=3"``.
@@ -102,7 +111,8 @@ def assess(
     preset : {"ema", "health-canada", "hipaa"}, optional
         Rules that others have set: a threshold with the k that keeps it, or the Safe Harbor check.
     detail : bool
-        Whether to find out which columns, and which sets of up to three, single people out.
+        Whether to find out which columns, and which sets of up to three, single people out, and how many values each
+        column of the table has.
     engine : {"auto", "memory", "duckdb", "sql", "spark"} or Engine
         Where the rows are counted; where they are, by default. See `EngineName`.
     progress : callable, optional
@@ -117,11 +127,54 @@ def assess(
     >>> result.witnesses["l"].size
     2
     """
+    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers, keep=keep)
+    return measure(
+        accounted(table) if table.schema.quasi else table,
+        require=require,
+        missing=missing,
+        classes=classes,
+        distance=distance,
+        absent=absent,
+        suppressed=suppressed,
+        threshold=threshold,
+        population=population,
+        population_size=population_size,
+        preset=preset,
+        detail=detail,
+        engine=engine,
+        progress=progress,
+    )
+
+
+def measure(
+    table: Table,
+    *,
+    require: str | Guarantee | Sequence[str | Guarantee] = (),
+    missing: Missing | str = Missing.VALUE,
+    classes: Classes | str = Classes.QI,
+    distance: Distance | str = Distance.AUTO,
+    absent: Absent | str = Absent.IGNORE,
+    suppressed: str | None = "*",
+    threshold: float | None = None,
+    population: Any = None,
+    population_size: int | None = None,
+    preset: str | None = None,
+    detail: bool = False,
+    engine: Engine | str = EngineName.AUTO,
+    progress: Progress | None = None,
+) -> Assessment:
+    """Measure a table whose columns are accounted for; all else is as in `assess`.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> measure(sf.Table.of("patients.csv", qi=["zip", "age"])).k
+    2
+    """
     missing = one_of(Missing, missing, "missing")
     classes = one_of(Classes, classes, "classes")
     distance = one_of(Distance, distance, "distance")
     absent = one_of(Absent, absent, "absent")
-    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive)
     limit = find_preset(preset) if preset is not None and preset != SAFE_HARBOR else None
     if limit is not None and threshold is not None:
         raise OptionError(f"the preset '{preset}' has its threshold, {limit.threshold}", hint="give one of the two")
@@ -155,11 +208,13 @@ def assess(
         quasi=quasi,
         sensitive=attributes,
         identifiers=table.schema.identifiers,
+        kept={name: table.schema[name].reason for name in table.schema.kept},
         by_sensitive=by_sensitive,
         distances={one.attribute.name: distance.for_attribute(one.attribute).value for one in counts if one.attribute},
         risk=risk(people, threshold),
         **_risks_in_population(tuples, quasi, population, population_size, missing, suppressed, threshold),
         **_detail(tuples, quasi if detail else ()),
+        profiles=profiles_of(table, most=0) if detail else (),
         findings=safe_harbor(table) if preset == SAFE_HARBOR else (),
         rows_by_class_size=dict(zip(size.tolist(), rows_of_size.tolist(), strict=True)),
         verdict=Verdict(checks) if checks else None,

@@ -9,6 +9,7 @@ from typing import Any
 from sfumato.measures.guarantee import Check, Witness, as_json_number
 from sfumato.measures.journalist import DeltaPresence, JournalistRisk
 from sfumato.measures.population import PopulationUniques
+from sfumato.measures.profile import Profile
 from sfumato.measures.risk import ColumnRisk, Risk, SubsetRisk
 from sfumato.measures.safe_harbor import Finding, Status
 
@@ -96,6 +97,8 @@ class Assessment(Measures):
     """The sensitive attributes."""
     identifiers: tuple[str, ...]
     """The columns of the table that name a person alone: never release them."""
+    kept: dict[str, str]
+    """The columns that are released as they are on purpose, each with what speaks against it."""
     by_sensitive: dict[str, Measures]
     """The measures of each sensitive attribute."""
     distances: dict[str, str]
@@ -120,6 +123,8 @@ class Assessment(Measures):
     """Which of the required guarantees hold; None if none was required."""
     options: dict[str, str | None]
     """The conventions that were followed."""
+    profiles: tuple[Profile, ...] = ()
+    """How many values each column of the table has, with ``detail=True``; no value itself."""
 
     @property
     def satisfied(self) -> bool | None:
@@ -156,8 +161,10 @@ class Assessment(Measures):
             "quasi": list(self.quasi),
             "sensitive": list(self.sensitive),
             "identifiers": list(self.identifiers),
+            "kept": self.kept,
             "rows_by_class_size": {str(size): rows for size, rows in self.rows_by_class_size.items()},
             "options": self.options,
+            "profiles": [profile.to_dict() for profile in self.profiles],
         }
 
     def to_json(self) -> str:

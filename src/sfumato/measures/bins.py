@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,7 +27,7 @@ from sfumato.measures.generalised import Coverage
 from sfumato.measures.marginals import along
 from sfumato.measures.universe import Universe
 
-__all__ = ["SMALLEST_SHOWN", "Bins", "bins_of"]
+__all__ = ["SMALLEST_SHOWN", "Bins", "bins_of", "rounded"]
 
 SMALLEST_SHOWN = 10
 """What fewer original rows than these have in common is not shown."""
@@ -114,6 +115,18 @@ def bins_of(of: Universe, count: Ints, most: int = 12) -> Bins:
         group = _merged(count, most)
         return _named(group, [_span(of, np.flatnonzero(group == one)) for one in range(group[-1] + 1)])
     return _of_categories(of, count, most)
+
+
+def rounded(share: Any, rows: int) -> Any:
+    """Round shares to 0.1 %, or to parts of `SMALLEST_SHOWN` rows if these are larger.
+
+    Examples
+    --------
+    >>> float(rounded(0.12345, 48_842)), float(rounded(0.12345, 100))
+    (0.123, 0.1)
+    """
+    parts = min(max(rows // SMALLEST_SHOWN, 1), 1000)
+    return np.round(np.round(np.asarray(share, dtype=np.float64) * parts) / parts, 3)
 
 
 def _of_line(of: Universe, count: Ints, most: int) -> Bins:

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of
+from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of, rounded
 from sfumato.measures.counts import Floats, Ints
 from sfumato.measures.generalised import Pairing
 from sfumato.measures.loss import Loss
+from sfumato.measures.profile import Profile
 from sfumato.measures.risk import Risk
-from sfumato.measures.utility import ModelAccuracy
+from sfumato.measures.utility import ModelAccuracy, QueryError
 
 __all__ = ["CLASS_SIZES", "Comparison", "Joint", "Marginal", "Standing", "compare", "rows_by_size", "size_label"]
 
@@ -78,6 +79,7 @@ class Marginal:
     bins : the label of each bin
     before, after : the share of the rows in each bin
     moved : the share of the rows that is in another bin after than before: half the sum of the differences
+    replaced : the share of the rows that got a single value which is not their own, such as the mean of a class
     """
 
     column: str
@@ -85,11 +87,12 @@ class Marginal:
     before: tuple[float, ...]
     after: tuple[float, ...]
     moved: float
+    replaced: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the distributions as plain values."""
         lists = {name: list(getattr(self, name)) for name in ("bins", "before", "after")}
-        return {"column": self.column, **lists, "moved": self.moved}
+        return {"column": self.column, **lists, "moved": self.moved, "replaced": self.replaced}
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,9 @@ class Comparison:
         most; of either no two with a column in common, so that one column is not in all of them
     all_pairs : how many pairs there are
     accuracy : how well models do that were trained on each, if that was measured
+    queries : how far counting queries on the release are off, if that was measured
+    others : what the columns hold that are released as they are
+    notes : what could not be compared, and why
     """
 
     before: Standing
@@ -142,7 +148,15 @@ class Comparison:
     columns: tuple[Marginal, ...]
     pairs: tuple[Joint, ...]
     all_pairs: int
-    accuracy: tuple[ModelAccuracy, ...]
+    accuracy: tuple[ModelAccuracy, ...] = ()
+    queries: QueryError | None = None
+    others: tuple[Profile, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def replaced(self) -> float:
+        """The share of the values of quasi-identifiers that were replaced by another one."""
+        return float(np.mean([one.replaced for one in self.columns])) if self.columns else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values, ready for JSON."""
@@ -155,6 +169,8 @@ class Comparison:
             "pairs": [one.to_dict() for one in self.pairs],
             "all_pairs": self.all_pairs,
             "accuracy": [one.to_dict() for one in self.accuracy],
+            "queries": self.queries and self.queries.to_dict(),
+            "others": [one.to_dict() for one in self.others],
         }
 
 
@@ -165,6 +181,8 @@ def compare(
     lost: Loss,
     *,
     accuracy: Sequence[ModelAccuracy] | None = None,
+    queries: QueryError | None = None,
+    others: Sequence[Profile] = (),
 ) -> Comparison:
     """Put an original table and its release side by side, without showing what only a few people have.
 
@@ -178,6 +196,9 @@ def compare(
         Of the original and of the release.
     lost : Loss
     accuracy : sequence of ModelAccuracy, optional
+    queries : QueryError, optional
+    others : sequence of Profile
+        Of the columns of the release that are as they were.
 
     Examples
     --------
@@ -193,7 +214,7 @@ def compare(
     >>> result.before.k, result.after.k
     (1, 25)
     >>> result.columns[0]
-    Marginal(column='sex', bins=('f', 'm'), before=(0.5, 0.5), after=(0.5, 0.5), moved=0.0)
+    Marginal(column='sex', bins=('f', 'm'), before=(0.5, 0.5), after=(0.5, 0.5), moved=0.0, replaced=0.0)
     """
     totals = [
         np.bincount(both.original[:, i], weights=both.records, minlength=len(read.universe)).astype(np.int64)
@@ -207,6 +228,8 @@ def compare(
         pairs=tuple(_pairs(both, totals)),
         all_pairs=len(both.names) * (len(both.names) - 1) // 2,
         accuracy=tuple(accuracy or ()),
+        queries=queries,
+        others=tuple(others),
     )
 
 
@@ -242,9 +265,17 @@ def _marginals(both: Pairing, totals: Sequence[Ints]) -> list[Marginal]:
         before = np.bincount(bins.of_value, weights=totals[position], minlength=len(bins)) / both.rows
         records = np.bincount(both.meaning[:, position], weights=both.records, minlength=len(read))
         after = records @ bins.share(read) / both.rows
-        shown = [tuple(_rounded(shares, both.rows).tolist()) for shares in (before, after)]
-        found.append(Marginal(name, bins.labels, shown[0], shown[1], _moved(before, after, both.rows)))
+        shown = [tuple(rounded(shares, both.rows).tolist()) for shares in (before, after)]
+        moved = _moved(before, after, both.rows)
+        found.append(Marginal(name, bins.labels, shown[0], shown[1], moved, _replaced(both, position)))
     return found
+
+
+def _replaced(both: Pairing, position: int) -> float:
+    """Return the share of the rows whose released value is a single one, and not their own."""
+    read, ours, theirs = both.coverages[position], both.original[:, position], both.meaning[:, position]
+    other = read.exact[theirs] & ~read.covers(theirs, ours)
+    return float(rounded(np.average(other, weights=both.records), both.rows))
 
 
 def _pairs(both: Pairing, totals: Sequence[Ints]) -> list[Joint]:
@@ -283,13 +314,13 @@ def _joint(
 ) -> Joint:
     before = count / both.rows
     few = count < SMALLEST_SHOWN
-    shown = np.where(few, np.nan, _rounded(before, both.rows)).tolist()
+    shown = np.where(few, np.nan, rounded(before, both.rows)).tolist()
     return Joint(
         columns=(both.names[pair[0]], both.names[pair[1]]),
         bins=(bins[0].labels, bins[1].labels),
         before=tuple(tuple(None if share != share else share for share in row) for row in shown),
-        after=tuple(map(tuple, _rounded(after, both.rows).tolist())),
-        unshown=float(_rounded(before[few].sum(), both.rows)),
+        after=tuple(map(tuple, rounded(after, both.rows).tolist())),
+        unshown=float(rounded(before[few].sum(), both.rows)),
         moved=_moved(before, after, both.rows),
         related=_moved(before, np.outer(before.sum(axis=1), before.sum(axis=0)), both.rows),
     )
@@ -297,10 +328,4 @@ def _joint(
 
 def _moved(before: Floats, after: Floats, rows: int) -> float:
     """Return the total variation between two distributions."""
-    return float(_rounded(np.abs(before - after).sum() / 2, rows))
-
-
-def _rounded(share: Any, rows: int) -> Any:
-    """Round shares to 0.1 %, or to parts of `SMALLEST_SHOWN` rows if these are larger."""
-    parts = min(max(rows // SMALLEST_SHOWN, 1), 1000)
-    return np.round(np.round(np.asarray(share, dtype=np.float64) * parts) / parts, 3)
+    return float(rounded(np.abs(before - after).sum() / 2, rows))

@@ -362,6 +362,8 @@ def _is_group(of: Universe, itself: int, members: Sequence[int] | Ints, released
 
     It is if the original table has other values of the group and the release has none of them.
     """
+    if len(members) < 2:
+        return False
     others = np.setdiff1d(np.intersect1d(members, of.place), [itself])
     return len(others) > 0 and not np.isin(others, released).any()
 

@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._errors import OptionError, did_you_mean
+from sfumato.data.schema import Kind
 from sfumato.data.table import Table
 from sfumato.measures.counts import Floats
-from sfumato.measures.generalised import MARK, Coverage, pair
+from sfumato.measures.generalised import MARK, Coverage, Pairing, pair
 
-__all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error"]
+__all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error", "query_error_of"]
 
 _MOST_CATEGORIES = 1000
+_MOST_FEATURES = 2000
 _MOST_ROWS = 50_000
 MODELS = ("logistic", "tree", "forest", "boosting")
 
@@ -98,6 +100,21 @@ def query_error(
     True
     """
     both = pair(original, released, columns, suppressed)
+    return query_error_of(
+        both, queries=queries, selectivity=selectivity, dimensions=dimensions, sanity=sanity, seed=seed
+    )
+
+
+def query_error_of(
+    both: Pairing,
+    *,
+    queries: int = 1000,
+    selectivity: float = 0.05,
+    dimensions: int | None = None,
+    sanity: float = 0.001,
+    seed: int = 0,
+) -> QueryError:
+    """Ask random counting queries of an original and a release that are paired already; see `query_error`."""
     names = both.names
     if queries < 1 or not 0 < selectivity <= 1 or not sanity > 0:
         raise OptionError("queries must be at least 1, selectivity above 0 and at most 1, and sanity above 0")
@@ -119,7 +136,7 @@ def query_error(
             inside = _share_inside(read, chosen)[regions[cells, column]]
             cells, part = _narrow(cells, inside > 0), (part * inside)[inside > 0]
         truth[query], estimate[query] = count[rows].sum(), part.sum()
-    size = len(both.original)
+    size = both.rows
     error = np.abs(estimate - truth) / np.maximum(truth, sanity * size)
     error = np.where(error < 1e-12, 0.0, error)  # sums of shares round
     answer = float(truth.mean() / size)
@@ -138,6 +155,7 @@ class ModelAccuracy:
     baseline : the mean accuracy of always answering the most frequent raw training label
     rows : how many rows were trained and tested on
     repeats, holdout, seed : how it was measured; see `model_accuracy`
+    left_out : the columns that were not learnt from, because they have too many categories
     """
 
     model: str
@@ -150,6 +168,7 @@ class ModelAccuracy:
     repeats: int
     holdout: float
     seed: int
+    left_out: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain values."""
@@ -183,7 +202,8 @@ def model_accuracy(
     target : str, optional
         The column to predict; the target of the original's schema by default. Rows that miss it are left out.
     columns : sequence of str
-        The features; all columns that both tables have, but the target and the identifiers, by default.
+        The features; all columns that both tables have, but the target and the identifiers, by default. Of these,
+        columns of more than 1,000 categories are left out, and the widest while all together have more than 2,000.
     models : sequence of str, or mapping of names to estimators
         Some of ``logistic``, ``tree``, ``forest``, ``boosting``; or scikit-learn estimators by name.
     repeats : int
@@ -217,7 +237,11 @@ def model_accuracy(
     if rows is not None and rows < 2:
         raise OptionError(f"rows must be at least 2, or None for all, got {rows}")
     left_out = {target, *table.schema.identifiers}
-    names = list(columns) or [n for n in table.schema.names if n in other.schema.names and n not in left_out]
+    names = list(columns)
+    unused: tuple[str, ...] = ()
+    if not names:
+        known = [n for n in table.schema.names if n in other.schema.names and n not in left_out]
+        names, unused = _affordable(table, known)
     if not names:
         raise OptionError("no column is left to predict from", hint="name the features, with columns")
     both = pair(table, other, [*names, target], suppressed).aligned()
@@ -265,9 +289,28 @@ def model_accuracy(
             repeats=repeats,
             holdout=holdout,
             seed=seed,
+            left_out=unused,
         )
         for position, name in enumerate(estimators)
     )
+
+
+def _affordable(table: Table, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the columns that a model can learn from at a bounded cost, and the others."""
+    width = {name: _features(table, name) for name in names}
+    kept = sorted((name for name in names if width[name] <= _MOST_CATEGORIES), key=lambda name: width[name])
+    while sum(width[name] for name in kept) > _MOST_FEATURES:
+        kept.pop()
+    return [name for name in names if name in kept], tuple(name for name in names if name not in kept)
+
+
+def _features(table: Table, name: str) -> int:
+    """Return how many features a column makes: a number or date two, a category one for each value."""
+    column, series = table.schema[name], table.column(name)
+    on_line = series.dtype.is_numeric() or series.dtype.is_temporal()
+    if on_line and column.kind in (Kind.AUTO, Kind.NUMBER, Kind.DATE):
+        return 2
+    return max(series.n_unique(), len(column.domain or ()))
 
 
 def _narrow(index: Any, keep: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -65,6 +65,7 @@ class Verification:
             "made": certificate.made,
             "quasi": list(certificate.schema.quasi),
             "sensitive": list(certificate.schema.sensitive),
+            "kept": {name: certificate.schema[name].reason for name in certificate.schema.kept},
         }
 
 

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from sfumato._errors import FileError, SfumatoError
+from sfumato.data.accounted import doubts, naming
 from sfumato.data.certificate import Certificate, is_own
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.engines.engine import Progress
-from sfumato.measures.assess import assess
+from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.claim import Claim, same_number, same_plain, shown
 from sfumato.measures.guarantee import Check, Guarantee
@@ -41,7 +42,7 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
         if not is_own(folder / certificate.data):
             raise FileError(f"'{certificate.data}' is missing, or not a file of this folder")
         table = Table(read(folder / certificate.data).source, certificate.schema)
-        found = assess(table, require=asked, progress=progress)
+        found = measure(table, require=asked, progress=progress)
     except SfumatoError as error:
         yield Claim("the data can be measured", False, str(error).partition("\n")[0])
         yield from _as_in_recipe(folder, certificate, None)
@@ -52,6 +53,7 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
         yield Claim("the certificate names all columns", False, shown(", ".join(unknown)))
     if table.schema.identifiers:
         yield Claim("no identifier is released", False, shown(", ".join(table.schema.identifiers)))
+    yield from _accounted(table, certificate.schema)
     checks = () if found.verdict is None else found.verdict.checks
     yield from (_checked(check) for check in checks)
     if not checks:
@@ -64,6 +66,21 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
         yield Claim(f"{name} is claimed", False, numbers[name])
     yield from _rows(certificate, found)
     yield from _loss(certificate, found)
+
+
+def _accounted(table: Table, certified: Schema) -> Iterator[Claim]:
+    """Check that what looks identifying is kept on purpose; of some columns, only the original tells."""
+    named = {name: reason for name, reason in naming(table).items() if name in certified.names}
+    if named:
+        listed = ", ".join(f"{name} ({reason})" for name, reason in named.items())
+        yield Claim("what names people is kept on purpose", False, shown(listed))
+    open_ = [name for name in certified.names if name in table.schema.names and certified[name].role is Role.OTHER]
+    doubtful = [name for name in doubts(table) if name in open_ and name not in named]
+    if doubtful:
+        yield Claim.unchecked(
+            f"schema: that {shown(', '.join(doubtful))} may be released as they are",
+            "they look like identifiers, free text or copies of other columns, which a person must judge",
+        )
 
 
 def claims_of(assessment: Assessment) -> dict[str, Any]:

@@ -148,7 +148,8 @@ def matrices_of(runs: Sequence[Outcome]) -> list[Figure]:
             [None] * len(names) if row.sum() < SMALLEST_SHOWN else [float(cell) for cell in row / row.sum()]
             for row in matrix
         ]
-        chart = heat_map(f"Confusion matrix, {one.label}", names, names, cells, full=1.0, cell=cell)
+        title = f"Confusion matrix, {one.label}"
+        chart = heat_map(title, names, names, cells, full=1.0, cell=cell, axes=("actual", "predicted"))
         figures.append(Figure(one.label, chart, kind="" if few else "grid two"))
     return figures
 

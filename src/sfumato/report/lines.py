@@ -10,15 +10,16 @@ from itertools import pairwise
 
 from markupsafe import Markup, escape
 
-from sfumato.report.plot import RISKY, SAFE, SMALL, broken, svg
+from sfumato.report.plot import SMALL, broken, svg
 
 __all__ = ["Axis", "Line", "line_chart"]
 
 # Any one of colour, dashes and mark is enough to tell a line from the next; pairs of them repeat after twenty lines.
-_PLAIN = ("#1d2330", "", "circle")
-_COLOURS = ((SAFE, "7 3"), (RISKY, "2 3"), ("#007a5a", "9 3 2 3"), ("#8a4a78", "4 2"), ("#6b5b00", "1 2"))
+# A colour is the name of a class of the style sheet, which has one for light and one for dark screens.
+_PLAIN = ("c0", "", "circle")
+_COLOURS = (("c1", "7 3"), ("c2", "2 3"), ("c3", "9 3 2 3"), ("c4", "4 2"), ("c5", "1 2"))
 _MARKS = ("square", "triangle", "diamond", "circle")
-_SOFT = "#5a6272"
+_SOFT = "c6"
 _Place = Callable[[float], float]
 _LARGEST = 1e12  # what is beyond it is a training that failed
 _FEW = 12  # so many points of a line are marked and described
@@ -123,25 +124,25 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
     x_at = x.scale(min(across), max(across), left + 8, right - 8)
     y_at = y.scale(ticks[0], ticks[-1], floor, top)
     parts = [
-        f'<path d="M{left:.1f} {y_at(tick):.1f}H{right}" stroke="#e1e5ec"/>'
-        f'<text x="{left - 6:.1f}" y="{y_at(tick) + 4:.1f}" fill="{_SOFT}" style="text-anchor:end">'
+        f'<path d="M{left:.1f} {y_at(tick):.1f}H{right}" class="ruler"/>'
+        f'<text x="{left - 6:.1f}" y="{y_at(tick) + 4:.1f}" class="soft" style="text-anchor:end">'
         f"{escape(y.tick(tick))}</text>"
         for tick in ticks
     ]
     shown = [tick for tick in x.at or x.ticks(min(across), max(across)) if min(across) <= tick <= max(across)]
     shown = _apart(shown or across[:1], x_at, lambda tick: len(x.tick(tick)))
     parts += [
-        f'<path d="M{x_at(tick):.1f} {floor}v4" stroke="{_SOFT}"/>'
-        f'<text x="{x_at(tick):.1f}" y="{floor + 17}" fill="{_SOFT}">{escape(x.tick(tick))}</text>'
+        f'<path d="M{x_at(tick):.1f} {floor}v4" class="{_SOFT}"/>'
+        f'<text x="{x_at(tick):.1f}" y="{floor + 17}" class="soft">{escape(x.tick(tick))}</text>'
         for tick in shown
     ]
     parts.append(
-        f'<path d="M{left:.1f} {floor}H{right}" stroke="{_SOFT}"/>'
-        f'<text x="{(left + right) / 2:.1f}" y="{height - 4}" fill="{_SOFT}">{escape(x.label)}</text>'
+        f'<path d="M{left:.1f} {floor}H{right}" class="{_SOFT}"/>'
+        f'<text x="{(left + right) / 2:.1f}" y="{height - 4}" class="soft">{escape(x.label)}</text>'
     )
-    parts += [_drawn(line, x_at, y_at) for line in lines]
+    parts += [_drawn(line, x_at, y_at, x, y) for line in lines]
     if labels == "points" and lines:
-        parts.append(_heights(lines, x_at, y_at, y.text))
+        parts.append(_heights(lines, x_at, y_at, y.text, floor))
     if labels == "below":
         parts += [_key(line, left, height + 10 + 16 * number) for number, line in enumerate(lines)]
         height += 16 * len(lines) + 4
@@ -183,7 +184,7 @@ def _apart(values: Sequence[float], place: _Place, letters: Callable[[float], in
     return kept
 
 
-def _drawn(line: Line, x_at: _Place, y_at: _Place) -> str:
+def _drawn(line: Line, x_at: _Place, y_at: _Place, x: Axis, y: Axis) -> str:
     colour, dashes, mark = _style(line.style)
     held, path, pen = set(line.known), "", "M"
     for at, height in line.points:
@@ -192,10 +193,11 @@ def _drawn(line: Line, x_at: _Place, y_at: _Place) -> str:
             continue
         path += f"{pen}{x_at(at):.1f} {y_at(height):.1f}"
         pen = "L"
-    places = [(x_at(at), y_at(height)) for at, height in line.known]
-    marks = "".join(_mark(mark, colour, x, y) for x, y in _marked(places, line.style or 0)) if line.marked else ""
+    places = {(x_at(at), y_at(height)): f"{line.label}: {y.text(height)} at {x.text(at)}" for at, height in line.known}
+    marked = _marked(list(places), line.style or 0) if line.marked else []
+    marks = "".join(_mark(mark, colour, *at, places[at]) for at in marked)
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dashed}/>{marks}'
+    return f'<path d="{path}" class="{colour}" stroke-width="1.6"{dashed}/>{marks}'
 
 
 def _marked(places: list[tuple[float, float]], style: int) -> list[tuple[float, float]]:
@@ -209,7 +211,7 @@ def _marked(places: list[tuple[float, float]], style: int) -> list[tuple[float, 
     return [places[min(bisect_left(lengths, one), len(places) - 1)] for one in wished]
 
 
-def _mark(mark: str, colour: str, x: float, y: float) -> str:
+def _mark(mark: str, colour: str, x: float, y: float, said: str = "") -> str:
     shape = {
         "circle": f"M{x - 3.2:.1f} {y:.1f}a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
         "square": f"M{x - 3:.1f} {y - 3:.1f}h6v6h-6z",
@@ -217,16 +219,17 @@ def _mark(mark: str, colour: str, x: float, y: float) -> str:
         "diamond": f"M{x:.1f} {y - 4.2:.1f}l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
         "": "",
     }[mark]
-    return f'<path d="{shape}" fill="{colour}"/>' if shape else ""
+    return f'<path d="{shape}" class="{colour} full"><title>{escape(said)}</title></path>' if shape else ""
 
 
-def _heights(lines: Sequence[Line], x_at: _Place, y_at: _Place, text: Callable[[float], str]) -> str:
+def _heights(lines: Sequence[Line], x_at: _Place, y_at: _Place, text: Callable[[float], str], floor: float) -> str:
     """Write the heights of the first line beside its points, on the side where the second line is not."""
-    under = len(lines) < 2 or lines[1].known[-1][1] >= lines[0].known[-1][1]
     heights = dict(lines[0].known)
+    under = len(lines) < 2 or lines[1].known[-1][1] >= lines[0].known[-1][1]
+    under = under and max(map(y_at, heights.values())) + 20 < floor  # below that are the numbers of the axis
     return "".join(
-        f'<text x="{x_at(at):.1f}" y="{y_at(heights[at]) + (17 if under else -9):.1f}" '
-        f'style="paint-order:stroke;stroke:#fff;stroke-width:3px">{escape(text(heights[at]))}</text>'
+        f'<text x="{x_at(at):.1f}" y="{y_at(heights[at]) + (17 if under else -9):.1f}" class="halo">'
+        f"{escape(text(heights[at]))}</text>"
         for at in _apart(list(heights), x_at, lambda at: len(text(heights[at])))
     )
 
@@ -236,8 +239,8 @@ def _key(line: Line, start: float, y: float) -> str:
     colour, dashes, mark = _style(line.style)
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
     return (
-        f'<path d="M{start:.1f} {y:.1f}h28" stroke="{colour}" stroke-width="1.6"{dashed}/>'
-        f"{_mark(mark, colour, start + 14, y)}"
+        f'<path d="M{start:.1f} {y:.1f}h28" class="{colour}" stroke-width="1.6"{dashed}/>'
+        f"{_mark(mark, colour, start + 14, y, line.label)}"
         f'<text x="{start + 34:.1f}" y="{y + 4:.1f}" style="text-anchor:start">{escape(line.label)}</text>'
     )
 
@@ -245,7 +248,7 @@ def _key(line: Line, start: float, y: float) -> str:
 def _ends(lines: Sequence[Line], x_at: _Place, y_at: _Place, floor: float) -> list[str]:
     """Write the names of lines at their ends, moved apart where they would lie over each other."""
     wrapped = sorted(
-        ((y_at(line.known[-1][1]), broken(line.label, 13), line) for line in lines), key=lambda one: one[0]
+        ((y_at(line.known[-1][1]), broken(line.label, 13, 3), line) for line in lines), key=lambda one: one[0]
     )
     halves = [6.5 * len(words) + 1.5 for _, words, _ in wrapped]
     places = [max(wished, half) for half, (wished, _, _) in zip(halves, wrapped, strict=True)]
@@ -264,7 +267,7 @@ def _ends(lines: Sequence[Line], x_at: _Place, y_at: _Place, floor: float) -> li
             for number, word in enumerate(words)
         )
         written.append(
-            f'<path d="M{end:.1f} {wished:.1f}L{start - 4} {place:.1f}" fill="none" stroke="{colour}" '
+            f'<path d="M{end:.1f} {wished:.1f}L{start - 4} {place:.1f}" class="{colour}" '
             f'stroke-width="0.7"/><text style="text-anchor:start">{spans}</text>'
         )
     return written

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sfumato.data.files import atomic_path
 from sfumato.measures.assessment import Assessment
-from sfumato.report.plot import bar_chart, bar_list
-from sfumato.report.summarise import count, summarise
+from sfumato.report.plot import bar_list, bar_rows, hatching, legend
+from sfumato.report.summarise import count, share, summarise
 from sfumato.report.template import fill
 
 __all__ = ["render_report", "write_report"]
@@ -24,21 +24,20 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
     True
     """
     summary = summarise(assessment)
-    bars = [(bar.label, bar.rows, f"{100 * bar.rows / assessment.rows:.3g}%", bar.risky) for bar in summary.bars]
-    chart = bar_chart(
-        "Share of rows by the size of their class",
-        bars,
-        x_label="rows in the class",
-        legend=("easier to single out", "better hidden"),
+    sizes = [
+        (bar.label, [(bar.rows, share(bar.rows / assessment.rows), "risky" if bar.risky else "after")])
+        for bar in summary.bars
+    ]
+    columns = [(one.column, one.uniques_drop, count(one.uniques_drop, "row")) for one in summary.columns]
+    return fill(
+        "page.html",
+        title=title,
+        summary=summary,
+        hatching=hatching(),
+        legend=legend("easier to single out", "better hidden", "risky"),
+        sizes=bar_rows("Share of rows by the size of their class", sizes),
+        columns=bar_list("Rows that would no longer be alone without a column", columns),
     )
-    columns = bar_list(
-        "Rows that would no longer be alone without a column",
-        [
-            (one.column, one.uniques_drop, f"{count(one.uniques_drop, 'row')} fewer; {one.uniques_alone:,} by it alone")
-            for one in summary.columns
-        ],
-    )
-    return fill("page.html", title=title, summary=summary, chart=chart, columns=columns)
 
 
 def write_report(assessment: Assessment, path: str | Path, *, title: str = "Anonymity assessment") -> None:

@@ -1,4 +1,9 @@
-"""Charts as inline SVG: small, offline, printable, and readable without colour."""
+"""Charts as inline SVG: small, offline, printable, and readable without colour.
+
+A chart is `SMALL` units wide, so that on a phone its letters are as large as the text around it. Colours are classes of
+the page's style sheet, which has one set for light and one for dark screens. Where a pointer rests, a ``<title>`` says
+the value.
+"""
 
 from __future__ import annotations
 
@@ -8,71 +13,25 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 __all__ = [
-    "RISKY",
-    "SAFE",
     "SMALL",
-    "bar_chart",
     "bar_list",
     "bar_pairs",
+    "bar_rows",
     "broken",
     "hatching",
     "heat_map",
     "legend",
+    "split_bars",
     "svg",
 ]
 
-# Vermilion and blue of Okabe & Ito's palette: told apart by people with any kind of colour vision.
-RISKY, SAFE = "#d55e00", "#0072b2"
-_AFTER = SAFE
-_WIDTH, _HEIGHT, _TOP, _BOTTOM = 640, 260, 34, 52
-SMALL = 300  # the width of a small chart, of which several stand side by side
+SMALL = 300  # the width of a chart, of which several stand side by side
+_FILLS = {"before": 'fill="url(#before)"', "after": 'class="safe"', "risky": 'fill="url(#risky)"'}
+_BESIDE, _ABOVE = 15, 40  # letters of a line beside a bar, and above it
+Bar = tuple[float, str, str]  # how long, what is written at its end, and how it is filled
 
 
-def bar_chart(
-    title: str, bars: Sequence[tuple[str, float, str, bool]], *, x_label: str, legend: tuple[str, str]
-) -> Markup:
-    """Draw bars, each a (label, height, text above it, risky) tuple; risky ones are hatched too.
-
-    Examples
-    --------
-    >>> svg = bar_chart("Rows", [("1", 3, "3", True)], x_label="size", legend=("few", "many"))
-    >>> svg.startswith("<svg"), "</svg>" in svg
-    (True, True)
-    """
-    tallest = max((height for _, height, _, _ in bars), default=0) or 1
-    slot = _WIDTH / max(len(bars), 1)
-    floor = _HEIGHT - _BOTTOM
-    parts = []
-    for position, (label, height, text, risky) in enumerate(bars):
-        tall = (floor - _TOP - 18) * height / tallest
-        middle = slot * (position + 0.5)
-        fill = "url(#risky)" if risky else SAFE
-        parts.append(
-            f'<rect x="{middle - slot * 0.36:.1f}" y="{floor - tall:.1f}" width="{slot * 0.72:.1f}" '
-            f'height="{tall:.1f}" fill="{fill}"/>'
-            f'<text x="{middle:.1f}" y="{floor - tall - 5:.1f}">{escape(text)}</text>'
-            f'<text x="{middle:.1f}" y="{floor + 17}">{escape(label)}</text>'
-        )
-    described = "; ".join(f"{label}: {text}" for label, _, text, _ in bars)
-    keys = "".join(
-        f'<rect x="{x}" y="6" width="14" height="14" fill="{fill}"/>'
-        f'<text x="{x + 20}" y="18" style="text-anchor:start">{escape(name)}</text>'
-        for x, fill, name in ((4, "url(#risky)", legend[0]), (_WIDTH // 2, SAFE, legend[1]))
-    )
-    return Markup(  # noqa: S704 - every text in it is escaped above
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}. {escape(described)}" '
-        'xmlns="http://www.w3.org/2000/svg">'
-        f'<defs><pattern id="risky" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        f'<rect width="6" height="6" fill="{RISKY}"/><rect width="2" height="6" fill="#b04d00"/></pattern></defs>'
-        f"{keys}{''.join(parts)}"
-        f'<line x1="0" x2="{_WIDTH}" y1="{floor}" y2="{floor}" stroke="currentColor"/>'
-        f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 10}">{escape(x_label)}</text></svg>'
-    )
-
-
-def bar_list(
-    title: str, bars: Sequence[tuple[str, float, str]], *, full: float | None = None, small: bool = False
-) -> Markup:
+def bar_list(title: str, bars: Sequence[tuple[str, float, str]], *, full: float | None = None) -> Markup:
     """Draw horizontal bars below each other, each a (label, length, text beside it) tuple.
 
     A bar of the length `full`, by default the longest, takes the whole width; if `full` is given, it is seen how far
@@ -85,36 +44,38 @@ def bar_list(
     2
     """
     longest = full or max((length for _, length, _ in bars), default=0) or 1
-    width, row, letters = (SMALL, 36, 40) if small else (_WIDTH, 46, 80)
-    track = f'<rect x="0" y="{{}}" width="{width}" height="12" fill="{SAFE}" fill-opacity="0.1"/>' if full else ""
-    parts = []
-    for position, (label, length, text) in enumerate(bars):
-        top = row * position
+    track = f'<rect x="0" y="{{}}" width="{SMALL}" height="12" class="track"/>' if full else ""
+    parts, top = [], 0
+    for label, length, text in bars:
+        lines = broken(label, max(_ABOVE - len(text), _BESIDE), 3)
+        below = top + 15 * len(lines) + 6
         parts.append(
-            f'<text x="0" y="{top + 15}" style="text-anchor:start">{escape(_cut(label, letters - len(text)))}</text>'
-            f'<text x="{width}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
-            f"{track.format(top + 21)}"
-            f'<rect x="0" y="{top + 21}" width="{width * max(length, 0) / longest:.1f}" height="12" fill="{SAFE}"/>'
+            f"<g>{_hover(f'{label}: {text}')}{_lines(lines, 0, top + 15, 15, 'start')}"
+            f'<text x="{SMALL}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
+            f"{track.format(below)}"
+            f'<rect x="0" y="{below}" width="{SMALL * max(length, 0) / longest:.1f}" height="12" class="safe"/></g>'
         )
+        top = below + 15
     described = "; ".join(f"{label}: {text}" for label, _, text in bars)
-    return svg(title, described, width, row * len(bars), parts, kind="small" if small else "")
+    return svg(title, described, SMALL, top, parts)
 
 
 def hatching() -> Markup:
-    """Return the patterns that `bar_pairs` and `heat_map` fill with: once on a page, before the first of them."""
+    """Return the patterns that bars and cells are filled with: once on a page, before the first chart."""
     return Markup(  # noqa: S704 - there is no text in it
         '<svg width="0" height="0" style="position:absolute;width:0;height:0" aria-hidden="true"><defs>'
         + "".join(
             f'<pattern id="{name}" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-            f'<rect width="5" height="5" fill="{paper}"/><rect width="2" height="5" fill="{ink}"/></pattern>'
-            for name, paper, ink in (("before", "#f6d48a", "#a87400"), ("fewer", "#f3b48a", RISKY))
+            f'<rect width="5" height="5" class="{name}-paper"/>'
+            f'<rect width="2" height="5" class="{name}-ink"/></pattern>'
+            for name in ("before", "fewer", "risky")
         )
         + "</defs></svg>"
     )
 
 
-def legend(before: str, after: str) -> Markup:
-    """Draw what the two kinds of bars of `bar_pairs` are.
+def legend(hatched: str, plain: str, kind: str = "before") -> Markup:
+    """Draw what the two kinds of bars of a chart are.
 
     Examples
     --------
@@ -123,16 +84,60 @@ def legend(before: str, after: str) -> Markup:
     """
     return svg(
         "Legend",
-        f"hatched: {before}; plain: {after}",
+        f"hatched: {hatched}; plain: {plain}",
         SMALL,
         16,
         [
-            f'<rect x="{x}" y="2" width="14" height="12" fill="{fill}"/>'
+            f'<rect x="{x}" y="2" width="14" height="12" {_FILLS[fill]}/>'
             f'<text x="{x + 20}" y="12" style="text-anchor:start">{escape(name)}</text>'
-            for x, fill, name in ((0, "url(#before)", before), (SMALL // 2, _AFTER, after))
+            for x, fill, name in ((0, kind, hatched), (SMALL // 2, "after", plain))
         ],
         kind="small legend",
     )
+
+
+def bar_rows(
+    title: str, rows: Sequence[tuple[str, Sequence[Bar]]], *, full: float | None = None, then: str = "after"
+) -> Markup:
+    """Draw one or more bars for each label: a (label, bars) tuple, each bar a (length, text at its end, kind) tuple.
+
+    The kinds are ``"before"`` and ``"risky"``, which are hatched with the patterns of `hatching`, and ``"after"``. A
+    bar of the length `full`, by default the longest, takes the whole width. Labels stand beside the bars, or above them
+    if one of them is too long for that. A description calls the second bar of a label `then`.
+
+    Examples
+    --------
+    >>> svg = bar_rows("Rows", [("1", [(3, "30%", "risky")]), ("2 or more", [(7, "70%", "after")])])
+    >>> 'aria-label="Rows. 1: 30%; 2 or more: 70%"' in svg
+    True
+    """
+    longest = full or max((length for _, bars in rows for length, _, _ in bars), default=0) or 1
+    beside = all(len(textwrap.wrap(label, _BESIDE)) <= 2 for label, _ in rows)
+    left, right = (112 if beside else 0), 46
+    parts, top, said = [], 0.0, []
+    for label, bars in rows:
+        lines = broken(label, _BESIDE if beside else _ABOVE, 2 if beside else 3)
+        height = 13.0 * len(bars)
+        block = max(height, 13.0 * len(lines)) if beside else height
+        start = top + 1 + (block - height) / 2 if beside else top + 14 * len(lines) + 3
+        words = f"{label}: " + f", {then} ".join(text for _, text, _ in bars)
+        said.append(words)
+        parts.append(f"<g>{_hover(words)}")
+        parts.append(
+            _lines(lines, left - 8, top + 4.5 + block / 2 - 6.5 * (len(lines) - 1), 13, "end")
+            if beside
+            else _lines(lines, 0, top + 13, 14, "start")
+        )
+        for number, (length, text, kind) in enumerate(bars):
+            wide = (SMALL - left - right) * max(length, 0) / longest
+            y = start + 13 * number
+            parts.append(
+                f'<rect x="{left}" y="{y:g}" width="{wide:.1f}" height="12" {_FILLS[kind]}/>'
+                f'<text x="{left + wide + 4:.1f}" y="{y + 10:g}" style="text-anchor:start">{escape(text)}</text>'
+            )
+        parts.append("</g>")
+        top = (top + 1 + block if beside else start + height) + 5
+    return svg(title, "; ".join(said), SMALL, top, parts)
 
 
 def bar_pairs(
@@ -144,9 +149,7 @@ def bar_pairs(
 ) -> Markup:
     """Draw two bars per label, hatched before and plain after: each a (label, before, after) tuple.
 
-    Before and after are the length of a bar and the text at its end. A bar of the length `full`,
-    by default the longest, takes the whole width. The patterns are those of `hatching`; a description calls the
-    second bar `then`.
+    Before and after are the length of a bar and the text at its end; see `bar_rows`.
 
     Examples
     --------
@@ -154,21 +157,43 @@ def bar_pairs(
     >>> svg.count("<rect"), 'aria-label="Age. up to 39: 40%, after 50%"' in svg
     (2, True)
     """
-    longest = full or max((length for _, *both in pairs for length, _ in both), default=0) or 1
-    row, left, right = 32, 112, 46
-    parts = []
-    for position, (label, *both) in enumerate(pairs):
-        top = row * position
-        parts.append(_label(label, left - 8, top + 14))
-        for number, ((length, text), fill) in enumerate(zip(both, ("url(#before)", _AFTER), strict=True)):
-            wide = (SMALL - left - right) * max(length, 0) / longest
-            y = top + 1 + 13 * number
+    rows = [(label, [(*before, "before"), (*after, "after")]) for label, before, after in pairs]
+    return bar_rows(title, rows, full=full, then=then)
+
+
+def split_bars(title: str, rows: Sequence[tuple[str, Sequence[Bar]]], *, then: str = "after") -> Markup:
+    """Draw bars to both sides of a line, to the right what is above 0 and to the left what is below; see `bar_rows`.
+
+    Examples
+    --------
+    >>> svg = split_bars("Adds", [("flu", [(0.5, "+0.50", "after")]), ("none", [(-0.5, "-0.50", "after")])])
+    >>> 'x="112" y="19" width="70.0"' in svg, svg.count("<rect")
+    (True, 2)
+    """
+    lengths = [length for _, bars in rows for length, _, _ in bars]
+    low, high = min([0.0, *lengths]), max([0.0, *lengths])
+    left, right = 112, 48
+    unit = (SMALL - left - right) / ((high - low) or 1)
+    zero = left - low * unit
+    parts, top, said = [], 0.0, []
+    for label, bars in rows:
+        lines = broken(label, _BESIDE, 3)
+        height = 13.0 * len(bars)
+        block = max(height, 13.0 * len(lines))
+        words = f"{label}: " + f", {then} ".join(text for _, text, _ in bars)
+        said.append(words)
+        parts.append(f"<g>{_hover(words)}")
+        parts.append(_lines(lines, left - 8, top + 4.5 + block / 2 - 6.5 * (len(lines) - 1), 13, "end"))
+        for place, (length, text, kind) in enumerate(bars):
+            y = top + 1 + (block - height) / 2 + 13 * place
             parts.append(
-                f'<rect x="{left}" y="{y}" width="{wide:.1f}" height="12" fill="{fill}"/>'
-                f'<text x="{left + wide + 4:.1f}" y="{y + 10}" style="text-anchor:start">{escape(text)}</text>'
+                f'<rect x="{zero + min(length, 0.0) * unit:g}" y="{y:g}" width="{abs(length) * unit:.1f}" height="12" '
+                f'{_FILLS[kind]}/><text x="{SMALL}" y="{y + 10:g}" style="text-anchor:end">{escape(text)}</text>'
             )
-    described = "; ".join(f"{label}: {before[1]}, {then} {after[1]}" for label, before, after in pairs)
-    return svg(title, described, SMALL, row * len(pairs), parts)
+        parts.append("</g>")
+        top += block + 5
+    parts.append(f'<path d="M{zero:.1f} 0V{top:.1f}" class="c6"/>')
+    return svg(title, "; ".join(said), SMALL, top, parts)
 
 
 def heat_map(
@@ -180,12 +205,14 @@ def heat_map(
     full: float,
     signed: bool = False,
     cell: tuple[float, float] = (36.0, 21.0),
+    axes: tuple[str, str] = ("", ""),
 ) -> Markup:
     """Draw shares as a grid of cells, darker the closer to `full`, with whole percents in those that have some.
 
     A cell of None is marked with a dot. Signed shares, the differences, are blue and plain where
     there are more and hatched where there are fewer. The patterns are those of `hatching`. A cell is at most as
-    wide as the first number of `cell`, and as tall as the second.
+    wide as the first number of `cell`, and as tall as the second, or taller if a label needs it. `axes` names what the
+    rows and the columns are.
 
     Examples
     --------
@@ -193,35 +220,27 @@ def heat_map(
     >>> svg.count("<rect"), svg.count("·")
     (4, 1)
     """
-    longest = max((len(line) for label in rows for line in broken(label, 15)), default=0)
-    left, size = min(92.0, 10 + 8.0 * longest), cell[1]
+    named = [broken(label, _BESIDE, 4) for label in rows]
+    size = max(cell[1], 10.0 * max(map(len, named), default=0) + 1)
+    margin = 17.0 if axes[0] else 0.0
+    left = margin + min(92.0, 10 + 8.0 * max((len(line) for lines in named for line in lines), default=0))
     wide = min(cell[0], (SMALL - left) / max(len(columns), 1))
-    parts = []
-    for i, label in enumerate(rows):
-        parts.append(_label(label, left - 5, size * (i + 0.5), letters=15, spacing=10))
-        for j, share in enumerate(cells[i]):
-            x, y = left + wide * j, size * i
-            strength = 0.0 if share is None else min(abs(share) / (full or 1), 1.0) ** 0.7
-            fill = "url(#fewer)" if signed and share is not None and share < 0 else _AFTER
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide - 1:.1f}" height="{size - 1:.1f}" fill="{fill}" '
-                f'fill-opacity="{0.04 + 0.96 * strength:.2f}"/>'
-            )
-            text = "·" if share is None else _points(share, signed)
-            if text:
-                halo = ' style="paint-order:stroke;stroke:#fff;stroke-width:3px"' if fill != _AFTER else ""
-                ink = ' fill="#fff"' if strength > 0.84 and fill == _AFTER else halo
-                parts.append(f'<text x="{x + wide / 2 - 0.5:.1f}" y="{y + size / 2 + 3.5:.1f}"{ink}>{text}</text>')
     floor = size * len(rows)
-    deepest = max((len(line) for label in columns for line in broken(label, 15)), default=0)
-    upright = deepest * 8 < wide and all(len(broken(label, 15)) == 1 for label in columns)
-    for j, label in enumerate(columns):
-        middle = left + wide * (j + 0.5)
-        parts.append(
-            f'<text><tspan x="{middle:.1f}" y="{floor + 13:.1f}">{escape(label)}</tspan></text>'
-            if upright
-            else _label(label if wide >= 20 else _cut(label, 15), 0, 0, spacing=10, turn=(middle, floor + 5))
-        )
+    parts = []
+    for i, (label, lines) in enumerate(zip(rows, named, strict=True)):
+        parts.append(_lines(lines, left - 5, size * (i + 0.5) + 3.5 - 5 * (len(lines) - 1), 10, "end"))
+        for j, share in enumerate(cells[i]):
+            said = f"{label}, {columns[j]}: " + ("too few" if share is None else f"{100 * share:.1f}%")
+            parts.append(_cell(said, share, (left + wide * j, size * i), (wide, size), full=full, signed=signed))
+    parts.append(_columns(columns, left, wide, floor))
+    deepest = floor + _depth(columns, wide)
+    across = left + wide * len(columns) / 2
+    if axes[0]:
+        turned = f'transform="translate(13 {floor / 2:.1f}) rotate(-90)"'
+        parts.append(f'<text {turned} class="soft">{escape(_cut(axes[0], max(int(floor / 6), 9)))}</text>')
+    if axes[1]:
+        deepest += 14
+        parts.append(f'<text x="{across:.1f}" y="{deepest - 3:.1f}" class="soft">{escape(_cut(axes[1], 36))}</text>')
     ranked = sorted(
         (
             (share, row, column)
@@ -232,7 +251,64 @@ def heat_map(
         key=lambda one: -abs(one[0]),
     )
     described = "Largest: " + "; ".join(f"{row}, {column}: {100 * share:.1f}%" for share, row, column in ranked[:5])
-    return svg(title, described, SMALL, floor + 8 + (10 if upright else 5.6 * deepest), parts)
+    return svg(title, described, SMALL, deepest, parts)
+
+
+def _cell(
+    said: str,
+    share: float | None,
+    at: tuple[float, float],
+    size: tuple[float, float],
+    *,
+    full: float,
+    signed: bool,
+) -> str:
+    """Draw a cell with what is written in it."""
+    (x, y), (wide, tall) = at, size
+    strength = 0.0 if share is None else min(abs(share) / (full or 1), 1.0) ** 0.7
+    fewer = signed and share is not None and share < 0
+    text = "·" if share is None else _points(share, signed)
+    fill = 'fill="url(#fewer)"' if fewer else 'class="cell"'
+    ink = "halo" if fewer else "in-dark" if strength > 0.86 else "in-light"
+    written = (
+        f'<text x="{x + wide / 2 - 0.5:.1f}" y="{y + tall / 2 + 3.5:.1f}" class="{ink}">{text}</text>' if text else ""
+    )
+    return (
+        f'<g>{_hover(said)}<rect x="{x:.1f}" y="{y:.1f}" width="{wide - 1:.1f}" height="{tall - 1:.1f}" '
+        f'{fill} fill-opacity="{0.04 + 0.96 * strength:.2f}"/>{written}</g>'
+    )
+
+
+def _columns(labels: Sequence[str], left: float, wide: float, floor: float) -> str:
+    """Write the labels of columns below them: upright if they are short, and turned if not."""
+    if _upright(labels, wide):
+        return "".join(
+            f'<text x="{left + wide * (j + 0.5):.1f}" y="{floor + 13:.1f}">{escape(label)}</text>'
+            for j, label in enumerate(labels)
+        )
+    drawn = []
+    for j, lines in enumerate(_turned(labels, wide)):
+        turn = f'transform="translate({left + wide * (j + 0.5):.1f} {floor + 5:.1f}) rotate(-90)"'
+        drawn.append(_lines(lines, 0, 3.5 - 5 * (len(lines) - 1), 10, "end", turn))
+    return "".join(drawn)
+
+
+def _turned(labels: Sequence[str], wide: float) -> list[list[str]]:
+    """Break labels into as many lines as a column is wide, and these into as few letters as they can have."""
+    most = max(int(wide // 10), 1)
+    letters = next((few for few in (15, 20, 25) if all(len(textwrap.wrap(one, few)) <= most for one in labels)), 30)
+    return [broken(label, letters, most) for label in labels]
+
+
+def _upright(labels: Sequence[str], wide: float) -> bool:
+    return all(len(label) * 8 < wide for label in labels)
+
+
+def _depth(labels: Sequence[str], wide: float) -> float:
+    """Return how far the labels of columns reach down."""
+    if _upright(labels, wide):
+        return 18.0
+    return 8 + 5.6 * max((len(line) for lines in _turned(labels, wide) for line in lines), default=0)
 
 
 def _points(share: float, signed: bool) -> str:
@@ -241,35 +317,41 @@ def _points(share: float, signed: bool) -> str:
     return "" if points == 0 else f"{points:+}".replace("-", "−") if signed else str(points)
 
 
-def broken(label: str, letters: int) -> list[str]:
-    """Break a label into at most two lines."""
+def broken(label: str, letters: int, most: int = 2) -> list[str]:
+    """Break a label into lines, at most so many.
+
+    Examples
+    --------
+    >>> broken("Married-spouse-absent", 15), broken("x" * 40, 15)
+    (['Married-spouse-', 'absent'], ['xxxxxxxxxxxxxxx', 'xxxxxxxxxxxxxx…'])
+    """
     lines = textwrap.wrap(label, letters) or [""]
-    return lines if len(lines) <= 2 else [lines[0], _cut(lines[1] + lines[2], letters)]
+    return lines if len(lines) <= most else [*lines[: most - 1], _cut(lines[most - 1] + lines[most], letters)]
 
 
-def _label(
-    label: str, x: float, y: float, *, letters: int = 15, spacing: float = 13, turn: tuple[float, float] | None = None
-) -> str:
-    """Write a label of one or two lines that ends at x, around the height y; or turned, below a point."""
-    lines = broken(label, letters)
-    first = y + 4 - spacing * (len(lines) - 1) / 2
-    turned = f' transform="translate({turn[0]:.1f} {turn[1]:.1f}) rotate(-90)"' if turn else ""
+def _lines(lines: Sequence[str], x: float, y: float, spacing: float, anchor: str, turn: str = "") -> str:
+    """Write lines of text, the first at the height y."""
+    if len(lines) == 1:
+        return f'<text x="{x:g}" y="{y:.1f}" style="text-anchor:{anchor}" {turn}>{escape(lines[0])}</text>'
     spans = "".join(
-        f'<tspan x="{x:g}" y="{first + spacing * number:.1f}">{escape(line)}</tspan>'
-        for number, line in enumerate(lines)
+        f'<tspan x="{x:g}" y="{y + spacing * number:.1f}">{escape(line)}</tspan>' for number, line in enumerate(lines)
     )
-    return f'<text style="text-anchor:end"{turned}>{spans}</text>'
+    return f'<text style="text-anchor:{anchor}" {turn}>{spans}</text>'
 
 
 def _cut(label: str, letters: int) -> str:
-    """Shorten a label that is too long for its place; the whole of it is in the description of the chart."""
+    """Shorten a label that is too long for its place; the whole of it is said where a pointer rests."""
     return label if len(label) <= letters else label[: max(letters - 1, 1)] + "…"
+
+
+def _hover(text: str) -> str:
+    """Return what is shown where a pointer rests."""
+    return f"<title>{escape(text)}</title>"
 
 
 def svg(title: str, described: str, width: int, height: float, parts: Sequence[str], *, kind: str = "small") -> Markup:
     """Put the parts of a chart together; every text in them is escaped already."""
-    shown = f'class="{kind}" ' if kind else ""
     return Markup(  # noqa: S704 - every text in the parts is escaped
-        f'<svg {shown}viewBox="0 0 {width} {height:.0f}" role="img" '
+        f'<svg class="{kind}" viewBox="0 0 {width} {height:.0f}" role="img" '
         f'aria-label="{escape(title)}. {escape(described)}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )

@@ -8,12 +8,14 @@ from typing import Any
 
 from markupsafe import Markup
 
+from sfumato.data.schema import Role
 from sfumato.measures.bins import SMALLEST_SHOWN
 from sfumato.measures.comparison import CLASS_SIZES, Comparison, Joint, Marginal, size_label
 from sfumato.measures.guarantee import Check
+from sfumato.measures.profile import Profile
 from sfumato.measures.utility import ModelAccuracy
-from sfumato.report.plot import bar_list, bar_pairs, hatching, heat_map, legend
-from sfumato.report.summarise import count, number, percent, share, title_of, words
+from sfumato.report.plot import bar_pairs, bar_rows, hatching, heat_map, legend
+from sfumato.report.summarise import count, number, percent, risks_of, role_of, share, title_of, words
 from sfumato.report.template import fill
 
 __all__ = ["render_release"]
@@ -49,6 +51,7 @@ def render_release(
     title: str = "Before and after",
     method: str,
     guarantees: Sequence[Check],
+    warnings: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
     folder: str = "FOLDER",
@@ -65,6 +68,8 @@ def render_release(
         How the release was made.
     guarantees : sequence of Check
         What was promised, and what was measured of it on the release.
+    warnings : sequence of str
+        What a reader must know before anything else.
     details : mapping, optional
         What only the method tells, such as the levels that the lattice chose.
     facts : mapping, optional
@@ -92,16 +97,20 @@ def render_release(
         title=title,
         headline=_headline(c, guarantees),
         good=kept and c.after.k > 1,
+        warnings=warnings,
         facts=_facts(c),
         promises=[_promise(c, check) for check in guarantees],
         hatching=hatching(),
         legend=legend(_BEFORE, _AFTER),
         sizes=_sizes(c),
-        risks=_risks(c),
-        losses=_losses(c),
-        lost=share(c.loss.gcp),
+        risks=[(what, old, new) for (what, old), (_, new) in zip(risks_of(c.before), risks_of(c.after), strict=True)],
+        costs=_costs(c),
+        lost=share(_lost(c)),
+        replaced=c.replaced > 0,
         marked=any(lost.suppressed for lost in c.loss.by_column.values()),
+        queries=c.queries and (share(c.queries.median), c.queries.queries),
         columns=[(one.column, share(one.moved), _marginal(one)) for one in c.columns],
+        others=[_other(one) for one in c.others],
         pairs=[_pair(one, c.before.rows) for one in c.pairs],
         all_pairs=c.all_pairs,
         accuracy=[(one, _kept(one)) for one in c.accuracy],
@@ -121,9 +130,14 @@ def _headline(c: Comparison, guarantees: Sequence[Check]) -> str:
         )
     else:
         start += f"{c.after.risk.uniques:,} of {c.after.rows:,} people still stand alone with {combination}"
-    if not c.loss.gcp and c.loss.entropy:  # values that stand for others have lost no detail, and are not the original
-        return f"{start}; values stand for those of their class"
-    return f"{start}; the table lost {share(c.loss.gcp)} of its detail"
+    if c.replaced:
+        return f"{start}; {share(c.replaced)} of the values were replaced by one that stands for their class"
+    return f"{start}; the table lost {share(_lost(c))} of its detail"
+
+
+def _lost(c: Comparison) -> float:
+    """Return the share of detail that was lost: a value in place of another is as narrow as before, but tells less."""
+    return c.loss.entropy if c.replaced else c.loss.gcp
 
 
 def _facts(c: Comparison) -> list[str]:
@@ -137,6 +151,10 @@ def _facts(c: Comparison) -> list[str]:
         f"{percent(after.risk.prosecutor_max)}; before, {percent(before.risk.prosecutor_max)}",
         f"quasi-identifiers: {', '.join(one.column for one in c.columns)}",
     ]
+    if c.queries:
+        facts.append(
+            f"half of {c.queries.queries} random counting queries are off by {share(c.queries.median)} or less"
+        )
     if after.suppressed:
         gone = share(after.suppressed / (after.rows + after.suppressed))
         facts.insert(0, f"{count(after.suppressed, 'row')} ({gone}) suppressed: every quasi-identifier is *")
@@ -171,31 +189,37 @@ def _sizes(c: Comparison) -> Markup:
     )
 
 
-def _risks(c: Comparison) -> list[tuple[str, str, str]]:
-    """Return the lines of the table of risks: what, before, after."""
-    before, after = c.before, c.after
-    threshold = percent(after.risk.threshold)
-    return [
-        ("smallest class (k)", number(before.k), number(after.k)),
-        ("classes", number(before.classes), number(after.classes)),
-        ("rows that stand alone", number(before.risk.uniques), number(after.risk.uniques)),
-        ("chance of picking a person's row, at most", *_shares(before.risk.prosecutor_max, after.risk.prosecutor_max)),
-        ("the same on average", *_shares(before.risk.prosecutor_mean, after.risk.prosecutor_mean)),
-        (f"rows with a chance above {threshold}", *_shares(before.risk.above_threshold, after.risk.above_threshold)),
-    ]
+@dataclass(frozen=True)
+class _Cost:
+    """What a column lost: texts, and the length of a bar."""
+
+    column: str
+    lost: str
+    width: float
+    marked: str
+    replaced: str
+    moved: str
 
 
-def _losses(c: Comparison) -> Markup:
-    ranked = sorted(c.loss.by_column.items(), key=lambda item: -item[1].ncp)
-    return bar_list(
-        "Detail lost per column",
-        [
-            (name, lost.ncp, share(lost.ncp) + (f" ({share(lost.suppressed)} *)" if lost.suppressed else ""))
-            for name, lost in ranked
-        ],
-        full=1.0,
-        small=True,
-    )
+def _costs(c: Comparison) -> list[_Cost]:
+    """Return what each column lost, most lost first."""
+    rows = []
+    for one in c.columns:
+        by = c.loss.by_column[one.column]
+        lost = by.entropy if c.replaced else by.ncp
+        marked = share(by.suppressed) if by.suppressed else ""
+        rows.append((lost, _Cost(one.column, share(lost), 100 * lost, marked, share(one.replaced), share(one.moved))))
+    return [cost for _, cost in sorted(rows, key=lambda row: -row[0])]
+
+
+def _other(one: Profile) -> tuple[str, str, Markup]:
+    """Return a column that is released as it was: its name, what it is, and its chart."""
+    kinds = [role_of(one.role)] if one.role is not Role.OTHER else []
+    kinds.append("not counted" if one.values is None else count(one.values, "different value"))
+    if one.missing:
+        kinds.append(f"{share(one.missing)} missing")
+    bars = [(label, [(part, share(part), "after")]) for label, part in zip(one.bins, one.shares, strict=True)]
+    return one.column, ", ".join(kinds), bar_rows(f"Distribution of {one.column}", bars)
 
 
 def _marginal(one: Marginal) -> Markup:
@@ -221,18 +245,19 @@ def _pair(one: Joint, rows: int) -> _Pair:
     ]
     full = max((share or 0.0 for row in (*one.before, *one.after) for share in row), default=0.0)
     most = max((abs(share or 0.0) for row in difference for share in row), default=0.0)
+
+    def drawn(what: str, cells: Sequence[Sequence[float | None]], **how: Any) -> Markup:
+        return heat_map(f"{title}, {what}", *one.bins, cells, axes=one.columns, **how)
+
     unshown = f" The cells with a dot hold {share(one.unshown)} of the rows." if one.unshown else ""
     return _Pair(
         title=title,
         text=f"{share(one.moved)} of the rows are in another cell. How strongly the two columns were related before: "
         f"{share(one.related)} (0% is not at all).{unshown}",
         charts=(
-            (_BEFORE, heat_map(f"{title}, {_BEFORE}", *one.bins, one.before, full=full)),
-            (_AFTER, heat_map(f"{title}, {_AFTER}", *one.bins, one.after, full=full)),
-            (
-                "difference in points",
-                heat_map(f"{title}, difference", *one.bins, difference, full=max(most, 0.02), signed=True),
-            ),
+            (_BEFORE, drawn(_BEFORE, one.before, full=full)),
+            (_AFTER, drawn(_AFTER, one.after, full=full)),
+            ("difference in points", drawn("difference", difference, full=max(most, 0.02), signed=True)),
         ),
     )
 
@@ -248,7 +273,3 @@ def _kept(one: ModelAccuracy) -> str:
 def _made(method: str, facts: Mapping[str, Any], details: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = {"method": method, **facts, **details}
     return [(name.replace("_", " "), words(value)) for name, value in lines.items()]
-
-
-def _shares(before: float, after: float) -> tuple[str, str]:
-    return share(before), share(after)

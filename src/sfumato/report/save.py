@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from sfumato._errors import InputError, one_of
+from sfumato._errors import InputError, OptionError, one_of
 from sfumato.anonymizers.anonymize import Release
+from sfumato.data.accounted import accounted
 from sfumato.data.certificate import Certificate, FileFacts
 from sfumato.data.files import format_of
 from sfumato.data.fingerprint import fingerprint
@@ -20,17 +24,21 @@ from sfumato.data.schema import Role
 from sfumato.data.source import File
 from sfumato.data.table import Table, read, write
 from sfumato.learners.runs import Training
-from sfumato.measures.assess import assess
+from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.comparison import compare
+from sfumato.measures.comparison import Comparison, compare
+from sfumato.measures.profile import profiles_of
 from sfumato.measures.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.verify_table import claims_of, class_loss
 from sfumato.report.release import render_release
+from sfumato.report.side_by_side import Beside, render_side_by_side
+from sfumato.report.summarise import kept_on_purpose
 
-__all__ = ["REPORT", "Format", "complete", "save"]
+__all__ = ["REPORT", "Format", "complete", "save", "write_side_by_side"]
 
 REPORT = "report.html"
 _MOST_ROWS = 5_000_000
+_MOST_CLASSES = 100
 """Of a file with more rows, no model is trained: all of it would have to be read."""
 
 
@@ -60,7 +68,7 @@ class Format(StrEnum):
 
 
 def save(
-    release: Release | Training,
+    release: Release | Training | Mapping[str, Release],
     path: str | Path,
     *,
     format: Format | str | None = None,
@@ -75,8 +83,9 @@ def save(
 
     Parameters
     ----------
-    release : Release or Training
+    release : Release, Training, or mapping of names to releases
         For trained models see `save_training`. Not of a Spark frame that stayed where it is: let Spark write its table.
+        Of several releases of one table, each gets a folder of its name, and ``report.html`` compares them.
     path : path
         A folder that does not exist, or is empty.
     format : {"csv", "parquet"}, optional
@@ -93,51 +102,102 @@ def save(
     >>> sf.save(sf.anonymize("patients.csv", "k=4", qi=["zip", "age"]), "release")
     >>> sorted(file.name for file in Path("release").iterdir())
     ['certificate.json', 'recipe.toml', 'report.html', 'table.csv']
+    >>> releases = {f"k{k}": sf.anonymize("patients.csv", f"k={k}", qi=["zip", "age"]) for k in (2, 4)}
+    >>> sf.save(releases, "several")
+    >>> sorted(file.name for file in Path("several").iterdir())
+    ['k2', 'k4', 'report.html']
     """
     if isinstance(release, Training):
         from sfumato.report.models import save_training  # with scikit-learn, which takes a second to load
 
         save_training(release, path)
         return
+    how: dict[str, Any] = {"format": format, "models": models, "escape_formulas": escape_formulas}
+    if isinstance(release, Release):
+        with atomic_folder(path) as folder:
+            _write(release, folder, Path(path).name, **how)
+        return
+    if not release:
+        raise OptionError("no release is given to save", hint="a mapping of names to releases needs at least one")
+    for name in release:
+        if not name or name in (".", "..", REPORT) or re.search(r"[/\\\0]", name):
+            raise OptionError(f"{name!r} cannot be the folder of a release", hint="a plain name, such as k10")
+    with atomic_folder(path) as folder:
+        beside = []
+        for name, one in release.items():
+            (folder / name).mkdir()
+            measured = _write(one, folder / name, f"{Path(path).name}/{name}", **how)
+            beside.append(Beside.of(name, one, measured))
+        write_side_by_side(beside, folder, name=Path(path).name, rows=measured.before.rows)
+
+
+def write_side_by_side(ones: Sequence[Beside], folder: Path, *, name: str, rows: int) -> None:
+    """Write the page that compares several releases of a table beside their folders."""
+    page = render_side_by_side(ones, rows=rows, title=f"{name}: side by side")
+    (folder / REPORT).write_text(page, encoding="utf-8")
+
+
+def _write(
+    release: Release,
+    folder: Path,
+    name: str,
+    *,
+    format: Format | str | None,
+    models: Sequence[str],
+    escape_formulas: bool,
+) -> Comparison:
+    """Write a release into a folder that is there."""
     if release.pairing is None:
         raise InputError(
             "a release whose rows are in Spark cannot be saved as a folder",
             hint="let Spark write it, with release.table.frame.write, or fetch the table before it is anonymized",
         )
+    accounted(release.source)  # whoever made the release
     kind = Format.like(release.origin) if format is None else one_of(Format, format, "format")
     if escape_formulas:
         refuse_typed(kind.file, kind.value)
-    with atomic_folder(path) as folder:
-        source = release.table.source
-        if isinstance(source, File) and source.path.suffix == f".{kind.value}":
-            shutil.copyfile(source.path, folder / kind.file)
-        else:
-            write(release.table, folder / kind.file)
-        if escape_formulas:
-            escape_file(folder / kind.file)
-        complete(release, folder, kind, name=Path(path).name, models=models)
+    source = release.table.source
+    if isinstance(source, File) and source.path.suffix == f".{kind.value}":
+        shutil.copyfile(source.path, folder / kind.file)
+    else:
+        write(release.table, folder / kind.file)
+    if escape_formulas:
+        escape_file(folder / kind.file)
+    return complete(release, folder, kind, name=name, models=models)
 
 
 def complete(
     release: Release, folder: Path, format: Format, *, name: str, models: Sequence[str] = ("forest",)
-) -> Assessment:
-    """Add to the data of a release, which is in the folder already, all else; return what was measured on it."""
+) -> Comparison:
+    """Add all else to the data of a release, which is in the folder already; return it beside its original."""
     data = folder / format.file
     released = Table(read(data).source, release.table.schema)
     assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
     assert assessment.verdict is not None
     assert release.pairing is not None
+    accuracy, notes = _accuracy(release, released, models)
+    others = [
+        column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
+    ]
     comparison = compare(
-        release.pairing, release.before, assessment, release.loss, accuracy=_accuracy(release, released, models)
+        release.pairing,
+        release.before,
+        assessment,
+        release.loss,
+        accuracy=accuracy,
+        queries=release.query_error,
+        others=profiles_of(released, [*released.schema.sensitive, *others]),
     )
-    others = [column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.TARGET)]
     page = render_release(
         comparison,
         title=f"{name}: before and after",
         method=release.method,
         guarantees=assessment.verdict.checks,
+        warnings=kept_on_purpose(assessment),
         details=release.details,
-        facts=release.parameters | {"columns released as they are": ", ".join(others) or "none"},
+        facts=release.parameters
+        | {"columns released as they are": ", ".join(others) or "none"}
+        | ({"model": "; ".join(notes)} if notes else {}),
         folder=name,
     )
     (folder / REPORT).write_text(page, encoding="utf-8")
@@ -159,12 +219,12 @@ def complete(
         files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
     )
     certificate.write(folder)
-    return assessment
+    return replace(comparison, notes=notes)
 
 
 def _measured(release: Release, released: Table, format: Format) -> Assessment:
     """Measure what was written: a text file may mean something else than the table that it was made of."""
-    assessment = assess(released, require=release.guarantees)
+    assessment = measure(released, require=release.guarantees)
     assert assessment.verdict is not None
     if not assessment.verdict:
         raise InputError(
@@ -174,11 +234,22 @@ def _measured(release: Release, released: Table, format: Format) -> Assessment:
     return assessment
 
 
-def _accuracy(release: Release, released: Table, models: Sequence[str]) -> tuple[ModelAccuracy, ...]:
-    """Train models on the original and on the release, if there is something to predict."""
-    if release.source.schema.target is None or not models or release.before.rows > _MOST_ROWS:
-        return ()
-    return model_accuracy(release.source, released, models=models, repeats=3, rows=20_000)
+def _accuracy(
+    release: Release, released: Table, models: Sequence[str]
+) -> tuple[tuple[ModelAccuracy, ...], tuple[str, ...]]:
+    """Train models on the original and on the release, if there is something to predict; say what was left out."""
+    target = release.source.schema.target
+    if target is None or not models or release.before.rows > _MOST_ROWS:
+        return (), ()
+    classes = release.source.column(target).n_unique()
+    if classes > _MOST_CLASSES:
+        return (), (f"no model was trained: the target '{target}' has {classes:,} different values",)
+    try:
+        accuracy = model_accuracy(release.source, released, models=models, repeats=3, rows=20_000)
+    except OptionError as error:  # nothing to learn, or to learn from: no reason to withhold the release
+        return (), (f"no model was trained: {error.message}",)
+    unused = ", ".join(accuracy[0].left_out)
+    return accuracy, (f"it does not learn from {unused}: too many categories",) if unused else ()
 
 
 def _recipe(release: Release) -> Recipe:

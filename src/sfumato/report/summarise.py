@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sfumato.data.schema import Role
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.bins import SMALLEST_SHOWN
-from sfumato.measures.comparison import CLASS_SIZES, rows_by_size, size_label
+from sfumato.measures.comparison import CLASS_SIZES, Standing, rows_by_size, size_label
 from sfumato.measures.guarantee import Witness
 from sfumato.measures.population import PopulationModel, PopulationUniques
 from sfumato.measures.safe_harbor import Finding, Status
@@ -24,14 +25,25 @@ __all__ = [
     "Line",
     "Summary",
     "count",
+    "kept_on_purpose",
     "number",
     "percent",
+    "risks_of",
+    "role_of",
     "share",
     "summarise",
     "title_of",
     "words",
 ]
 
+_ROLES = {
+    Role.QUASI: "quasi-identifier",
+    Role.SENSITIVE: "sensitive",
+    Role.IDENTIFIER: "identifier",
+    Role.TARGET: "target",
+    Role.KEPT: "kept on purpose",
+    Role.OTHER: "none",
+}
 _RISKY = 5  # classes of fewer rows are hatched
 _SUBSETS_SHOWN = 8
 _MIX = "coarsen the quasi-identifiers until classes with different sensitive values merge, or suppress uniform classes"
@@ -50,7 +62,6 @@ class Line:
     meaning: str
     stops: str
     witness: str
-    remedy: str
 
 
 @dataclass(frozen=True)
@@ -77,15 +88,22 @@ class Summary:
 
     headline: str
     good: bool | None
+    warnings: tuple[str, ...]
+    """What a reader must know before anything else."""
     facts: tuple[str, ...]
     lines: tuple[Line, ...]
     bars: tuple[Bar, ...]
     columns: tuple[ColumnBar, ...]
-    subsets: tuple[tuple[str, str], ...]
-    """The worst sets of up to three columns, and what they do."""
+    subsets: tuple[tuple[str, str, str], ...]
+    """The worst sets of up to three columns, and how many rows and which share of them they single out."""
     sensitive: tuple[tuple[str, ...], ...]
     """A row of texts per sensitive attribute, if there are several."""
     findings: tuple[Finding, ...]
+    remedies: tuple[tuple[str, str], ...]
+    """What helps, and which measures it improves."""
+    risks: tuple[tuple[str, str], ...]
+    profiles: tuple[tuple[str, ...], ...]
+    """A row of texts per column of the table: its name, role, kind, values, missing values and rows alone by it."""
 
 
 @dataclass(frozen=True)
@@ -187,17 +205,21 @@ def summarise(assessment: Assessment) -> Summary:
     return Summary(
         headline=_headline(assessment),
         good=False if assessment.verdict is None and assessment.k == 1 else assessment.satisfied,
+        warnings=kept_on_purpose(assessment),
         facts=tuple(_facts(assessment)),
         lines=tuple(_line(assessment, key) for key in _MODELS if key in assessment.witnesses),
         bars=tuple(_bars(assessment)),
         columns=tuple(ColumnBar(one.column, one.uniques_drop, one.uniques_alone) for one in assessment.columns),
         subsets=tuple(
-            (" + ".join(one.columns), f"{count(one.uniques, 'row')} alone ({percent(one.unique_share)})")
+            (" + ".join(one.columns), number(one.uniques), percent(one.unique_share))
             for one in assessment.subsets[:_SUBSETS_SHOWN]
             if one.uniques
         ),
         sensitive=tuple(_sensitive(assessment)) if len(assessment.by_sensitive) > 1 else (),
         findings=assessment.findings,
+        remedies=tuple(_remedies(assessment)),
+        risks=tuple(risks_of(assessment)),
+        profiles=tuple(_profiles(assessment)),
     )
 
 
@@ -266,6 +288,32 @@ def words(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(words, value)) or "-"
     return str(value)
+
+
+def role_of(role: Role) -> str:
+    """Return what a page calls the role of a column.
+
+    Examples
+    --------
+    >>> role_of(Role.QUASI)
+    'quasi-identifier'
+    """
+    return _ROLES[role]
+
+
+def kept_on_purpose(assessment: Assessment) -> tuple[str, ...]:
+    """Say which columns are released as they are on purpose, each with what speaks against it.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> people = pl.DataFrame({"age": [30, 41], "contact": ["ada@example.org", "bo@example.org"]})
+    >>> kept_on_purpose(sf.assess(people, qi=["age"], keep=["contact"]))
+    ("the column 'contact' is kept on purpose, as it is: its values look like e-mail addresses",)
+    """
+    doubtful = {name: reason for name, reason in assessment.kept.items() if reason}
+    return tuple(f"the column '{name}' is kept on purpose, as it is: {reason}" for name, reason in doubtful.items())
 
 
 def title_of(key: str) -> tuple[str, str]:
@@ -339,14 +387,50 @@ def _line(a: Assessment, key: str) -> Line:
         meaning=model.meaning(a),
         stops=model.stops,
         witness=_witness(a.witnesses[key], a.quasi),
-        remedy=model.remedy,
     )
+
+
+def _remedies(a: Assessment) -> list[tuple[str, str]]:
+    """Say once what helps, and what it helps with."""
+    helped: dict[str, list[str]] = {}
+    for key, model in _MODELS.items():
+        if key in a.witnesses:
+            helped.setdefault(model.remedy, []).append(model.title)
+    return [(remedy[0].upper() + remedy[1:], ", ".join(titles)) for remedy, titles in helped.items()]
+
+
+def _profiles(a: Assessment) -> list[tuple[str, ...]]:
+    alone = {one.column: number(one.uniques_alone) for one in a.columns}
+    return [
+        (
+            one.column,
+            role_of(one.role),
+            one.kind if one.values is not None else "not counted",
+            number(one.values),
+            "-" if one.missing is None else share(one.missing),
+            alone.get(one.column, "-"),
+        )
+        for one in a.profiles
+    ]
+
+
+def risks_of(side: Assessment | Standing) -> list[tuple[str, str]]:
+    """Return the lines of a table of risks: what, and how much."""
+    risk = side.risk
+    return [
+        ("smallest class (k)", number(side.k)),
+        ("classes", number(side.classes)),
+        ("rows that stand alone", number(risk.uniques)),
+        ("chance of picking a person's row, at most", share(risk.prosecutor_max)),
+        ("the same on average", share(risk.prosecutor_mean)),
+        (f"rows with a chance above {percent(risk.threshold)}", share(risk.above_threshold)),
+    ]
 
 
 def _witness(witness: Witness, quasi: Sequence[str]) -> str:
     rows = f"a class of {count(witness.size, 'row')}"
     if witness.records < SMALLEST_SHOWN:
-        return f"{rows} (too few to show its values here)"
+        return rows
     return f"{rows}: " + ", ".join(f"{name} = {witness.labels[name]}" for name in quasi)
 
 

@@ -12,6 +12,7 @@ from sfumato.report.accountings import events_of, leaves_of, other_epsilons, shu
 from sfumato.report.figures import MOST_CLASSES, charts_of, found_of, layers_of, matrices_of, noise_of, roc_of
 from sfumato.report.outcome import Outcome, Verdict, known, outcomes_of, write, write_epsilon
 from sfumato.report.plot import hatching
+from sfumato.report.shapes import shapes_of
 from sfumato.report.summarise import count, share, words
 from sfumato.report.template import fill
 
@@ -30,7 +31,8 @@ def render_training(training: Training, *, title: str) -> str:
     Parameters
     ----------
     training : Training
-        The only input: nothing is read from data or models.
+        The only input: nothing is read from data, and of models only the curves of an additive one, which are its
+        weights.
     title : str
 
     Examples
@@ -45,6 +47,7 @@ def render_training(training: Training, *, title: str) -> str:
     runs = outcomes_of(training)
     verdict = Verdict(training, runs)
     private = [one for one in runs if one.private]
+    rows = [_row(one) for one in runs]
     return fill(
         "training.html",
         title=title,
@@ -52,7 +55,8 @@ def render_training(training: Training, *, title: str) -> str:
         good=verdict.good(),
         facts=verdict.facts(),
         regression=verdict.regression,
-        runs=[_row(one) for one in runs],
+        runs=rows,
+        clipped=any(row["noise"] != "-" or row["clip"] != "-" for row in rows),
         noisy_scores=verdict.noisy,
         exact_scores=any(one.run.scores.how == "exact" for one in private),
         scored=any(one.scored for one in runs),
@@ -65,6 +69,7 @@ def render_training(training: Training, *, title: str) -> str:
         hatching=hatching(),
         matrices=matrices_of(runs),
         grouped=any(len(one.run.scores.classes) > MOST_CLASSES for one in runs),
+        shapes=shapes_of(training, runs),
         curves=[figure for figure in (roc_of(runs), found_of(runs)) if figure],
         noisy=noise_of(training.pictures),
         layers=layers_of(training.pictures, runs),
