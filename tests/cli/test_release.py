@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -56,6 +57,9 @@ def test_a_false_claim_ends_with_1(release: Run, sfumato: Run) -> None:
     told = sfumato("verify", "release")
     assert told.code == 1
     assert "NOT HELD  table.csv is the file that was released" in told.out
+    failed = told.out.count("NOT HELD")
+    assert re.match(rf"{failed} of \d+ claims {'does' if failed == 1 else 'do'} not hold\.", told.out)
+    assert not re.search(r"\b(None|inf)\b", told.out)
     told = sfumato("verify", "release", "--json")
     assert (told.code, told.json["ok"]) == (1, False)
 

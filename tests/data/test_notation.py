@@ -228,3 +228,12 @@ def test_what_is_written_is_what_was_read() -> None:
         column = pl.Series(texts)
         values = notation.moments(column) if notation.dates else notation.numbers(column, whole=False)
         assert notation.written(values).to_list() == texts
+
+
+def test_what_a_budget_prints_says_nothing_of_how_the_rows_are_written(sfumato: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("Ort;Wert\nKöln;1,50\n".encode("cp1252"))
+    granted = sfumato("budget", "grant", "t.csv", "--epsilon", "1", "--ledger", "t.ledger")
+    assert granted.code == 0, granted.err
+    shown = sfumato("budget", "show", "t.csv", "--ledger", "t.ledger", "--json")
+    assert "read" not in shown.json
+    assert "cp1252" not in granted.err + shown.err

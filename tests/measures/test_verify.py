@@ -139,7 +139,7 @@ def test_a_number_that_nothing_measures_is_no_claim_that_holds(release: Path) ->
     plain = certificate(release)
     plain["claims"]["privacy"] = None
     certify(release, plain)
-    assert failing(release) == ["privacy is None"]
+    assert failing(release) == ["privacy is not measured"]
 
 
 def test_a_truncated_file_is_caught(release: Path) -> None:

@@ -60,13 +60,13 @@ def page_of_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("release") / "page.html"
     adult = sf.datasets.adult()
     frame = adult.frame.with_columns(education=pl.col("education").replace({"HS-grad": "Highschoolgraduate" * 4}))
-    table = sf.Table.of(frame, qi=adult.schema.quasi, sensitive=["income"])
+    table = sf.Table.of(frame, qi=adult.schema.quasi, sensitive=["income"], keep=["education-num"])
     release = sf.anonymize(table, "k=10,l=2")
     assert release.assessment.verdict is not None
     accuracy = [
         ModelAccuracy(name, 0.86, 0.001, 0.85, 0.002, 0.76, 48_842, 5, 0.3, 0) for name in ("forest", "logistic")
     ]
-    both = pair(table, release.table)
+    both = pair(table, release.aligned)
     page = render_release(
         compare(
             both,

@@ -546,7 +546,7 @@ def test_the_guarantee_is_told_in_words() -> None:
         "Whatever comes out is at most 2.72 times as likely with a record as without it, but for a chance of 1e-05."
     ) in text
     assert "The neighbouring relation is “add or remove one record”" in text
-    assert "All 2 private models published together cost epsilon 5.4 at delta 1e-05." in text
+    assert "Both private models published together cost epsilon 5.4 at delta 1e-05." in text
     assert "The scores and losses on this page, which are exact: the data set is public." in text
     assert "They are exact: if the rows are private" in text_of(page(replace(made, is_public=False)))
     assert (

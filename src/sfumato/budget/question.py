@@ -85,7 +85,7 @@ class Question:
     >>> print(Question.parse("count where age>=40 and not sex='f' by income"))
     count where age >= 40 and not (sex = 'f') by income
     >>> print(Question.parse("MEDIAN 'hours per week'"))
-    quantile 0.5 of "hours per week"
+    median of "hours per week"
     >>> Question.parse("mean by sex")
     Traceback (most recent call last):
         ...
@@ -120,7 +120,7 @@ class Question:
     def __str__(self) -> str:
         parts = [self.statistic.value]
         if self.statistic is Statistic.QUANTILE:
-            parts.append(f"{self.share:g}")
+            parts = ["median"] if self.share == 0.5 else [*parts, f"{self.share:g}"]
         if self.column is not None:
             parts += ["of", quoted(self.column)]
         if self.statistic is Statistic.HISTOGRAM:

@@ -10,7 +10,16 @@ import click
 
 from sfumato.budget.events import Relation
 from sfumato.budget.ledger import Ledger
-from sfumato.cli.options import Command, choice, file_options, keep_input, print_json, read_table
+from sfumato.cli.options import (
+    Command,
+    choice,
+    file_options,
+    force_option,
+    keep_input,
+    keep_output,
+    print_json,
+    read_table,
+)
 from sfumato.cli.terminal import echo, style
 from sfumato.data.files import atomic_path
 
@@ -65,7 +74,7 @@ def grant(
     All that is released of it from now on must fit within the limit. A limit that is
     granted later takes the place of the one before; what was spent stays spent.
     """
-    table = read_table(schema=None, **options)
+    table = read_table(schema=None, shown=False, **options)
     with Ledger.grant(table, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
         _show(granted, as_json)
         echo(f"The ledger is {granted.path}", err=True)
@@ -76,7 +85,7 @@ def grant(
 @ledger_option
 def show(as_json: bool, ledger: str | None, **options: Any) -> None:
     """Say what was granted for the data in FILE, what is spent and what is left."""
-    with Ledger.of(read_table(schema=None, **options), ledger) as found:
+    with Ledger.of(read_table(schema=None, shown=False, **options), ledger) as found:
         _show(found, as_json)
 
 
@@ -85,7 +94,7 @@ def show(as_json: bool, ledger: str | None, **options: Any) -> None:
 @ledger_option
 def history(as_json: bool, ledger: str | None, **options: Any) -> None:
     """List everything that was granted and charged for the data in FILE."""
-    with Ledger.of(read_table(schema=None, **options), ledger) as found:
+    with Ledger.of(read_table(schema=None, shown=False, **options), ledger) as found:
         if as_json:
             print_json({**found.to_dict(), "history": found.history()})
             return
@@ -98,10 +107,12 @@ def history(as_json: bool, ledger: str | None, **options: Any) -> None:
 @file_options
 @ledger_option
 @click.option("-o", "--output", metavar="OUT.json", help="Write it there instead of on stdout.")
-def export(as_json: bool, ledger: str | None, output: str | None, **options: Any) -> None:
+@force_option
+def export(as_json: bool, ledger: str | None, output: str | None, force: bool, **options: Any) -> None:
     """Write the whole ledger of the data in FILE as JSON, for an auditor."""
     keep_input(output, options["data"], ledger)
-    with Ledger.of(read_table(schema=None, **options), ledger) as found:
+    keep_output(output, force=force)
+    with Ledger.of(read_table(schema=None, shown=False, **options), ledger) as found:
         plain = found.export()
     if output is None:
         print_json(plain)

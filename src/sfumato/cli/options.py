@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
-from sfumato._errors import OptionError
+from sfumato._errors import FileError, OptionError
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
 from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
-from sfumato.data.folders import private_folder, sweep_private
+from sfumato.data.folders import private_folder, refuse_taken, sweep_private
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.spool import Spool
 from sfumato.data.table import Table, read
@@ -32,7 +32,9 @@ __all__ = [
     "declared",
     "escape_option",
     "file_options",
+    "force_option",
     "keep_input",
+    "keep_output",
     "load_table",
     "names_option",
     "print_json",
@@ -119,6 +121,9 @@ escape_option = click.option(
 )
 
 
+force_option = click.option("--force", is_flag=True, help="Replace what OUT names, if it exists already.")
+
+
 class Names(click.ParamType[list[str]]):
     """Names separated by commas; a name that holds a comma, or begins with a blank, goes in double quotes."""
 
@@ -195,11 +200,11 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def read_table(data: str, schema: Schema | None, *, inferred: bool = True, **reading: Any) -> Table:
+def read_table(data: str, schema: Schema | None, *, inferred: bool = True, shown: bool = True, **reading: Any) -> Table:
     """Read a file or a table of a database, or return the built-in table of that name.
 
-    Private commands do not let the rows decide how they are read (``inferred``); for all others, what was found is
-    shown when the command ends.
+    Private commands do not let the rows decide how they are read (``inferred``). For all others, what was found is
+    shown when the command ends; not for those that print what may be published (``shown``), as of a budget.
     """
     if data in _EMBEDDED and not Path(data).exists():
         if schema or any(reading.values()):
@@ -211,7 +216,7 @@ def read_table(data: str, schema: Schema | None, *, inferred: bool = True, **rea
     reading["separator"] = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
     table = read(data, schema, inferred=inferred, **reading)
     context = click.get_current_context(silent=True)
-    if inferred and context is not None:
+    if inferred and shown and context is not None:
         context.meta.setdefault(_READ, []).append(table)
     return table
 
@@ -311,6 +316,36 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
     for one in inputs:
         if output and one and Path(output).resolve() == Path(_SQLITE.sub("", one).partition("?")[0]).resolve():
             raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
+
+
+def keep_output(
+    output: str | None, *, force: bool, instead: str = "name a file", folder: bool = False, ending: str = ""
+) -> None:
+    """Refuse to replace what exists already unless that is asked for, and outputs that cannot be.
+
+    Parameters
+    ----------
+    output : str or None
+        A file or a folder; nothing is refused if it is None.
+    force : bool
+        Whether ``--force`` is given.
+    instead : str
+        What to do in place of ``-o -``, which only tables can be written to.
+    folder : bool
+        Whether the command writes a folder; one that exists is replaced only if it is a release.
+    ending : str
+        What the name of the file must end in.
+    """
+    if output is None:
+        return
+    if output == "-":
+        raise OptionError("'-' is stdout, where this output cannot go", hint=instead)
+    if ending and not output.lower().endswith(ending):
+        raise OptionError(f"'{output}' is written as {ending[1:]}, and its name must end in {ending}")
+    if folder:
+        refuse_taken(output, replace=force)
+    elif not force and Path(output).exists() and Path(output).is_file():
+        raise FileError(f"'{output}' exists already", hint="choose another name, or replace it with --force")
 
 
 def print_json(plain: dict[str, Any]) -> None:

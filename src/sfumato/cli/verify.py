@@ -46,7 +46,8 @@ def _print(verdict: Verification) -> None:
     schema, unchecked = verdict.certificate.schema, verdict.unchecked
     checked = [claim for claim in verdict.claims if claim.held is not None]
     if verdict.failed:
-        echo(style(f"{len(verdict.failed)} of {len(checked)} claims do not hold.", bold=True, fg="red"))
+        verb = "does" if len(verdict.failed) == 1 else "do"
+        echo(style(f"{len(verdict.failed)} of {len(checked)} claims {verb} not hold.", bold=True, fg="red"))
     else:
         echo(style(f"All {len(checked)} claims that can be checked here hold.", bold=True, fg="green"))
     sensitive = [f"{name} (by a hierarchy)" if schema[name].hierarchy else name for name in schema.sensitive]
@@ -74,4 +75,4 @@ def _print(verdict: Verification) -> None:
 
 def _found(claim: Claim) -> str:
     """Write what was found: a number briefly, and a sentence of ours whole."""
-    return claim.measured if isinstance(claim.measured, str) else shown(claim.measured)
+    return claim.measured if isinstance(claim.measured, str) and claim.measured != "inf" else shown(claim.measured)

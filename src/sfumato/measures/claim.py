@@ -80,9 +80,11 @@ def shown(value: Any) -> str:
 
     Examples
     --------
-    >>> shown(12345), shown(0.25), shown("x" * 100)[-5:]
-    ('12,345', '0.25', 'xx...')
+    >>> shown(12345), shown(0.25), shown("x" * 100)[-5:], shown(None), shown("inf")
+    ('12,345', '0.25', 'xx...', 'not measured', '∞')
     """
+    if value is None or value in ("inf", math.inf):
+        return "not measured" if value is None else "∞"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if abs(value) < 10**30 else "a number of more than 30 digits"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -204,9 +204,9 @@ def _together(training: Training) -> str:
         return ""
     epsilon = known(told.get("epsilon"))
     if epsilon is None:
-        return f"What all {private} private models cost together has no bound."
+        return f"What {'both' if private == 2 else f'all {private}'} private models cost together has no bound."
     cost = f"epsilon {write_epsilon(epsilon)} at delta {write(told.get('delta'))}"
-    return f"All {private} private models published together cost {cost}."
+    return f"{'Both' if private == 2 else f'All {private}'} private models published together cost {cost}."
 
 
 def _accountings(private: Sequence[Outcome]) -> tuple[list[str], list[tuple[str, list[str]]]]:
