@@ -53,7 +53,7 @@ def announce(tell: Callable[[], None]) -> None:
 
 def _listen() -> None:
     """Wait for the first compilation, if somebody wants to know of it."""
-    from numba.core import event
+    from numba.core import event  # which has no types
 
     if not _tell:
         return
@@ -61,13 +61,13 @@ def _listen() -> None:
 
     class First(event.Listener):
         def on_start(self, event_: Any) -> None:
-            event.unregister("numba:compile", self)
+            event.unregister("numba:compile", self)  # type: ignore[no-untyped-call]
             tell()
 
         def on_end(self, event_: Any) -> None:
             pass
 
-    event.register("numba:compile", First())
+    event.register("numba:compile", First())  # type: ignore[no-untyped-call]
 
 
 def kernel(**options: Any) -> Callable[[Any], Kernel]:
