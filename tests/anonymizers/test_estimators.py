@@ -169,7 +169,7 @@ def test_a_node_called_like_the_mark_is_not_taken_for_suppressed_rows() -> None:
     tree = sf.Hierarchy.tree([("a", "x", "*"), ("b", "x", "*"), ("c", "*", "*"), ("d", "*", "*")])
     table = sf.Table(pl.DataFrame({"q": list("aabbccd")}), sf.Schema([sf.Column(name="q", hierarchy=tree)]))
     release = sf.anonymize(table, "k=3", method="lattice", qi=["q"])
-    assert release.table.frame["q"].to_list() == ["x"] * 4 + ["{c, d}"] * 3
+    assert release.aligned.frame["q"].to_list() == ["x"] * 4 + ["{c, d}"] * 3
     assert (release.assessment.k, release.assessment.rows, release.assessment.suppressed) == (3, 7, 0)
     assert (release.loss.suppressed, release.loss.gcp) == (0, 0.5)
     learnt = sf.Lattice("k=3", qi=["q"], new_rows="route").fit(table)

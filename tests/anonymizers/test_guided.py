@@ -201,7 +201,7 @@ def test_the_target_guides_if_nothing_else_is_given() -> None:
     people = table(age=[20, 22, 24, 40, 60, 61], buys=["n", "n", "y", "y", "n", "n"])
     whole = sf.Table.of(people, qi=["age"], target="buys")
     release = sf.anonymize(whole, "k=2", method="guided")
-    assert release.table.frame["age"].to_list() == [20, 20, 24, 24, 60, 60]
+    assert release.aligned.frame["age"].to_list() == [20, 20, 24, 24, 60, 60]
     assert release.details == {"leaves": 3, "agreement": 1.0}
     assert release.assessment.k == 2
 
@@ -311,14 +311,14 @@ def test_children_of_a_node_go_to_either_side() -> None:
         sf.Table(people, sf.Schema([column])), "k=1",
         method=sf.Guided(labels="buys", refine=False, output="interval"),
     )  # fmt: skip
-    assert made.table.frame["town"].to_list() == ["{x, z}"] * 2 + ["y"] * 2 + ["{x, z}"] * 2
+    assert made.aligned.frame["town"].to_list() == ["{x, z}"] * 2 + ["y"] * 2 + ["{x, z}"] * 2
 
 
 def test_with_all_columns_equal_rows_may_be_published_differently_and_k_holds() -> None:
     people = CROWD.assign(buys=BUYS)
     method = sf.Guided(labels="buys", cut_by="all")
     release = sf.anonymize(people, "k=20", method=method, qi=["age", "height"])
-    frame = release.table.frame
+    frame = release.aligned.frame
     assert release.assessment.k >= 20
     pd.testing.assert_frame_equal(frame[["town", "buys"]], people[["town", "buys"]])
     fitted = sf.Guided("k=20", qi=["age", "height"], labels="buys", cut_by="all").fit(people)
@@ -431,7 +431,7 @@ def test_a_column_of_a_file_guides_where_the_file_is(tmp_path: Any) -> None:
         path, "k=10", method=sf.Guided(labels="buys"), qi=list(CROWD.columns), to=tmp_path / "release.parquet"
     )
     again = sf.anonymize(CROWD.assign(buys=BUYS), "k=10", method=sf.Guided(labels="buys"), qi=list(CROWD.columns))
-    assert release.table.frame["age"].to_list() == again.table.frame["age"].to_list()
+    assert release.aligned.frame["age"].to_list() == again.aligned.frame["age"].to_list()
     assert release.assessment.k >= 10
 
 

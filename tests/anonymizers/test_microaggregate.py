@@ -211,7 +211,7 @@ def test_durations_have_a_mean_and_huge_numbers_a_median() -> None:
 def test_every_partitioner_can_publish_means() -> None:
     people = pl.DataFrame({"age": [20, 23, 40, 61], "sex": ["f", "f", "m", "m"]})
     release = sf.anonymize(people, "k=2", method=sf.Mondrian(output="mean"), qi=["age", "sex"])
-    assert release.table.frame.rows() == [(22, "f"), (22, "f"), (50, "m"), (50, "m")]
+    assert release.aligned.frame.rows() == [(22, "f"), (22, "f"), (50, "m"), (50, "m")]
     assert release.table.frame.schema == people.schema
 
 

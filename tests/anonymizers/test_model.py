@@ -60,7 +60,7 @@ def test_it_keeps_k_and_most_of_its_accuracy(model: sf.AnonymizedModel) -> None:
 
 
 def test_it_has_learnt_from_the_released_rows_only(model: sf.AnonymizedModel) -> None:
-    released = model.release.table.frame[["age", "hours", "town", "noise"]]
+    released = model.release.aligned.frame[["age", "hours", "town", "noise"]]
     again = clone(TREE).fit(released, BUYS)
     asked = model.routes_.transform(PEOPLE) if model.routes_ is not None else PEOPLE
     assert (again.predict(asked) == model.predict(PEOPLE)).all()
@@ -144,7 +144,7 @@ def test_a_fitted_estimator_guides_by_its_own_answers_and_stays_as_it_is() -> No
     model = sf.anonymize_model(fitted, WITH_TARGET, k=20, guide="soft", cut_by="qi", transform=False)
     assert (fitted.predict_proba(PEOPLE) == before).all()
     expected = sf.Guided("k=20", qi=QI, labels=before).fit_transform(PEOPLE)
-    pd.testing.assert_frame_equal(model.release.table.frame[QI], expected[QI])
+    pd.testing.assert_frame_equal(model.release.aligned.frame[QI], expected[QI])
 
 
 def test_a_model_that_answers_the_same_everywhere_does_not_guide() -> None:

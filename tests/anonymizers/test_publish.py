@@ -179,7 +179,7 @@ def test_bounds_are_read_back_to_the_last_bit(value: float, dtype: Any) -> None:
     frame = pl.DataFrame({"q": pl.Series([value, value + abs(value)], dtype=dtype)})
     release = sf.anonymize(frame, "k=2", qi=["q"])
     assert release.loss.gcp == 1
-    assert sf.loss(frame, release.table, quasi=["q"]).gcp == 1
+    assert sf.loss(frame, release.aligned, quasi=["q"]).gcp == 1
 
 
 def test_a_group_named_like_a_value_is_not_mistaken_for_it() -> None:
@@ -197,4 +197,4 @@ def test_times_are_read_back_to_the_last_tick(unit: Any) -> None:
     ticks = np.random.default_rng(0).integers(1_600_000_000_000, 1_700_000_000_000, 60)
     moments = pl.Series("q", ticks).cast(pl.Datetime("ms")).cast(pl.Datetime(unit))
     release = sf.anonymize(moments.to_frame(), "k=3", qi=["q"])
-    assert sf.loss(moments.to_frame(), release.table, quasi=["q"]).gcp == release.loss.gcp
+    assert sf.loss(moments.to_frame(), release.aligned, quasi=["q"]).gcp == release.loss.gcp

@@ -100,8 +100,8 @@ def test_the_length_and_the_space_are_as_asked(pseudonymize: Run) -> None:
     assert pseudonymize("patients.csv", *ID, "--key", "k.key", "--length", "30", "-o", "o.csv").code == 0
     assert pl.read_csv("o.csv")["patient_id"].drop_nulls().str.len_chars().to_list() == [30, 30]
     Path("p.csv").write_text("who,by\n7,8\n8,\n")
-    assert pseudonymize("p.csv", "--columns", "who,by", "--space", "person", "--key", "k.key", "-o", "o.csv").code == 0
-    done = pl.read_csv("o.csv")
+    assert pseudonymize("p.csv", "--columns", "who,by", "--space", "person", "--key", "k.key", "-o", "p2.csv").code == 0
+    done = pl.read_csv("p2.csv")
     assert done["who"][1] == done["by"][0]
 
 
@@ -122,9 +122,10 @@ def test_a_passphrase_is_read_from_the_input(pseudonymize: Run, monkeypatch: pyt
 
 def test_a_file_is_replaced_and_a_folder_never_is(pseudonymize: Run) -> None:
     Path("o.csv").write_text("the old one")
-    refused(pseudonymize("patients.csv", "--columns", "nobody", "--key", "k.key", "-o", "o.csv"), "no column 'nobody'")
+    wrong = ["--columns", "nobody", "--key", "k.key", "--force", "-o", "o.csv"]
+    refused(pseudonymize("patients.csv", *wrong), "no column 'nobody'")
     assert Path("o.csv").read_text() == "the old one"
-    assert pseudonymize("patients.csv", *ID, "--key", "k.key", "-o", "o.csv").code == 0
+    assert pseudonymize("patients.csv", *ID, "--key", "k.key", "--force", "-o", "o.csv").code == 0
     assert Path("o.csv").read_text() != "the old one"
     Path("out").mkdir()
     Path("out/mine").touch()
@@ -221,7 +222,7 @@ def test_too_short_tokens_are_refused(pseudonymize: Run) -> None:
 
 
 def test_a_damaged_mapping_is_refused_and_kept(pseudonymize: Run) -> None:
-    options = ["patients.csv", *ID, "--key", "k.key", "--method", "random", "--mapping", "m", "-o", "o.csv"]
+    options = ["patients.csv", *ID, "--key", "k.key", "--method", "random", "--mapping", "m", "-o", "o.csv", "--force"]
     assert pseudonymize(*options).code == 0
     Path("m").write_bytes(Path("m").read_bytes()[:-1])
     damaged = Path("m").read_bytes()

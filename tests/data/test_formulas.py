@@ -88,7 +88,7 @@ ESCAPED = ["'=x", "'=x", "'@y", "'@y"]
 
 def test_a_release_is_escaped_and_verified(tmp_path: Path) -> None:
     PEOPLE.write_csv(tmp_path / "people.csv")
-    release = sf.anonymize(tmp_path / "people.csv", "k=2,l=2", **ROLES)
+    release = sf.anonymize(tmp_path / "people.csv", "k=2,l=2", **ROLES, keep_order=True)
     assert release.assessment.k == 2
     sf.save(release, tmp_path / "release", escape_formulas=True)
     assert sf.verify(tmp_path / "release").ok
@@ -99,7 +99,7 @@ def test_a_release_is_escaped_and_verified(tmp_path: Path) -> None:
     assert table["note"].to_list() == ["'=cmd"] * 4
     sf.save(release, tmp_path / "plain")
     assert pl.read_csv(tmp_path / "plain" / "table.csv")["job"].to_list() == PEOPLE["job"].to_list()
-    written = sf.anonymize(PEOPLE, "k=2", **ROLES, to=tmp_path / "out.csv", escape_formulas=True)
+    written = sf.anonymize(PEOPLE, "k=2", **ROLES, keep_order=True, to=tmp_path / "out.csv", escape_formulas=True)
     assert written.table.frame["job"].to_list() == ESCAPED
     assert written.assessment.k == 2
     with pytest.raises(sf.OptionError, match="formulas are escaped in a file"):
@@ -109,8 +109,8 @@ def test_a_release_is_escaped_and_verified(tmp_path: Path) -> None:
 
 
 COMMANDS = [
-    "anonymize people.csv --qi job,age --k 2 --escape-formulas -o out/",
-    "anonymize people.csv --qi job,age --k 2 --escape-formulas -o out.csv",
+    "anonymize people.csv --qi job,age --k 2 --keep-order --escape-formulas -o out/",
+    "anonymize people.csv --qi job,age --k 2 --keep-order --escape-formulas -o out.csv",
     "mask people.csv --top age=1 --escape-formulas -o out.csv",
     "pseudonymize people.csv --columns note --key k --escape-formulas -o out.csv",
 ]

@@ -66,7 +66,7 @@ def page_of_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     accuracy = [
         ModelAccuracy(name, 0.86, 0.001, 0.85, 0.002, 0.76, 48_842, 5, 0.3, 0) for name in ("forest", "logistic")
     ]
-    both = pair(table, release.table)
+    both = pair(table, release.aligned)
     page = render_release(
         compare(
             both,

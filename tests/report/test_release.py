@@ -159,7 +159,7 @@ def test_columns_that_are_released_as_they_are_are_shown_without_their_rare_valu
 def test_one_offline_file_that_asks_for_nothing() -> None:
     adult = sf.datasets.adult()
     release = sf.anonymize(adult, "k=10")
-    both = pair(adult, release.table)
+    both = pair(adult, release.aligned)
     comparison = compare(both, sf.assess(adult), release.assessment, release.loss)
     assert release.assessment.verdict is not None
     made = render_release(comparison, method=release.method, guarantees=release.assessment.verdict.checks)

@@ -71,7 +71,7 @@ def test_the_recipe_makes_the_same_release_again(tmp_path: Path) -> None:
     method = sf.Mondrian(**recipe.options["parameters"])
     guarantees = [sf.Guarantee.from_dict(one) for one in recipe.options["guarantees"]]
     again = sf.anonymize(ROWS, guarantees, method=method, schema=recipe.schema)
-    assert again.table.frame.equals(release.table.frame)
+    assert again.aligned.frame.equals(release.aligned.frame)
 
 
 def test_every_guarantee_can_be_saved_and_done_again(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_values_that_a_type_lists_are_in_no_recipe(frame: object, tmp_path: Path
     schema = Recipe.load(tmp_path / "release" / "recipe.toml").schema
     assert schema == sf.Schema(sf.Column(name=one.name, role=one.role, kind=one.kind) for one in schema.columns)
     again = sf.anonymize(frame, "k=4", schema=schema)
-    assert again.table.fetched().equals(release.table.fetched())
+    assert again.aligned.fetched().equals(release.aligned.fetched())
 
 
 def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_path: Path) -> None:

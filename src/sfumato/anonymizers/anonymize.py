@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from sfumato._errors import OptionError, did_you_mean
+from sfumato._errors import InputError, OptionError, did_you_mean
+from sfumato._repr import Discreet
 from sfumato.anonymizers.anonymizer import Anonymizer, measured
 from sfumato.anonymizers.guided import Guided
 from sfumato.anonymizers.hilbert import Hilbert
@@ -20,16 +21,18 @@ from sfumato.anonymizers.microaggregate import Microaggregate
 from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.on_spark import mondrian_on_spark
 from sfumato.anonymizers.publish import Output, released_schema
+from sfumato.anonymizers.released import declared_only, used_only
 from sfumato.anonymizers.rplus import RPlus
 from sfumato.data.accounted import accounted
 from sfumato.data.files import atomic_path, format_of
 from sfumato.data.formulas import refuse_typed
 from sfumato.data.layout import escape_file
-from sfumato.data.schema import Column, Kind, Role, Schema
-from sfumato.data.source import File
+from sfumato.data.sanitize import sanitized
+from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
 from sfumato.engines.engine import Progress
+from sfumato.engines.memory import streams
 from sfumato.engines.reduce import EngineName
 from sfumato.engines.spark import is_spark
 from sfumato.measures.assess import measure
@@ -37,6 +40,7 @@ from sfumato.measures.assessment import Assessment
 from sfumato.measures.generalised import Pairing
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.loss import Loss, loss_of
+from sfumato.measures.models import asked_for
 from sfumato.measures.utility import QueryError, query_error_of
 
 __all__ = ["METHODS", "Release", "anonymize", "tightened"]
@@ -49,8 +53,8 @@ _MANY = 200_000  # original tuples: fewer queries are asked of more
 _NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
 
 
-@dataclass(frozen=True, eq=False)
-class Release:
+@dataclass(frozen=True, eq=False, repr=False)
+class Release(Discreet):
     """An anonymized table, what was measured on it, and what it lost.
 
     Attributes
@@ -65,6 +69,7 @@ class Release:
     source : the original table
     origin : the file that it is from, if it is from one
     declared : what was said of its columns
+    kept_order : whether the rows are in the order of the original
     pairing, counted : the distinct original tuples with what was published of each, and how often each occurs; None if
         they stayed in Spark
 
@@ -77,6 +82,8 @@ class Release:
     >>> release.table.frame["age"].unique().sort().to_list()
     ['25-54', '28-35']
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("method", "rows", "k", "order")
 
     table: Table
     assessment: Assessment
@@ -91,11 +98,41 @@ class Release:
     declared: Schema
     pairing: Pairing | None
     counted: Counted | None
+    kept_order: bool
+    align: Callable[[], Table] | None = field(repr=False)
 
     @cached_property
     def before(self) -> Assessment:
         """What is measured on the original."""
         return measure(self.source, engine=EngineName.AUTO if self.counted is None else self.counted)
+
+    @cached_property
+    def aligned(self) -> Table:
+        """The release in the order of the original, for what compares them row by row, such as `loss`.
+
+        It tells which row is whose. Publish `table`, whose rows are shuffled.
+        """
+        if self.align is None:
+            raise InputError(
+                "a release whose rows are in Spark cannot be compared row by row",
+                hint="fetch the table before it is anonymized",
+            )
+        return Table(sanitized(self.align().source), self.table.schema)
+
+    @property
+    def k(self) -> int:
+        """The smallest class of the release."""
+        return self.assessment.k
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, with suppressed ones."""
+        return self.assessment.rows + self.assessment.suppressed
+
+    @property
+    def order(self) -> str:
+        """What became of the order of the rows: shuffled, or kept as in the original."""
+        return "kept" if self.kept_order else "shuffled"
 
     @cached_property
     def query_error(self) -> QueryError | None:
@@ -116,6 +153,7 @@ class Release:
             "seconds": self.seconds,
             "assessment": self.assessment.to_dict(),
             "loss": self.loss.to_dict(),
+            "order": self.order,
             "kept": self.assessment.kept,
             "details": self.details,
         }
@@ -123,16 +161,27 @@ class Release:
 
 def anonymize(
     data: Any,
-    guarantees: str | Guarantee | Sequence[str | Guarantee],
+    guarantees: str | Guarantee | Mapping[str, float] | Sequence[Any] = (),
     *,
+    k: int | None = None,
+    l: int | None = None,
+    t: float | None = None,
+    alpha: float | None = None,
+    entropy_l: float | None = None,
+    recursive_c: float | None = None,
+    recursive_l: int | None = None,
+    basic_beta: float | None = None,
+    enhanced_beta: float | None = None,
+    delta_disclosure: float | None = None,
     method: Anonymizer | str = "mondrian",
     qi: Sequence[str] = (),
     sensitive: Sequence[str] = (),
     identifiers: Sequence[str] = (),
     keep: Sequence[str] = (),
-    schema: Schema | str | Path | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
     to: str | Path | None = None,
     exact_ends: bool = False,
+    keep_order: bool = False,
     escape_formulas: bool = False,
     progress: Progress | None = None,
 ) -> Release:
@@ -145,10 +194,13 @@ def anonymize(
     Parameters
     ----------
     data : Table, frame or path
-        A Spark frame stays where it is if the method is strict Mondrian and the release goes to no file; all else
+        The index of a pandas frame is not released, whatever it holds; make it a column if it should be. A Spark frame
+        stays where it is if the method is strict Mondrian and the release goes to no file; all else
         that is elsewhere is fetched.
-    guarantees : str, Guarantee or sequence of them
-        What must hold, such as ``"k=10,l=3"`` or ``[KAnonymity(10), LDiversity(3)]``.
+    guarantees : str, Guarantee, mapping or sequence of them
+        What must hold, such as ``"k=10,l=3"``, ``{"k": 10, "l": 3}`` or ``[KAnonymity(10), LDiversity(3)]``.
+    k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure : optional
+        The same by name: ``anonymize(table, k=10, l=3)``.
     method : Anonymizer or str
         How: ``Mondrian()``, ``Hilbert()``, ``RPlus()``, ``Lattice()``, ``Microaggregate()``,
         ``LocalSuppression()``, ``Guided()`` with their parameters, or the name of one (mondrian, hilbert, rplus,
@@ -159,13 +211,17 @@ def anonymize(
     keep : sequence of str
         Columns to release as they are, although they look like identifiers or free text, or reproduce a
         quasi-identifier or sensitive column. A column of that kind that has no role is refused: see `accounted`.
-    schema : Schema or path, optional
+    schema : Schema, path or mapping, optional
+        See `Schema.of`.
     to : path, optional
         A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
         that a table of any size fits.
     exact_ends : bool
         Whether the ends of intervals are the least and the greatest value of a class, rather than rounded outward to
         readable steps: each is then the value of somebody. The same as ``output="tight"`` of the method.
+    keep_order : bool
+        Whether the rows stay in the order of the original. By default they are shuffled: the order alone may tell whose
+        row is whose. The new order comes from the operating system's entropy, and is not kept anywhere.
     escape_formulas : bool
         Whether cells of that file that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in front; only
         for CSV and TSV.
@@ -183,6 +239,19 @@ def anonymize(
     """
     started = time.perf_counter()
     method = _method(method)
+    named = {
+        "k": k,
+        "l": l,
+        "t": t,
+        "alpha": alpha,
+        "entropy_l": entropy_l,
+        "recursive_c": recursive_c,
+        "recursive_l": recursive_l,
+        "basic_beta": basic_beta,
+        "enhanced_beta": enhanced_beta,
+        "delta_disclosure": delta_disclosure,
+    }
+    guarantees = _asked(guarantees, {name: value for name, value in named.items() if value is not None})
     table = Table.of(
         data,
         schema=schema,
@@ -202,7 +271,8 @@ def anonymize(
         parameters={name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD},
         guarantees=anonymizer.asked,
         origin=table.origin,
-        declared=_declared(table),
+        declared=declared_only(table),
+        kept_order=keep_order,
     )
     if escape_formulas and to is not None:
         refuse_typed(to, format_of(Path(to)))
@@ -211,7 +281,7 @@ def anonymize(
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
     if to is None and is_spark(table) and type(anonymizer) is Mondrian and anonymizer.strict:
-        done = mondrian_on_spark(table, anonymizer.asked, output=anonymizer.output)
+        done = mondrian_on_spark(table, anonymizer.asked, output=anonymizer.output, keep_order=keep_order)
         return release(
             table=done.table,
             assessment=done.assessment,
@@ -221,22 +291,31 @@ def anonymize(
             source=table,
             pairing=None,
             counted=None,
+            align=None,
         )
     told = _Stages(progress)
-    streamed = to is not None and isinstance(table.source, File) and not anonymizer.divides_tuples
+    streamed = streams(table, to) and not anonymizer.divides_tuples
     if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
         table = Table(table.fetched(), table.schema, layout=table.layout)
     anonymizer.fit(table, progress=told(0.0, 0.4))
-    columns, without = released_schema(table.schema), table.schema.identifiers
+    apply = partial(anonymizer.apply, table, without=table.schema.identifiers)
     if to is None:
-        released = Table(anonymizer.apply(table, without=without).source, columns, layout=table.layout)
+        frame = sanitized(apply().source, shuffle=not keep_order)
+        columns = used_only(released_schema(table.schema), table, frame)
+        released = Table(frame, columns, layout=table.layout)
         assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
     else:
         with atomic_path(to) as temporary:
-            anonymizer.apply(table, without=without, to=temporary, progress=told(0.4, 0.8))
+            if streamed:
+                apply(to=temporary, shuffle=not keep_order, progress=told(0.4, 0.8))
+            else:
+                frame = sanitized(apply().source, shuffle=not keep_order)
+                write(Table(frame, layout=table.layout), temporary)
             if escape_formulas:
                 escape_file(temporary)
-            assessment = measured(Table(read(temporary).source, columns), anonymizer.asked, told(0.8, 1.0))
+            written = read(temporary).source
+            columns = used_only(released_schema(table.schema), table, written)
+            assessment = measured(Table(written, columns), anonymizer.asked, told(0.8, 1.0))
         released = Table(read(to).source, columns)
     pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)
     return release(
@@ -248,7 +327,19 @@ def anonymize(
         source=table,
         pairing=pairing,
         counted=Counted(anonymizer.tuples_),
+        align=apply,
     )
+
+
+def _asked(guarantees: Any, named: Mapping[str, float]) -> list[Guarantee]:
+    """Return what is asked for, by position and by name; refuse the same twice."""
+    asked = [*asked_for(guarantees), *(asked_for(named) if named else [])]
+    if not asked:
+        raise OptionError("no guarantee is asked for", hint="how many rows shall share a combination? For example k=10")
+    kinds = [type(one) for one in asked if type(one) in {type(other) for other in asked_for(named or ())}]
+    if len(set(kinds)) < len(kinds):
+        raise OptionError("a guarantee is given twice", hint="by its name, or among the guarantees")
+    return asked
 
 
 def tightened(method: Anonymizer) -> Output:
@@ -278,20 +369,6 @@ def _method(method: Anonymizer | str) -> Anonymizer:
             hint="known: " + ", ".join(METHODS),
         )
     return method
-
-
-def _declared(table: Table) -> Schema:
-    """Return what was said of the columns: not the values that a type lists, and of identifiers only which they are."""
-    typed = Table(table.source).schema
-
-    def said(column: Column) -> Column:
-        if column.role is Role.IDENTIFIER:
-            return Column(name=column.name, role=column.role)
-        if column.domain is not None and column.domain == typed[column.name].domain:
-            return replace(column, kind=Kind.AUTO, domain=None)
-        return column
-
-    return Schema(map(said, table.schema.columns))
 
 
 class _Stages:

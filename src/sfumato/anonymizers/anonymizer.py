@@ -8,7 +8,7 @@ looks at a single row.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato._repr import named, parameters
 from sfumato.anonymizers.levels import with_hierarchies
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
@@ -34,7 +35,7 @@ from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.generalised import MARK
 from sfumato.measures.guarantee import Guarantee
-from sfumato.measures.models import parse
+from sfumato.measures.models import asked_for
 
 __all__ = ["Anonymizer", "NewRows", "Partitioner", "measured", "refuse_unreadable", "require_quasi"]
 
@@ -62,7 +63,7 @@ class NewRows(StrEnum):
     released."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Anonymizer(ABC):
     """A way to make a table anonymous, with scikit-learn's conventions.
 
@@ -87,6 +88,13 @@ class Anonymizer(ABC):
 
     name: ClassVar[str]
     """What the command line calls it."""
+
+    def __repr__(self) -> str:
+        usual = {one.name: one.default for one in fields(self)}
+        given = {name: value for name, value in self.get_params().items() if value is not usual[name]}
+        names = {name: given.pop(name) for name in ("qi", "sensitive") if given.get(name)}
+        parts = [parameters(given), *(f"{name}=[{named(columns)}]" for name, columns in names.items())]
+        return f"{type(self).__name__}({', '.join(filter(None, parts))})"
 
     @property
     def divides_tuples(self) -> bool:
@@ -156,10 +164,15 @@ class Anonymizer(ABC):
         *,
         without: Sequence[str] = (),
         to: str | Path | None = None,
+        shuffle: bool = False,
         progress: Progress | None = None,
     ) -> Table:
-        """Publish the very table that was learnt, without some columns; where to, if it is to be written to a file."""
-        return recode(table, self.published().recoding(self.problem_, without), to, progress=progress)
+        """Apply the fitted recoding to the training table, dropping columns; to a file if ``to`` names one.
+
+        The rows keep their order, unless they go from a Parquet file to another and `shuffle` is true.
+        """
+        recoding = self.published().recoding(self.problem_, without, shuffle=shuffle)
+        return recode(table, recoding, to, progress=progress)
 
     def published(self) -> Published:
         """Return what becomes of the table that was learnt."""
@@ -234,18 +247,13 @@ class Anonymizer(ABC):
     @property
     def asked(self) -> tuple[Guarantee, ...]:
         """The guarantees as objects."""
-        several = isinstance(self.guarantees, Iterable) and not isinstance(self.guarantees, str)
-        given: list[Any] = list(self.guarantees) if several else [self.guarantees]  # type: ignore[arg-type]
-        asked = [guarantee for one in given for guarantee in (parse(one) if isinstance(one, str) else [one])]
-        for one in asked:
-            if not isinstance(one, Guarantee):
-                raise OptionError(f"a guarantee is needed, such as 'k=10' or KAnonymity(10), got {type(one).__name__}")
+        asked = asked_for(self.guarantees)
         if not asked:
             raise OptionError("no guarantee is asked for", hint="for example 'k=10'")
         return tuple(asked)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Partitioner(Anonymizer):
     """An anonymizer that puts tuples into groups, whatever values they have.
 

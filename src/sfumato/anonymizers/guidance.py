@@ -21,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato._repr import Discreet
 from sfumato.anonymizers.problem import Problem
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Kind, Role
@@ -63,8 +64,8 @@ class Task(StrEnum):
     """A number."""
 
 
-@dataclass(frozen=True, eq=False)
-class Guidance:
+@dataclass(frozen=True, eq=False, repr=False)
+class Guidance(Discreet):
     """How much of the label each tuple has.
 
     Attributes

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato._repr import Discreet
 from sfumato.anonymizers.anonymizer import Partitioner
 from sfumato.anonymizers.crossfit import CrossFitted, cross_fitted
 from sfumato.anonymizers.guidance import Guidance, Task, guidance
@@ -75,8 +76,8 @@ class CutBy(StrEnum):
     published differently. Nothing but quasi-identifiers is changed."""
 
 
-@dataclass(frozen=True, eq=False)
-class Tree:
+@dataclass(frozen=True, eq=False, repr=False)
+class Tree(Discreet):
     """A tree over tuples, as arrays with an entry per node; a child has a larger number than its parent.
 
     Attributes
@@ -117,8 +118,8 @@ class Tree:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class Routes:
+@dataclass(frozen=True, eq=False, repr=False)
+class Routes(Discreet):
     """All that is needed to transform new rows: a tree, and what is published of its leaves. It holds no rows.
 
     Attributes
@@ -151,7 +152,7 @@ class Routes:
         return recoded if isinstance(X, Table) else recoded.frame
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Guided(Partitioner):
     """Anonymize so that a model, or the labels, lose as little as possible; see `guided`.
 
@@ -281,10 +282,11 @@ class Guided(Partitioner):
         *,
         without: Sequence[str] = (),
         to: str | Path | None = None,
+        shuffle: bool = False,
         progress: Progress | None = None,
     ) -> Table:
-        """Publish the very table that was learnt."""
-        recoding = Recoding(self.wide_.tuples, self.published_, self.groups_, without)
+        """Apply the fitted recoding to the training table."""
+        recoding = Recoding(self.wide_.tuples, self.published_, self.groups_, without, shuffle=shuffle)
         return recode(table, recoding, to, progress=progress)
 
     def _routed(self, table: Table) -> Table:

@@ -21,7 +21,7 @@ _STEPS = 32  # at how many places a group of the usual size may be cut
 _WINDOW = 8 * _STEPS
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Hilbert(Partitioner):
     """Anonymize by grouping neighbours along the Hilbert curve; see `hilbert`.
 

@@ -24,7 +24,7 @@ from sfumato.measures.generalised import MARK
 __all__ = ["Lattice"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Lattice(Anonymizer):
     """Anonymize by releasing each column on one level of its hierarchy, the best levels of all; see `lattice`.
 

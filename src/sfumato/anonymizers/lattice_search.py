@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sfumato._errors import InputError, OptionError, SchemaError, one_of
+from sfumato._repr import Discreet
 from sfumato.anonymizers.lattice_judge import Judge
 from sfumato.anonymizers.lattice_nodes import Nodes
 from sfumato.anonymizers.levels import Levels
@@ -74,8 +75,8 @@ class Objective(StrEnum):
 Cost = Callable[[Levels], Floats]
 
 
-@dataclass(frozen=True, eq=False)
-class Generalisation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Generalisation(Discreet):
     """The node that a search of the lattice chose.
 
     Attributes

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.anonymizers.problem import Problem, written
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchy import Hierarchy
@@ -19,8 +20,8 @@ from sfumato.measures.counts import Ints
 __all__ = ["Levels", "levels_of", "with_hierarchies", "with_hierarchy"]
 
 
-@dataclass(frozen=True, eq=False)
-class Levels:
+@dataclass(frozen=True, eq=False, repr=False)
+class Levels(Discreet):
     """How the codes of one column generalise, level by level.
 
     Attributes

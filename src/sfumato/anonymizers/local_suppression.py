@@ -26,7 +26,7 @@ __all__ = ["LocalSuppression"]
 _UNSEEN = -2
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LocalSuppression(Anonymizer):
     """Anonymize by suppressing single cells, as few as possible; see `local_suppression`.
 

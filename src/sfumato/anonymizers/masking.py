@@ -14,13 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, OptionError, did_you_mean
+from sfumato._repr import Discreet
+from sfumato.anonymizers.released import used_only
+from sfumato.data.sanitize import sanitized
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, write
 from sfumato.measures.counts import Floats, Ints
@@ -278,8 +281,8 @@ class Noise(Mask):
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Masked:
+@dataclass(frozen=True, eq=False, repr=False)
+class Masked(Discreet):
     """A perturbed table, what was done to it, and what that does not promise.
 
     Examples
@@ -292,12 +295,19 @@ class Masked:
     'These columns were perturbed. That carries no guarantee: no '
     """
 
+    _told: ClassVar[tuple[str, ...]] = ("rows", "methods")
+
     table: Table
     methods: tuple[Mask, ...]
     note: str
     """What was not promised, in words: there is no guarantee."""
     seeded: bool
     """Whether the random numbers came from a seed that was given; the seed itself is not kept."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.table.rows
 
     def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
         """Write the table as CSV, TSV, Parquet or Arrow: all of it, or nothing."""
@@ -306,7 +316,7 @@ class Masked:
     def to_dict(self) -> dict[str, Any]:
         """Return all but the table as plain values."""
         return {
-            "rows": self.table.rows,
+            "rows": self.rows,
             "methods": [method.to_dict() for method in self.methods],
             "guarantees": [],
             "note": self.note,
@@ -319,9 +329,9 @@ def mask(
 ) -> Masked:
     """Perturb columns of a table, one method after the other, without any guarantee.
 
-    The kind of frame, its index, the order of the rows and the types of the columns are kept, and missing
-    values stay missing. Rows that are elsewhere (a file, a database, DuckDB, Spark) are fetched, and
-    come out as a Polars frame.
+    The kind of frame, the order of the rows and the types of the columns are kept, and missing values stay missing. The
+    index of a pandas frame and categories that no row has do not come out. Rows that are elsewhere (a file, a database,
+    DuckDB, Spark) are fetched, and come out as a Polars frame.
 
     Parameters
     ----------
@@ -361,6 +371,8 @@ def mask(
     random = np.random.default_rng(secrets.randbits(128) if seed is None else int(seed))
     for one in methods:
         table = Table(one.apply(table, random), table.schema, layout=table.layout)
+    rows = sanitized(table.frame)
+    table = Table(rows, used_only(table.schema, table, rows), layout=table.layout)
     note = NOTE if seed is None else NOTE + _SEEDED
     return Masked(table=table, methods=tuple(methods), note=note, seeded=seed is not None)
 

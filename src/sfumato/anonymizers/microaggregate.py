@@ -36,7 +36,7 @@ __all__ = ["Microaggregate", "microaggregate"]
 _BARELY = 1e-12  # what a class misses that lies on a bound which it must not reach
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Microaggregate(Partitioner):
     """Anonymize by groups of neighbours, each published as its average; see `microaggregate`.
 

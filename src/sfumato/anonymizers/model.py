@@ -92,7 +92,7 @@ class Trial(NamedTuple):
     method: str = Guided.name
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AnonymizedModel:
     """An estimator that anonymizes its training rows, guided by a model of the same kind, and learns from them alone.
 
@@ -159,6 +159,9 @@ class AnonymizedModel:
     folds: int = 3
     seed: int = 0
 
+    def __repr__(self) -> str:
+        return f"AnonymizedModel({type(self.estimator).__name__}, {self.guarantees!r})"
+
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Anonymize the rows of a table, a frame or a file, and learn from what is left of them."""
         from sklearn.base import clone
@@ -186,8 +189,8 @@ class AnonymizedModel:
         self.routes_ = routes
         self.names_ = names
         if self.features is not None and select is Select.AFTER:
-            self.names_ = self._selected(self.release.table, truth)
-        self.estimator_ = clone(self.estimator).fit(_select(self.release.table.frame, self.names_), truth)
+            self.names_ = self._selected(self.release.aligned, truth)
+        self.estimator_ = clone(self.estimator).fit(_select(self.release.aligned.frame, self.names_), truth)
         self.chosen_ = best
         self.feature_names_in_ = np.asarray(names, dtype=object)
         self.n_features_in_ = len(names)

@@ -26,7 +26,7 @@ from sfumato.measures.counts import Ints
 __all__ = ["Mondrian", "mondrian"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Mondrian(Partitioner):
     """Anonymize by cutting the table at medians, again and again; see `mondrian`.
 
@@ -68,11 +68,12 @@ class Mondrian(Partitioner):
         *,
         without: Sequence[str] = (),
         to: str | Path | None = None,
+        shuffle: bool = False,
         progress: Progress | None = None,
     ) -> Table:
         """Publish the very table that was learnt; if not strict, equal rows may be published differently."""
         if self.strict:
-            return super().apply(table, without=without, to=to, progress=progress)
+            return super().apply(table, without=without, to=to, shuffle=shuffle, progress=progress)
         rows = table.encode([domain.name for domain in self.tuples_.domains])
         groups = np.empty(len(rows.values), dtype=np.int64)
         groups[np.lexsort(rows.values.T[::-1])] = np.repeat(self.members_.group, self.members_.records)

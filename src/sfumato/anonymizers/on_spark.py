@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from sfumato._errors import InputError, OptionError, one_of
+from sfumato._repr import Discreet
 from sfumato.anonymizers.anonymizer import measured, refuse_unreadable, require_quasi
 from sfumato.anonymizers.first_cuts import Count, Cuts, first_cuts
 from sfumato.anonymizers.levels import with_hierarchy
@@ -44,8 +45,8 @@ _PARTITIONS_PER_CORE = 4
 _HASHED = 200_000  # tuples of a partition that fit into a hash table of a join; more are sorted
 
 
-@dataclass(frozen=True, eq=False)
-class OnSpark:
+@dataclass(frozen=True, eq=False, repr=False)
+class OnSpark(Discreet):
     """A table that was anonymized in Spark, what was measured on it, and what it lost.
 
     Attributes
@@ -56,6 +57,8 @@ class OnSpark:
     groups, parts : how many groups Mondrian has made, and in how many parts of the table
     """
 
+    _told: ClassVar[tuple[str, ...]] = ("groups", "parts")
+
     table: Table
     assessment: Assessment
     loss: Loss
@@ -64,7 +67,11 @@ class OnSpark:
 
 
 def mondrian_on_spark(
-    table: Table, guarantees: Sequence[Guarantee], *, output: Output | str = Output.INTERVAL
+    table: Table,
+    guarantees: Sequence[Guarantee],
+    *,
+    output: Output | str = Output.INTERVAL,
+    keep_order: bool = False,
 ) -> OnSpark:
     """Anonymize a Spark frame by strict Mondrian, without bringing its tuples to this process.
 
@@ -81,6 +88,9 @@ def mondrian_on_spark(
     output : {"interval", "tight", "level", "median", "mean", "medoid"}
         What is published of a group; see `Output`. Intervals have exact ends if a guarantee could break where groups
         are published alike.
+    keep_order : bool
+        Whether the rows are left in the order that Spark's join gives them, often that of the original. By default
+        they are sorted by Spark's random numbers, which are not cryptographic.
 
     Raises
     ------
@@ -96,6 +106,8 @@ def mondrian_on_spark(
     ...     return mondrian_on_spark(people, [sf.KAnonymity(10)]).table.frame
     """
     require_pyspark()
+    from pyspark.sql import functions
+
     output = one_of(Output, output, "output")
     if output is Output.INTERVAL and not all(one.survives_merging for one in guarantees):
         output = Output.TIGHT
@@ -124,6 +136,10 @@ def mondrian_on_spark(
         look_up = _kept(_published(words, layout, cuts, tuples, output, columns[:number]), kept_longer)
         parts = _summaries(look_up, number)
         released = _released(frame, schema, look_up, parts, output)
+        for field in released.schema.fields:
+            if field.metadata:  # such as the labels that Spark's own models list there, of rows that are not here
+                released = released.withMetadata(field.name, {})
+        released = released if keep_order else released.orderBy(functions.rand())
         result = Table(released, released_schema(schema))
         assessment = measured(result, guarantees)
         # The session ends with the process, and what it keeps with it.

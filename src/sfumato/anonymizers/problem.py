@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import InputError
+from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples, group
 from sfumato.measures.counts import ClassCounts, Floats, Ints, class_counts
@@ -25,8 +26,8 @@ APART = 2.0
 """The place of a missing number, date or ordinal: away from all others, which lie between 0 and 1."""
 
 
-@dataclass(frozen=True, eq=False)
-class Line:
+@dataclass(frozen=True, eq=False, repr=False)
+class Line(Discreet):
     """How the values of one quasi-identifier lie on a line, on which a group is a range or a part of one.
 
     Attributes
@@ -46,8 +47,8 @@ class Line:
     nodes: NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
-class Pieces:
+@dataclass(frozen=True, eq=False, repr=False)
+class Pieces(Discreet):
     """The records that share a tuple and a value of every sensitive attribute.
 
     Attributes
@@ -64,8 +65,8 @@ class Pieces:
     joint: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Discreet):
     """The distinct tuples of the quasi-identifiers with their counts, and the guarantees asked for.
 
     Parameters

@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
 from sfumato._errors import ColumnError, InputError, OptionError
+from sfumato._repr import Discreet
+from sfumato.anonymizers.released import used_only
 from sfumato.anonymizers.tokens import Found, Spaces, Tokens
 from sfumato.data.fields import Fields, encoded
 from sfumato.data.files import format_of, write_bytes
+from sfumato.data.sanitize import sanitized
 from sfumato.data.schema import Column, Schema
 from sfumato.data.source import File, Source
 from sfumato.data.table import Table, write
@@ -36,7 +39,8 @@ def pseudonymize(data: Any, method: Tokens, *, columns: Sequence[str] = (), spac
     Equal identifiers get equal tokens, in every table and at any later time, so that tables can still be
     joined. An identifier is what it reads as: the number 7, 7.0 and the text "7" are one,
     "007" is another. Missing values, and empty texts, come out missing; all other columns stay
-    as they are.
+    as they are, and the rows in their order, so that tokens can be turned back row for row. The index of a pandas
+    frame does not come out, whatever it holds, nor do categories that no row has: make the index a column first.
 
     Pseudonymized data is still personal data (GDPR, Article 4(5) and Recital 26): whoever has the key,
     or recognises a person by the other columns, knows whose rows they are.
@@ -94,9 +98,11 @@ def reidentify(data: Any, method: Tokens, *, columns: Sequence[str] = (), space:
     return _each(data, lambda tables: replace_identifiers(tables, method, columns, space, back=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Replaced:
+@dataclass(frozen=True, eq=False, repr=False)
+class Replaced(Discreet):
     """A table with other identifiers, and how many different ones each column has."""
+
+    _told: ClassVar[tuple[str, ...]] = ("table",)
 
     table: Table
     distinct: dict[str, int]
@@ -213,8 +219,10 @@ class _Part:
         distinct = {name: values.drop_nulls().n_unique() for name, values in self.values.items()}
         became = {name: dict(look_up[name].drop_nulls().iter_rows()) for name in self.values}
         types = {name: self.tuples[name].domains[0].values.dtype for name in self.values}
+        frame = rows.frame if rows.is_lazy else sanitized(rows.frame)  # what is elsewhere stays there
         file = self.table.file
-        return Replaced(Table(rows.frame, Schema(columns), layout=file), distinct, became, types, file)
+        table = Table(frame, used_only(Schema(columns), self.table, frame), layout=file)
+        return Replaced(table, distinct, became, types, file)
 
 
 def _as_written(table: Table, columns: Sequence[str]) -> Table:

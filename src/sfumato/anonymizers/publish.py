@@ -90,9 +90,9 @@ class Published(NamedTuple):
     members: Members
     values: list[pl.Series]
 
-    def recoding(self, problem: Problem, without: Sequence[str] = ()) -> Recoding:
+    def recoding(self, problem: Problem, without: Sequence[str] = (), *, shuffle: bool = False) -> Recoding:
         """Return what each tuple becomes, if all of its records are in one group."""
-        return Recoding(problem.tuples, self.values, self.members.group, without)
+        return Recoding(problem.tuples, self.values, self.members.group, without, shuffle=shuffle)
 
     def paired(self, problem: Problem, columns: Sequence[Column]) -> Pairing:
         """Pair the records with what is published of them; the columns say what the original values are."""

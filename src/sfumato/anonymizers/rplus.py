@@ -15,7 +15,7 @@ from sfumato.measures.counts import Ints
 __all__ = ["RPlus", "rplus"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RPlus(Partitioner):
     """Anonymize by the leaves of an R+-tree; see `rplus`.
 

@@ -158,8 +158,10 @@ class Ledger:
         return ledger
 
     @classmethod
-    def of(cls, data: Any, path: str | Path | None = None) -> Ledger:
+    def of(cls, data: Any, path: str | Path | Ledger | None = None) -> Ledger:
         """Open the ledger of a data set; a ledger of another data set is refused.
+
+        The file may be named by a ledger that is open already.
 
         Examples
         --------
@@ -169,6 +171,10 @@ class Ledger:
             ...
         sfumato._errors.FileError: there is no ledger 'nowhere.ledger' (sfumato budget grant makes one)
         """
+        if isinstance(path, Ledger):
+            path = path.path
+        if path is not None and not isinstance(path, str | Path):
+            raise OptionError(f"the ledger must be a Ledger or the path of one, got {type(path).__name__}")
         if path is None:
             found = cls.find(data)
             if found is None:

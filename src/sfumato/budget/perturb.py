@@ -10,12 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 
 from sfumato._errors import ColumnError, FileError, OptionError, SchemaError
+from sfumato._repr import Discreet
 from sfumato.budget.content import reading
 from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger import Ledger
@@ -59,8 +60,8 @@ class Estimated:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Perturbed:
+@dataclass(frozen=True, eq=False, repr=False)
+class Perturbed(Discreet):
     """Perturbed records, and how they were perturbed; see `perturb`.
 
     Examples
@@ -76,6 +77,8 @@ class Perturbed:
     True
     """
 
+    _told: ClassVar[tuple[str, ...]] = ("rows", "epsilon", "private")
+
     frame: pl.DataFrame
     methods: Mapping[str, CategoryResponse | NumberResponse]
     """How each column was perturbed."""
@@ -84,6 +87,11 @@ class Perturbed:
     """Whether the ledger of the data was charged; None if the records were read from a file."""
     private: bool = True
     """False if the noise came from a given seed: then the records are reproducible, and not private."""
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return len(self.frame)
 
     @property
     def event(self) -> Event:
@@ -112,7 +120,7 @@ class Perturbed:
         """Return how the records were perturbed, as plain values."""
         return {
             "format": _FORMAT,
-            "rows": len(self.frame),
+            "rows": self.rows,
             "epsilon": self.epsilon,
             "relation": self.event.relation.value,
             "private": self.private,
@@ -158,7 +166,7 @@ def perturb(
     epsilon: float,
     schema: Schema | str | Path | None = None,
     missing: bool = False,
-    ledger: str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
     note: str = "",
     insecure_seed: int | None = None,
 ) -> Perturbed:
@@ -183,9 +191,10 @@ def perturb(
     schema : Schema or path, optional
         With a domain or bounds for each of the columns.
     missing : bool
-        Whether a missing value, or one that the domain does not list, is an answer like the others; else it is refused.
-    ledger : path, optional
-        The file of the ledger; by default it is found by the content of the data.
+        Of columns with a domain: whether a missing value, or one that the domain does not list, is an answer like the
+        others; else it is refused. A missing number is always refused: no noise hides that it is missing.
+    ledger : Ledger or path, optional
+        The ledger, or its file; by default it is found by the content of the data.
     note : str
         Kept in the ledger.
     insecure_seed : int, optional
@@ -217,7 +226,7 @@ def perturb(
     return Perturbed(frame, methods, float(epsilon), charged, source.private)
 
 
-def _charge(table: Table, event: Event, path: str | Path | None, note: str, *, private: bool) -> bool:
+def _charge(table: Table, event: Event, path: Ledger | str | Path | None, note: str, *, private: bool) -> bool:
     ledger = Ledger.find(table) if path is None else Ledger.of(table, path)
     if ledger is None:
         return False

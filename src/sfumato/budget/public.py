@@ -27,7 +27,7 @@ def declared(table: Table, schema: Schema | str | Path | None) -> Schema:
     >>> public["sex"].domain, public["age"].domain, public["age"].kind
     (('f', 'm'), None, <Kind.AUTO: 'auto'>)
     """
-    given = Schema.load(schema) if isinstance(schema, str | Path) else schema or Schema(())
+    given = Schema(()) if schema is None else Schema.of(schema)
     listed = {table.schema[column.name].name: column for column in given.columns}
     return Schema(listed.get(column.name) or _declared(table, column) for column in table.schema.columns)
 

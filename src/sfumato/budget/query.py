@@ -116,7 +116,7 @@ def query(
     discover: bool = False,
     confidence: float = 0.95,
     note: str = "",
-    ledger: str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
     insecure_seed: int | None = None,
 ) -> Answer:
     """Ask a table for a statistic, and pay for the answer from its budget.
@@ -141,8 +141,8 @@ def query(
         With which probability an interval holds the true value of its group.
     note : str
         Kept in the ledger beside the question.
-    ledger : path, optional
-        The file of the ledger; by default it is found by the content of the data.
+    ledger : Ledger or path, optional
+        The ledger, or its file; by default it is found by the content of the data.
     insecure_seed : int, optional
         Makes the noise reproducible, for a test. The answer is then not private, and says so.
 

@@ -19,12 +19,22 @@ from sfumato.anonymizers.local_suppression import LocalSuppression
 from sfumato.anonymizers.mondrian import Mondrian
 from sfumato.anonymizers.publish import Output
 from sfumato.cli.assess import print_assessment
-from sfumato.cli.options import Command, choice, escape_option, keep_input, load_table, print_json, table_options
+from sfumato.cli.options import (
+    Command,
+    choice,
+    escape_option,
+    force_option,
+    keep_input,
+    keep_output,
+    load_table,
+    print_json,
+    table_options,
+)
 from sfumato.cli.progress import patience, progress_bar
 from sfumato.cli.terminal import echo, style
 from sfumato.data.files import refuse_only_read, refuse_unwritable
 from sfumato.data.fingerprint import keyed
-from sfumato.data.folders import atomic_folder, refuse_taken
+from sfumato.data.folders import atomic_folder
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Role, Schema
 from sfumato.data.source import File
@@ -58,7 +68,7 @@ _MODEL = (
     "The model whose accuracy is compared, if there is a --target; it also guides (guided), instead of the target "
     "itself.  [default: forest, and nothing guides but the target]"
 )
-_PATIENCE = "Working; the very first run of a method also compiles it, which takes some seconds ..."
+_PATIENCE = "Working ..."
 
 
 def _guarantee_options(command: Any) -> Any:
@@ -111,7 +121,9 @@ class _Methods(click.ParamType[list[str]]):
 @click.option("--recipe", metavar="FILE", help="Do what a recipe.toml says, in place of the options above.")
 @click.option("--model", type=click.Choice(MODELS), help=_MODEL)
 @click.option("--format", "kind", type=choice(Format), help="How a folder stores the table; as FILE is, by default.")
+@click.option("--keep-order", is_flag=True, help="Leave the rows in their order; they are shuffled by default.")
 @escape_option
+@force_option
 @click.option(
     "-o", "--output", metavar="OUT", required=True, help="A new folder for all, or a file for the table alone."
 )
@@ -122,7 +134,9 @@ def anonymize(
     model: str | None,
     kind: str | None,
     output: str,
+    keep_order: bool,
     escape_formulas: bool,
+    force: bool,
     **options: Any,
 ) -> None:
     """Make a table anonymous, and lose as little as possible.
@@ -152,14 +166,15 @@ def anonymize(
     if recipe is None:
         plans, schema = _plans(asked, recursive, _methods(**how, model=model)), None
     else:
-        stated, chosen, schema = _read_recipe(
-            recipe, [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values()]
-        )
+        others = [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values(), keep_order]
+        stated, chosen, schema, keep_order = _read_recipe(recipe, others)
         plans = {"": (stated, chosen)}
     alone = _is_file(output, kind)
     if alone and len(plans) > 1:
         raise OptionError(f"several releases need a folder, got '{output}'", hint="give one --k and one --method")
-    refuse_unwritable(output) if alone else refuse_taken(output)
+    keep_output(output, force=force, folder=not alone)
+    if alone:
+        refuse_unwritable(output)
     table = Table.of(load_table(**options), schema=schema)
     if schema is not None:
         _refuse_new(table, schema)
@@ -169,7 +184,7 @@ def anonymize(
     ones: list[dict[str, Any]] = []
     beside: list[Beside] = []
     notes: list[str] = []
-    with signs as progress, nullcontext() if alone else atomic_folder(output) as folder:
+    with signs as progress, nullcontext() if alone else atomic_folder(output, replace=force) as folder:
         stored = Format(kind) if kind else Format.like(table.origin)
         for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
             inside = None if folder is None else folder / name
@@ -180,6 +195,7 @@ def anonymize(
                 guarantees,
                 method=chosen,
                 to=output if inside is None else inside / stored.file,
+                keep_order=keep_order,
                 escape_formulas=escape_formulas,
                 progress=progress and _part(progress, at, len(plans)),
             )
@@ -227,7 +243,7 @@ def _is_file(output: str, kind: str | None) -> bool:
     return True
 
 
-def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema]:
+def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema, bool]:
     """Return what a recipe says; refuse options that it says too."""
     given = [one for one in others if one not in (None, False, ["mondrian"], [])]
     if given:
@@ -240,7 +256,10 @@ def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Ano
     if not isinstance(parameters, dict) or parameters.keys() & {"guarantees", "qi", "sensitive"}:
         raise OptionError(f"the recipe '{path}' has parameters that are not of its method", hint="see its [schema]")
     guarantees = [Guarantee.from_dict(one) for one in asked]
-    return guarantees, METHODS[method]().set_params(**parameters), recipe.schema
+    keep_order = recipe.options.get("keep_order", False)
+    if not isinstance(keep_order, bool):
+        raise OptionError(f"keep_order of the recipe '{path}' must be true or false, got {keep_order!r}")
+    return guarantees, METHODS[method]().set_params(**parameters), recipe.schema, keep_order
 
 
 def _refuse_new(table: Table, schema: Schema) -> None:
@@ -354,6 +373,7 @@ def _print(release: Release) -> None:
         proof = "the least that is possible" if release.details["optimal"] else "the best that was found"
         echo(f"{'loss of these levels':<26} {release.details['loss']:.4f}, {proof}")
     echo(f"{'method':<26} {release.method}, {release.seconds:.1f} s")
+    echo(f"{'order of the rows':<26} {'as in the original' if release.kept_order else 'shuffled'}")
     others = [
         column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
     ]

@@ -11,7 +11,9 @@ from sfumato._errors import OptionError
 from sfumato.cli.options import (
     Command,
     choice,
+    force_option,
     keep_input,
+    keep_output,
     load_table,
     print_json,
     read_table,
@@ -42,6 +44,7 @@ __all__ = ["assess", "print_assessment"]
 @table_options
 @click.option("--require", metavar="k=10,l=3", multiple=True, help="What must hold; exit code 1 if it does not.")
 @click.option("--report", metavar="OUT.html", help="Write a page that people can read.")
+@force_option
 @click.option("--missing", type=choice(Missing), default="value", show_default=True, help="What a missing value means.")
 @click.option(
     "--classes",
@@ -92,6 +95,7 @@ def assess(
     as_json: bool,
     require: tuple[str, ...],
     report: str | None,
+    force: bool,
     missing: str,
     classes: str,
     distance: str,
@@ -121,6 +125,7 @@ def assess(
     sfumato assess postgresql://me@host/clinic --table patients --qi age,zip
     """
     keep_input(report, table_options["data"], table_options["schema_file"], population)
+    keep_output(report, force=force, instead="name a file that ends in .html", ending=".html")
     if require:
         parse(",".join(require))  # so that a mistake is found before a large file is read
     with progress_bar("Counting") as progress:

@@ -10,7 +10,16 @@ import click
 
 from sfumato.budget.events import Relation
 from sfumato.budget.ledger import Ledger
-from sfumato.cli.options import Command, choice, file_options, keep_input, print_json, read_table
+from sfumato.cli.options import (
+    Command,
+    choice,
+    file_options,
+    force_option,
+    keep_input,
+    keep_output,
+    print_json,
+    read_table,
+)
 from sfumato.cli.terminal import echo, style
 from sfumato.data.files import atomic_path
 
@@ -98,9 +107,11 @@ def history(as_json: bool, ledger: str | None, **options: Any) -> None:
 @file_options
 @ledger_option
 @click.option("-o", "--output", metavar="OUT.json", help="Write it there instead of on stdout.")
-def export(as_json: bool, ledger: str | None, output: str | None, **options: Any) -> None:
+@force_option
+def export(as_json: bool, ledger: str | None, output: str | None, force: bool, **options: Any) -> None:
     """Write the whole ledger of the data in FILE as JSON, for an auditor."""
     keep_input(output, options["data"], ledger)
+    keep_output(output, force=force)
     with Ledger.of(read_table(schema=None, shown=False, **options), ledger) as found:
         plain = found.export()
     if output is None:

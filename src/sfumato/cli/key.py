@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from sfumato._errors import OptionError
 from sfumato.anonymizers.keys import Key
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.terminal import echo
@@ -32,6 +33,8 @@ def new(file: str, as_json: bool) -> None:
     apart from the tables, and keep a copy: without it, no later table gets the same
     tokens. An existing file is never overwritten.
     """
+    if file == "-":
+        raise OptionError("'-' is stdout, where a key cannot go", hint="name a new file, which only you can read")
     Key.new(file)
     if as_json:
         print_json({"file": file})

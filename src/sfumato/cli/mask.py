@@ -11,7 +11,16 @@ import click
 from sfumato._errors import OptionError
 from sfumato.anonymizers.masking import Mask, Masked, Noise, Pram, RankSwap, TopBottomCode
 from sfumato.anonymizers.masking import mask as mask_table
-from sfumato.cli.options import Command, escape_option, file_options, keep_input, print_json, read_table
+from sfumato.cli.options import (
+    Command,
+    escape_option,
+    file_options,
+    force_option,
+    keep_input,
+    keep_output,
+    print_json,
+    read_table,
+)
 from sfumato.cli.terminal import echo
 from sfumato.data.files import refuse_only_read
 
@@ -44,6 +53,7 @@ def _setting(flag: str, metavar: str, text: str) -> Callable[[Any], Any]:
 @_setting("--bottom", "NAME=VALUE", "Replace what is below by this value.")
 @click.option("--seed", type=click.IntRange(min=0), help="Make it reproducible; keep the seed secret.")
 @escape_option
+@force_option
 @click.option(
     "-o",
     "--output",
@@ -60,6 +70,7 @@ def mask(
     bottom: tuple[tuple[str, str], ...],
     seed: int | None,
     escape_formulas: bool,
+    force: bool,
     output: str,
     **options: Any,
 ) -> None:
@@ -72,6 +83,7 @@ def mask(
     sfumato mask patients.csv --noise income=0.1 --swap age=5 --top age=90 -o masked.csv
     """
     keep_input(output, options["data"])
+    keep_output(output, force=force)
     refuse_only_read(output)
     methods: list[Mask] = [
         *(Pram(column, keep=_number(value, "--pram")) for column, value in pram),

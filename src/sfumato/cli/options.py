@@ -14,14 +14,15 @@ from typing import Any
 
 import click
 
-from sfumato._errors import OptionError
+from sfumato._errors import FileError, OptionError
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
-from sfumato.cli.terminal import call, table_on_stdout
+from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
-from sfumato.data.folders import private_folder, sweep_private
+from sfumato.data.folders import private_folder, refuse_taken, sweep_private
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.spool import Spool
 from sfumato.data.table import Table, read
+from sfumato.engines.compiling import announce
 
 __all__ = [
     "READING",
@@ -31,7 +32,9 @@ __all__ = [
     "declared",
     "escape_option",
     "file_options",
+    "force_option",
     "keep_input",
+    "keep_output",
     "load_table",
     "names_option",
     "print_json",
@@ -52,6 +55,7 @@ _READ = "sfumato.read"
 _INPUT = "sfumato.input"
 _TO_STDOUT = ("anonymize", "mask", "pseudonymize")
 """The commands that can write their table to the standard output, as CSV."""
+_COMPILING = "Compiling for tables of this size, once on this machine; that takes up to half a minute ..."
 _SQLITE = re.compile(r"^sqlite(\+\w+)?:///")
 
 
@@ -62,6 +66,13 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params += [
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else on stdout."),
+            click.Option(
+                ["--quiet"],
+                is_flag=True,
+                expose_value=False,
+                callback=lambda ctx, param, value: be_quiet(value),
+                help="Print nothing on stderr but errors.",
+            ),
             click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
         ]
 
@@ -71,6 +82,7 @@ class Command(click.Command):
         How files were read is said at the end; not after an error, which is one sentence.
         """
         sweep_private()
+        announce(lambda: echo(_COMPILING, err=True))
         try:
             done = self._to_stdout(ctx) if ctx.params.get("output") == "-" else super().invoke(ctx)
         except click.exceptions.Exit:  # a check failed
@@ -107,6 +119,9 @@ escape_option = click.option(
     is_flag=True,
     help="Put an apostrophe before cells of a CSV or TSV file that a spreadsheet would compute.",
 )
+
+
+force_option = click.option("--force", is_flag=True, help="Replace what OUT names, if it exists already.")
 
 
 class Names(click.ParamType[list[str]]):
@@ -301,6 +316,36 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
     for one in inputs:
         if output and one and Path(output).resolve() == Path(_SQLITE.sub("", one).partition("?")[0]).resolve():
             raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
+
+
+def keep_output(
+    output: str | None, *, force: bool, instead: str = "name a file", folder: bool = False, ending: str = ""
+) -> None:
+    """Refuse to replace what exists already unless that is asked for, and outputs that cannot be.
+
+    Parameters
+    ----------
+    output : str or None
+        A file or a folder; nothing is refused if it is None.
+    force : bool
+        Whether ``--force`` is given.
+    instead : str
+        What to do in place of ``-o -``, which only tables can be written to.
+    folder : bool
+        Whether the command writes a folder; one that exists is replaced only if it is a release.
+    ending : str
+        What the name of the file must end in.
+    """
+    if output is None:
+        return
+    if output == "-":
+        raise OptionError("'-' is stdout, where this output cannot go", hint=instead)
+    if ending and not output.lower().endswith(ending):
+        raise OptionError(f"'{output}' is written as {ending[1:]}, and its name must end in {ending}")
+    if folder:
+        refuse_taken(output, replace=force)
+    elif not force and Path(output).exists() and Path(output).is_file():
+        raise FileError(f"'{output}' exists already", hint="choose another name, or replace it with --force")
 
 
 def print_json(plain: dict[str, Any]) -> None:

@@ -12,7 +12,9 @@ from sfumato.cli.options import (
     Command,
     declared,
     file_options,
+    force_option,
     keep_input,
+    keep_output,
     names_option,
     print_json,
     public_options,
@@ -34,6 +36,7 @@ __all__ = ["perturb"]
 @click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
 @ledger_option
 @seed_option
+@force_option
 @click.option(
     "-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .jsonl, .parquet, .arrow, .xlsx."
 )
@@ -45,6 +48,7 @@ def perturb(
     note: str,
     ledger: str | None,
     insecure_seed: int | None,
+    force: bool,
     output: str,
     **options: Any,
 ) -> None:
@@ -60,6 +64,8 @@ def perturb(
     sfumato estimate out.csv
     """
     keep_input(output, options["data"], options["schema_file"], ledger)
+    keep_output(output, force=force)
+    keep_output(f"{output}.json", force=force)
     keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
     refuse_only_read(output)
     table, public = declared(**options)

@@ -15,7 +15,9 @@ from sfumato.anonymizers.tokens import EncryptedTokens, KeyedTokens, RandomToken
 from sfumato.cli.options import (
     Command,
     escape_option,
+    force_option,
     keep_input,
+    keep_output,
     names_option,
     print_json,
     read_table,
@@ -24,8 +26,8 @@ from sfumato.cli.options import (
 from sfumato.cli.progress import patience
 from sfumato.cli.terminal import echo
 from sfumato.data.encodings import is_utf8, mark_of
-from sfumato.data.files import refuse_only_read
-from sfumato.data.folders import atomic_folder, refuse_taken
+from sfumato.data.files import FORMATS, refuse_only_read
+from sfumato.data.folders import atomic_folder
 
 __all__ = ["pseudonymize"]
 
@@ -44,6 +46,7 @@ _METHODS = [method.name for method in (KeyedTokens, RandomTokens, EncryptedToken
 @click.option("--reverse", is_flag=True, help="Turn tokens back into identifiers (random, encrypted).")
 @reading_options
 @escape_option
+@force_option
 @click.option(
     "-o", "--output", metavar="OUT", required=True, help="A file, - for stdout, or for several FILEs a new folder."
 )
@@ -59,6 +62,7 @@ def pseudonymize(
     length: int | None,
     reverse: bool,
     escape_formulas: bool,
+    force: bool,
     output: str,
     **reading: Any,
 ) -> None:
@@ -78,7 +82,7 @@ def pseudonymize(
     for written in (output, mapping):
         keep_input(written, *files, key)
     keep_input(output, mapping)
-    targets = _targets(files, output)
+    targets = _targets(files, output, force)
     chosen = _method(method, key, mapping, passphrase, length)
     with patience("Working ..."):
         tables = [(f"'{file}'" if len(files) > 1 else "", read_table(file, None, **reading)) for file in files]
@@ -100,7 +104,7 @@ def pseudonymize(
     echo(f"The {'identifiers' if reverse else 'tokens'} are in {output}", err=True)
 
 
-def _targets(files: Sequence[str], output: str) -> list[str]:
+def _targets(files: Sequence[str], output: str, force: bool) -> list[str]:
     """Return the names of the files to write, and refuse early what could not be written late."""
     names = [output] if len(files) == 1 else [Path(file).name for file in files]
     for name, file in zip(names, files, strict=True):
@@ -109,8 +113,9 @@ def _targets(files: Sequence[str], output: str) -> list[str]:
         refuse_only_read(name)
         if names.count(name) > 1:
             raise OptionError(f"two files are called '{name}'", hint="the folder has room for one of that name")
-    if len(files) > 1:
-        refuse_taken(output)
+    keep_output(output, force=force, folder=len(files) > 1, instead="name a file, or a folder for several files")
+    if len(files) > 1 and Path(output).suffix.lower() in FORMATS and not output.endswith(("/", "\\")):
+        raise OptionError(f"{len(files)} files do not fit into '{output}'", hint="name a new folder with -o")
     return names
 
 

@@ -20,7 +20,9 @@ from sfumato.cli.options import (
     Command,
     Names,
     declared,
+    force_option,
     keep_input,
+    keep_output,
     names_option,
     print_json,
     public_options,
@@ -30,7 +32,6 @@ from sfumato.cli.options import (
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import clear_line, echo, style
 from sfumato.data.files import refuse_unwritable
-from sfumato.data.folders import refuse_taken
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table
@@ -111,9 +112,10 @@ _SAMPLES = _Samples()
 @click.option("--insecure-seed", type=int, help="Makes the noise reproducible: the model is then not private.")
 @click.option("--recipe", metavar="FILE", help="Options in TOML; or epsilon-sweep, private-cnn: two published studies.")
 @click.option("-o", "--output", metavar="OUT", help="A new folder.  [default: DATA-MODEL]")
+@force_option
 @public_options
 @reading_options
-def train(as_json: bool, output: str | None, recipe: str | None, **options: Any) -> None:
+def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **options: Any) -> None:
     """Train a model that cannot tell who it was trained on.
 
     DATA is a table with a --target, or mnist, adult or nursery, which are built in.
@@ -148,7 +150,7 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
     shown = _without_password(data)
     out = output or f"{Path(shown).stem}-{model}"
     keep_input(out, data, recipe)
-    refuse_taken(out)
+    keep_output(out, force=force, instead="name a new folder", folder=True)
     refuse_unwritable(owner_file(out))
     unfinished = Path(f"{out}.unfinished")
     if isinstance(asked.get("classes"), str):
@@ -169,7 +171,7 @@ def train(as_json: bool, output: str | None, recipe: str | None, **options: Any)
             echo(err=True)
             echo(f"What was reached is in {unfinished}: give the same command again to go on.", err=True)
         raise
-    save_training(training, out, recipe=told)
+    save_training(training, out, recipe=told, replace=force)
     shutil.rmtree(unfinished, ignore_errors=True)
     if as_json:
         print_json(training.to_dict())

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sfumato._errors import FileError
+from sfumato._repr import Discreet
 from sfumato.data.files import why
 from sfumato.data.schema import Schema
 
@@ -81,8 +82,8 @@ class FileFacts:
         return {"bytes": self.bytes, "sha256": self.sha256}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Certificate:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Certificate(Discreet):
     """What a release promises, and how it was made.
 
     Attributes
@@ -107,6 +108,8 @@ class Certificate:
     >>> Certificate.read("release").claims["k"]
     4
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("kind", "method", "made")
 
     kind: str
     data: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import narwhals as nw
 import numpy as np
@@ -16,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, SchemaError
+from sfumato._repr import Discreet
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Kind
 
@@ -26,12 +28,14 @@ _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
 
 
-@dataclass(frozen=True, eq=False)
-class Domain:
+@dataclass(frozen=True, eq=False, repr=False)
+class Domain(Discreet):
     """The distinct values of one column in their order: code ``i`` stands for ``values[i]``.
 
     Missing, if it occurs, is the last value. NaN counts as missing, and -0.0 equals 0.0.
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("name",)
 
     column: Column
     values: pl.Series
@@ -72,8 +76,8 @@ class Domain:
         return text_of(value[0])
 
 
-@dataclass(frozen=True, eq=False)
-class Codes:
+@dataclass(frozen=True, eq=False, repr=False)
+class Codes(Discreet):
     """Several columns as integer codes: a row per record, a column per domain."""
 
     values: NDArray[np.int32]

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from sfumato._errors import FileError
+from sfumato.data.certificate import CERTIFICATE, LAYOUTS
 from sfumato.data.files import why
 from sfumato.data.temporary import held, sweep, temporary_name
 
@@ -21,21 +22,41 @@ _SHELL = Path("/bin/sh")
 _GUARD = 'trap "" HUP INT TERM; cat >/dev/null; rm -rf -- "$1"'
 
 
-def refuse_taken(path: str | Path) -> None:
-    """Refuse a folder that cannot be made anew: one that holds something, a file, or one in no folder."""
+def refuse_taken(path: str | Path, *, replace: bool = False) -> None:
+    """Refuse a folder that cannot be made anew: one that holds something, a file, or one in no folder.
+
+    One that holds a release, and nothing else, may be replaced.
+    """
     target = Path(path).resolve()
-    if target.exists() and not (target.is_dir() and next(target.iterdir(), None) is None):
-        raise FileError(f"'{path}' exists already", hint="choose another name, or remove it first")
+    try:
+        if target.exists() and not (target.is_dir() and next(target.iterdir(), None) is None):
+            if not replace:
+                raise FileError(f"'{path}' exists already", hint="choose another name, or replace it with --force")
+            if not _is_release(target):
+                raise FileError(f"'{path}' exists already, and is not a release", hint="remove it yourself")
+    except OSError as error:
+        raise FileError(f"'{path}' cannot be written: {why(error)}") from error
     if not target.parent.is_dir():
         raise FileError(f"'{path}' cannot be made: there is no folder '{Path(path).parent}'")
 
 
+def _is_release(folder: Path) -> bool:
+    """Say whether a folder holds one release, or one per subfolder, and no file that these do not have."""
+    known = {CERTIFICATE, "training.json"}.union(*((*one.data, *one.always, *one.maybe) for one in LAYOUTS.values()))
+    inner = [one for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
+    files = [one for part in (folder, *inner) for one in part.iterdir() if one not in inner]
+    return all((one / CERTIFICATE).is_file() for one in inner or [folder]) and all(
+        one.name in known and one.is_file() and not one.is_symlink() for one in files
+    )
+
+
 @contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
+def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Give a temporary sibling of a folder to write to; it takes the folder's name when all went well.
 
-    Of several processes that write the same folder, one wins and the others are refused. What a killed
-    one has left behind is removed by the next.
+    A release that is there already is replaced if that is asked for, once the new one is complete. Of several
+    processes that write the same folder, one wins and the others are refused. What a killed one has left behind is
+    removed by the next.
 
     Examples
     --------
@@ -44,7 +65,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     >>> [file.name for file in Path("release").iterdir()]
     ['table.csv']
     """
-    refuse_taken(path)
+    refuse_taken(path, replace=replace)
     target = Path(path).resolve()
     try:
         sweep(target)
@@ -53,7 +74,11 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             yield temporary
             for file in temporary.iterdir():
                 _sync(file)
-            refuse_taken(path)
+            refuse_taken(path, replace=replace)
+            if replace and target.exists():
+                old = _sibling(target, stack)
+                target.rename(old / "replaced")
+                stack.callback(shutil.rmtree, old, ignore_errors=True)
             temporary.rename(target)  # over nothing, or an empty folder; the system refuses any other
             _sync(target.parent)
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato._errors import ColumnError, FileError, SchemaError, did_you_mean
+from sfumato._repr import named
 from sfumato.data.files import atomic_path, why
 from sfumato.data.hierarchy import Hierarchy
 from sfumato.data.paths import is_missing
@@ -125,6 +126,13 @@ class Column:
         if self.hierarchy is not None and self.domain is not None:
             self.hierarchy.check(self.domain, self.name)
 
+    def __repr__(self) -> str:
+        parts = [named([self.name]), self.role.value, self.kind.value]
+        parts += [] if self.bounds is None else [f"bounds {list(self.bounds)}"]
+        parts += [] if self.domain is None else [f"domain of {len(self.domain)} values"]
+        parts += [] if self.hierarchy is None else [f"hierarchy {type(self.hierarchy).__name__}"]
+        return f"Column({', '.join(parts)})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return what differs from the defaults as plain values, ready for TOML or JSON."""
         plain: dict[str, Any] = {"role": self.role.value, "kind": self.kind.value}
@@ -187,7 +195,13 @@ class Schema:
     columns: tuple[Column, ...]
 
     def __init__(self, columns: Iterable[Column]) -> None:
-        object.__setattr__(self, "columns", tuple(columns))
+        object.__setattr__(self, "columns", tuple(columns) if isinstance(columns, Iterable) else (columns,))
+        for one in self.columns:
+            if not isinstance(one, Column):
+                raise SchemaError(
+                    f"a schema lists columns, got {type(one).__name__}",
+                    hint='for example [Column(name="age", role="quasi")], or Schema.of({"age": "quasi"})',
+                )
         seen: set[str] = set()
         for column in self.columns:
             if column.name in seen:
@@ -196,6 +210,10 @@ class Schema:
         targets = self._with_role(Role.TARGET)
         if len(targets) > 1:
             raise SchemaError(f"a schema has at most one target, got {', '.join(targets)}")
+
+    def __repr__(self) -> str:
+        roles = {role: self._with_role(role) for role in Role}
+        return f"Schema({'; '.join(f'{role.value}: {named(names)}' for role, names in roles.items() if names)})"
 
     def __getitem__(self, name: str) -> Column:
         if name not in self._by_name:
@@ -270,6 +288,12 @@ class Schema:
         ):
             if isinstance(names, str):
                 raise SchemaError(f"the {role.value} columns must be a list of names, got the text '{names}'")
+            if not isinstance(names, Iterable):
+                raise SchemaError(f"the {role.value} columns must be a list of names, got {type(names).__name__}")
+            names = list(names)
+            for name in names:
+                if not isinstance(name, str):
+                    raise SchemaError(f"the name of a {role.value} column must be a text, got {type(name).__name__}")
             if names:
                 replaced.add(role)
             for name in names:
@@ -300,6 +324,34 @@ class Schema:
             Column(name=column.name, role=column.role) if column.role is Role.QUASI else column
             for column in self.columns
             if column.role is not Role.IDENTIFIER
+        )
+
+    @classmethod
+    def of(cls, given: Any) -> Schema:
+        """Make a schema of what stands for one: itself, the path of its file, columns, or a mapping.
+
+        A mapping is what `to_dict` returns, or has for each column its role, or a mapping of what is known of it.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Schema.of({"age": "quasi", "disease": {"role": "sensitive", "domain": ["flu", "ulcer"]}}).quasi
+        ('age',)
+        """
+        if isinstance(given, Schema):
+            return given
+        if isinstance(given, str | Path):
+            return cls.load(given)
+        if isinstance(given, Mapping):
+            listed = given.get("columns")
+            if set(given) == {"columns"} and isinstance(listed, Mapping):
+                return cls.from_dict(given)
+            return cls(_column_of(name, said) for name, said in given.items())
+        if isinstance(given, Sequence) and all(isinstance(one, Column) for one in given):
+            return cls(given)
+        raise SchemaError(
+            f"a schema must be a Schema, its file, or a mapping of columns, got {type(given).__name__}",
+            hint='for example {"age": "quasi", "disease": "sensitive"}',
         )
 
     @staticmethod
@@ -369,6 +421,17 @@ class Schema:
         except (OSError, UnicodeDecodeError) as error:
             raise FileError(f"the schema '{path}' cannot be read: {why(error)}") from error
         return cls.from_toml(text, Path(path).parent)
+
+
+def _column_of(name: Any, said: Any) -> Column:
+    """Make a column of its name and what a mapping says of it."""
+    if isinstance(said, Column):
+        return said if said.name == name else replace(said, name=name)
+    if isinstance(said, Mapping):
+        return Column.from_dict(name, said)
+    if not isinstance(said, str):
+        raise SchemaError(f"column '{name}' must have a role or a mapping in a schema, got {type(said).__name__}")
+    return Column(name=name, role=said)  # type: ignore[arg-type]
 
 
 def _member(kind: type[_E], value: Any, what: str) -> _E:

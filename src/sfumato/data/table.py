@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +25,7 @@ from sfumato._errors import (
     did_you_mean,
     require_extra,
 )
+from sfumato._repr import named
 from sfumato.data.coding import Codes, encode, with_kind
 from sfumato.data.database import Database
 from sfumato.data.duckdb_file import open_duckdb
@@ -98,7 +99,7 @@ class Table:
         object.__setattr__(self, "layout", layout if file is None else file)
         names = self._names()
         known = set(names)
-        listed = {column.name: column for column in schema.columns} if schema else {}
+        listed = {} if schema is None else {column.name: column for column in Schema.of(schema).columns}
         for name in listed:
             if name not in known:
                 raise SchemaError(
@@ -106,12 +107,17 @@ class Table:
                 )
         object.__setattr__(self, "schema", Schema(self._known(listed.get(name) or Column(name=name)) for name in names))
 
+    def __repr__(self) -> str:
+        kind = type(self.source)
+        rows = "" if self.is_lazy else f", {self.rows:,} rows"
+        return f"Table({kind.__module__.partition('.')[0]} {kind.__name__}{rows}: {named(self.schema.names)})"
+
     @classmethod
     def of(
         cls,
         data: Any,
         *,
-        schema: Schema | str | Path | None = None,
+        schema: Schema | Mapping[str, Any] | str | Path | None = None,
         qi: Sequence[str] = (),
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
@@ -128,8 +134,7 @@ class Table:
         >>> sf.Table.of(frame, qi=["age"], sensitive=["disease"]).schema.quasi
         ('age',)
         """
-        if isinstance(schema, str | Path):
-            schema = Schema.load(schema)
+        schema = None if schema is None else Schema.of(schema)
         if isinstance(data, Table):
             table = cls(data.source, schema, origin=data.file or data.origin) if schema else data
         else:

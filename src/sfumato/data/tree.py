@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sfumato._errors import FileError, InputError, SchemaError
+from sfumato._repr import Discreet
 from sfumato.data.encodings import find_encoding, is_utf8
 from sfumato.data.files import why
 from sfumato.data.hierarchy import Hierarchy
@@ -24,8 +25,8 @@ _SEPARATORS = ";,\t|"
 _TITLE = re.compile(r"(values?|groups?|labels?|root|level[ _-]?\d*)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Tree(Hierarchy):
+@dataclass(frozen=True, repr=False)
+class Tree(Discreet, Hierarchy):
     """A hierarchy of explicit rows; see `Hierarchy.tree`.
 
     Examples
@@ -33,6 +34,8 @@ class Tree(Hierarchy):
     >>> Tree([("flu", "lung"), ("ulcer", "stomach")]).rows
     (('flu', 'lung', '*'), ('ulcer', 'stomach', '*'))
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("height",)
 
     rows: tuple[Labels, ...]
     _lists_values: ClassVar[bool] = True

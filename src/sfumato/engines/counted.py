@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from sfumato._errors import OptionError
+from sfumato._repr import Discreet
 from sfumato.data.table import Table
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.tuples import Tuples
@@ -15,8 +16,8 @@ from sfumato.engines.tuples import Tuples
 __all__ = ["Counted"]
 
 
-@dataclass(frozen=True, eq=False)
-class Counted(Engine):
+@dataclass(frozen=True, eq=False, repr=False)
+class Counted(Discreet, Engine):
     """What another engine has counted, for whoever asks for the same columns.
 
     Examples

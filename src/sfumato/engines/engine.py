@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import InputError
+from sfumato._repr import Discreet
 from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples
 
@@ -27,8 +28,8 @@ Progress = Callable[[float], None]
 """What is told, now and then, which share of the rows has been counted."""
 
 
-@dataclass(frozen=True, eq=False)
-class Recoding:
+@dataclass(frozen=True, eq=False, repr=False)
+class Recoding(Discreet):
     """What each distinct tuple of some columns becomes.
 
     Parameters
@@ -41,6 +42,8 @@ class Recoding:
         Which of the values each tuple gets; its own by default, then there is one for each tuple.
     without : sequence of str
         Columns that are left out.
+    shuffle : bool
+        Whether the rows of a Parquet file that is written come out in a random order; all else keeps its order.
 
     Examples
     --------
@@ -56,6 +59,7 @@ class Recoding:
     values: tuple[pl.Series, ...]
     group: NDArray[np.int64]
     without: tuple[str, ...]
+    shuffle: bool
 
     def __init__(
         self,
@@ -63,12 +67,15 @@ class Recoding:
         values: Sequence[pl.Series],
         group: NDArray[np.int64] | None = None,
         without: Sequence[str] = (),
+        *,
+        shuffle: bool = False,
     ) -> None:
         group = np.arange(len(tuples.count)) if group is None else group
         object.__setattr__(self, "tuples", tuples)
         object.__setattr__(self, "values", tuple(values))
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "without", tuple(without))
+        object.__setattr__(self, "shuffle", shuffle)
         groups = int(group.max()) + 1 if len(group) else 0
         if len(group) != len(tuples.count):
             raise InputError(f"the recoding has {len(group):,} groups for {len(tuples.count):,} tuples")

@@ -28,7 +28,7 @@ from sfumato.engines.counter import BATCH, Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.tuples import Tuples, group
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "streams"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Memory(Engine):
     ) -> Table:
         """Replace every tuple by what it becomes."""
         source = table.source
-        if to is not None and isinstance(source, File) and parquet.can_read(source) and parquet.can_write(to):
+        if to is not None and isinstance(source, File) and streams(table, to):
             with atomic_path(to) as temporary:
                 parquet.recode(source, recoding, temporary, progress or (lambda share: None))
             return Table(File(Path(to)))
@@ -86,6 +86,18 @@ class Memory(Engine):
             return recoded
         write_table(recoded, to)
         return Table(File(Path(to)))
+
+
+def streams(table: Table, to: str | Path | None) -> bool:
+    """Say whether rows go from a Parquet file to another without being in the memory; the same rows, if so.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> streams(sf.read("patients.csv"), "release.parquet")
+    False
+    """
+    return isinstance(table.source, File) and parquet.can_read(table.source) and parquet.can_write(to)
 
 
 def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progress) -> Tuples:

@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 from sfumato._errors import FileError, InputError
 from sfumato.data.coding import Domain
 from sfumato.data.files import format_of
+from sfumato.data.sanitize import without_unused
 from sfumato.data.source import File
 from sfumato.engines.counter import BATCH, Counter
 from sfumato.engines.engine import Progress, Recoding
 from sfumato.engines.finding import Finder
 from sfumato.engines.numbering import Numbering
+from sfumato.engines.shuffle import shuffled
 
 __all__ = ["can_read", "can_write", "count", "recode"]
 
@@ -62,39 +64,31 @@ def count(file: File, names: Sequence[str], counter: Counter, tell: Progress) ->
 
 
 def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
-    """Write the file anew with what each tuple becomes, batch by batch."""
+    """Write the file anew with what each tuple becomes, batch by batch; the rows shuffled, if the recoding says so."""
     import pyarrow
-    import pyarrow.parquet
 
-    tuples, types = recoding.tuples, file.types()
-    finder = Finder(tuples.codes, [len(domain) for domain in tuples.domains])
-    coders = [_Coder(domain) for domain in tuples.domains]
     new = {series.name: _Column(series) for series in recoding.values}
     fields, encoded = _fields(file)
     kept = [name for name in fields if name not in recoding.without]
-    read = list(dict.fromkeys([*kept, *recoding.names]))
+    stay = [name for name in kept if name not in new]
     plain = pyarrow.schema([new[name].field if name in new else _kept_field(fields[name], file.na) for name in kept])
     with _opened(file, [*recoding.names, *encoded]) as parquet:
-        rows, writer = 0, None
+        rows = parquet.metadata.num_rows
+        batches = _grouped(file, parquet, recoding, stay, tell)
+        if recoding.shuffle:
+            batches = shuffled(batches, rows)
+        writer = None
         try:
-            for batch in _batches(parquet, read):
-                tuple_of = finder.find(
-                    [_mapped(batch.column(one.name), types[one.name], file.na, one.codes) for one in coders]
+            for batch in batches:
+                group = batch.column(0).to_numpy()
+                columns = dict(zip(stay, batch.columns[1:], strict=True)) | {one: new[one].of(group) for one in new}
+                written = (field.with_type(columns[field.name].type) for field in plain)
+                recoded = pyarrow.RecordBatch.from_arrays(
+                    [columns[name] for name in kept], schema=pyarrow.schema(written)
                 )
-                if len(tuple_of) and tuple_of.min() < 0:
-                    raise InputError("the recoding is of another table", hint="did the file change meanwhile?")
-                group = recoding.group[tuple_of]
-                columns = [
-                    new[name].of(group) if name in new else _kept(batch.column(name), fields[name].type, file.na)
-                    for name in kept
-                ]
-                written = (field.with_type(column.type) for field, column in zip(plain, columns, strict=True))
-                recoded = pyarrow.RecordBatch.from_arrays(columns, schema=pyarrow.schema(written))
                 with _writing(to):
                     writer = writer or _writer(to, recoded.schema, plain)
                     writer.write_batch(recoded)
-                rows += len(batch)
-                tell(rows / parquet.metadata.num_rows)
             with _writing(to):
                 writer = writer or _writer(to, plain, plain)
                 writer.close()
@@ -102,6 +96,25 @@ def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
             if writer is not None:
                 with suppress(OSError, pyarrow.ArrowException):
                     writer.close()
+
+
+def _grouped(file: File, parquet: Any, recoding: Recoding, stay: Sequence[str], tell: Progress) -> Iterator[Any]:
+    """Read the group of each row, and the columns that stay as they are."""
+    import pyarrow
+
+    tuples, types = recoding.tuples, file.types()
+    finder = Finder(tuples.codes, [len(domain) for domain in tuples.domains])
+    coders = [_Coder(domain) for domain in tuples.domains]
+    rows = 0
+    for batch in _batches(parquet, list(dict.fromkeys([*stay, *recoding.names]))):
+        tuple_of = finder.find([_mapped(batch.column(one.name), types[one.name], file.na, one.codes) for one in coders])
+        if len(tuple_of) and tuple_of.min() < 0:
+            raise InputError("the recoding is of another table", hint="did the file change meanwhile?")
+        group = pyarrow.array(recoding.group[tuple_of])
+        columns = [_kept(batch.column(name), file.na) for name in stay]
+        yield pyarrow.RecordBatch.from_arrays([group, *columns], names=["", *stay])
+        rows += len(batch)
+        tell(rows / parquet.metadata.num_rows)
 
 
 @contextmanager
@@ -170,7 +183,7 @@ def _writer(to: Path, schema: Any, plain: Any) -> Any:
         write_batch_size=2**16,
         write_page_checksum=True,
         # The least and the largest text of a page take half of the time, and nobody asks for them.
-        write_statistics=[field.name for field in schema if not pyarrow.types.is_dictionary(field.type)],
+        write_statistics=[field.name for field in schema if not _is_text(field.type)],
     )
     writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(plain.serialize()).decode()})
     return writer
@@ -227,11 +240,19 @@ class _Column:
 
 
 def _kept_field(field: Any, na: Sequence[str]) -> Any:
-    """Return the field of a column that stays; texts may become missing where marks stand for that."""
-    return field.with_nullable(True) if na and _is_text(field.type) else field
+    """Return the field of a column that stays; texts may become missing where marks stand for that.
+
+    What is noted beside it goes: it lists the categories of the whole table, for one. So does their order, which would
+    need all of them; the schema of a release has it.
+    """
+    import pyarrow.types as types
+
+    if types.is_dictionary(field.type) and field.type.ordered:
+        field = field.with_type(field.type.value_type)
+    return (field.with_nullable(True) if na and _is_text(field.type) else field).remove_metadata()
 
 
-def _kept(column: Any, kind: Any, na: Sequence[str]) -> Any:
+def _kept(column: Any, na: Sequence[str]) -> Any:
     """Return a column that stays, without marks of missing values, and without categories that no row has."""
     import pyarrow
     import pyarrow.compute as compute
@@ -246,12 +267,7 @@ def _kept(column: Any, kind: Any, na: Sequence[str]) -> Any:
             column = pyarrow.DictionaryArray.from_arrays(indices, values, ordered=column.type.ordered)
         else:
             column = compute.if_else(marked, None, column)
-    if not types.is_dictionary(kind) or kind.ordered:  # an order is that of all categories
-        return column
-    used = compute.unique(column.indices).drop_null()
-    used = used.take(compute.sort_indices(used))
-    position = compute.index_in(column.indices, used).cast(column.type.index_type)
-    return pyarrow.DictionaryArray.from_arrays(position, column.dictionary.take(used))
+    return without_unused(column) if is_encoded else column
 
 
 def _is_text(kind: Any) -> bool:

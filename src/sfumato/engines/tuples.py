@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 
 __all__ = ["Tuples", "group", "group_keys"]
@@ -17,8 +18,8 @@ __all__ = ["Tuples", "group", "group_keys"]
 _LARGEST_KEY = 2**62
 
 
-@dataclass(frozen=True, eq=False)
-class Tuples:
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuples(Discreet):
     """The distinct tuples of some columns, sorted, as integer codes, and how often each occurs."""
 
     codes: NDArray[np.int32]

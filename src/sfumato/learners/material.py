@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato._repr import Discreet
 from sfumato.budget.content import content_fingerprint
 from sfumato.data import datasets
 from sfumato.data.schema import Kind, Schema
@@ -23,8 +24,8 @@ _TABLES = {"adult": datasets.adult, "nursery": datasets.nursery}
 _TARGETS = {"adult": "income"}  # where the schema has another role for it
 
 
-@dataclass(frozen=True, eq=False)
-class Material:
+@dataclass(frozen=True, eq=False, repr=False)
+class Material(Discreet):
     """Records for training and for testing.
 
     Examples

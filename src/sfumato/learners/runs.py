@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sfumato._repr import Discreet
 
 __all__ = ["Pictures", "Run", "Scores", "Training", "label_of", "surest"]
 
 _MOST_POINTS = 101  # of a curve
 
 
-@dataclass(frozen=True)
-class Scores:
+@dataclass(frozen=True, repr=False)
+class Scores(Discreet):
     """How well a model answers on rows that it was not trained on: exactly for public data, else with noise.
 
     Of a classifier there are an accuracy, a confusion matrix and ROC curves; of a regression only the loss, which is
@@ -32,6 +34,8 @@ class Scores:
     >>> scores.confusion, round(scores.accuracy, 3), scores.auc
     (((1, 0), (1, 1)), 0.667, 1.0)
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("rows", "accuracy", "loss", "how")
 
     rows: int
     loss: float
@@ -108,8 +112,8 @@ class Scores:
         return cls(**{**told, **{name: math.nan for name in ("loss", "baseline") if told[name] is None}})
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Discreet):
     """One model: what was asked, what it cost, and how good it is.
 
     ``facts`` are the values of the command-line contract that say how it was made: ``delta``, ``noise_multiplier``,
@@ -124,6 +128,8 @@ class Run:
     >>> run.to_dict()["epsilon"], run.to_dict()["accuracy"]
     ('inf', 0.7)
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("name", "scores")
 
     epsilon: float
     """The bound that the model keeps: infinity without privacy."""
@@ -165,8 +171,8 @@ class Run:
         return cls(epsilon, name, rest, scores, seconds, history)
 
 
-@dataclass(frozen=True, eq=False)
-class Pictures:
+@dataclass(frozen=True, eq=False, repr=False)
+class Pictures(Discreet):
     """Images of a public data set, as bytes: before and after noise, and what the first layers make of one.
 
     ``noisy`` has one row of images per level of noise; ``levels`` are the deviations, of pixels from 0 to 1, the first
@@ -180,8 +186,8 @@ class Pictures:
     maps: dict[str, dict[str, tuple[NDArray[np.uint8], ...]]]
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
+@dataclass(frozen=True, eq=False, repr=False)
+class Training(Discreet):
     """One model trained at several epsilons on the same data.
 
     Attributes
@@ -207,6 +213,8 @@ class Training:
     >>> [run.label for run in training.runs], training.rows
     (['epsilon 1', 'no privacy'], 10344)
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("model", "data", "target", "runs")
 
     data: str
     model: str

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from sfumato.measures.counts import ClassCounts, Missing, class_counts, without_
 from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.journalist import delta_presence, journalist_risk
-from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, parse
+from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, asked_for
 from sfumato.measures.population import population_uniques
 from sfumato.measures.presets import preset as find_preset
 from sfumato.measures.profile import profiles_of
@@ -318,23 +318,18 @@ def _class_columns(quasi: Sequence[str], attributes: Sequence[str], attribute: s
 
 
 def _required(
-    require: str | Guarantee | Sequence[str | Guarantee], distance: Distance, absent: Absent
+    require: str | Guarantee | Mapping[str, float] | Sequence[Any], distance: Distance, absent: Absent
 ) -> list[Guarantee]:
     """Return the guarantees; those that come as a text follow the conventions asked for, objects say theirs."""
-    if isinstance(require, str | Guarantee):
-        require = [require] if require else []
-    required: list[Guarantee] = []
-    for one in require:
-        parsed = (
-            [_with_options(guarantee, distance, absent) for guarantee in parse(one)] if isinstance(one, str) else [one]
-        )
-        required.extend(parsed)
-    for guarantee in required:
-        if not isinstance(guarantee, Guarantee):
-            raise OptionError(
-                f"a guarantee is needed, such as 'k=10' or KAnonymity(10), got {type(guarantee).__name__}"
-            )
-    return required
+    given = (
+        [require] if isinstance(require, str | Guarantee | Mapping) or not isinstance(require, Iterable) else require
+    )
+    return [
+        guarantee if isinstance(one, Guarantee) else _with_options(guarantee, distance, absent)
+        for one in given
+        if one or isinstance(one, Guarantee)
+        for guarantee in asked_for(one)
+    ]
 
 
 def _with_options(guarantee: Guarantee, distance: Distance, absent: Absent) -> Guarantee:
@@ -358,4 +353,4 @@ def _measures(models: Sequence[Guarantee], counts: Sequence[ClassCounts]) -> Mea
 
 
 def _fields(measures: Measures) -> dict[str, Any]:
-    return {name: getattr(measures, name) for name in Measures.__dataclass_fields__}
+    return {name: getattr(measures, name) for name in (one.name for one in fields(Measures))}

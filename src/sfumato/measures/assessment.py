@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
+from sfumato._repr import Discreet
 from sfumato.measures.guarantee import Check, Witness, as_json_number
 from sfumato.measures.journalist import DeltaPresence, JournalistRisk
 from sfumato.measures.population import PopulationUniques
@@ -16,9 +17,11 @@ from sfumato.measures.safe_harbor import Finding, Status
 __all__ = ["Assessment", "Measures", "Verdict"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measures:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Measures(Discreet):
     """The numbers that the nine models measured, and the witness of each; None where no attribute is sensitive."""
+
+    _told: ClassVar[tuple[str, ...]] = ("k", "alpha", "l", "t")
 
     k: int
     alpha: float | None = None
@@ -34,7 +37,7 @@ class Measures:
 
     def numbers(self) -> dict[str, float | str | None]:
         """Return the numbers as JSON can hold them."""
-        names = (name for name in Measures.__dataclass_fields__ if name != "witnesses")
+        names = (one.name for one in fields(Measures) if one.name != "witnesses")
         return {name: as_json_number(getattr(self, name)) for name in names}
 
 
@@ -75,13 +78,15 @@ class Verdict:
         return {"ok": bool(self), "claims": [check.to_dict() for check in self.checks]}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Assessment(Measures):
     """How anonymous a table is: the worst number of each model, with its witness.
 
     Made by `assess`. Besides ``k``, ``alpha``, ``l`` and so on, the worst over all sensitive
     attributes, it says what was counted and what was left out.
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("rows", "classes", "k", "l", "t", "satisfied")
 
     rows: int
     """The rows that are in a class."""

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.data.paths import MISSING
 from sfumato.data.schema import Kind
 from sfumato.measures.counts import Floats, Ints
@@ -58,8 +59,8 @@ _EVERY = (
 Text = Callable[[float, bool], str]  # how an edge is written, or the last value below it
 
 
-@dataclass(frozen=True, eq=False)
-class Bins:
+@dataclass(frozen=True, eq=False, repr=False)
+class Bins(Discreet):
     """The few bins that the values of a column are in.
 
     Attributes

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of, rounded
 from sfumato.measures.counts import Floats, Ints
@@ -70,8 +71,8 @@ class Standing:
         return {**asdict(self), "rows_by_size": list(self.rows_by_size)}
 
 
-@dataclass(frozen=True)
-class Marginal:
+@dataclass(frozen=True, repr=False)
+class Marginal(Discreet):
     """The distribution of a column before and after.
 
     Attributes
@@ -95,8 +96,8 @@ class Marginal:
         return {"column": self.column, **lists, "moved": self.moved, "replaced": self.replaced}
 
 
-@dataclass(frozen=True)
-class Joint:
+@dataclass(frozen=True, repr=False)
+class Joint(Discreet):
     """The joint distribution of two columns before and after.
 
     Attributes
@@ -124,8 +125,8 @@ class Joint:
         return {"columns": list(self.columns), **lists, **numbers}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Discreet):
     """An original table and its release side by side. Made by `compare`.
 
     Attributes

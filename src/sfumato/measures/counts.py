@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples, group, group_keys
 
@@ -43,8 +44,8 @@ class Missing(StrEnum):
     """A row that misses a quasi-identifier or a sensitive value is left out, and counted as dropped."""
 
 
-@dataclass(frozen=True, eq=False)
-class ClassCounts:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassCounts(Discreet):
     """How often each value of one sensitive attribute occurs in each equivalence class.
 
     A sparse matrix with a row per class: the entries of class ``i`` are

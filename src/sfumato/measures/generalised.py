@@ -36,13 +36,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato._repr import Discreet
 from sfumato.data.coding import Codes, Domain, encode
 from sfumato.data.paths import MISSING, text_of
 from sfumato.data.schema import Column, Kind
@@ -62,8 +63,8 @@ _PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _INTERVAL = re.compile(r"\s*([\[(\]])\s*([^,]*?)\s*,\s*([^,]*?)\s*([\])\[])\s*")
 
 
-@dataclass(frozen=True, eq=False)
-class Coverage:
+@dataclass(frozen=True, eq=False, repr=False)
+class Coverage(Discreet):
     """What each distinct released value of a column stands for: runs of positions in the universe.
 
     The runs of released value ``i`` are ``first[j]`` up to, not including, ``stop[j]`` for
@@ -195,8 +196,8 @@ def coverage(of: Universe, released: pl.Series, mark: str | None = MARK) -> Cove
     return Coverage(of, start, table[:, 1], table[:, 2] + 1, low, high, everything, exact, level.astype(np.int64))
 
 
-@dataclass(frozen=True, eq=False)
-class Pairing:
+@dataclass(frozen=True, eq=False, repr=False)
+class Pairing(Discreet):
     """An original and a released table, column by column, as codes.
 
     Attributes
@@ -208,6 +209,8 @@ class Pairing:
     coverages : what they stand for
     records : how many rows each row stands for, if not one
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("rows",)
 
     original: NDArray[np.int32]
     released: NDArray[np.int32]

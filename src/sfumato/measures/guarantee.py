@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sfumato._errors import OptionError
+from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.measures.counts import ClassCounts, Floats, Numbers
 
@@ -40,9 +41,11 @@ class Bound:
         return int(number) if self.whole else number
 
 
-@dataclass(frozen=True)
-class Witness:
+@dataclass(frozen=True, repr=False)
+class Witness(Discreet):
     """The class, and the sensitive value where one decides, that make a measure as bad as it is."""
+
+    _told: ClassVar[tuple[str, ...]] = ("size",)
 
     labels: dict[str, str]
     size: int

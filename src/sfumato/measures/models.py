@@ -7,7 +7,7 @@ distribution in a class, and r1 >= r2 >= ... are the counts of its values in the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -367,6 +367,28 @@ def from_dict(plain: Mapping[str, Any]) -> Guarantee:
         return models[name](**values)
     except TypeError as error:
         raise OptionError(f"the guarantee '{name}' has no such parameters") from error
+
+
+def asked_for(given: Any) -> list[Guarantee]:
+    """Return what is asked for, as a text, a mapping such as ``{"k": 10, "l": 3}``, a guarantee, or several of these.
+
+    Examples
+    --------
+    >>> asked_for([{"k": 10}, "l=3", TCloseness(0.2)])
+    [KAnonymity(k=10), LDiversity(l=3), TCloseness(t=0.2, distance=<Distance.AUTO: 'auto'>)]
+    """
+    if isinstance(given, Guarantee):
+        return [given]
+    if isinstance(given, str):
+        return parse(given)
+    if isinstance(given, Mapping):
+        return parse(",".join(f"{name}={number}" for name, number in given.items()))
+    if isinstance(given, Iterable):
+        return [guarantee for one in given for guarantee in asked_for(one)]
+    raise OptionError(
+        f"a guarantee is needed, such as 'k=10' or KAnonymity(10), got {type(given).__name__}",
+        hint="for example k=10" if isinstance(given, int) else "",
+    )
 
 
 def parse(text: str) -> list[Guarantee]:

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from sfumato._errors import ColumnError, SchemaError
+from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.data.paths import text_of
 from sfumato.data.schema import Column, Kind
@@ -26,8 +27,8 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, eq=False)
-class Universe:
+@dataclass(frozen=True, eq=False, repr=False)
+class Universe(Discreet):
     """All values that a column may take, in their order; a missing value, if there is one, is the last.
 
     Attributes

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sfumato._errors import OptionError
+from sfumato._repr import Discreet
 from sfumato.data.certificate import LAYOUTS, Certificate, FileFacts, Layout, is_own
 from sfumato.data.fingerprint import is_of
 from sfumato.engines.engine import Progress
@@ -21,8 +22,8 @@ __all__ = ["Claim", "Verification", "verify"]
 _MOST_FILES = 100  # of a folder that are looked at
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(Discreet):
     """Which claims of a release hold. It is true when none is refuted.
 
     Examples
@@ -32,6 +33,8 @@ class Verification:
     >>> bool(sf.verify("another"))
     True
     """
+
+    _told: ClassVar[tuple[str, ...]] = ("ok",)
 
     claims: tuple[Claim, ...]
     certificate: Certificate
@@ -147,7 +150,7 @@ def _files(folder: Path, certificate: Certificate, layout: Layout) -> Iterator[C
 
 def _source(certificate: Certificate, source: str | Path | None) -> Iterator[Claim]:
     known = certificate.source.get("fingerprint")
-    needed = {"name", "rows", "fingerprint"} | ({"public"} if certificate.kind == "model" else set())
+    needed = {"name", "rows", "fingerprint", "public" if certificate.kind == "model" else "order"}
     if not needed <= certificate.source.keys():
         missing = ", ".join(sorted(needed - certificate.source.keys()))
         yield Claim("its source is described", False, f"source lacks {missing}")

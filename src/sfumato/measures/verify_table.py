@@ -123,6 +123,8 @@ def _as_in_recipe(folder: Path, certificate: Certificate, table: Table | None) -
             differing.append("it names another method")
         if not same_plain(recipe.options.get("parameters", {}), certificate.parameters):
             differing.append("it has other parameters")
+        if bool(recipe.options.get("keep_order")) != (certificate.source.get("order") == "kept"):
+            differing.append("it treats the order of the rows otherwise")
         others = _other_columns(recipe.schema, certificate.schema, table)
     except SfumatoError as error:
         yield Claim(claim, False, str(error).partition("\n")[0])

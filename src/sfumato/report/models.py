@@ -24,7 +24,9 @@ __all__ = ["TRAINING", "owner_file", "save_training"]
 REPORT, TRAINING = "report.html", "training.json"
 
 
-def save_training(training: Training, path: str | Path, *, recipe: dict[str, Any] | None = None) -> None:
+def save_training(
+    training: Training, path: str | Path, *, recipe: dict[str, Any] | None = None, replace: bool = False
+) -> None:
     """Write trained models into a new folder, all of it or nothing.
 
     One model: the folder holds ``model.safetensors``, ``model.json``, ``certificate.json``, ``recipe.toml`` and
@@ -39,6 +41,8 @@ def save_training(training: Training, path: str | Path, *, recipe: dict[str, Any
         A folder that does not exist, or is empty.
     recipe : dict, optional
         The options of the command, to be written as the recipe.
+    replace : bool
+        Whether a release that is there already is replaced.
 
     Examples
     --------
@@ -54,7 +58,7 @@ def save_training(training: Training, path: str | Path, *, recipe: dict[str, Any
     if not training.is_public:
         refuse_unwritable(owner_file(path))
     page = render_training(training, title=f"{training.model} on {training.data}")
-    _release_all(training, path, page, options)
+    _release_all(training, path, page, options, replace)
     if not training.is_public:
         write_owned(owner_file(path), _owned(training))
 
@@ -76,8 +80,8 @@ def _owned(training: Training) -> dict[str, Any]:
     return {"note": "exact numbers about private records: for the owner of the data, not for publication", "runs": runs}
 
 
-def _release_all(training: Training, path: str | Path, page: str, options: dict[str, Any]) -> None:
-    with atomic_folder(path) as folder:
+def _release_all(training: Training, path: str | Path, page: str, options: dict[str, Any], replace: bool) -> None:
+    with atomic_folder(path, replace=replace) as folder:
         (folder / REPORT).write_text(page, encoding="utf-8")
         if len(training.runs) == 1:
             _release(training, training.runs[0], folder, options)

@@ -83,7 +83,7 @@ def render_release(
     >>> from sfumato.measures.comparison import compare
     >>> from sfumato.measures.generalised import pair
     >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"])
-    >>> both = pair("patients.csv", release.table, ["zip", "age"])
+    >>> both = pair("patients.csv", release.aligned, ["zip", "age"])
     >>> before = sf.assess("patients.csv", qi=["zip", "age"])
     >>> comparison = compare(both, before, release.assessment, release.loss)
     >>> page = render_release(comparison, method="mondrian", guarantees=release.assessment.verdict.checks)
@@ -147,7 +147,7 @@ def _facts(c: Comparison) -> list[str]:
     facts = [
         f"{before.risk.uniques:,} of {before.rows:,} people ({alone}) stood alone in the original table; "
         f"in the release, {now}",
-        f"who knows a person's quasi-identifiers picks the right row with a chance of at most "
+        f"anyone who knows a person's quasi-identifiers picks the right row with a chance of at most "
         f"{percent(after.risk.prosecutor_max)}; before, {percent(before.risk.prosecutor_max)}",
         f"quasi-identifiers: {', '.join(one.column for one in c.columns)}",
     ]

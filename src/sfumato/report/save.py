@@ -175,7 +175,7 @@ def complete(
     assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
     assert assessment.verdict is not None
     assert release.pairing is not None
-    accuracy, notes = _accuracy(release, released, models)
+    accuracy, notes = _accuracy(release, models)
     others = [
         column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
     ]
@@ -196,7 +196,10 @@ def complete(
         warnings=kept_on_purpose(assessment),
         details=release.details,
         facts=release.parameters
-        | {"columns released as they are": ", ".join(others) or "none"}
+        | {
+            "columns released as they are": ", ".join(others) or "none",
+            "order of the rows": "as in the original" if release.kept_order else "shuffled",
+        }
         | ({"model": "; ".join(notes)} if notes else {}),
         folder=name,
     )
@@ -215,6 +218,7 @@ def complete(
             "name": release.origin and release.origin.name,
             "rows": release.before.rows + release.before.suppressed,
             "fingerprint": fingerprint(release.origin) if release.origin else None,
+            "order": release.order,
         },
         files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
     )
@@ -234,9 +238,7 @@ def _measured(release: Release, released: Table, format: Format) -> Assessment:
     return assessment
 
 
-def _accuracy(
-    release: Release, released: Table, models: Sequence[str]
-) -> tuple[tuple[ModelAccuracy, ...], tuple[str, ...]]:
+def _accuracy(release: Release, models: Sequence[str]) -> tuple[tuple[ModelAccuracy, ...], tuple[str, ...]]:
     """Train models on the original and on the release, if there is something to predict; say what was left out."""
     target = release.source.schema.target
     if target is None or not models or release.before.rows > _MOST_ROWS:
@@ -245,7 +247,7 @@ def _accuracy(
     if classes > _MOST_CLASSES:
         return (), (f"no model was trained: the target '{target}' has {classes:,} different values",)
     try:
-        accuracy = model_accuracy(release.source, released, models=models, repeats=3, rows=20_000)
+        accuracy = model_accuracy(release.source, release.aligned, models=models, repeats=3, rows=20_000)
     except OptionError as error:  # nothing to learn, or to learn from: no reason to withhold the release
         return (), (f"no model was trained: {error.message}",)
     unused = ", ".join(accuracy[0].left_out)
@@ -257,5 +259,6 @@ def _recipe(release: Release) -> Recipe:
         "guarantees": [guarantee.to_dict() for guarantee in release.guarantees],
         "method": release.method,
         "parameters": release.parameters,
+        "keep_order": release.kept_order or None,
     }
     return Recipe("anonymize", options, release.declared)
