@@ -9,6 +9,7 @@ from pathlib import Path
 import budget
 import dp_step
 import dp_step_gpu
+import first_use
 import guided
 import lattice
 import measures
@@ -25,7 +26,7 @@ import training_defaults
 
 def main() -> None:
     benchmarks = (
-        *(startup, measures, page, partition, guided, lattice, budget),
+        *(startup, first_use, measures, page, partition, guided, lattice, budget),
         *(dp_step, dp_step_gpu, private_accuracy, training_defaults, private_tables, scale, on_spark),
     )
     rows = [row for benchmark in benchmarks for row in benchmark.main()]

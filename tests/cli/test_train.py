@@ -404,5 +404,5 @@ def test_a_warning_is_one_line_for_people(sfumato: Run, people: str) -> None:
     asked = [people, "--schema", "schema.toml", "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4"]
     ran = sfumato("train", *asked, "-o", "model", "--test", "test.csv")
     assert ran.code == 0, ran.err
-    assert "Warning: column 'sex': 1 values are not in its domain and count as unknown" in ran.err
+    assert "Note: column 'sex': 1 values are not in its domain and count as unknown" in ran.err
     assert ".py:" not in ran.err

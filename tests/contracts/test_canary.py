@@ -216,7 +216,7 @@ def files(tmp_path: Path) -> None:
     text = (tmp_path / "t.csv").read_text()
     (tmp_path / "ragged.csv").write_text(text + "canary,918273\n")
     (tmp_path / "quoted.csv").write_text(text + '"canary"918273,"canary\n')
-    (tmp_path / "latin.csv").write_bytes(text.encode() + "canaryé,918273,1,2,3,4\n".encode("latin-1"))
+    (tmp_path / "latin.csv").write_bytes(text.encode() + b"canary\x81,918273,1,2,3,4\n")
     (tmp_path / "damaged.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:-9] + b"canary918")
     (tmp_path / "damaged.xlsx").write_bytes(text.encode())
     (tmp_path / "city.csv").write_text("Bonn;north;*\nRome;south;*\n")

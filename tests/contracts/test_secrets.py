@@ -58,6 +58,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "mask": lambda: sf.mask(TABLE, [sf.TopBottomCode("hba1c", high=9), sf.Pram("sex")]),
     "model_accuracy": lambda: sf.model_accuracy(TABLE, TABLE, target="sex", models=["tree"], repeats=1),
     "perturb": lambda: sf.perturb(ROWS, ["sex"], epsilon=1, schema=DOMAINS),
+    "preview": lambda: _granted() and sf.preview(ROWS, "count by sex", epsilon=1, schema=DOMAINS),
     "pseudonymize": lambda: sf.pseudonymize(TABLE, sf.KeyedTokens(sf.Key.new("a.key")), columns=["name"]),
     "query": lambda: _granted() and sf.query(ROWS, "count by sex", epsilon=1, schema=DOMAINS),
     "query_error": lambda: sf.query_error(TABLE, TABLE, columns=["birth_date", "sex"], queries=5),

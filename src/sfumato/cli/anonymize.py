@@ -69,7 +69,7 @@ _MODEL = (
     "The model whose accuracy is compared, if there is a --target; it also guides (guided), instead of the target "
     "itself.  [default: forest, and nothing guides but the target]"
 )
-_PATIENCE = "Working; the very first run of a method also compiles it, which takes some seconds ..."
+_PATIENCE = "Working ..."
 
 
 def _guarantee_options(command: Any) -> Any:

@@ -17,8 +17,9 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -29,6 +30,7 @@ from sfumato.cli.terminal import echo
 __all__ = ["main"]
 
 _STDERR = 2
+_OURS = Path(sfumato.__file__).parent
 _MOST_SAID = 2**20
 
 # name: (module in sfumato.cli, the line that --help shows)
@@ -98,20 +100,26 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     got: list[int] = []
     try:
         with _stopping(got), _without_panics("--debug" in arguments), warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: echo(f"Warning: {message}", err=True)
+            warnings.showwarning = _shown_warning
             code = _sfumato.main(arguments, prog_name="sfumato", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
-        echo("Stopped.", err=True)
+        echo("Stopped.", error=True)
         sys.exit(128 + (got[0] if got else signal.SIGINT))
     except SystemExit:  # click's answer to a reader that has had enough of our output
         sys.exit(141)
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a user unasked, not even a panic of Polars
         if "--debug" in arguments:
             for line in "".join(traceback.format_exception(error)).split("\n"):
-                echo(line, err=True)
-        echo(f"Error: {' '.join(_message(error).split())}", err=True)
+                echo(line, error=True)
+        echo(f"Error: {' '.join(_message(error).split())}", error=True)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _shown_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
+    """Print what Sfumato itself warns of as a note; the warnings of other libraries are for their programmers."""
+    if category is UserWarning and Path(filename).is_relative_to(_OURS):
+        echo(f"Note: {message}", err=True)
 
 
 @contextmanager

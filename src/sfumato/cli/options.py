@@ -16,12 +16,13 @@ import click
 
 from sfumato._errors import FileError, OptionError
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
-from sfumato.cli.terminal import call, echo, table_on_stdout
+from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
 from sfumato.data.folders import private_folder, refuse_taken, sweep_private
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.spool import Spool
 from sfumato.data.table import Table, read
+from sfumato.engines.compiling import announce
 
 __all__ = [
     "READING",
@@ -56,6 +57,7 @@ _READ = "sfumato.read"
 _INPUT = "sfumato.input"
 _TO_STDOUT = ("anonymize", "mask", "pseudonymize")
 """The commands that can write their table to the standard output, as CSV."""
+_COMPILING = "Compiling for tables of this size, once on this machine; that takes up to half a minute ..."
 _SQLITE = re.compile(r"^sqlite(\+\w+)?:///")
 
 
@@ -66,6 +68,13 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params += [
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else on stdout."),
+            click.Option(
+                ["--quiet"],
+                is_flag=True,
+                expose_value=False,
+                callback=lambda ctx, param, value: be_quiet(value),
+                help="Print nothing on stderr but errors.",
+            ),
             click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
         ]
 
@@ -75,6 +84,7 @@ class Command(click.Command):
         How files were read is said at the end; not after an error, which is one sentence.
         """
         sweep_private()
+        announce(lambda: echo(_COMPILING, err=True))
         try:
             done = self._to_stdout(ctx) if ctx.params.get("output") == "-" else super().invoke(ctx)
         except click.exceptions.Exit:  # a check failed

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import click
 
-from sfumato.cli.terminal import echo
+from sfumato.cli.terminal import echo, is_quiet
 
 __all__ = ["patience", "progress_bar"]
 
@@ -21,7 +21,7 @@ _MOMENT = 1.0  # seconds before anything is shown
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[float], None] | None]:
     """Give what shows the share that is done, on stderr; nothing is shown where no one is looking."""
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield None
         return
     started = time.monotonic()

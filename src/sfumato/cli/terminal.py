@@ -16,11 +16,22 @@ from contextlib import contextmanager
 
 import click
 
-__all__ = ["call", "clear_line", "echo", "echo_wrapped", "printable", "style", "table_on_stdout"]
+__all__ = [
+    "be_quiet",
+    "call",
+    "clear_line",
+    "echo",
+    "echo_wrapped",
+    "is_quiet",
+    "printable",
+    "style",
+    "table_on_stdout",
+]
 
 _MARK = chr(0xF0000 + secrets.randbelow(0xFFFE))  # a private character that no file can know
 _STDOUT: list[bool] = []
 _CALLED: dict[str, str] = {}
+_quiet = False
 _COLOURS = {"red": "31", "green": "32", "yellow": "33"}
 
 
@@ -36,15 +47,28 @@ def style(text: str, *, fg: str | None = None, bold: bool = False) -> str:
     return f"{_MARK}{';'.join(codes)}{_MARK}{text}{_MARK}0{_MARK}" if codes else text
 
 
-def echo(line: str = "", *, err: bool = False, nl: bool = True) -> None:
-    r"""Print one line, safely.
+def be_quiet(quiet: bool) -> None:
+    """Print nothing on stderr from now on but errors, or everything again."""
+    global _quiet
+    _quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Say whether nothing but errors goes to stderr."""
+    return _quiet
+
+
+def echo(line: str = "", *, err: bool = False, nl: bool = True, error: bool = False) -> None:
+    r"""Print one line, safely; an error goes to stderr even if all else there is not wanted.
 
     Examples
     --------
     >>> echo("the column 'a\x1b[2J\nAll claims hold.'")
     the column 'a\x1b[2J\nAll claims hold.'
     """
-    err = err or bool(_STDOUT)
+    err = err or error or bool(_STDOUT)
+    if err and _quiet and not error:
+        return
     for path, name in _CALLED.items():
         line = line.replace(path, name)
     parts = line.split(_MARK)
@@ -90,7 +114,8 @@ def table_on_stdout() -> Iterator[None]:
 
 def clear_line() -> None:
     """Begin the line on stderr anew."""
-    click.echo("\r\x1b[K", err=True, nl=False)
+    if not _quiet:
+        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def printable(text: str) -> str:

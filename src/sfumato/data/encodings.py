@@ -118,12 +118,13 @@ def _found(file: BinaryIO, shown: Path, content: bool) -> str:
             if not part.isascii() or decoder.getstate()[0]:
                 decoder.decode(part)
         decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        file.seek(0)
-        while part := file.read(_PART):
-            _check_windows(part, shown)
-        return WINDOWS
-    return "utf-8"
+        return "utf-8"
+    except UnicodeDecodeError:  # which holds the text
+        pass
+    file.seek(0)
+    while part := file.read(_PART):
+        _check_windows(part, shown)
+    return WINDOWS
 
 
 def _without_mark(beginning: bytes) -> str | None:

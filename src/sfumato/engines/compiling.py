@@ -12,9 +12,10 @@ from threading import Lock
 from types import FunctionType
 from typing import Any
 
-__all__ = ["Kernel", "kernel", "plain"]
+__all__ = ["Kernel", "announce", "kernel", "plain"]
 
 _compiling = Lock()
+_tell: list[Callable[[], None]] = []
 
 
 class Kernel:
@@ -32,6 +33,7 @@ class Kernel:
             if self._compiled is None:
                 from numba import njit
 
+                _listen()
                 self._compiled = njit(cache=True, nogil=True, **self._options)(self.function)
         return self._compiled
 
@@ -42,6 +44,30 @@ class Kernel:
     @property
     def _numba_type_(self) -> Any:  # so that other kernels can call it
         return self.compiled._numba_type_
+
+
+def announce(tell: Callable[[], None]) -> None:
+    """Set what is called, once, before numba compiles something that it has not kept on disk."""
+    _tell[:] = [tell]
+
+
+def _listen() -> None:
+    """Wait for the first compilation, if somebody wants to know of it."""
+    from numba.core import event  # which has no types
+
+    if not _tell:
+        return
+    tell = _tell.pop()
+
+    class First(event.Listener):
+        def on_start(self, event_: Any) -> None:
+            event.unregister("numba:compile", self)  # type: ignore[no-untyped-call]
+            tell()
+
+        def on_end(self, event_: Any) -> None:
+            pass
+
+    event.register("numba:compile", First())  # type: ignore[no-untyped-call]
 
 
 def kernel(**options: Any) -> Callable[[Any], Kernel]:
