@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -158,6 +158,20 @@ def test_to_allow_the_suppression_of_rows_is_never_in_the_way(rows: Rows, quasi:
     assert feasible == sorted(feasible)
 
 
+_HINTED = [  # sparing cells, within the rows that the hint allows, leaves over more rows than it allows
+    (number, ordinal, None, plain, "flu", salary)
+    for number, ordinal, plain, salary in (
+        *((None, None, "p", 10), (None, None, "q", 10), (0, None, "p", 10), (0, None, "p", 10), (None, "low", "p", 20)),
+        *((None, "low", "p", 20), (0, None, "q", 10), (2, "low", "p", 20), (None, None, "q", 50)),
+        *((None, "top", "r", 10), (0, None, "q", 10), (None, "low", "q", 10), (7, "top", "p", 20)),
+        *((None, None, "r", 10), (7, None, "s", 50)),
+    )
+]
+
+
+@example(
+    case(_HINTED, ["plain", "number", "ordinal"], ["salary"], (sf.KAnonymity(1), sf.EnhancedBeta(1.0))),
+)
 @given(one=cases())
 def test_the_hint_is_true(one: Case) -> None:
     method = sf.LocalSuppression(one.guarantees, qi=one.quasi, sensitive=one.sensitive, suppress=0)

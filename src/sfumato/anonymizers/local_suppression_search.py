@@ -104,19 +104,26 @@ def local_suppression(
     problem.check(np.zeros(len(problem), dtype=np.int64))  # refuses what cannot be measured without sensitive columns
     worth = np.ones(len(problem.domains)) if worth is None else worth
     masks = masks_by_cost(worth, [len(domain) for domain in problem.domains], most_masks)
-    found = _settled(problem, np.arange(len(problem)), worth, masks, most_rows)
-    asked = limits(problem.counts, problem.guarantees)
-    if not len(asked.model) or (found.of_tuple != WHOLE).all():
-        return found
-    by_size = _Search(replace(problem, guarantees=(KAnonymity(asked.k),)), worth, masks)
-    by_size.settle()
-    again = _settled(problem, np.flatnonzero(by_size.found != WHOLE), worth, masks, most_rows)
 
     def lost(one: Suppression) -> tuple[float, float]:
         hidden = one.hidden(one.of_tuple)
         return float(problem.records @ hidden.all(axis=1)), float(problem.records @ (hidden @ worth))
 
-    return min(found, again, key=lost)
+    found = min(_settlements(problem, worth, masks, most_rows), key=lost)
+    if 0 < most_rows < lost(found)[0]:  # sparing cells left more rows over than were allowed
+        found = min(found, *_settlements(problem, worth, masks, 0), key=lost)
+    return found
+
+
+def _settlements(problem: Problem, worth: Floats, masks: Masks, most_rows: int) -> Iterator[Suppression]:
+    """Settle all tuples; where some find no class, also those alone that are not too few for one."""
+    found = _settled(problem, np.arange(len(problem)), worth, masks, most_rows)
+    yield found
+    asked = limits(problem.counts, problem.guarantees)
+    if len(asked.model) and (found.of_tuple == WHOLE).any():
+        by_size = _Search(replace(problem, guarantees=(KAnonymity(asked.k),)), worth, masks)
+        by_size.settle()
+        yield _settled(problem, np.flatnonzero(by_size.found != WHOLE), worth, masks, most_rows)
 
 
 def _settled(problem: Problem, left: Ints, worth: Floats, masks: Masks, most_rows: int) -> Suppression:
