@@ -181,4 +181,6 @@ def _message(error: BaseException) -> str:
         return str(error)
     if isinstance(error, click.ClickException):
         return error.format_message()
+    if isinstance(error, OSError) and error.filename is not None:  # a folder that may not be entered, say
+        return f"'{os.fsdecode(error.filename)}' cannot be used: {error.strerror or type(error).__name__}"
     return f"something unexpected went wrong ({type(error).__name__}); run it again with --debug to see where"

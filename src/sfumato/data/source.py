@@ -92,7 +92,11 @@ class File(Source):
     sheet: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.path.exists():
+        try:
+            exists = self.path.exists()
+        except OSError as error:  # it is in a folder that may not be entered, say
+            raise FileError(f"'{self.path}' cannot be read: {why(error)}") from error
+        if not exists:
             raise FileError(f"there is no file '{self.path}'", hint="check the path")
         if self.path.is_dir():
             raise FileError(f"'{self.path}' is a folder, a file is needed")

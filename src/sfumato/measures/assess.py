@@ -142,8 +142,9 @@ def assess(
             missing=one_of(Missing, missing, "missing"),
             suppressed=suppressed,
         )
-        asked = [require] if isinstance(require, str | Guarantee) else require
-        refuse_repeated(people, [one for one in (*asked, preset) if one and one != SAFE_HARBOR], rows_are_units)
+        asked = asked_for(require) if require or not isinstance(require, str) else []
+        limit = [preset] if preset and preset != SAFE_HARBOR else []
+        refuse_repeated(people, [*asked, *limit], rows_are_units)
     measured = measure(
         table,
         require=require,

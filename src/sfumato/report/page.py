@@ -1,9 +1,11 @@
-"""Write an assessment as one offline HTML page: summarise, plot, fill the template."""
+"""Write an assessment or a release as one offline HTML page: summarise, plot, fill the template."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from sfumato._errors import OptionError
 from sfumato.data.files import atomic_path
 from sfumato.measures.assessment import Assessment
 from sfumato.report.plot import bar_list, bar_rows, hatching, legend
@@ -40,14 +42,36 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
     )
 
 
-def write_report(assessment: Assessment, path: str | Path, *, title: str = "Anonymity assessment") -> None:
-    """Write an assessment as one HTML page that needs no network and holds no record of the table.
+def write_report(result: Any, path: str | Path = "report.html", *, title: str | None = None) -> None:
+    """Write an assessment or the release of a table as one HTML page that needs no network and holds no record.
+
+    The page of a release shows figures of the original table, too.
+
+    Parameters
+    ----------
+    result : Assessment or Release
+    path : path
+        The page; an existing one is replaced.
+    title : str, optional
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> sf.write_report(sf.assess("patients.csv", qi=["zip", "age"]), "report.html")
+    >>> sf.write_report(sf.assess("patients.csv", qi=["zip", "age"]), "assessment.html")
+    >>> sf.write_report(sf.anonymize("patients.csv", k=4, qi=["zip", "age"]))
     """
-    page = render_report(assessment, title=title)
+    if isinstance(result, Assessment):
+        page = render_report(result, title=title or "Anonymity assessment")
+    else:
+        from sfumato.anonymizers.anonymize import Release  # here: an assessment needs none of it
+        from sfumato.report.save import release_page
+
+        if not isinstance(result, Release):
+            raise OptionError(
+                f"a report is of an assessment or of an anonymized table, got {type(result).__name__}",
+                hint="sf.save writes trained models with their report",
+            )
+        name = title or (result.origin.name if result.origin else "The release")
+        page, _ = release_page(result, result.assessment, result.table, name=name)
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")

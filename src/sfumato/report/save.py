@@ -34,12 +34,13 @@ from sfumato.report.release import render_release
 from sfumato.report.side_by_side import Beside, render_side_by_side
 from sfumato.report.summarise import warnings_of
 
-__all__ = ["REPORT", "Format", "complete", "save", "write_side_by_side"]
+__all__ = ["REPORT", "Format", "complete", "release_page", "save", "write_side_by_side"]
 
 REPORT = "report.html"
 _MOST_ROWS = 5_000_000
-_MOST_CLASSES = 100
 """Of a file with more rows, no model is trained: all of it would have to be read."""
+_MOST_CLASSES = 100
+"""A target with more different values is not something to classify."""
 
 
 class Format(StrEnum):
@@ -148,10 +149,7 @@ def _write(
 ) -> Comparison:
     """Write a release into a folder that is there."""
     if release.pairing is None:
-        raise InputError(
-            "a release whose rows are in Spark cannot be saved as a folder",
-            hint="let Spark write it, with release.table.frame.write, or fetch the table before it is anonymized",
-        )
+        raise _in_spark("saved as a folder")
     accounted(release.source)  # whoever made the release
     kind = Format.like(release.origin) if format is None else one_of(Format, format, "format")
     if escape_formulas:
@@ -173,8 +171,37 @@ def complete(
     data = folder / format.file
     released = Table(read(data).source, release.table.schema)
     assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
+    page, comparison = release_page(release, assessment, released, name=name, models=models)
+    (folder / REPORT).write_text(page, encoding="utf-8")
+    (folder / RECIPE).write_text(_recipe(release).to_toml(), encoding="utf-8")
+    certificate = Certificate(
+        kind="table",
+        data=format.file,
+        guarantees=tuple(guarantee.to_dict() for guarantee in release.guarantees),
+        claims=claims_of(assessment),
+        schema=release.table.schema,
+        method=release.method,
+        parameters=release.parameters,
+        loss=release.loss.to_dict() | class_loss(assessment),  # measured on the file, as `verify` will
+        source={
+            "name": release.origin and release.origin.name,
+            "rows": release.before.rows + release.before.suppressed,
+            "fingerprint": fingerprint(release.origin) if release.origin else None,
+            "order": release.order,
+        },
+        files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
+    )
+    certificate.write(folder)
+    return comparison
+
+
+def release_page(
+    release: Release, assessment: Assessment, released: Table, *, name: str, models: Sequence[str] = ("forest",)
+) -> tuple[str, Comparison]:
+    """Return the page of a release, and what it compares: what was measured on the released table, and its original."""
+    if release.pairing is None:
+        raise _in_spark("reported on")
     assert assessment.verdict is not None
-    assert release.pairing is not None
     accuracy, notes = _accuracy(release, models)
     others = [
         column.name for column in release.table.schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)
@@ -203,27 +230,14 @@ def complete(
         | ({"model": "; ".join(notes)} if notes else {}),
         folder=name,
     )
-    (folder / REPORT).write_text(page, encoding="utf-8")
-    (folder / RECIPE).write_text(_recipe(release).to_toml(), encoding="utf-8")
-    certificate = Certificate(
-        kind="table",
-        data=format.file,
-        guarantees=tuple(guarantee.to_dict() for guarantee in release.guarantees),
-        claims=claims_of(assessment),
-        schema=release.table.schema,
-        method=release.method,
-        parameters=release.parameters,
-        loss=release.loss.to_dict() | class_loss(assessment),  # measured on the file, as `verify` will
-        source={
-            "name": release.origin and release.origin.name,
-            "rows": release.before.rows + release.before.suppressed,
-            "fingerprint": fingerprint(release.origin) if release.origin else None,
-            "order": release.order,
-        },
-        files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
+    return page, replace(comparison, notes=notes)
+
+
+def _in_spark(done: str) -> InputError:
+    return InputError(
+        f"a release whose rows are in Spark cannot be {done}",
+        hint="let Spark write it, with release.table.frame.write, or fetch the table before it is anonymized",
     )
-    certificate.write(folder)
-    return replace(comparison, notes=notes)
 
 
 def _measured(release: Release, released: Table, format: Format) -> Assessment:
