@@ -8,11 +8,12 @@ from typing import Any
 
 import dp_accounting
 import pytest
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.budget import losses
 from sfumato.budget.accounting import calibrate, check_delta, spent
 from sfumato.budget.composition import group, replace_one
 from sfumato.budget.events import (
@@ -120,6 +121,17 @@ def test_gaussian_noise_costs_what_its_formula_says(scale: float, epsilon: float
 def test_costs_agree_with_dp_accounting_where_it_knows_the_event(event: Event, times: int) -> None:
     accountant = PLDAccountant().compose(event.dp_event(), times)
     assert spent(Repeated(event, times), 1e-6).epsilon == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1, 12, 400])
+@pytest.mark.parametrize("grid", [1e-3, 1e-4])
+def test_the_distribution_of_gaussian_noise_is_that_of_dp_accounting(scale: float, grid: float) -> None:
+    ours = losses._of_gaussian(Gaussian(scale), grid)
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(scale, 1, value_discretization_interval=grid)
+    for delta in (1e-3, 1e-5, 1e-9):
+        found, expected = (one.self_compose(5).get_epsilon_for_delta(delta) for one in (ours, theirs))
+        assert found == pytest.approx(expected, rel=1e-6)
+        assert gaussian_delta(math.sqrt(5) / scale, found) <= delta  # never too small
 
 
 def test_sampled_noise_agrees_with_dp_accounting_under_both_relations() -> None:
