@@ -157,7 +157,7 @@ def test_the_input_is_never_written_over(anonymize: Run) -> None:
         (["--k", "2", "--recursive", "3,x"], ["recursive_l' needs a number, got 'x'"]),
         (["--k", "2", "--recursive", "3,2,1"], ["--recursive needs two numbers, got '3,2,1'"]),
         (["--k", "2", "--recursive", "2,3"], ["recursive_c=2,recursive_l=3", "recursive_c = 3"]),
-        (["--k", "2,l=2"], ["the guarantee 'k' needs a number, got '2,l=2'"]),
+        (["--k", "2,l=2"], ["the guarantee 'k' needs a number, got 'l=2'"]),
         (["--k", "2", "--delta-disclosure", "0"], ["delta_disclosure = 0, and it must be less"]),
         (["--k", "2", "-o", "."], ["'.' exists already"]),
         (["--k", "2", "--suppress", "0.1"], ["--suppress is for the lattice"]),

@@ -34,7 +34,7 @@ OUTPUTS = {
 
 @pytest.fixture
 def people(sfumato: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "home"))
     PEOPLE.write_csv("people.csv")
     sf.Key.new("a.key")
     return lambda command: sfumato(*shlex.split(command))

@@ -67,7 +67,8 @@ def test_a_false_claim_ends_with_1(release: Run, sfumato: Run) -> None:
 def test_a_recipe_does_it_again(release: Run, sfumato: Run) -> None:
     assert release(*ROLES, "--k", "5", "--l", "2", "--method", "hilbert", "-o", "release").code == 0
     assert release("--recipe", "release/recipe.toml", "-o", "again").code == 0
-    assert Path("again/table.csv").read_bytes() == Path("release/table.csv").read_bytes()
+    again, once = (sorted(Path(f"{name}/table.csv").read_text().splitlines()) for name in ("again", "release"))
+    assert again == once
     ran = release("--recipe", "release/recipe.toml", "--k", "3", "-o", "other")
     assert ran.code == 2
     assert "leave the other options out" in ran.err

@@ -71,8 +71,10 @@ def test_the_nine_measures_are_the_same_everywhere(placed: Placed) -> None:
     table, engine = placed
     for missing in ("value", "wildcard", "drop"):
         options: dict[str, Any] = {"qi": ["sex", "age"], "sensitive": ["disease", "rows"], "missing": missing}
-        expected = sf.assess(PEOPLE, detail=True, **options)
-        assert sf.assess(table(), detail=True, engine=engine, **options).to_dict() == expected.to_dict()
+        expected = sf.assess(PEOPLE, detail=True, **options).to_dict()
+        found = sf.assess(table(), detail=True, engine=engine, **options).to_dict()
+        assert found | {"profiles": []} == expected | {"profiles": []}  # only rows in memory are profiled
+        assert found["profiles"] in ([], expected["profiles"])
 
 
 def test_counting_one_column_is_counting_it_jointly(placed: Placed) -> None:

@@ -139,7 +139,7 @@ def test_no_result_shows_a_record(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "home"))
     with caplog.at_level(logging.DEBUG):
         result = (CALLS | OBJECTS)[name]()
     for path, thing in _objects(result, name, set()):
@@ -195,7 +195,7 @@ COMMANDS = [
 def test_no_command_shows_a_record(sfumato: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shlex
 
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "home"))
     Path("rows.csv").write_text(EXTRACT.text(), encoding="utf-8")
     hide = f"--identifiers {','.join(HIDDEN)}"
     for command in COMMANDS:

@@ -54,7 +54,7 @@ def test_only_text_files_are_compressed(tmp_path: Path) -> None:
 
 def test_a_compressed_release_stays_compressed(tmp_path: Path) -> None:
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(CSV.encode()))
-    release = sf.anonymize(tmp_path / "t.csv.gz", "k=2", qi=["zip", "sex"], to=tmp_path / "o.csv.gz")
+    release = sf.anonymize(tmp_path / "t.csv.gz", "k=2", qi=["zip", "sex"], to=tmp_path / "o.csv.gz", keep_order=True)
     assert release.assessment.k == 2
     assert gzip.decompress((tmp_path / "o.csv.gz").read_bytes()) == CSV.encode()
     assert sf.read(tmp_path / "t.csv.gz").has_inferred_types
@@ -184,7 +184,7 @@ def piped(sfumato: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 def test_a_table_comes_from_the_standard_input_and_goes_to_the_standard_output(piped: Run) -> None:
     assert piped("assess", "-", "--qi", "zip,sex", "--json").json["k"] == 2
     assert piped("assess", "-", "--qi", "zip,sex", "--json", content=CSV.encode("utf-16")).json["rows"] == 4
-    ran = piped("anonymize", "-", "--qi", "zip,sex", "--k", "2", "-o", "-")
+    ran = piped("anonymize", "-", "--qi", "zip,sex", "--k", "2", "--keep-order", "-o", "-")
     assert (ran.code, ran.out) == (0, CSV), ran.err
     assert "The release is in the standard output" in ran.err
     ran = piped("mask", "-", "--top", "hba1c=7", "-o", "-")

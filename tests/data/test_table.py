@@ -145,7 +145,7 @@ def test_kinds_follow_the_types() -> None:
 
 def test_mixed_types_are_refused_only_when_used() -> None:
     frame = pd.DataFrame({"m": [1, "a"], "sex": ["f", "f"]})
-    assert sf.assess(frame, qi=["sex"]).k == 2
+    assert sf.assess(frame, qi=["sex"], keep=["m"]).k == 2
     with pytest.raises(sf.ColumnError, match="column 'm' holds values of mixed or unknown types"):
         sf.assess(frame, qi=["m"])
 

@@ -355,6 +355,9 @@ class Elsewhere(Source):
     def read(self, names: Any = None) -> pl.DataFrame:
         raise AssertionError
 
+    def sample(self, rows: int, names: Any) -> pl.DataFrame:
+        raise AssertionError
+
 
 def test_rows_in_another_database_are_refused() -> None:
     table = sf.Table(Elsewhere())

@@ -241,6 +241,8 @@ class Store:
         if not rows:
             raise self._damaged()
         for number, moment, kind, text, seal, _ in rows:
+            if not all(isinstance(one, str) for one in (kind, text, seal)):  # a bit of its type is flipped
+                raise self._damaged()
             if self._last is not None and number == self._last.number:
                 if seal != self._last.seal:
                     raise self._damaged()

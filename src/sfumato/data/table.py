@@ -348,7 +348,9 @@ class Table:
         if self._is_unread:
             frame = self.source.sample(rows, names)
         elif isinstance(self._narwhal, nw.LazyFrame):
-            frame = collect(self._narwhal, lambda every: every.select(*names).head(rows)).to_native()
+            by_name = not any(sign in name for name in names for sign in "`.")  # Spark takes those for its own
+            first = collect(self._narwhal, lambda every: (every.select(*names) if by_name else every).head(rows))
+            frame = first.select(*names).to_native()
         elif len(self._collected) <= rows:
             frame = self._collected.select(*names).to_native()
         else:
