@@ -455,4 +455,4 @@ def test_a_release_on_levels_of_automatic_hierarchies_can_be_compared_with_the_o
     frame = pl.DataFrame({"job": jobs})
     release = sf.anonymize(frame, "k=60", method=sf.Lattice(), qi=["job"])
     assert release.details["levels"]["job"] not in (0, release.details["heights"]["job"])
-    assert sf.loss(frame, release.table, quasi=["job"]).gcp == pytest.approx(release.loss.gcp)
+    assert sf.loss(frame, release.aligned, quasi=["job"]).gcp == pytest.approx(release.loss.gcp)
