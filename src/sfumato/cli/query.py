@@ -75,30 +75,24 @@ def query(
     """
     asked = Question.parse(question)  # so that a mistake is found before a large file is read
     table, public = declared(**options)
+    terms: dict[str, Any] = {
+        "schema": public,
+        "epsilon": epsilon,
+        "delta": delta,
+        "discover": discover,
+        "confidence": confidence,
+        "ledger": ledger,
+    }
     if dry_run:
-        asking = preview(
-            table,
-            asked,
-            schema=public,
-            epsilon=epsilon,
-            delta=delta,
-            discover=discover,
-            confidence=confidence,
-            ledger=ledger,
-        )
+        asking = preview(table, asked, **terms)
         print_json(asking.to_dict()) if as_json else _print_preview(asking)
         return
     say_if_repeated(table)
     answer = ask(
         table,
         asked,
-        schema=public,
-        epsilon=epsilon,
-        delta=delta,
-        discover=discover,
-        confidence=confidence,
+        **terms,
         note=note,
-        ledger=ledger,
         insecure_seed=insecure_seed,
     )
     if as_json:

@@ -268,7 +268,8 @@ class Pairing(Discreet):
                 raise InputError(
                     f"the released value of column '{domain.name}' does not cover the original one in "
                     f"{int(wrong.sum())} of {len(wrong)} rows",
-                    hint="the rows of both tables must be in the same order",
+                    hint="the rows of both tables must be in the same order, and releases are shuffled: compare "
+                    "release.aligned, or anonymize with keep_order / --keep-order",
                 )
             coverages.append(read)
         return replace(self, meaning=meaning, coverages=tuple(coverages))
