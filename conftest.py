@@ -72,7 +72,7 @@ def run_console(example: Example) -> str | None:
 
 docstrings = Sybil(
     parsers=[DocTestParser()],
-    patterns=["src/sfumato/*.py", "src/sfumato/*/*.py"],  # ** is only a * to pathlib's match
+    patterns=["src/sfumato/*.py", "src/sfumato/*/*.py", "src/sfumato/*/*/*.py"],  # ** is only a * to pathlib's match
     setup=in_a_folder_with_patients,
     teardown=back_home,
 )

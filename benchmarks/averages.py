@@ -16,9 +16,9 @@ import polars as pl
 
 import sfumato as sf
 from clock import cpu_seconds
-from sfumato.anonymizers.anonymizer import Partitioner
+from sfumato.anonymizers import Partitioner
 from sfumato.anonymizers.problem import APART
-from sfumato.measures.counts import Ints
+from sfumato.measures.classes import Ints
 from tables import QI, batches
 
 MIXED = ["workclass", "marital-status", "occupation", "relationship", "race", "sex", "native-country", "education-num"]

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from clock import alternate, cpu_seconds
-from sfumato.budget.accounting import calibrate, spent
-from sfumato.budget.events import Event, Gaussian, PoissonSampled, Repeated
-from sfumato.budget.losses import _repeated, _single, most_epsilon
-from sfumato.budget.noise import Source
+from sfumato.budget import Event, Gaussian, PoissonSampled, Repeated, Source, calibrate, spent
+from sfumato.budget.accounting.pld import _repeated, _single, most_epsilon
 
 MANY = 11_000_000  # the weights of a small network
 CELLS = 100_000

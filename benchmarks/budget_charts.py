@@ -9,11 +9,18 @@ from html import escape
 from pathlib import Path
 
 from chart import draw_mark, log_scale
-from sfumato.budget.accounting import spent
-from sfumato.budget.composition import group
-from sfumato.budget.events import Event, Gaussian, PoissonSampled, PureEvent, Repeated, Shuffled
-from sfumato.budget.local import CategoryResponse
-from sfumato.budget.statistics import Count
+from sfumato.budget import (
+    CategoryResponse,
+    Count,
+    Event,
+    Gaussian,
+    PoissonSampled,
+    PureEvent,
+    Repeated,
+    Shuffled,
+    group,
+    spent,
+)
 
 FOLDER = Path(__file__).parents[1] / "docs" / "assets"
 MARKS = ("circle", "square", "triangle")

@@ -15,13 +15,12 @@ from torch.nn import functional
 
 from clock import alternate
 from float_noise import HostFloats
-from sfumato.budget.noise import Source
-from sfumato.learners.architectures import architecture
-from sfumato.learners.clipping import cross_entropy
-from sfumato.learners.descent import Sgd
-from sfumato.learners.layout import laid_out
-from sfumato.learners.rounded_noise import HostNoise, NoiseMaker
-from sfumato.learners.steps import Step
+from sfumato.budget import Source
+from sfumato.learners import Sgd, architecture
+from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
+from sfumato.learners.dpsgd.steps import Step
+from sfumato.learners.gpu.memory_format import laid_out
+from sfumato.learners.gradients.clipping import cross_entropy
 
 # So small that all stay where they start: noise step after step on one batch drives a network to where gradients are
 # denormal numbers, which are slow, and that would be compared instead.

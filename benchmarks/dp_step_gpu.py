@@ -15,11 +15,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sfumato.learners.architectures import architecture
-from sfumato.learners.clipping import cross_entropy
-from sfumato.learners.descent import Sgd
-from sfumato.learners.sampling import FixedPoisson
-from sfumato.learners.steps import Step
+from sfumato.learners import Sgd, architecture
+from sfumato.learners.dpsgd.sampling import FixedPoisson
+from sfumato.learners.dpsgd.steps import Step
+from sfumato.learners.gradients.clipping import cross_entropy
 
 KEPT = Path(__file__).with_suffix(".json")
 ROWS, RATE, MOMENTUM, BATCHES = 60_000, 1e-4, 0.9, (64, 512, 2048)
@@ -52,8 +51,8 @@ def milliseconds(work: Callable[[], object], steps: int) -> float:
 
 def private(network: str, batch: int, *, on_grid: bool = True) -> float:
     from float_noise import device_floats
-    from sfumato.learners.chacha import DeviceNoise
-    from sfumato.learners.graph import GraphedStep
+    from sfumato.learners.gpu.chacha import DeviceNoise
+    from sfumato.learners.gpu.cuda_graph import GraphedStep
 
     inputs = torch.randn(ROWS, 1, 28, 28, device="cuda")
     targets = torch.randint(0, 10, (ROWS,), device="cuda")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.budget.noise import Source
+from sfumato.budget import Source
 
 __all__ = ["HostFloats", "device_floats"]
 
@@ -58,7 +58,7 @@ if importlib.util.find_spec("triton"):
     import triton
     import triton.language as tl
 
-    from sfumato.learners.chacha import DeviceNoise, _chacha
+    from sfumato.learners.gpu.chacha import DeviceNoise, _chacha
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _add_floats(values, scale, key, tick, count, blocks, SIZE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803

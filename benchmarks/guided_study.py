@@ -199,7 +199,7 @@ class Run:
         return found
 
 
-class Shared(sf.AnonymizedModel):
+class Shared(sf.anonymizers.AnonymizedModel):
     """The same, but the model is asked only once for all k."""
 
     run: Run

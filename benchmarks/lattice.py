@@ -18,10 +18,10 @@ import polars as pl
 
 import sfumato as sf
 from clock import alternate, cpu_seconds
-from sfumato.anonymizers.lattice_search import Generalisation, lattice
-from sfumato.anonymizers.levels import Levels, levels_of
-from sfumato.engines.reduce import reduce
-from sfumato.measures.counts import ClassCounts, class_counts
+from sfumato.anonymizers.lattice.levels import Levels, levels_of
+from sfumato.anonymizers.lattice.search import Generalisation, lattice
+from sfumato.engines import reduce
+from sfumato.measures import ClassCounts, class_counts
 
 ANJANA = {
     "age": "age",

@@ -26,10 +26,10 @@ from chart import as_seconds, draw_mark, log_scale, ticks_around
 from clock import cpu_seconds
 from growth import ASSETS
 from partition import QI, rows_like_adult
-from sfumato.anonymizers.anonymizer import Partitioner
-from sfumato.anonymizers.hilbert import order_of, sparse
+from sfumato.anonymizers import Partitioner
+from sfumato.anonymizers.hilbert.hilbert import order_of, sparse
 from sfumato.anonymizers.limits import limits
-from sfumato.anonymizers.partition import space_of
+from sfumato.anonymizers.mondrian.partition import space_of
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members
 from tables import NAMES, SENSITIVE, large_table
@@ -58,7 +58,7 @@ class Greedy(Partitioner):
     name = "greedy"
 
     def _members(self, problem: Problem) -> Members:
-        from sfumato.anonymizers.hilbert_kernels import cut_greedily
+        from sfumato.anonymizers.hilbert.kernels import cut_greedily
 
         order, asked = order_of(problem, space_of(problem)), limits(problem.counts, problem.guarantees)
         place, begins = np.empty_like(order), np.zeros(len(order), dtype=np.bool_)

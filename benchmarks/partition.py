@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import sfumato as sf
 from clock import alternate, cpu_seconds
 from sfumato.anonymizers.limits import T_EQUAL, L, Limits
-from sfumato.anonymizers.partition import Space, cut_rows, rows_of
+from sfumato.anonymizers.mondrian.partition import Space, cut_rows, rows_of
 from tables import rows_of as number_of_rows
 
 QI = [

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 import sfumato as sf
-from sfumato.engines.reduce import reduce
-from sfumato.measures.population import PopulationUniques, population_uniques
+from sfumato.engines import reduce
+from sfumato.measures import PopulationUniques, population_uniques
 
 FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
 DRAWS = 60

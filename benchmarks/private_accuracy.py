@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data import datasets
-from sfumato.learners import Sgd, Trainer
-from sfumato.learners.architectures import architecture
+from sfumato.learners import Sgd, Trainer, architecture
 
 KEPT = Path(__file__).with_suffix(".json")
 DELTA, CLIP, SEEDS = 1e-5, 0.1, 5

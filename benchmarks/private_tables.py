@@ -29,7 +29,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from sfumato.data import datasets
-from sfumato.learners.features import Columns, Features, Unknown, described
+from sfumato.learners.estimators.features import Columns, Features, Unknown, described
 
 KEPT = Path(__file__).with_suffix(".json")
 PEER = Path(__file__).with_name("private_tables_diffprivlib.py")

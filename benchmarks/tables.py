@@ -26,7 +26,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 import sfumato as sf
-from sfumato.data.files import atomic_path
+from sfumato.data.io.files import atomic_path
 
 __all__ = ["ALL", "MIX", "NAMES", "QI", "SENSITIVE", "Format", "batches", "large_table", "rows_of"]
 

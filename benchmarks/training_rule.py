@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import sfumato as sf
-from sfumato.learners.scattering import normalized_scattering
+from sfumato.learners import normalized_scattering
 
 CLIP, MOMENTUM, AT_ONCE = 0.1, 0.9, 1750
 STRENGTHS = (0.03, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)  # mu: sqrt(steps) over the noise multiplier

@@ -93,7 +93,7 @@ PLACES = (
 @pytest.fixture(params=PLACES, ids=" ".join)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[pl.DataFrame], Any], str]:
     """How rows get to a place, and the engine that is asked to count them there."""
-    from sfumato.data.source import File
+    from sfumato.data.io.source import File
 
     where, engine = request.param
     if engine == "spark":
@@ -117,7 +117,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[pl.
         if where == "spark":
             return request.getfixturevalue("spark").createDataFrame(frame.to_arrow())
         if where in ("sqlite", "postgresql"):
-            from sfumato.data.database import Database
+            from sfumato.data.io.database import Database
             from tests.postgres import store
 
             if where == "sqlite":

@@ -1,202 +1,107 @@
 """Sfumato: release data and models about people without exposing the people.
 
-Keep the picture, blur the person. The public names below are loaded on first use, so
-``import sfumato`` is cheap.
+Keep the picture, blur the person. The names below are loaded on first use, so ``import sfumato`` is cheap. The packages
+beside them (``sfumato.measures``, ``sfumato.learners`` ...) export the rest; modules inside a package are private.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sfumato._exports import lazy
 
 if TYPE_CHECKING:
-    from sfumato._errors import (
-        BudgetError,
-        ColumnError,
-        FileError,
-        InputError,
-        MissingExtra,
-        ModelError,
-        OptionError,
-        SchemaError,
-        SfumatoError,
-    )
-    from sfumato.anonymizers.anonymize import Release, anonymize
-    from sfumato.anonymizers.guided import Guided
-    from sfumato.anonymizers.hilbert import Hilbert
-    from sfumato.anonymizers.keys import Key
-    from sfumato.anonymizers.lattice import Lattice
-    from sfumato.anonymizers.local_suppression import LocalSuppression
-    from sfumato.anonymizers.masking import Noise, Pram, RankSwap, TopBottomCode, mask
-    from sfumato.anonymizers.microaggregate import Microaggregate
-    from sfumato.anonymizers.model import AnonymizedModel, anonymize_model
-    from sfumato.anonymizers.mondrian import Mondrian
-    from sfumato.anonymizers.pseudonymize import pseudonymize, reidentify
-    from sfumato.anonymizers.rplus import RPlus
-    from sfumato.anonymizers.tokens import EncryptedTokens, KeyedTokens, RandomTokens
-    from sfumato.budget.ledger import Ledger
-    from sfumato.budget.perturb import Perturbed, perturb
-    from sfumato.budget.preview import preview
-    from sfumato.budget.promise import DifferentialPrivacy
-    from sfumato.budget.query import query
-    from sfumato.data import datasets
-    from sfumato.data.hierarchy import Hierarchy
-    from sfumato.data.schema import Column, Kind, Role, Schema
-    from sfumato.data.table import Table, read, write
-    from sfumato.learners.runs import Training
-    from sfumato.learners.stored import load_model
-    from sfumato.learners.sweep import train
-    from sfumato.measures.assess import assess, check
-    from sfumato.measures.assessment import Assessment, Verdict
-    from sfumato.measures.guarantee import Guarantee
-    from sfumato.measures.loss import loss
-    from sfumato.measures.marginals import distances
-    from sfumato.measures.models import (
-        AlphaK,
-        BetaLikeness,
-        DeltaDisclosure,
-        EnhancedBeta,
-        EntropyL,
-        KAnonymity,
-        LDiversity,
-        RecursiveCL,
-        TCloseness,
-    )
-    from sfumato.measures.safe_harbor import safe_harbor
-    from sfumato.measures.utility import model_accuracy, query_error
-    from sfumato.measures.verify import Verification, verify
-    from sfumato.report.page import write_report
-    from sfumato.report.save import save
+    from sfumato import anonymizers as anonymizers
+    from sfumato import budget as budget
+    from sfumato import data as data
+    from sfumato import engines as engines
+    from sfumato import errors as errors
+    from sfumato import learners as learners
+    from sfumato import masking as masking
+    from sfumato import measures as measures
+    from sfumato import pseudonyms as pseudonyms
+    from sfumato import releases as releases
+    from sfumato.anonymizers.anonymize import Release as Release
+    from sfumato.anonymizers.anonymize import anonymize as anonymize
+    from sfumato.anonymizers.guided.guided import Guided as Guided
+    from sfumato.anonymizers.guided.model import anonymize_model as anonymize_model
+    from sfumato.anonymizers.hilbert.hilbert import Hilbert as Hilbert
+    from sfumato.anonymizers.lattice.lattice import Lattice as Lattice
+    from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate as Microaggregate
+    from sfumato.anonymizers.mondrian.mondrian import Mondrian as Mondrian
+    from sfumato.anonymizers.mondrian.rplus import RPlus as RPlus
+    from sfumato.anonymizers.suppression.local_suppression import LocalSuppression as LocalSuppression
+    from sfumato.budget.differential_privacy import DifferentialPrivacy as DifferentialPrivacy
+    from sfumato.budget.ledger.ledger import Ledger as Ledger
+    from sfumato.budget.local.perturb import perturb as perturb
+    from sfumato.budget.query.preview import preview as preview
+    from sfumato.budget.query.query import query as query
+    from sfumato.data import datasets as datasets
+    from sfumato.data.hierarchies.hierarchy import Hierarchy as Hierarchy
+    from sfumato.data.schema import Column as Column
+    from sfumato.data.schema import Kind as Kind
+    from sfumato.data.schema import Role as Role
+    from sfumato.data.schema import Schema as Schema
+    from sfumato.data.table import Table as Table
+    from sfumato.data.table import read as read
+    from sfumato.data.table import write as write
+    from sfumato.errors import SfumatoError as SfumatoError
+    from sfumato.learners.training.sweep import train as train
+    from sfumato.masking.masking import mask as mask
+    from sfumato.measures.assess import assess as assess
+    from sfumato.measures.assess import check as check
+    from sfumato.measures.assessment import Assessment as Assessment
+    from sfumato.measures.guarantee import Guarantee as Guarantee
+    from sfumato.measures.loss.information_loss import loss as loss
+    from sfumato.measures.models import KAnonymity as KAnonymity
+    from sfumato.measures.models import LDiversity as LDiversity
+    from sfumato.measures.models import TCloseness as TCloseness
+    from sfumato.measures.risk.safe_harbor import safe_harbor as safe_harbor
+    from sfumato.pseudonyms.keys import Key as Key
+    from sfumato.pseudonyms.pseudonymize import pseudonymize as pseudonymize
+    from sfumato.pseudonyms.pseudonymize import reidentify as reidentify
+    from sfumato.releases.save import save as save
+    from sfumato.releases.verify import Verification as Verification
+    from sfumato.releases.verify import verify as verify
+    from sfumato.report.page import write_report as write_report
 
 __version__ = "0.1.0"
 
-# Where each public name lives; it is imported on first use.
-_HOMES = {
-    "_errors": "BudgetError ColumnError FileError InputError MissingExtra ModelError OptionError SchemaError "
-    "SfumatoError",
-    "anonymizers.anonymize": "Release anonymize",
-    "anonymizers.guided": "Guided",
-    "anonymizers.hilbert": "Hilbert",
-    "anonymizers.keys": "Key",
-    "anonymizers.lattice": "Lattice",
-    "anonymizers.local_suppression": "LocalSuppression",
-    "anonymizers.masking": "Noise Pram RankSwap TopBottomCode mask",
-    "anonymizers.microaggregate": "Microaggregate",
-    "anonymizers.model": "AnonymizedModel anonymize_model",
-    "anonymizers.mondrian": "Mondrian",
-    "anonymizers.pseudonymize": "pseudonymize reidentify",
-    "anonymizers.rplus": "RPlus",
-    "anonymizers.tokens": "EncryptedTokens KeyedTokens RandomTokens",
-    "budget.ledger": "Ledger",
-    "budget.perturb": "Perturbed perturb",
-    "budget.promise": "DifferentialPrivacy",
-    "budget.preview": "preview",
-    "budget.query": "query",
-    "data.hierarchy": "Hierarchy",
-    "data.schema": "Column Kind Role Schema",
-    "data.table": "Table read write",
-    "learners.runs": "Training",
-    "learners.stored": "load_model",
-    "learners.sweep": "train",
-    "measures.assess": "assess check",
-    "measures.assessment": "Assessment Verdict",
-    "measures.guarantee": "Guarantee",
-    "measures.loss": "loss",
-    "measures.marginals": "distances",
-    "measures.models": (
-        "AlphaK BetaLikeness DeltaDisclosure EnhancedBeta EntropyL KAnonymity LDiversity RecursiveCL TCloseness"
-    ),
-    "measures.safe_harbor": "safe_harbor",
-    "measures.utility": "model_accuracy query_error",
-    "measures.verify": "Verification verify",
-    "report.page": "write_report",
-    "report.save": "save",
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
-
-__all__ = [
-    "AlphaK",
-    "AnonymizedModel",
-    "Assessment",
-    "BetaLikeness",
-    "BudgetError",
-    "Column",
-    "ColumnError",
-    "DeltaDisclosure",
-    "DifferentialPrivacy",
-    "EncryptedTokens",
-    "EnhancedBeta",
-    "EntropyL",
-    "FileError",
-    "Guarantee",
-    "Guided",
-    "Hierarchy",
-    "Hilbert",
-    "InputError",
-    "KAnonymity",
-    "Key",
-    "KeyedTokens",
-    "Kind",
-    "LDiversity",
-    "Lattice",
-    "Ledger",
-    "LocalSuppression",
-    "Microaggregate",
-    "MissingExtra",
-    "ModelError",
-    "Mondrian",
-    "Noise",
-    "OptionError",
-    "Perturbed",
-    "Pram",
-    "RPlus",
-    "RandomTokens",
-    "RankSwap",
-    "RecursiveCL",
-    "Release",
-    "Role",
-    "Schema",
-    "SchemaError",
-    "SfumatoError",
-    "TCloseness",
-    "Table",
-    "TopBottomCode",
-    "Training",
-    "Verdict",
-    "Verification",
-    "anonymize",
-    "anonymize_model",
-    "assess",
-    "check",
-    "datasets",
-    "distances",
-    "load_model",
-    "loss",
-    "mask",
-    "model_accuracy",
-    "perturb",
-    "preview",
-    "pseudonymize",
-    "query",
-    "query_error",
-    "read",
-    "reidentify",
-    "safe_harbor",
-    "save",
-    "train",
-    "verify",
-    "write",
-    "write_report",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "datasets":
-        return importlib.import_module("sfumato.data.datasets")
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'sfumato' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"sfumato.{_HOME_OF[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "anonymizers.anonymize": "Release anonymize",
+        "anonymizers.guided.guided": "Guided",
+        "anonymizers.guided.model": "anonymize_model",
+        "anonymizers.hilbert.hilbert": "Hilbert",
+        "anonymizers.lattice.lattice": "Lattice",
+        "anonymizers.microaggregation.microaggregate": "Microaggregate",
+        "anonymizers.mondrian.mondrian": "Mondrian",
+        "anonymizers.mondrian.rplus": "RPlus",
+        "anonymizers.suppression.local_suppression": "LocalSuppression",
+        "budget.differential_privacy": "DifferentialPrivacy",
+        "budget.ledger.ledger": "Ledger",
+        "budget.local.perturb": "perturb",
+        "budget.query.preview": "preview",
+        "budget.query.query": "query",
+        "data.hierarchies.hierarchy": "Hierarchy",
+        "data.schema": "Column Kind Role Schema",
+        "data.table": "Table read write",
+        "errors": "SfumatoError",
+        "learners.training.sweep": "train",
+        "masking.masking": "mask",
+        "measures.assess": "assess check",
+        "measures.assessment": "Assessment",
+        "measures.guarantee": "Guarantee",
+        "measures.loss.information_loss": "loss",
+        "measures.models": "KAnonymity LDiversity TCloseness",
+        "measures.risk.safe_harbor": "safe_harbor",
+        "pseudonyms.keys": "Key",
+        "pseudonyms.pseudonymize": "pseudonymize reidentify",
+        "releases.save": "save",
+        "releases.verify": "Verification verify",
+        "report.page": "write_report",
+    },
+    modules={"datasets": "data.datasets", "errors": "errors"},
+    packages=("anonymizers", "budget", "data", "engines", "learners", "masking", "measures", "pseudonyms", "releases"),
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sfumato._errors import looks_like_data
+from sfumato.errors import looks_like_data
 
 __all__ = ["Discreet", "named", "parameters"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import sfumato as sf
 from sfumato.anonymizers.problem import Problem
-from sfumato.engines.reduce import reduce
+from sfumato.engines import reduce
 
 TREE = sf.Hierarchy.tree(
     [("d", "x", "u"), ("a", "x", "u"), ("e", "y", "u"), ("b", "z", "v"), ("c", "z", "v"), ("f", "w", "v")]
@@ -41,14 +41,16 @@ CELLS = st.tuples(
 GUARANTEES = st.lists(
     st.one_of(
         st.builds(sf.KAnonymity, st.integers(1, 8)),
-        st.builds(sf.AlphaK, st.sampled_from([0.4, 0.6, 0.8, 1]), st.integers(1, 4)),
+        st.builds(sf.measures.AlphaK, st.sampled_from([0.4, 0.6, 0.8, 1]), st.integers(1, 4)),
         st.builds(sf.LDiversity, st.integers(1, 3)),
-        st.builds(sf.EntropyL, st.sampled_from([1.0, 1.5, 2.0, 2.5])),
-        st.builds(sf.RecursiveCL, st.sampled_from([0.5, 1.0, 2.0, 4.0]), st.none() | st.integers(1, 3)),
+        st.builds(sf.measures.EntropyL, st.sampled_from([1.0, 1.5, 2.0, 2.5])),
+        st.builds(sf.measures.RecursiveCL, st.sampled_from([0.5, 1.0, 2.0, 4.0]), st.none() | st.integers(1, 3)),
         st.builds(sf.TCloseness, st.sampled_from([0.0, 0.1, 0.3, 0.6])),
-        st.builds(sf.BetaLikeness, st.sampled_from([0.0, 0.5, 1.0, 3.0])),
-        st.builds(sf.EnhancedBeta, st.sampled_from([0.0, 0.5, 1.0, 3.0])),
-        st.builds(sf.DeltaDisclosure, st.sampled_from([0.3, 0.7, 1.5]), st.sampled_from(["ignore", "infinite"])),
+        st.builds(sf.measures.BetaLikeness, st.sampled_from([0.0, 0.5, 1.0, 3.0])),
+        st.builds(sf.measures.EnhancedBeta, st.sampled_from([0.0, 0.5, 1.0, 3.0])),
+        st.builds(
+            sf.measures.DeltaDisclosure, st.sampled_from([0.3, 0.7, 1.5]), st.sampled_from(["ignore", "infinite"])
+        ),
     ),
     min_size=1,
     max_size=3,

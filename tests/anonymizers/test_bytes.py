@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.pseudonymize import replace_identifiers
+from sfumato.pseudonyms.pseudonymize import replace_identifiers
 from tests.conftest import Ran
 from tests.hospital import LANGUAGES, extract
 
 KEY = sf.Key(b"0123456789abcdef0123456789abcdef")
-METHOD = sf.EncryptedTokens(KEY)
+METHOD = sf.pseudonyms.EncryptedTokens(KEY)
 
 
 def there_and_back(path: Path, columns: list[str], encoding: str | None = None, **options: Any) -> bytes:
@@ -65,7 +65,7 @@ def test_reversing_restores_every_byte_in_every_dialect(
     path.write_bytes(content)
     try:
         sf.read(path, separator=separator)
-    except sf.FileError:
+    except sf.errors.FileError:
         return  # such as a byte that no encoding has: then nothing is written
     assert there_and_back(path, ["person"], encoding, separator=separator) == content
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sfumato as sf
-from sfumato.anonymizers.crossfit import _FOLDS, _dealt
-from sfumato.anonymizers.guidance import Guidance
+from sfumato.anonymizers.guided.crossfit import _FOLDS, _dealt
+from sfumato.anonymizers.guided.guidance import Guidance
 from sfumato.anonymizers.problem import Problem
-from sfumato.engines.reduce import reduce
+from sfumato.engines import reduce
 
 RNG = np.random.default_rng(1)
 ROWS = 2000

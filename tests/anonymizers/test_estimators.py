@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.validation import check_is_fitted
 
 import sfumato as sf
-from sfumato.anonymizers.anonymizer import Anonymizer
+from sfumato.anonymizers import Anonymizer
 
 PEOPLE = pd.DataFrame(
     {"age": [20, 22, 24, 40, 60, 61], "sex": list("ffmmmf"), "income": [1, 2, 3, 4, 5, 6]}, index=[5, 3, 1, 0, 2, 4]
@@ -54,7 +54,7 @@ def test_parameters_can_be_set_one_by_one(one: Anonymizer) -> None:
     assert other.set_params(**one.get_params()) is other
     assert other.get_params() == one.get_params()
     assert type(one)(**one.get_params()).get_params() == one.get_params()
-    with pytest.raises(sf.OptionError, match=r"has no parameter 'gaurantees' \(did you mean 'guarantees'\?\)"):
+    with pytest.raises(sf.errors.OptionError, match=r"has no parameter 'gaurantees' \(did you mean 'guarantees'\?\)"):
         other.set_params(gaurantees="k=3")
 
 
@@ -74,7 +74,7 @@ def test_fit_and_transform_are_fit_transform(one: Anonymizer) -> None:
 @each
 def test_what_has_learnt_nothing_cannot_publish(one: Anonymizer) -> None:
     for use in (lambda: clone(one).transform(PEOPLE), lambda: clone(one).get_feature_names_out()):
-        with pytest.raises(sf.InputError, match=r"has learnt no table yet \(call fit first\)"):
+        with pytest.raises(sf.errors.InputError, match=r"has learnt no table yet \(call fit first\)"):
             use()
 
 
@@ -148,13 +148,13 @@ def test_unseen_dates_go_to_the_nearest_group() -> None:
 @pytest.mark.parametrize("sex", ["x", None])
 def test_unseen_categories_are_refused(sex: str | None) -> None:
     new = pd.DataFrame({"age": [21, 22], "sex": ["f", sex]})
-    with pytest.raises(sf.ColumnError, match=r"column 'sex' holds 1 value\(s\) that were not there"):
+    with pytest.raises(sf.errors.ColumnError, match=r"column 'sex' holds 1 value\(s\) that were not there"):
         fitted().transform(new)
 
 
 def test_a_category_that_the_hierarchy_lacks_is_refused() -> None:
     new = pd.DataFrame({"age": [21, 22], "sex": ["f", "x"]})
-    with pytest.raises(sf.SchemaError, match="column 'sex': the hierarchy does not cover a value: 1 of 2"):
+    with pytest.raises(sf.errors.SchemaError, match="column 'sex': the hierarchy does not cover a value: 1 of 2"):
         sf.Lattice("k=2", qi=QI).fit(PEOPLE).transform(new)
 
 
@@ -189,26 +189,28 @@ def test_other_columns_may_come_and_go() -> None:
 
 
 def test_a_quasi_identifier_that_is_not_there_is_named() -> None:
-    with pytest.raises(sf.ColumnError, match=r"the table lacks the quasi-identifier 'age' \(did you mean 'Age'\?\)"):
+    with pytest.raises(
+        sf.errors.ColumnError, match=r"the table lacks the quasi-identifier 'age' \(did you mean 'Age'\?\)"
+    ):
         fitted().transform(PEOPLE.rename(columns={"age": "Age"}))
 
 
 def test_a_column_of_another_type_is_refused() -> None:
     new = PEOPLE.assign(age=["a"] * 6)
-    with pytest.raises(sf.ColumnError, match="column 'age' holds String values, but Int64 when it was learnt"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'age' holds String values, but Int64 when it was learnt"):
         fitted().transform(new)
 
 
 @pytest.mark.parametrize("age", [pd.Timestamp("2020-01-01"), True, "20"])
 def test_a_date_a_truth_value_or_a_text_is_no_number(age: Any) -> None:
-    with pytest.raises(sf.ColumnError, match=r"column 'age' holds .* values, but Int64 when it was learnt"):
+    with pytest.raises(sf.errors.ColumnError, match=r"column 'age' holds .* values, but Int64 when it was learnt"):
         fitted().transform(PEOPLE.assign(age=age))
 
 
 def test_times_with_and_without_a_time_zone_are_not_compared() -> None:
     days = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=4)})
     learnt = sf.Mondrian("k=2", qi=["day"]).fit(days)
-    with pytest.raises(sf.ColumnError, match="when it was learnt"):
+    with pytest.raises(sf.errors.ColumnError, match="when it was learnt"):
         learnt.transform(pd.DataFrame({"day": pd.date_range("2020-01-01", periods=4, tz="Europe/Rome")}))
 
 
@@ -234,7 +236,7 @@ def test_ordinals_of_the_public_domain_go_to_the_nearest_group() -> None:
     people = sf.Table(pl.DataFrame({"size": ["xs", "xs", "xl", "xl"]}), sf.Schema([column]))
     learnt = sf.Mondrian("k=2", new_rows="route").fit(people)
     assert learnt.transform(pl.DataFrame({"size": ["s", "l", "xl"]}))["size"].to_list() == ["xs", "xl", "xl"]
-    with pytest.raises(sf.ColumnError, match=r"column 'size' holds 1 value\(s\) that were not there"):
+    with pytest.raises(sf.errors.ColumnError, match=r"column 'size' holds 1 value\(s\) that were not there"):
         learnt.transform(pl.DataFrame({"size": ["s", "xxl"]}))
 
 
@@ -304,13 +306,13 @@ def test_a_table_comes_out_of_a_table() -> None:
     ],
 )
 def test_wrong_parameters_get_one_sentence(one: Anonymizer, message: str) -> None:
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         one.fit(PEOPLE)
 
 
 @pytest.mark.parametrize("method", [None, sf.Hilbert, 3])
 def test_what_is_no_method_is_refused(method: Any) -> None:
-    with pytest.raises(sf.OptionError, match=r"the method must be one such as Mondrian\(\)"):
+    with pytest.raises(sf.errors.OptionError, match=r"the method must be one such as Mondrian\(\)"):
         sf.anonymize(PEOPLE, "k=2", qi=QI, method=method)
 
 
@@ -328,6 +330,6 @@ def test_a_release_is_never_written_over_its_original(suffix: str, tmp_path: Pat
     link.symlink_to(original)
     before = original.read_bytes()
     for to in (original, link):
-        with pytest.raises(sf.OptionError, match="is read and cannot be written too"):
+        with pytest.raises(sf.errors.OptionError, match="is read and cannot be written too"):
             sf.anonymize(original, "k=2", qi=QI, to=to)
     assert original.read_bytes() == before

@@ -22,10 +22,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import sfumato as sf
-from sfumato.anonymizers.guidance import Guidance, guidance
-from sfumato.anonymizers.guided import Tree, guided
+from sfumato.anonymizers.guided.guidance import Guidance, guidance
+from sfumato.anonymizers.guided.guided import Tree, guided
 from sfumato.anonymizers.problem import APART, Problem
-from sfumato.engines.reduce import reduce
+from sfumato.engines import reduce
 from tests.anonymizers.problems import CELLS, Case, case, cases, keeps, tuple_of_row, whole_table_keeps
 
 LABELS = {
@@ -85,7 +85,7 @@ def cuts(problem: Problem, members: list[int], held: list[list[Any]] | None) -> 
 
 def both_keep(one: Case, members: list[int], left: set[int]) -> bool:
     """Whether both sides keep every guarantee; all other rows are left as they are, and do not count."""
-    from sfumato.anonymizers.kernels import keeps as kernel_keeps
+    from sfumato.anonymizers.class_kernels import keeps as kernel_keeps
     from sfumato.anonymizers.limits import limits
 
     asked = limits(one.problem.counts, one.problem.guarantees)
@@ -323,7 +323,7 @@ def test_with_all_columns_equal_rows_may_be_published_differently_and_k_holds() 
     pd.testing.assert_frame_equal(frame[["town", "buys"]], people[["town", "buys"]])
     fitted = sf.Guided("k=20", qi=["age", "height"], labels="buys", cut_by="all").fit(people)
     pd.testing.assert_frame_equal(fitted.transform(people), frame)
-    with pytest.raises(sf.ColumnError, match="the table lacks the column 'town', by which rows were told apart"):
+    with pytest.raises(sf.errors.ColumnError, match="the table lacks the column 'town', by which rows were told apart"):
         fitted.transform(people[["age", "height"]])
 
 
@@ -402,25 +402,25 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_input_gets_one_sentence(case: str) -> None:
     people = table(age=[20, 30, 50, 60], buys=["n", "n", "y", "y"], one=[1] * 4)
     options, message = BAD[case]
-    with pytest.raises(sf.InputError, match=message) as caught:
+    with pytest.raises(sf.errors.InputError, match=message) as caught:
         sf.Guided(**{"guarantees": "k=2", "qi": ["age"]} | options).fit(people)
     assert "Ada" not in str(caught.value), "no record is shown"
 
 
 def test_texts_that_name_people_are_refused() -> None:
     names = table(name=[f"person {i}" for i in range(1500)], buys=[0, 1, 1] * 500)
-    with pytest.raises(sf.ColumnError, match="column 'name' holds 1,500 different texts in 1,500 rows"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'name' holds 1,500 different texts in 1,500 rows"):
         sf.Guided("k=2", qi=["name"], labels="buys").fit(names)
 
 
 def test_many_classes_are_refused() -> None:
-    with pytest.raises(sf.InputError, match=r"has 300 classes, and at most 256 can.*task='regress'"):
+    with pytest.raises(sf.errors.InputError, match=r"has 300 classes, and at most 256 can.*task='regress'"):
         sf.Guided("k=2", qi=["x"], labels=[str(i) for i in range(300)]).fit(table(x=list(range(300))))
 
 
 def test_a_model_that_needs_another_column_is_refused() -> None:
     model = LogisticRegression().fit(pd.DataFrame({"income": [1, 2]}), [0, 1])
-    with pytest.raises(sf.ColumnError, match="the guiding model needs the column 'income'"):
+    with pytest.raises(sf.errors.ColumnError, match="the guiding model needs the column 'income'"):
         sf.Guided("k=2", qi=["age"], model=model).fit(pd.DataFrame({"age": [1, 2]}))
 
 
@@ -504,35 +504,35 @@ def test_other_rows_have_the_roles_and_hierarchies_of_the_released_ones() -> Non
 
 
 def test_a_tree_cannot_grow_on_no_rows_or_without_a_column() -> None:
-    with pytest.raises(sf.InputError, match="there are no rows to grow the tree on"):
+    with pytest.raises(sf.errors.InputError, match="there are no rows to grow the tree on"):
         sf.Guided("k=10", qi=["age"], labels="height", grown_on=CROWD[:0]).fit(CROWD)
-    with pytest.raises(sf.ColumnError, match="the rows to grow the tree on lack the column 'age'"):
+    with pytest.raises(sf.errors.ColumnError, match="the rows to grow the tree on lack the column 'age'"):
         sf.Guided("k=10", qi=["age"], labels="height", grown_on=CROWD[["height"]]).fit(CROWD)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1.7e308])
 def test_numbers_without_a_variance_do_not_guide(value: float) -> None:
     cost = np.where(CROWD["age"] > 30, value, -1.7e308 if value > 1 else 1.5)
-    with pytest.raises(sf.InputError, match="infinite"):
+    with pytest.raises(sf.errors.InputError, match="infinite"):
         sf.Guided("k=10", qi=["age"], labels="cost", task="regress").fit(CROWD.assign(cost=cost))
-    with pytest.raises(sf.InputError, match="infinite"):
+    with pytest.raises(sf.errors.InputError, match="infinite"):
         sf.Guided("k=10", qi=["age"], labels=cost, task="regress").fit(CROWD)
 
 
 def test_a_number_that_is_the_same_everywhere_does_not_guide() -> None:
-    with pytest.raises(sf.InputError, match="is the same in every row"):
+    with pytest.raises(sf.errors.InputError, match="is the same in every row"):
         sf.Guided("k=10", qi=["age"], labels=np.full(300, 0.1), task="regress").fit(CROWD[:300])
-    with pytest.raises(sf.InputError, match="is the same in every row"):
+    with pytest.raises(sf.errors.InputError, match="is the same in every row"):
         sf.Guided("k=10", qi=["age"], labels="cost", task="regress").fit(CROWD.assign(cost=0.1))
 
 
 def test_labels_of_any_kind_get_one_sentence() -> None:
     import torch
 
-    with pytest.raises(sf.InputError, match="a label is missing in what comes of the labels"):
+    with pytest.raises(sf.errors.InputError, match="a label is missing in what comes of the labels"):
         sf.Guided("k=10", qi=["age"], labels=pd.Series(BUYS, dtype="string").where(CROWD["age"] > 30)).fit(CROWD)
-    with pytest.raises(sf.InputError, match="probabilities are numbers"):
+    with pytest.raises(sf.errors.InputError, match="probabilities are numbers"):
         sf.Guided("k=10", qi=["age"], labels=np.column_stack([BUYS, BUYS])).fit(CROWD)
     learning = torch.ones(400, requires_grad=True)
-    with pytest.raises(sf.InputError, match=r"one label per row, .* is needed of the guiding model"):
+    with pytest.raises(sf.errors.InputError, match=r"one label per row, .* is needed of the guiding model"):
         sf.Guided("k=10", qi=["age"], model=lambda _: learning).fit(CROWD)

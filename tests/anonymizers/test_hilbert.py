@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.hilbert import hilbert
-from sfumato.anonymizers.hilbert_kernels import along_the_curve
+from sfumato.anonymizers.hilbert.hilbert import hilbert
+from sfumato.anonymizers.hilbert.kernels import along_the_curve
 
 from .problems import Case, case, cases, keeps, tuple_of_row, whole_table_keeps
 
@@ -19,7 +19,7 @@ from .problems import Case, case, cases, keeps, tuple_of_row, whole_table_keeps
 @given(one=cases())
 def test_every_group_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):
-        with pytest.raises(sf.InputError, match="no grouping keeps"):
+        with pytest.raises(sf.errors.InputError, match="no grouping keeps"):
             hilbert(one.problem)
         return
     groups = hilbert(one.problem)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.anonymizers.keys import Passphrase
-from sfumato.anonymizers.sealed import Mapping, SealedMapping
+from sfumato.pseudonyms.keys import Passphrase
+from sfumato.pseudonyms.mapping_file import Mapping, SealedMapping
 
 KEY = sf.Key(bytes(range(32)))
 OTHER = sf.Key(bytes(range(1, 33)))
@@ -53,12 +53,12 @@ def test_a_key_that_is_loaded_is_the_one_that_was_made(tmp_path: Path) -> None:
 def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
     for name, make in [("file", Path.touch), ("folder", Path.mkdir)]:
         make(tmp_path / name)
-        with pytest.raises(sf.FileError, match="exists, and a key is never overwritten"):
+        with pytest.raises(sf.errors.FileError, match="exists, and a key is never overwritten"):
             sf.Key.new(tmp_path / name)
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(sf.FileError, match="never overwritten"):
+    with pytest.raises(sf.errors.FileError, match="never overwritten"):
         sf.Key.new(tmp_path / "link")
-    with pytest.raises(sf.FileError, match="cannot be written: No such file"):
+    with pytest.raises(sf.errors.FileError, match="cannot be written: No such file"):
         sf.Key.new(tmp_path / "no" / "folder.key")
 
 
@@ -67,7 +67,7 @@ def test_a_key_that_is_open_to_others_is_refused_with_what_mends_it(tmp_path: Pa
     path = tmp_path / "my key"
     sf.Key.new(path)
     path.chmod(mode)
-    with pytest.raises(sf.FileError, match="is open to others") as raised:
+    with pytest.raises(sf.errors.FileError, match="is open to others") as raised:
         sf.Key.load(path)
     subprocess.run(raised.value.hint, shell=True, check=True)
     sf.Key.load(path)
@@ -80,29 +80,29 @@ def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
         path.write_text(content)
         path.chmod(0o600)
-        with pytest.raises(sf.FileError, match="is not a key of Sfumato") as raised:
+        with pytest.raises(sf.errors.FileError, match="is not a key of Sfumato") as raised:
             sf.Key.load(path)
         assert "secret" not in str(raised.value)
         assert "abab" not in str(raised.value)
     path.write_text(good + "\n")
     sf.Key.load(path)
-    with pytest.raises(sf.FileError, match=r"cannot be read: No such file .*sfumato key new"):
+    with pytest.raises(sf.errors.FileError, match=r"cannot be read: No such file .*sfumato key new"):
         sf.Key.load(tmp_path / "nowhere")
-    with pytest.raises(sf.FileError, match="cannot be read: Is a directory"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read: Is a directory"):
         sf.Key.load(tmp_path)
 
 
 def test_a_short_key_or_passphrase_is_refused_and_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(sf.OptionError, match="at least 32 random bytes"):
+    with pytest.raises(sf.errors.OptionError, match="at least 32 random bytes"):
         sf.Key(b"x" * 31)
-    with pytest.raises(sf.OptionError, match="at least 12 characters") as raised:
-        sf.RandomTokens(tmp_path / "m", passphrase="hunter2")
+    with pytest.raises(sf.errors.OptionError, match="at least 12 characters") as raised:
+        sf.pseudonyms.RandomTokens(tmp_path / "m", passphrase="hunter2")
     assert "hunter2" not in str(raised.value)
     for secrets in ({}, {"key": KEY, "passphrase": "correct horse"}):
-        with pytest.raises(sf.OptionError, match="with a key or with a passphrase"):
-            sf.RandomTokens(tmp_path / "m", **secrets)  # type: ignore[arg-type]
-    with pytest.raises(sf.OptionError, match="a Key or the path of a key file, got bytes"):
-        sf.KeyedTokens(bytes(32))  # type: ignore[arg-type]
+        with pytest.raises(sf.errors.OptionError, match="with a key or with a passphrase"):
+            sf.pseudonyms.RandomTokens(tmp_path / "m", **secrets)  # type: ignore[arg-type]
+    with pytest.raises(sf.errors.OptionError, match="a Key or the path of a key file, got bytes"):
+        sf.pseudonyms.KeyedTokens(bytes(32))  # type: ignore[arg-type]
 
 
 # Sealed mappings
@@ -135,14 +135,14 @@ def test_every_write_has_a_new_key_and_no_write_happens_for_nothing(tmp_path: Pa
 def test_a_wrong_key_is_one_clear_sentence(tmp_path: Path) -> None:
     write(tmp_path / "m", KEY, {"id": {"a": "b"}})
     before = (tmp_path / "m").read_bytes()
-    with pytest.raises(sf.FileError, match="this key does not open the mapping"):
+    with pytest.raises(sf.errors.FileError, match="this key does not open the mapping"):
         SealedMapping(tmp_path / "m", OTHER).read()
     with (
-        pytest.raises(sf.FileError, match="this key does not open the mapping"),
+        pytest.raises(sf.errors.FileError, match="this key does not open the mapping"),
         SealedMapping(tmp_path / "m", OTHER).extending(),
     ):
         pass
-    with pytest.raises(sf.FileError, match="was sealed with a key, not with a passphrase"):
+    with pytest.raises(sf.errors.FileError, match="was sealed with a key, not with a passphrase"):
         SealedMapping(tmp_path / "m", Passphrase("correct horse battery")).read()
     assert (tmp_path / "m").read_bytes() == before
 
@@ -150,7 +150,7 @@ def test_a_wrong_key_is_one_clear_sentence(tmp_path: Path) -> None:
 def test_a_passphrase_opens_what_it_has_sealed(tmp_path: Path) -> None:
     write(tmp_path / "m", Passphrase("correct horse batteri\u00e9s"), {"id": {"a": "b"}})
     assert SealedMapping(tmp_path / "m", Passphrase("correct horse batterie\u0301s")).read() == {"id": {"a": "b"}}
-    with pytest.raises(sf.FileError, match="this passphrase does not open the mapping"):
+    with pytest.raises(sf.errors.FileError, match="this passphrase does not open the mapping"):
         SealedMapping(tmp_path / "m", Passphrase("correct horse batteries")).read()
 
 
@@ -162,15 +162,15 @@ def test_a_mapping_with_any_byte_changed_is_refused_and_left_alone(tmp_path: Pat
         for flip in (0x01, 0x80):
             bad = good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :]
             path.write_bytes(bad)
-            with pytest.raises(sf.FileError, match=r"damaged|was sealed with|does not open"), sealed.extending():
+            with pytest.raises(sf.errors.FileError, match=r"damaged|was sealed with|does not open"), sealed.extending():
                 pass
             assert path.read_bytes() == bad, "never reset"
     for length in range(len(good)):
         path.write_bytes(good[:length])
-        with pytest.raises(sf.FileError, match=r"damaged|does not open"):
+        with pytest.raises(sf.errors.FileError, match=r"damaged|does not open"):
             sealed.read()
     path.write_bytes(good + b"x")
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         sealed.read()
     path.write_bytes(good)
     assert sealed.read() == {"id": {"a": "b"}}
@@ -179,17 +179,17 @@ def test_a_mapping_with_any_byte_changed_is_refused_and_left_alone(tmp_path: Pat
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
     sealed = write(tmp_path / "m", KEY, {"id": {"a": "b"}})
     sealed.path.write_bytes(sealed.path.read_bytes().replace(b"mapping 1", b"mapping 2"))
-    with pytest.raises(sf.FileError, match="another version than 1"):
+    with pytest.raises(sf.errors.FileError, match="another version than 1"):
         sealed.read()
 
 
 def test_a_mapping_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="cannot be written: No such file"):
+    with pytest.raises(sf.errors.FileError, match="cannot be written: No such file"):
         write(tmp_path / "no" / "m", KEY, {"id": {"a": "b"}})
     (tmp_path / "folder").mkdir()
-    with pytest.raises(sf.FileError, match="cannot be read: Is a directory"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read: Is a directory"):
         write(tmp_path / "folder", KEY, {"id": {"a": "b"}})
-    with pytest.raises(sf.FileError, match=r"the mapping .* cannot be read: No such file"):
+    with pytest.raises(sf.errors.FileError, match=r"the mapping .* cannot be read: No such file"):
         SealedMapping(tmp_path / "nowhere", KEY).read()
 
 
@@ -204,7 +204,7 @@ EXTEND = """
 import sys
 import sfumato as sf
 path, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-method = sf.RandomTokens(path, sf.Key(bytes(range(32))))
+method = sf.pseudonyms.RandomTokens(path, sf.Key(bytes(range(32))))
 method.make({"others": [str(first)]})  # what is imported on first use is there before it starts
 print("ready", flush=True)
 sys.stdin.readline()

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers import lattice_nodes
-from sfumato.anonymizers.lattice_search import Generalisation, lattice
-from sfumato.anonymizers.levels import Levels, levels_of
+from sfumato.anonymizers.lattice import nodes as lattice_nodes
+from sfumato.anonymizers.lattice.levels import Levels, levels_of
+from sfumato.anonymizers.lattice.search import Generalisation, lattice
 from sfumato.data.coding import Domain
-from sfumato.engines.reduce import reduce
-from sfumato.measures.counts import ClassCounts, class_counts
+from sfumato.engines import reduce
+from sfumato.measures import ClassCounts, class_counts
 
 DATA = os.environ.get("SFUMATO_DATA", "")
 needs_data = pytest.mark.skipif(not DATA, reason="SFUMATO_DATA does not name the folder of the full data sets")
@@ -31,20 +31,20 @@ needs_data = pytest.mark.skipif(not DATA, reason="SFUMATO_DATA does not name the
 GUARANTEES: list[list[sf.Guarantee]] = [
     [sf.KAnonymity(2)],
     [sf.KAnonymity(4)],
-    [sf.AlphaK(0.6, k=2)],
-    [sf.AlphaK(0.5, values=("0",))],
+    [sf.measures.AlphaK(0.6, k=2)],
+    [sf.measures.AlphaK(0.5, values=("0",))],
     [sf.LDiversity(2)],
     [sf.LDiversity(3), sf.KAnonymity(3)],
-    [sf.EntropyL(1.8)],
-    [sf.RecursiveCL(1.5, 2)],
-    [sf.RecursiveCL(2.5)],
+    [sf.measures.EntropyL(1.8)],
+    [sf.measures.RecursiveCL(1.5, 2)],
+    [sf.measures.RecursiveCL(2.5)],
     [sf.TCloseness(0.3)],
     [sf.TCloseness(0.2), sf.KAnonymity(2)],
     [sf.TCloseness(0.25, distance="equal")],
-    [sf.BetaLikeness(0.7)],
-    [sf.EnhancedBeta(0.6)],
-    [sf.DeltaDisclosure(0.8)],
-    [sf.DeltaDisclosure(0.8, absent="infinite"), sf.KAnonymity(2)],
+    [sf.measures.BetaLikeness(0.7)],
+    [sf.measures.EnhancedBeta(0.6)],
+    [sf.measures.DeltaDisclosure(0.8)],
+    [sf.measures.DeltaDisclosure(0.8, absent="infinite"), sf.KAnonymity(2)],
 ]
 EVERY_GUARANTEE = pytest.mark.parametrize("guarantees", GUARANTEES, ids=lambda asked: " ".join(map(str, asked)))
 
@@ -113,7 +113,7 @@ class Numbers:
 def suppressed_at(rows: Any, keys: list[Any], guarantees: Sequence[sf.Guarantee], limit: int) -> set[Any] | None:
     """The classes to suppress, written out: first by what each class shows alone, then in rounds; None if too many."""
     gone: set[Any] = set()
-    own = (sf.KAnonymity, sf.AlphaK, sf.LDiversity, sf.EntropyL)
+    own = (sf.KAnonymity, sf.measures.AlphaK, sf.LDiversity, sf.measures.EntropyL)
     for alone in (True, False):
         asked = [g for g in guarantees if (isinstance(g, own) or getattr(g, "l", None) is not None) is alone]
         while asked:
@@ -126,10 +126,10 @@ def suppressed_at(rows: Any, keys: list[Any], guarantees: Sequence[sf.Guarantee]
             l = min(int(np.diff(one.start).min()) for one in counts)
             bad: set[Any] = set()
             for g in asked:
-                g = sf.RecursiveCL(g.c, l) if isinstance(g, sf.RecursiveCL) and g.l is None else g
+                g = sf.measures.RecursiveCL(g.c, l) if isinstance(g, sf.measures.RecursiveCL) and g.l is None else g
                 for one in counts:
                     numbers = g.per_class(one).tolist()
-                    small = [isinstance(g, sf.AlphaK) and size < g.k for size in one.size.tolist()]
+                    small = [isinstance(g, sf.measures.AlphaK) and size < g.k for size in one.size.tolist()]
                     bad |= {q for q, x, no in zip(labels, numbers, small, strict=True) if no or not g.accepts(x)}
             gone |= bad
             if not bad or alone:
@@ -187,14 +187,16 @@ def test_it_finds_what_trying_every_node_finds(guarantees: list[sf.Guarantee], l
     rows, groups, suppress = problem
     counts = tables(rows, len(groups))
     guarantees = [
-        g for g in guarantees if not (isinstance(g, sf.AlphaK) and g.values and not any(0 in r[-2:] for r in rows))
+        g
+        for g in guarantees
+        if not (isinstance(g, sf.measures.AlphaK) and g.values and not any(0 in r[-2:] for r in rows))
     ]
     if not guarantees:
         return
     levels = levels_in(counts[0], groups)
     expected = every_node(rows, groups, guarantees, suppress, loss)
     if not expected:
-        with pytest.raises(sf.InputError, match="no level of the hierarchies keeps"):
+        with pytest.raises(sf.errors.InputError, match="no level of the hierarchies keeps"):
             lattice(counts, guarantees, levels, suppress=suppress, loss=loss)
         return
     found = lattice(counts, guarantees, levels, suppress=suppress, loss=loss)
@@ -218,14 +220,14 @@ def test_with_too_few_nodes_the_bound_is_still_true(
     guarantees: list[sf.Guarantee], problem: Any, most_nodes: int
 ) -> None:
     rows, groups, suppress = problem
-    if any(isinstance(g, sf.AlphaK) and g.values for g in guarantees):
+    if any(isinstance(g, sf.measures.AlphaK) and g.values for g in guarantees):
         return
     counts = tables(rows, len(groups))
     expected = every_node(rows, groups, guarantees, suppress, "leaves")
     feasible = {node: loss for loss, _, node in expected}
     try:
         found = lattice(counts, guarantees, levels_in(counts[0], groups), suppress=suppress, most_nodes=most_nodes)
-    except sf.InputError:
+    except sf.errors.InputError:
         assert tuple(len(one) - 1 for one in groups) not in feasible
         return
     assert found.loss == pytest.approx(feasible[found.levels])
@@ -253,9 +255,9 @@ def test_a_coarser_node_never_suppresses_more_rows_under_k_and_distinct_l(proble
 @pytest.mark.parametrize(
     ("guarantee", "fine", "coarse"),
     [  # rows of (quasi-identifier, value); the classes a and b are merged
-        (sf.AlphaK(0.5), "a1 a1 a1 a1 b1 b2", 6),
-        (sf.EntropyL(2), "a1 a1 a1 a1 b1 b2", 6),
-        (sf.RecursiveCL(1.5, 2), "a1 a1 a1 a1 b1 b2", 6),
+        (sf.measures.AlphaK(0.5), "a1 a1 a1 a1 b1 b2", 6),
+        (sf.measures.EntropyL(2), "a1 a1 a1 a1 b1 b2", 6),
+        (sf.measures.RecursiveCL(1.5, 2), "a1 a1 a1 a1 b1 b2", 6),
     ],
 )
 def test_a_coarser_node_may_suppress_more_rows_under_the_other_models(
@@ -300,9 +302,11 @@ def test_a_loss_of_ones_own_is_minimised_and_must_be_monotone() -> None:
     counts, levels = small()
     free = lattice(counts, [sf.KAnonymity(3)], levels, suppress=1, loss=lambda one: np.zeros(one.groups.shape))
     assert free.loss == 0
-    with pytest.raises(sf.OptionError, match="never falling with the level"):
+    with pytest.raises(sf.errors.OptionError, match="never falling with the level"):
         lattice(counts, [sf.KAnonymity(3)], levels, loss=lambda one: 1 - one.leaves / one.leaves.max())
-    with pytest.raises(sf.OptionError, match="loss must be one of leaves, precision, discernibility, got 'beauty'"):
+    with pytest.raises(
+        sf.errors.OptionError, match="loss must be one of leaves, precision, discernibility, got 'beauty'"
+    ):
         lattice(counts, [sf.KAnonymity(3)], levels, loss="beauty")
 
 
@@ -355,22 +359,26 @@ def test_progress_rises_to_one() -> None:
 
 def test_it_says_what_cannot_be_had() -> None:
     counts, levels = small()
-    with pytest.raises(sf.InputError, match=r"keeps k=31 \(k is 30\) even with all rows in one class \(ask for less\)"):
+    with pytest.raises(
+        sf.errors.InputError, match=r"keeps k=31 \(k is 30\) even with all rows in one class \(ask for less\)"
+    ):
         lattice(counts, [sf.KAnonymity(31)], levels, suppress=0.5)
-    with pytest.raises(sf.InputError, match=r"keeps l=3 \(l is 2\)"):
+    with pytest.raises(sf.errors.InputError, match=r"keeps l=3 \(l is 2\)"):
         lattice(counts, [sf.KAnonymity(2), sf.LDiversity(3)], levels, suppress=1)
-    with pytest.raises(sf.InputError, match=r"keeps alpha=0.9,k=40 \(there are 30 rows\)"):
-        lattice(counts, [sf.AlphaK(0.9, k=40)], levels, suppress=1)
+    with pytest.raises(sf.errors.InputError, match=r"keeps alpha=0.9,k=40 \(there are 30 rows\)"):
+        lattice(counts, [sf.measures.AlphaK(0.9, k=40)], levels, suppress=1)
 
 
 def test_it_does_not_claim_more_than_it_has_tried() -> None:
     rows = [(0, 0, s, s) for s in (0, 1) * 5] + [(1, 0, s, s) for s in (*(0, 1) * 5, 2)]
     counts = tables(rows, 2)
     levels = levels_in(counts[0], [[[0, 1], [0, 0]], [[0], [0]]])
-    asked = [sf.KAnonymity(2), sf.RecursiveCL(2)]
+    asked = [sf.KAnonymity(2), sf.measures.RecursiveCL(2)]
     assert lattice(counts, asked, levels).levels == (0, 0)
     crowd = [sf.KAnonymity(11), *asked[1:]]
-    with pytest.raises(sf.InputError, match=r"no level of the hierarchies that was tried keeps .*visit more nodes"):
+    with pytest.raises(
+        sf.errors.InputError, match=r"no level of the hierarchies that was tried keeps .*visit more nodes"
+    ):
         lattice(counts, crowd, levels, most_nodes=1)
 
 
@@ -379,10 +387,10 @@ def test_it_says_how_much_suppression_would_do() -> None:
     counts = tables(rows, 2)
     levels = levels_in(counts[0], [[[0, 1], [0, 0]], [[0], [0]]])
     with pytest.raises(
-        sf.InputError, match=r"keeps alpha=0\.5,k=1 \(alpha is 0\.9\).*suppress=0\.8 would do, less would not"
+        sf.errors.InputError, match=r"keeps alpha=0\.5,k=1 \(alpha is 0\.9\).*suppress=0\.8 would do, less would not"
     ):
-        lattice(counts, [sf.AlphaK(0.5)], levels, suppress=0.1)
-    assert lattice(counts, [sf.AlphaK(0.5)], levels, suppress=0.8).suppressed == 8
+        lattice(counts, [sf.measures.AlphaK(0.5)], levels, suppress=0.1)
+    assert lattice(counts, [sf.measures.AlphaK(0.5)], levels, suppress=0.8).suppressed == 8
 
 
 @pytest.mark.parametrize(
@@ -391,20 +399,20 @@ def test_it_says_how_much_suppression_would_do() -> None:
         ({"suppress": 1.5}, "the share of rows to suppress must be from 0 to 1, got 1.5"),
         ({"most_nodes": 0}, "the most nodes to visit must be at least 1, got 0"),
         ({"guarantees": []}, "no guarantee is asked for"),
-        ({"guarantees": [sf.AlphaK(0.5, values=("7",))]}, "alpha is asked for the value '7'"),
+        ({"guarantees": [sf.measures.AlphaK(0.5, values=("7",))]}, "alpha is asked for the value '7'"),
         ({"levels": []}, "needs the levels of each of 2 quasi-identifiers, got 0"),
     ],
 )
 def test_bad_options_are_refused(change: dict[str, Any], message: str) -> None:
     counts, levels = small()
-    with pytest.raises(sf.OptionError, match=message):
+    with pytest.raises(sf.errors.OptionError, match=message):
         lattice(**{"counts": counts, "guarantees": [sf.KAnonymity(2)], "levels": levels, **change})
 
 
 def test_levels_that_do_not_nest_are_refused() -> None:
     counts, levels = small()
     crossed = Levels(np.array([[0, 1, 2, 3, 4], [0, 0, 1, 1, 2], [0, 1, 0, 0, 0], [0] * 5]), np.ones((4, 5), dtype=int))
-    with pytest.raises(sf.SchemaError, match="column 'q0': values that agree on one level must agree"):
+    with pytest.raises(sf.errors.SchemaError, match="column 'q0': values that agree on one level must agree"):
         lattice(counts, [sf.KAnonymity(2)], [crossed, levels[1]])
 
 
@@ -412,7 +420,7 @@ def test_a_model_of_sensitive_values_needs_a_sensitive_attribute() -> None:
     counts, levels = small()
     names = [domain.name for domain in counts[0].quasi]
     plain = class_counts(reduce(sf.Table(pl.DataFrame({"q0": [1, 2], "q1": [1, 2]})), names), names, None)
-    with pytest.raises(sf.OptionError, match="l needs a sensitive attribute"):
+    with pytest.raises(sf.errors.OptionError, match="l needs a sensitive attribute"):
         lattice([plain], [sf.LDiversity(2)], levels)
 
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.kernels import keeps
+from sfumato.anonymizers.class_kernels import keeps
 from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.problem import Problem
-from sfumato.engines.reduce import reduce
-from sfumato.measures.counts import ClassCounts
+from sfumato.engines import reduce
+from sfumato.measures import ClassCounts
 
 TREE = sf.Hierarchy.tree(
     [("a", "vowel"), ("b", "consonant"), ("c", "consonant"), ("d", "consonant"), ("e", "vowel"), ("(missing)", "none")]
@@ -72,15 +72,15 @@ SMALL = st.floats(0, 5) | st.sampled_from([0, 0.5, 1, 2, math.log(2), math.log(3
 L = st.integers(1, 4)
 GUARANTEES = st.one_of(
     st.builds(sf.KAnonymity, st.integers(1, 12)),
-    st.builds(sf.AlphaK, SHARES, st.integers(1, 5)),
+    st.builds(sf.measures.AlphaK, SHARES, st.integers(1, 5)),
     st.builds(sf.LDiversity, L),
-    st.builds(sf.EntropyL, st.floats(1, 5) | st.sampled_from([1.0, 2.0, 3.0])),
-    st.builds(sf.RecursiveCL, SMALL, st.none() | L),
+    st.builds(sf.measures.EntropyL, st.floats(1, 5) | st.sampled_from([1.0, 2.0, 3.0])),
+    st.builds(sf.measures.RecursiveCL, SMALL, st.none() | L),
     st.builds(sf.TCloseness, SHARES),
     st.builds(sf.TCloseness, SHARES, st.just("equal")),
-    st.builds(sf.BetaLikeness, SMALL),
-    st.builds(sf.EnhancedBeta, SMALL),
-    st.builds(sf.DeltaDisclosure, SMALL, st.sampled_from(["ignore", "infinite"])),
+    st.builds(sf.measures.BetaLikeness, SMALL),
+    st.builds(sf.measures.EnhancedBeta, SMALL),
+    st.builds(sf.measures.DeltaDisclosure, SMALL, st.sampled_from(["ignore", "infinite"])),
 )
 KINDS = st.lists(st.sampled_from(list(SENSITIVE)), min_size=1, max_size=3, unique=True)
 
@@ -112,7 +112,7 @@ def test_it_agrees_where_the_bound_is_what_was_measured(
     field = guarantee.bounds[guarantee.key].field
     for index in range(len(counts[0])):
         measured = guarantee.measure([class_of(counts[0], index)]).value
-        rest = {"l": guarantee.l} if isinstance(guarantee, sf.RecursiveCL) else {}
+        rest = {"l": guarantee.l} if isinstance(guarantee, sf.measures.RecursiveCL) else {}
         for bound in (measured, measured * (1 - 5e-10), measured * (1 - 2e-9), np.nextafter(measured, np.inf)):
             if (guarantee.key in ("k", "l") and bound != int(bound)) or (guarantee.key == "entropy_l" and bound < 1):
                 continue
@@ -131,7 +131,7 @@ def test_every_distance_of_closeness_agrees(distance: str, rows: list[tuple[int,
 @given(rows=ROWS, alpha=SHARES, chosen=st.lists(st.sampled_from("abcde"), unique=True))
 def test_alpha_counts_only_the_chosen_values(rows: list[tuple[int, str]], alpha: float, chosen: list[str]) -> None:
     held = tuple(value for value in chosen if any(value == text for _, text in rows))
-    assert_agree(counts_of(rows, ["letter"]), [sf.AlphaK(alpha, values=held)])
+    assert_agree(counts_of(rows, ["letter"]), [sf.measures.AlphaK(alpha, values=held)])
 
 
 def test_two_guarantees_of_one_model_both_count() -> None:
@@ -144,5 +144,5 @@ def test_a_model_without_numbers_is_refused() -> None:
     class Own(sf.KAnonymity):
         pass
 
-    with pytest.raises(sf.OptionError, match="is of a kind that this method cannot keep"):
+    with pytest.raises(sf.errors.OptionError, match="is of a kind that this method cannot keep"):
         limits(counts_of([(0, "a")], ["letter"]), [Own(2)])

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.local_suppression_search import _Search, local_suppression, masks_by_cost
+from sfumato.anonymizers.suppression.search import _Search, local_suppression, masks_by_cost
 
 from .problems import CELLS, QUASI, SCHEMA, Case, case, cases
 
@@ -29,7 +29,7 @@ def test_what_is_left_keeps_every_guarantee_and_only_cells_are_suppressed(one: C
     method = sf.LocalSuppression(one.guarantees, qi=one.quasi, sensitive=one.sensitive, suppress=1)
     try:
         released = method.fit_transform(sf.Table(one.frame, SCHEMA)).frame
-    except sf.InputError as error:
+    except sf.errors.InputError as error:
         if not error.message.startswith("no grouping keeps"):
             raise
         return
@@ -120,7 +120,7 @@ def test_rows_without_a_class_are_suppressed_up_to_the_limit() -> None:
     assert released.rows()[4] == ("*", "*")
     release = sf.anonymize(PEOPLE, "k=2", method=sf.LocalSuppression(suppress=0.2), qi=["age", "sex"])
     assert (release.assessment.suppressed, release.assessment.k, release.loss.suppressed) == (1, 2, 0.2)
-    with pytest.raises(sf.InputError, match=r"keeps k=2 if at most 0.19 of the rows.*\(suppress=0.2 would do\)"):
+    with pytest.raises(sf.errors.InputError, match=r"keeps k=2 if at most 0.19 of the rows.*\(suppress=0.2 would do\)"):
         sf.LocalSuppression("k=2", qi=["age", "sex"], suppress=0.19).fit(PEOPLE)
 
 
@@ -151,7 +151,7 @@ def test_to_allow_the_suppression_of_rows_is_never_in_the_way(rows: Rows, quasi:
     for suppress in (0, 0.3, 1):
         try:
             learnt = sf.LocalSuppression(f"k={k}", qi=quasi, suppress=suppress).fit(table)
-        except sf.InputError:
+        except sf.errors.InputError:
             feasible.append(False)
         else:
             feasible.append(learnt.details()["suppressed"] <= suppress * len(rows) + 1e-9)
@@ -170,7 +170,7 @@ _HINTED = [  # sparing cells, within the rows that the hint allows, leaves over 
 
 
 @example(
-    case(_HINTED, ["plain", "number", "ordinal"], ["salary"], (sf.KAnonymity(1), sf.EnhancedBeta(1.0))),
+    case(_HINTED, ["plain", "number", "ordinal"], ["salary"], (sf.KAnonymity(1), sf.measures.EnhancedBeta(1.0))),
 )
 @given(one=cases())
 def test_the_hint_is_true(one: Case) -> None:
@@ -178,7 +178,7 @@ def test_the_hint_is_true(one: Case) -> None:
     table = sf.Table(one.frame, SCHEMA)
     try:
         method.fit(table)
-    except sf.InputError as error:
+    except sf.errors.InputError as error:
         if error.hint.startswith("suppress="):
             method.set_params(suppress=float(error.hint.split("=")[1].split()[0])).fit(table)
 
@@ -258,5 +258,5 @@ def test_the_order_of_rows_does_not_matter() -> None:
     ],
 )
 def test_wrong_parameters_get_one_sentence(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         sf.LocalSuppression(**{"guarantees": "k=2", "qi": ["age", "sex"]} | options).fit(PEOPLE)

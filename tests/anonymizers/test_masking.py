@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.masking import NoiseAddition, Pram, RankSwap, TopBottomCode
 
 ROWS = 20_000
 
@@ -28,20 +29,24 @@ def masked(values: Any, method: Any, seed: int | None = None) -> pl.Series:
 
 
 def test_what_lies_beyond_a_bound_becomes_the_bound() -> None:
-    assert masked([1, 5, 9, None], sf.TopBottomCode("x", low=2, high=8)).to_list() == [2, 5, 8, None]
-    assert masked([1.5, 9.5], sf.TopBottomCode("x", high=2)).to_list() == [1.5, 2.0]
+    assert masked([1, 5, 9, None], TopBottomCode("x", low=2, high=8)).to_list() == [2, 5, 8, None]
+    assert masked([1.5, 9.5], TopBottomCode("x", high=2)).to_list() == [1.5, 2.0]
     days = [date(1900, 1, 1), date(2000, 1, 1), None]
     for low in (date(1950, 1, 1), "1950-01-01"):
-        assert masked(days, sf.TopBottomCode("x", low=low)).to_list() == [date(1950, 1, 1), date(2000, 1, 1), None]
+        assert masked(days, TopBottomCode("x", low=low)).to_list() == [
+            date(1950, 1, 1),
+            date(2000, 1, 1),
+            None,
+        ]
     moments = pl.Series([datetime(2020, 1, 1, 12), datetime(2020, 1, 3)]).dt.replace_time_zone("Europe/Rome")
-    coded = masked(moments, sf.TopBottomCode("x", high="2020-01-02"))
+    coded = masked(moments, TopBottomCode("x", high="2020-01-02"))
     assert coded.dtype == moments.dtype
     assert coded.dt.to_string("%Y-%m-%d %H").to_list() == ["2020-01-01 12", "2020-01-02 00"]
 
 
 def test_pram_keeps_the_expected_marginals() -> None:
     values = np.repeat(["a", "b", "c", "d"], [ROWS // 2, ROWS // 4, ROWS // 5, ROWS // 20])
-    found = masked(values, sf.Pram("x", keep=0.3))
+    found = masked(values, Pram("x", keep=0.3))
     # Rows are drawn one by one, so that Hoeffding's bound holds for the count of each of the four values: the
     # probability that one of them is further off is below 4 * 2 exp(-2 t^2 / n) = 8e-8.
     far = math.sqrt(ROWS / 2 * math.log(1e8))
@@ -54,21 +59,21 @@ def test_pram_keeps_the_expected_marginals() -> None:
 
 def test_pram_that_keeps_everything_changes_nothing() -> None:
     values = ["a", None, "b", "b"]
-    assert masked(values, sf.Pram("x", keep=1)).to_list() == values
+    assert masked(values, Pram("x", keep=1)).to_list() == values
 
 
 def test_missing_values_stay_missing_and_are_never_drawn() -> None:
     values = [None, "a", "b"] * 100
-    for method in (sf.Pram("x", keep=0), sf.Pram("x", keep=0.5)):
+    for method in (Pram("x", keep=0), Pram("x", keep=0.5)):
         assert masked(values, method).is_null().to_list() == [value is None for value in values]
     numbers = [None, 1, 2] * 100
-    for method in (sf.RankSwap("x"), sf.Noise("x"), sf.TopBottomCode("x", high=1)):
+    for method in (RankSwap("x"), NoiseAddition("x"), TopBottomCode("x", high=1)):
         assert masked(numbers, method).is_null().to_list() == [number is None for number in numbers]
         assert masked(pl.Series([None, None], dtype=pl.Int64), method).null_count() == 2
     floats = pl.Series([1.0, math.nan, None, 4.0])
-    assert masked(floats, sf.Noise("x")).to_list()[2] is None
-    assert math.isnan(masked(floats, sf.Noise("x")).to_list()[1])
-    assert math.isnan(masked(floats, sf.TopBottomCode("x", high=2)).to_list()[1])
+    assert masked(floats, NoiseAddition("x")).to_list()[2] is None
+    assert math.isnan(masked(floats, NoiseAddition("x")).to_list()[1])
+    assert math.isnan(masked(floats, TopBottomCode("x", high=2)).to_list()[1])
 
 
 @given(
@@ -80,7 +85,7 @@ def test_swapped_values_are_the_same_values_and_near_in_rank(
     values: list[int | None], percent: float, seed: int
 ) -> None:
     series = pl.Series(values, dtype=pl.Int64)
-    found = masked(series, sf.RankSwap("x", percent=percent), seed)
+    found = masked(series, RankSwap("x", percent=percent), seed)
     assert found.sort().equals(series.sort().alias("x"))
     known = sorted(value for value in values if value is not None)
     window = max(math.floor(percent / 100 * len(known) + 1e-9), 1)
@@ -93,7 +98,7 @@ def test_swapped_values_are_the_same_values_and_near_in_rank(
 
 
 def test_most_values_are_swapped_and_as_far_as_they_may_be() -> None:
-    found = masked(np.arange(ROWS), sf.RankSwap("x", percent=5)).to_numpy()
+    found = masked(np.arange(ROWS), RankSwap("x", percent=5)).to_numpy()
     away = np.abs(found - np.arange(ROWS))
     assert away.max() <= ROWS // 20
     # At most a few at the end find no partner, and distances are spread over the window: of about 10,000 swaps,
@@ -104,9 +109,9 @@ def test_most_values_are_swapped_and_as_far_as_they_may_be() -> None:
 
 def test_dates_and_ordinals_can_be_swapped() -> None:
     days = [date(2020, 1, day) for day in range(1, 21)]
-    assert sorted(masked(days, sf.RankSwap("x", percent=20)).to_list()) == days
+    assert sorted(masked(days, RankSwap("x", percent=20)).to_list()) == days
     grades = pl.Series(["low", "mid", "top"] * 5, dtype=pl.Enum(["low", "mid", "top"]))
-    found = masked(grades, sf.RankSwap("x", percent=50))
+    found = masked(grades, RankSwap("x", percent=50))
     assert found.dtype == grades.dtype
     assert found.sort().to_list() == grades.sort().to_list()
 
@@ -115,7 +120,7 @@ def test_noise_has_the_variance_that_is_asked_for() -> None:
     from scipy.stats import chi2
 
     values = np.random.default_rng(1).normal(50, 10, ROWS)
-    noise = masked(values, sf.Noise("x", scale=0.3)).to_numpy() - values
+    noise = masked(values, NoiseAddition("x", scale=0.3)).to_numpy() - values
     # The sum of squares by the variance has a chi-square distribution with n degrees of freedom: 2e-7.
     low, high = chi2.ppf([1e-7, 1 - 1e-7], ROWS)
     assert low < (noise**2).sum() / (0.3 * values.std()) ** 2 < high
@@ -131,7 +136,7 @@ def test_noise_is_correlated_like_the_columns_if_asked(correlated: bool) -> None
     draw = np.random.default_rng(2)
     x = draw.normal(size=ROWS)
     frame = pl.DataFrame({"x": x, "y": 100 * (0.8 * x + 0.6 * draw.normal(size=ROWS))})
-    noisy = sf.mask(frame, [sf.Noise(["x", "y"], scale=0.5, correlated=correlated)]).table.frame
+    noisy = sf.mask(frame, [NoiseAddition(["x", "y"], scale=0.5, correlated=correlated)]).table.frame
     noise = [(noisy[name] - frame[name]).to_numpy() for name in ("x", "y")]
     # Fisher's z of a correlation is normal with deviation 1/sqrt(n - 3); six deviations: 2e-9.
     expected = math.atanh(correlation(frame["x"].to_numpy(), frame["y"].to_numpy())) if correlated else 0.0
@@ -144,22 +149,22 @@ def test_noise_is_correlated_like_the_columns_if_asked(correlated: bool) -> None
 @pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt8, pl.Int64, pl.UInt64, pl.Float32, pl.Float64, pl.Decimal(10, 2)])
 def test_noise_keeps_the_type_and_stays_in_its_range(dtype: Any) -> None:
     values = pl.Series([0, 1, 50, 100, 127] * 20).cast(dtype)
-    found = masked(values, sf.Noise("x", scale=3))
+    found = masked(values, NoiseAddition("x", scale=3))
     assert found.dtype == dtype
     assert not found.equals(values.alias("x"))
     huge = pl.Series([2**63 - 1, -(2**63)] * 5)
-    assert masked(huge, sf.Noise("x", scale=9)).dtype == pl.Int64
+    assert masked(huge, NoiseAddition("x", scale=9)).dtype == pl.Int64
 
 
 def test_noise_keeps_the_public_bounds() -> None:
     schema = sf.Schema([sf.Column(name="x", kind="number", bounds=(0, 10))])
     frame = pl.DataFrame({"x": [0, 5, 10] * 50})
-    noisy = sf.mask(frame, [sf.Noise("x", scale=2)], schema=schema).table
+    noisy = sf.mask(frame, [NoiseAddition("x", scale=2)], schema=schema).table
     assert set(noisy.frame["x"]) <= set(range(11))
 
 
 def test_a_constant_column_gets_no_noise() -> None:
-    assert masked([7, 7], sf.Noise("x", scale=5)).to_list() == [7, 7]
+    assert masked([7, 7], NoiseAddition("x", scale=5)).to_list() == [7, 7]
 
 
 PEOPLE = pl.DataFrame(
@@ -172,10 +177,10 @@ PEOPLE = pl.DataFrame(
     }
 )
 EVERYTHING = [
-    sf.Pram("sex", keep=0.5),
-    sf.RankSwap("born", percent=50),
-    sf.Noise(["age", "income"], scale=0.5, correlated=True),
-    sf.TopBottomCode("age", low=25, high=55),
+    Pram("sex", keep=0.5),
+    RankSwap("born", percent=50),
+    NoiseAddition(["age", "income"], scale=0.5, correlated=True),
+    TopBottomCode("age", low=25, high=55),
 ]
 
 
@@ -184,7 +189,7 @@ def test_pandas_keeps_its_types_and_not_its_index() -> None:
     people["small"] = np.arange(6, dtype=np.int8)
     people["day"] = pd.Series([date(2020, 1, day) for day in range(1, 7)], index=people.index, dtype=object)
     before = people.copy(deep=True)
-    found = sf.mask(people, [*EVERYTHING, sf.Noise("small"), sf.TopBottomCode("day", low="2020-01-03")]).table.frame
+    found = sf.mask(people, [*EVERYTHING, NoiseAddition("small"), TopBottomCode("day", low="2020-01-03")]).table.frame
     assert found["day"].tolist()[:3] == [date(2020, 1, 3)] * 3
     assert isinstance(found, pd.DataFrame)
     assert found.index.equals(pd.RangeIndex(6))
@@ -226,7 +231,7 @@ def test_rows_that_are_elsewhere_are_fetched(tmp_path: Any) -> None:
 
 def test_a_seed_makes_it_reproducible_and_the_system_s_entropy_does_not() -> None:
     frame = pl.DataFrame({"x": np.arange(500.0), "y": ["a", "b"] * 250})
-    methods = [sf.Noise("x"), sf.RankSwap("x"), sf.Pram("y")]
+    methods = [NoiseAddition("x"), RankSwap("x"), Pram("y")]
     runs = [sf.mask(frame, methods, seed=seed).table.frame for seed in (7, 7, 8, None, None)]
     assert runs[0].equals(runs[1])
     # Two runs are equal with a probability below 2^-100.
@@ -250,50 +255,55 @@ def test_the_result_says_that_nothing_is_guaranteed() -> None:
 
 
 def test_methods_are_applied_in_their_order() -> None:
-    found = sf.mask(PEOPLE, [sf.Noise("age", scale=50), sf.TopBottomCode("age", low=25, high=55)]).table.frame["age"]
+    found = sf.mask(PEOPLE, [NoiseAddition("age", scale=50), TopBottomCode("age", low=25, high=55)]).table.frame["age"]
     assert set(found.drop_nulls()) <= set(range(25, 56))
 
 
 def test_no_rows_are_no_trouble() -> None:
-    for method in (sf.Pram("sex"), sf.RankSwap("age"), sf.Noise("age"), sf.TopBottomCode("age", high=3)):
+    for method in (
+        Pram("sex"),
+        RankSwap("age"),
+        NoiseAddition("age"),
+        TopBottomCode("age", high=3),
+    ):
         assert sf.mask(PEOPLE.clear(), [method]).table.rows == 0
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sf.Pram("sex", keep=1.5), "the probability to keep a value must be a number from 0 to 1, got 1.5"),
-        (lambda: sf.Pram("sex", keep="most"), "must be a number from 0 to 1, got 'most'"),
-        (lambda: sf.RankSwap("age", percent=-1), "the percentage of rank swapping must be a number from 0 to 100"),
-        (lambda: sf.Noise("age", scale=-1), "the scale of noise must be a number of at least 0, got -1"),
-        (lambda: sf.Noise("age", scale=math.nan), "the scale of noise must be a number of at least 0, got nan"),
-        (lambda: sf.Noise("age", correlated=True), r"correlated noise is for several columns, got 'age' alone"),
-        (lambda: sf.TopBottomCode("age"), "column 'age' is to be top or bottom coded, but no bound is given"),
+        (lambda: Pram("sex", keep=1.5), "the probability to keep a value must be a number from 0 to 1, got 1.5"),
+        (lambda: Pram("sex", keep="most"), "must be a number from 0 to 1, got 'most'"),
+        (lambda: RankSwap("age", percent=-1), "the percentage of rank swapping must be a number from 0 to 100"),
+        (lambda: NoiseAddition("age", scale=-1), "the scale of noise must be a number of at least 0, got -1"),
+        (lambda: NoiseAddition("age", scale=math.nan), "the scale of noise must be a number of at least 0, got nan"),
+        (lambda: NoiseAddition("age", correlated=True), r"correlated noise is for several columns, got 'age' alone"),
+        (lambda: TopBottomCode("age"), "column 'age' is to be top or bottom coded, but no bound is given"),
         (lambda: sf.mask(PEOPLE, []), "no method is given"),
-        (lambda: sf.mask(PEOPLE, sf.Pram("sex")), "the methods must be a list"),
+        (lambda: sf.mask(PEOPLE, Pram("sex")), "the methods must be a list"),
         (lambda: sf.mask(PEOPLE, ["noise"]), "the methods must be a list"),
-        (lambda: sf.mask(PEOPLE, [sf.Pram("gender")]), "there is no column 'gender'"),
-        (lambda: sf.mask(PEOPLE, [sf.Pram("sex")], seed=-1), "the seed must be a whole number of at least 0, got -1"),
-        (lambda: sf.mask(PEOPLE, [sf.Pram("sex")], seed="x"), "the seed must be a whole number of at least 0, got 'x'"),
-        (lambda: sf.mask(PEOPLE, [sf.RankSwap("sex")]), r"column 'sex' holds category values.*use Pram"),
-        (lambda: sf.mask(PEOPLE, [sf.Noise("sex")]), "column 'sex' does not hold numbers"),
-        (lambda: sf.mask(PEOPLE, [sf.Noise("born")]), "column 'born' does not hold numbers"),
-        (lambda: sf.mask(PEOPLE, [sf.TopBottomCode("sex", high=3)]), "column 'sex' holds neither numbers nor dates"),
-        (lambda: sf.mask(PEOPLE, [sf.TopBottomCode("age", high="old")]), "must be a whole number that it can hold"),
-        (lambda: sf.mask(PEOPLE, [sf.TopBottomCode("age", high=1.5)]), "must be a whole number that it can hold"),
-        (lambda: sf.mask(PEOPLE, [sf.TopBottomCode("age", high=2**70)]), "must be a whole number that it can hold"),
-        (lambda: sf.mask(PEOPLE, [sf.TopBottomCode("born", high=3)]), "must be a date that it can hold, got 3"),
-        (lambda: sf.mask(PEOPLE, [sf.TopBottomCode("age", low=9, high=3)]), "bottom of column 'age' lies above"),
+        (lambda: sf.mask(PEOPLE, [Pram("gender")]), "there is no column 'gender'"),
+        (lambda: sf.mask(PEOPLE, [Pram("sex")], seed=-1), "the seed must be a whole number of at least 0, got -1"),
+        (lambda: sf.mask(PEOPLE, [Pram("sex")], seed="x"), "the seed must be a whole number of at least 0, got 'x'"),
+        (lambda: sf.mask(PEOPLE, [RankSwap("sex")]), r"column 'sex' holds category values.*use Pram"),
+        (lambda: sf.mask(PEOPLE, [NoiseAddition("sex")]), "column 'sex' does not hold numbers"),
+        (lambda: sf.mask(PEOPLE, [NoiseAddition("born")]), "column 'born' does not hold numbers"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("sex", high=3)]), "column 'sex' holds neither numbers nor dates"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high="old")]), "must be a whole number that it can hold"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high=1.5)]), "must be a whole number that it can hold"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high=2**70)]), "must be a whole number that it can hold"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("born", high=3)]), "must be a date that it can hold, got 3"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", low=9, high=3)]), "bottom of column 'age' lies above"),
         (
-            lambda: sf.mask(pl.DataFrame({"x": [1.0, math.inf]}), [sf.Noise("x")]),
+            lambda: sf.mask(pl.DataFrame({"x": [1.0, math.inf]}), [NoiseAddition("x")]),
             "infinite numbers have no standard deviation",
         ),
         (
-            lambda: sf.mask(PEOPLE.head(1), [sf.Noise(["age", "income"], correlated=True)]),
+            lambda: sf.mask(PEOPLE.head(1), [NoiseAddition(["age", "income"], correlated=True)]),
             "correlated noise needs at least two rows",
         ),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence(make: Any, message: str) -> None:
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         make()

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.microaggregate import _points, microaggregate
+from sfumato.anonymizers.microaggregation.microaggregate import _points, microaggregate
 from sfumato.anonymizers.problem import Problem
-from sfumato.engines.reduce import reduce
+from sfumato.engines import reduce
 
 from .problems import CELLS, GUARANTEES, QUASI, SCHEMA, Case, case, cases, keeps, tuple_of_row, whole_table_keeps
 
@@ -25,7 +25,7 @@ Point = tuple[float, ...]
 @given(one=cases(), block=st.sampled_from([1, 3, 4096]))
 def test_every_group_keeps_every_guarantee(one: Case, block: int) -> None:
     if not whole_table_keeps(one):
-        with pytest.raises(sf.InputError, match="no grouping keeps"):
+        with pytest.raises(sf.errors.InputError, match="no grouping keeps"):
             microaggregate(one.problem, block=block)
         return
     groups = microaggregate(one.problem, block=block)
@@ -232,5 +232,5 @@ def test_many_tuples_are_grouped_alike_with_any_number_of_threads(monkeypatch: p
 
 @pytest.mark.parametrize("block", [0, -1, 2.5, "many", None])
 def test_a_wrong_block_is_refused(block: Any) -> None:
-    with pytest.raises(sf.OptionError, match="tuples of a block must be a whole number of at least 1, got"):
+    with pytest.raises(sf.errors.OptionError, match="tuples of a block must be a whole number of at least 1, got"):
         sf.Microaggregate("k=1", qi=["x"], block=block).fit(pl.DataFrame({"x": [1, 2]}))

@@ -24,8 +24,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.validation import check_is_fitted
 
 import sfumato as sf
-from sfumato.anonymizers.guided import CutBy
-from sfumato.anonymizers.model import Guide, Trial, _best
+from sfumato.anonymizers import CutBy, Guide, Trial
+from sfumato.anonymizers.guided.model import _best
 
 RNG = np.random.default_rng(1)
 ROWS = 600
@@ -47,11 +47,11 @@ WITH_TARGET = sf.Table.of(PEOPLE.assign(buys=BUYS), qi=QI, target="buys")
 
 
 @pytest.fixture(scope="module")
-def model() -> sf.AnonymizedModel:
+def model() -> sf.anonymizers.AnonymizedModel:
     return sf.anonymize_model(TREE, WITH_TARGET, k=20)
 
 
-def test_it_keeps_k_and_most_of_its_accuracy(model: sf.AnonymizedModel) -> None:
+def test_it_keeps_k_and_most_of_its_accuracy(model: sf.anonymizers.AnonymizedModel) -> None:
     raw = clone(TREE).fit(PEOPLE, BUYS).score(PEOPLE, BUYS)
     assert model.release.assessment.k >= 20
     assert model.score(PEOPLE, BUYS) > raw - 0.05
@@ -59,7 +59,7 @@ def test_it_keeps_k_and_most_of_its_accuracy(model: sf.AnonymizedModel) -> None:
     assert model.score(PEOPLE, BUYS) > clone(TREE).fit(mondrian, BUYS).score(PEOPLE, BUYS)
 
 
-def test_it_has_learnt_from_the_released_rows_only(model: sf.AnonymizedModel) -> None:
+def test_it_has_learnt_from_the_released_rows_only(model: sf.anonymizers.AnonymizedModel) -> None:
     released = model.release.aligned.frame[["age", "hours", "town", "noise"]]
     again = clone(TREE).fit(released, BUYS)
     asked = model.routes_.transform(PEOPLE) if model.routes_ is not None else PEOPLE
@@ -67,17 +67,17 @@ def test_it_has_learnt_from_the_released_rows_only(model: sf.AnonymizedModel) ->
     assert sf.assess(released, qi=QI).k == model.release.assessment.k
 
 
-def test_it_answers_as_its_estimator_does(model: sf.AnonymizedModel) -> None:
+def test_it_answers_as_its_estimator_does(model: sf.anonymizers.AnonymizedModel) -> None:
     assert is_classifier(model)
     assert model.classes_.tolist() == ["no", "yes"]
     assert model.predict_proba(PEOPLE).shape == (ROWS, 2)
     assert model.predict(sf.Table(PEOPLE)).shape == (ROWS,)
     assert model.predict(PEOPLE.assign(town="zzz")).shape == (ROWS,)
-    svc = sf.AnonymizedModel(LinearSVC())
+    svc = sf.anonymizers.AnonymizedModel(LinearSVC())
     assert not hasattr(svc, "predict_proba")
 
 
-def test_its_certificate_is_plain_and_says_what_it_does_not_cover(model: sf.AnonymizedModel) -> None:
+def test_its_certificate_is_plain_and_says_what_it_does_not_cover(model: sf.anonymizers.AnonymizedModel) -> None:
     told = json.loads(json.dumps(model.certificate))
     assert told["held"] is True
     assert told["measured"]["k"] >= 20
@@ -88,7 +88,7 @@ def test_its_certificate_is_plain_and_says_what_it_does_not_cover(model: sf.Anon
     assert any("not differential privacy" in text for text in told["not_covered"])
 
 
-def test_all_ways_are_tried_and_the_best_is_taken(model: sf.AnonymizedModel) -> None:
+def test_all_ways_are_tried_and_the_best_is_taken(model: sf.anonymizers.AnonymizedModel) -> None:
     ways = [(trial.guide, trial.cut_by, trial.transform) for trial in model.trials_]
     guides = [("soft", "qi"), ("soft", "all"), ("hard", "qi"), ("true", "qi"), ("true", "all")]
     classical = [(None, "qi", False)] * 4
@@ -167,7 +167,7 @@ def test_numbers_are_predicted_too() -> None:
 
 
 def test_it_can_be_cloned_searched_and_put_into_a_pipeline() -> None:
-    model = sf.AnonymizedModel(TREE, "k=20", qi=QI, guide="true", cut_by="qi", transform=False)
+    model = sf.anonymizers.AnonymizedModel(TREE, "k=20", qi=QI, guide="true", cut_by="qi", transform=False)
     copy = clone(model)
     assert copy.get_params(deep=False).keys() == model.get_params(deep=False).keys()
     assert copy.get_params()["estimator__decisiontreeclassifier__min_samples_leaf"] == 5
@@ -236,15 +236,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_input_gets_one_sentence(one: str) -> None:
     changed, message = BAD[one]
     options: dict[str, Any] = {"estimator": LogisticRegression(), "k": 10, "y": BUYS, "qi": ["age"]} | changed
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         sf.anonymize_model(options.pop("estimator"), PEOPLE[["age", "hours"]], **options)
 
 
 def test_what_has_learnt_nothing_cannot_answer() -> None:
-    model = sf.AnonymizedModel(TREE)
-    with pytest.raises(sf.InputError, match="this model has learnt no table yet"):
+    model = sf.anonymizers.AnonymizedModel(TREE)
+    with pytest.raises(sf.errors.InputError, match="this model has learnt no table yet"):
         model.predict(PEOPLE)
-    with pytest.raises(sf.OptionError, match=r"has no parameter 'guides' \(did you mean 'guide'"):
+    with pytest.raises(sf.errors.OptionError, match=r"has no parameter 'guides' \(did you mean 'guide'"):
         model.set_params(guides="soft")
 
 
@@ -269,7 +269,7 @@ def test_a_stored_model_answers_as_before_and_holds_no_original_row(transform: b
     if not transform:
         assert np.float64(77.123456789).tobytes() not in stored
     # One that has learnt nothing yet is stored as it is.
-    check_is_fitted(pickle.loads(pickle.dumps(sf.AnonymizedModel(fitted))).estimator)
+    check_is_fitted(pickle.loads(pickle.dumps(sf.anonymizers.AnonymizedModel(fitted))).estimator)
 
 
 def _arrays(thing: Any, seen: set[int] | None = None) -> list[Any]:
@@ -302,7 +302,7 @@ def test_the_certificate_says_what_was_chosen_with_original_rows() -> None:
 
 def test_a_pipeline_that_hands_frames_over_ends_with_it() -> None:
     people = PEOPLE[["age", "hours"]]
-    model = sf.AnonymizedModel(DecisionTreeClassifier(), "k=20", qi=["age", "hours"])
+    model = sf.anonymizers.AnonymizedModel(DecisionTreeClassifier(), "k=20", qi=["age", "hours"])
     pipeline = make_pipeline(StandardScaler(), model).set_output(transform="pandas")
     assert pipeline.fit(people, BUYS).score(people, BUYS) > 0.5
 
@@ -326,7 +326,7 @@ def test_a_fitted_estimator_guides_with_the_columns_that_are_not_selected() -> N
 
 
 def test_features_that_nobody_knows_need_no_anonymization() -> None:
-    with pytest.raises(sf.OptionError, match="no quasi-identifier is among the selected features"):
+    with pytest.raises(sf.errors.OptionError, match="no quasi-identifier is among the selected features"):
         sf.anonymize_model(DecisionTreeClassifier(), PEOPLE, k=20, y=BUYS, qi=["age"], features=["noise"])
 
 
@@ -354,9 +354,9 @@ def test_few_rows_and_rare_classes_are_learnt_too(labels: list[str], k: int) -> 
 def test_a_single_row_leaves_nothing_to_choose_by() -> None:
     one: dict[str, Any] = {"k": 1, "y": ["a"], "qi": ["age", "hours"]}
     rows = PEOPLE[["age", "hours"]][:1]
-    with pytest.raises(sf.OptionError, match=r"holdout 0.25 of 1 row\(s\) leaves none .*yourself"):
+    with pytest.raises(sf.errors.OptionError, match=r"holdout 0.25 of 1 row\(s\) leaves none .*yourself"):
         sf.anonymize_model(DecisionTreeClassifier(), rows, **one)
-    with pytest.raises(sf.InputError, match="no model can be asked about a single row"):
+    with pytest.raises(sf.errors.InputError, match="no model can be asked about a single row"):
         sf.anonymize_model(DecisionTreeClassifier(), rows, **one, guide="soft", cut_by="qi", transform=False)
     model = sf.anonymize_model(DecisionTreeClassifier(), rows, **one, guide="true", cut_by="qi", transform=True)
     assert model.predict(rows).tolist() == ["a"]
@@ -371,5 +371,5 @@ def test_rows_of_a_file_are_predicted_and_missing_columns_named(tmp_path: Any) -
         )
         assert (model.predict(tmp_path / "people.csv") == model.predict(people)).all()
         assert (model.predict(sf.read(tmp_path / "people.csv")) == model.predict(people)).all()
-        with pytest.raises(sf.ColumnError, match="the rows lack the column 'hours'"):
+        with pytest.raises(sf.errors.ColumnError, match="the rows lack the column 'hours'"):
             model.predict(people[["age", "noise"]])

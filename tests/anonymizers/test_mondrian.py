@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.mondrian import mondrian
+from sfumato.anonymizers.mondrian.mondrian import mondrian
 from sfumato.anonymizers.problem import Problem
-from sfumato.engines.reduce import reduce
+from sfumato.engines import reduce
 
 from .problems import SCHEMA, Case, case, cases, keeps, members, tuple_of_row, whole_table_keeps
 
@@ -27,7 +27,7 @@ def numbers(values: list[int], asked: str) -> Problem:
 @given(one=cases())
 def test_every_group_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):
-        with pytest.raises(sf.InputError, match="no grouping keeps"):
+        with pytest.raises(sf.errors.InputError, match="no grouping keeps"):
             mondrian(one.problem)
         return
     groups = mondrian(one.problem)
@@ -147,20 +147,20 @@ def test_every_node_of_a_hierarchy_is_a_range() -> None:
 
 def test_what_cannot_be_reached_is_named() -> None:
     rows = [(x, "low", "a", "p", disease, 10) for x, disease in enumerate(["flu", "flu", "flu", "ulcer"])]
-    with pytest.raises(sf.InputError, match="no grouping keeps l=3: the whole table as one class has l = 2"):
+    with pytest.raises(sf.errors.InputError, match="no grouping keeps l=3: the whole table as one class has l = 2"):
         mondrian(case(rows, ["number"], ["disease"], "k=2,l=3").problem)
-    with pytest.raises(sf.InputError, match="no grouping keeps k=5: the whole table as one class has k = 4"):
+    with pytest.raises(sf.errors.InputError, match="no grouping keeps k=5: the whole table as one class has k = 4"):
         mondrian(case(rows, ["number"], ["disease"], "k=5").problem)
-    with pytest.raises(sf.InputError, match=r"no grouping keeps alpha=0.5,k=2: .* alpha = 0.75"):
-        mondrian(case(rows, ["number"], ["disease"], [sf.AlphaK(0.5, 2)]).problem)
+    with pytest.raises(sf.errors.InputError, match=r"no grouping keeps alpha=0.5,k=2: .* alpha = 0.75"):
+        mondrian(case(rows, ["number"], ["disease"], [sf.measures.AlphaK(0.5, 2)]).problem)
     # With l = 2 a finer grouping could keep c, with the l of the whole table none can.
     rows = [(0, "low", "a", "p", disease, 10) for disease in ["flu", "ulcer"] * 5 + ["cancer"]]
     with pytest.raises(
-        sf.InputError,
+        sf.errors.InputError,
         match=r"keeps recursive_c=2,recursive_l=3: .* recursive_c = 5, and it must be less \(.*smaller l\)",
     ):
-        mondrian(case(rows, ["number"], ["disease"], [sf.RecursiveCL(2)]).problem)
-    with pytest.raises(sf.OptionError, match="needs a sensitive attribute"):
+        mondrian(case(rows, ["number"], ["disease"], [sf.measures.RecursiveCL(2)]).problem)
+    with pytest.raises(sf.errors.OptionError, match="needs a sensitive attribute"):
         mondrian(case(rows, ["number"], [], "l=2").problem)
 
 
@@ -169,7 +169,7 @@ def test_attributes_counted_one_by_one_are_divided_only_if_strict() -> None:
     one = case(rows, ["number"], ["disease", "salary"], "k=2,l=2")
     apart = Problem(one.problem.counts, one.problem.guarantees)
     assert mondrian(apart).tolist() == mondrian(one.problem).tolist()
-    with pytest.raises(sf.OptionError, match="not known which values go together"):
+    with pytest.raises(sf.errors.OptionError, match="not known which values go together"):
         mondrian(apart, strict=False)
 
 
@@ -231,8 +231,10 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, asked: str) -> 
         }
     )
     problem = Problem.of(reduce(sf.Table(frame), list("xyzs")), list("xyz"), ["s"], sf.Guarantee.parse(asked))
-    monkeypatch.setattr("sfumato.anonymizers.partition._FEW", 0)  # a table of many rows, whose kernel is compiled
+    monkeypatch.setattr(
+        "sfumato.anonymizers.mondrian.partition._FEW", 0
+    )  # a table of many rows, whose kernel is compiled
     alone = mondrian(problem)
-    monkeypatch.setattr("sfumato.anonymizers.partition._ROWS_PER_THREAD", 100)
+    monkeypatch.setattr("sfumato.anonymizers.mondrian.partition._ROWS_PER_THREAD", 100)
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     assert mondrian(problem).tolist() == alone.tolist()

@@ -18,13 +18,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sfumato as sf
-from sfumato.anonymizers import first_cuts, on_spark
-from sfumato.anonymizers.first_cuts import Count
-from sfumato.anonymizers.levels import with_hierarchies
-from sfumato.anonymizers.mondrian import mondrian
-from sfumato.anonymizers.on_spark import OnSpark, mondrian_on_spark
-from sfumato.anonymizers.packing import Layout, packed, unpacked
-from sfumato.anonymizers.publish import Members, Output, publish
+from sfumato.anonymizers import Output
+from sfumato.anonymizers.lattice.levels import with_hierarchies
+from sfumato.anonymizers.mondrian import spark as on_spark
+from sfumato.anonymizers.mondrian import spark_cuts as first_cuts
+from sfumato.anonymizers.mondrian.mondrian import mondrian
+from sfumato.anonymizers.mondrian.packing import Layout, packed, unpacked
+from sfumato.anonymizers.mondrian.spark import OnSpark, mondrian_on_spark
+from sfumato.anonymizers.mondrian.spark_cuts import Count
+from sfumato.anonymizers.publish import Members, publish
 
 from .problems import TREE, Case, cases, whole_table_keeps
 
@@ -186,7 +188,7 @@ def test_a_spark_frame_is_released_as_one_and_only_spark_saves_it(
     assert_same(release, expected)
     assert release.details["groups"] == expected.assessment.classes
     assert release.before.to_dict() == expected.before.to_dict()
-    with pytest.raises(sf.InputError, match=r"in Spark cannot be saved.*let Spark write it.*or fetch the table"):
+    with pytest.raises(sf.errors.InputError, match=r"in Spark cannot be saved.*let Spark write it.*or fetch the table"):
         sf.save(release, tmp_path / "release")
     assert not list(tmp_path.iterdir())
 
@@ -198,9 +200,9 @@ def test_what_cannot_be_anonymized_is_named_as_in_one_process(ages: list[Any], a
     diseases = pl.Series(["flu", "flu", "ulcer"][: len(ages)], dtype=pl.String)
     frame = pl.DataFrame({"age": ages, "disease": diseases}, schema_overrides=None if ages else {"age": pl.Int64})
     table = sf.Table.of(spark.createDataFrame(frame.to_arrow()), qi=["age"], sensitive=["disease"])
-    with pytest.raises(sf.InputError) as refusal:
+    with pytest.raises(sf.errors.InputError) as refusal:
         mondrian_on_spark(table, list(sf.Guarantee.parse(asked)))
-    with pytest.raises(sf.InputError) as expected:
+    with pytest.raises(sf.errors.InputError) as expected:
         sf.anonymize(frame, asked, qi=["age"], sensitive=["disease"])
     assert str(refusal.value) == str(expected.value)
 
@@ -219,5 +221,5 @@ def test_workers_without_sfumato_are_named(spark: Any, tmp_path: Path, monkeypat
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o700)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
-    with pytest.raises(sf.InputError, match="the workers of Spark cannot import sfumato"):
+    with pytest.raises(sf.errors.InputError, match="the workers of Spark cannot import sfumato"):
         mondrian_on_spark(sf.Table.of(spark.range(20), qi=["id"]), [sf.KAnonymity(2)])

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 
 import sfumato as sf
-from sfumato.anonymizers import partition
-from sfumato.anonymizers.mondrian import mondrian
+from sfumato.anonymizers.mondrian import partition
+from sfumato.anonymizers.mondrian.mondrian import mondrian
+from sfumato.anonymizers.mondrian.rplus import rplus
 from sfumato.anonymizers.problem import Problem
-from sfumato.anonymizers.rplus import rplus
-from sfumato.engines.reduce import reduce
-from sfumato.measures.counts import Ints
+from sfumato.engines import reduce
+from sfumato.measures.classes import Ints
 
 from .problems import Case, cases, whole_table_keeps
 

@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers import base32
-from sfumato.anonymizers.tokens import Tokens
+from sfumato.pseudonyms import base32
+from sfumato.pseudonyms.tokens import Tokens
 
 KEY = sf.Key(bytes(range(32)))
 OTHER = sf.Key(bytes(range(1, 33)))
@@ -33,9 +33,9 @@ IDENTIFIERS = st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=20
 @pytest.fixture(params=["keyed", "random", "encrypted"])
 def method(request: pytest.FixtureRequest, tmp_path: Path) -> Tokens:
     return {
-        "keyed": lambda: sf.KeyedTokens(KEY),
-        "random": lambda: sf.RandomTokens(tmp_path / "m.mapping", KEY),
-        "encrypted": lambda: sf.EncryptedTokens(KEY),
+        "keyed": lambda: sf.pseudonyms.KeyedTokens(KEY),
+        "random": lambda: sf.pseudonyms.RandomTokens(tmp_path / "m.mapping", KEY),
+        "encrypted": lambda: sf.pseudonyms.EncryptedTokens(KEY),
     }[request.param]()
 
 
@@ -63,8 +63,8 @@ def test_a_keyed_token_is_the_hmac_of_its_identifier() -> None:
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in derived.ljust(64, b"\0")) + "Zoë".encode()).digest()
     digest = hashlib.sha256(bytes(byte ^ 0x5C for byte in derived.ljust(64, b"\0")) + inner).digest()
     spelt = base64.b32encode(digest).decode().lower()
-    assert tokens(["Zoë"], sf.KeyedTokens(KEY)) == [spelt[:20]]
-    assert tokens(["Zoë"], sf.KeyedTokens(KEY, length=51)) == [spelt[:51]]
+    assert tokens(["Zoë"], sf.pseudonyms.KeyedTokens(KEY)) == [spelt[:20]]
+    assert tokens(["Zoë"], sf.pseudonyms.KeyedTokens(KEY, length=51)) == [spelt[:51]]
 
 
 def test_an_encrypted_token_is_aes_siv_of_its_identifier() -> None:
@@ -72,7 +72,7 @@ def test_an_encrypted_token_is_aes_siv_of_its_identifier() -> None:
 
     cipher = AESSIV(hkdf(bytes(range(32)), b"sfumato encrypted tokens", 64))
     sealed = base64.b32encode(cipher.encrypt("Zoë".encode(), [b"id"])).decode()
-    assert tokens(["Zoë"], sf.EncryptedTokens(KEY)) == [sealed.rstrip("=").lower()]
+    assert tokens(["Zoë"], sf.pseudonyms.EncryptedTokens(KEY)) == [sealed.rstrip("=").lower()]
 
 
 def test_the_cipher_is_that_of_rfc_5297() -> None:
@@ -98,8 +98,8 @@ def test_keys_are_derived_as_in_rfc_5869() -> None:
 
 
 def test_tokens_stay_what_they_are_in_later_versions() -> None:
-    assert tokens([7], sf.KeyedTokens(KEY)) == ["tzvetguqxkjko6jasrjf"]
-    assert tokens([7], sf.EncryptedTokens(KEY)) == ["pjwwhaqjssefxolbds4vlavxrgia"]
+    assert tokens([7], sf.pseudonyms.KeyedTokens(KEY)) == ["tzvetguqxkjko6jasrjf"]
+    assert tokens([7], sf.pseudonyms.EncryptedTokens(KEY)) == ["pjwwhaqjssefxolbds4vlavxrgia"]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
@@ -225,16 +225,16 @@ def test_a_space_joins_columns_of_different_names_and_keeps_others_apart(method:
     ids=lambda series: str(series.dtype),
 )
 def test_seven_is_seven_whatever_its_type(same: pl.Series) -> None:
-    assert tokens(same, sf.KeyedTokens(KEY)) == tokens(["7"], sf.KeyedTokens(KEY))
+    assert tokens(same, sf.pseudonyms.KeyedTokens(KEY)) == tokens(["7"], sf.pseudonyms.KeyedTokens(KEY))
 
 
 def test_texts_are_taken_as_they_are() -> None:
     different = ["7", "07", "007", " 7", "7 ", "7.0", "+7", "a", "A", "\u00e9", "e\u0301"]
-    assert len(set(tokens(different, sf.KeyedTokens(KEY)))) == len(different)
+    assert len(set(tokens(different, sf.pseudonyms.KeyedTokens(KEY)))) == len(different)
 
 
 def test_a_file_and_a_frame_agree(tmp_path: Path) -> None:
-    method = sf.KeyedTokens(KEY)
+    method = sf.pseudonyms.KeyedTokens(KEY)
     for name, content, values in [
         ("numbers", "id,x\n7,1\n8,2\n", [7, 8]),
         ("codes", "id,x\n007,1\n8,2\n", ["007", "8"]),
@@ -270,8 +270,8 @@ def test_missing_stays_missing(method: Tokens) -> None:
     ids=str,
 )
 def test_what_is_no_identifier_is_refused_without_showing_it(values: list[Any]) -> None:
-    with pytest.raises(sf.ColumnError, match=r"column 'id' holds .*(whole|texts)") as raised:
-        tokens(values, sf.KeyedTokens(KEY))
+    with pytest.raises(sf.errors.ColumnError, match=r"column 'id' holds .*(whole|texts)") as raised:
+        tokens(values, sf.pseudonyms.KeyedTokens(KEY))
     assert "7.5" not in str(raised.value)
 
 
@@ -280,7 +280,7 @@ def test_what_is_no_identifier_is_refused_without_showing_it(values: list[Any]) 
 
 @given(IDENTIFIERS)
 def test_encrypted_tokens_are_turned_back(identifiers: list[str]) -> None:
-    method = sf.EncryptedTokens(KEY)
+    method = sf.pseudonyms.EncryptedTokens(KEY)
     frame = pl.DataFrame({"id": [*identifiers, None]})
     hidden = sf.pseudonymize(frame, method, columns=["id"])
     assert sf.reidentify(hidden, method, columns=["id"]).equals(frame)
@@ -291,14 +291,14 @@ def test_encrypted_tokens_are_turned_back(identifiers: list[str]) -> None:
 def test_random_tokens_are_turned_back_and_stay(tmp_path_factory: Any, before: list[str], later: list[str]) -> None:
     path = tmp_path_factory.mktemp("m") / "m.mapping"
     frames = [pl.DataFrame({"id": before}), pl.DataFrame({"id": later})]
-    hidden = [sf.pseudonymize(one, sf.RandomTokens(path, KEY), columns=["id"]) for one in frames]
-    assert hidden[0].equals(sf.pseudonymize(frames[0], sf.RandomTokens(path, KEY), columns=["id"]))
-    back = sf.reidentify(hidden, sf.RandomTokens(path, KEY), columns=["id"])
+    hidden = [sf.pseudonymize(one, sf.pseudonyms.RandomTokens(path, KEY), columns=["id"]) for one in frames]
+    assert hidden[0].equals(sf.pseudonymize(frames[0], sf.pseudonyms.RandomTokens(path, KEY), columns=["id"]))
+    back = sf.reidentify(hidden, sf.pseudonyms.RandomTokens(path, KEY), columns=["id"])
     assert [one.equals(frame) for one, frame in zip(back, frames, strict=True)] == [True, True]
 
 
 def test_random_tokens_have_nothing_to_do_with_the_key(tmp_path: Path) -> None:
-    one, two = (tokens(["a"], sf.RandomTokens(tmp_path / name, KEY)) for name in ("1", "2"))
+    one, two = (tokens(["a"], sf.pseudonyms.RandomTokens(tmp_path / name, KEY)) for name in ("1", "2"))
     assert one != two
 
 
@@ -309,8 +309,8 @@ def test_numbers_come_back_as_texts(method: Tokens) -> None:
 
 
 def test_keyed_tokens_cannot_be_turned_back() -> None:
-    with pytest.raises(sf.OptionError, match="keyed tokens cannot be turned back"):
-        sf.reidentify(pl.DataFrame({"id": ["a"]}), sf.KeyedTokens(KEY), columns=["id"])
+    with pytest.raises(sf.errors.OptionError, match="keyed tokens cannot be turned back"):
+        sf.reidentify(pl.DataFrame({"id": ["a"]}), sf.pseudonyms.KeyedTokens(KEY), columns=["id"])
 
 
 @pytest.mark.parametrize("damage", [str.upper, lambda token: token[:-1], lambda token: token + "a", lambda _: "SECRET"])
@@ -319,14 +319,14 @@ def test_unknown_tokens_are_counted_and_not_shown(method: Tokens, damage: Callab
         return
     good = tokens(["a", "b", "c"], method)
     bad = pl.DataFrame({"id": [good[0], damage(good[1]), damage(good[1]), good[2]]})
-    with pytest.raises(sf.InputError, match="1 of 3 tokens in column 'id' are unknown") as raised:
+    with pytest.raises(sf.errors.InputError, match="1 of 3 tokens in column 'id' are unknown") as raised:
         sf.reidentify(bad, method, columns=["id"])
     assert good[1][:-1] not in str(raised.value)
     assert "SECRET" not in str(raised.value)
 
 
 def test_one_changed_character_anywhere_is_noticed() -> None:
-    method = sf.EncryptedTokens(KEY)
+    method = sf.pseudonyms.EncryptedTokens(KEY)
     (token,) = tokens(["P7"], method)
     changed = [
         token[:at] + other + token[at + 1 :] for at in range(len(token)) for other in "aq27" if other != token[at]
@@ -337,14 +337,14 @@ def test_one_changed_character_anywhere_is_noticed() -> None:
 
 
 def test_another_key_or_another_space_makes_other_tokens_and_opens_none() -> None:
-    for kind in (sf.KeyedTokens, sf.EncryptedTokens):
+    for kind in (sf.pseudonyms.KeyedTokens, sf.pseudonyms.EncryptedTokens):
         assert tokens(["a"], kind(KEY)) != tokens(["a"], kind(OTHER))
         assert tokens(["a"], kind(KEY)) != tokens(["a"], kind(KEY), space="other")
-    hidden = pl.DataFrame({"id": tokens(["a", "b"], sf.EncryptedTokens(KEY))})
-    with pytest.raises(sf.InputError, match="2 of 2 tokens"):
-        sf.reidentify(hidden, sf.EncryptedTokens(OTHER), columns=["id"])
-    with pytest.raises(sf.InputError, match="another key, mapping or space"):
-        sf.reidentify(hidden, sf.EncryptedTokens(KEY), columns=["id"], space="other")
+    hidden = pl.DataFrame({"id": tokens(["a", "b"], sf.pseudonyms.EncryptedTokens(KEY))})
+    with pytest.raises(sf.errors.InputError, match="2 of 2 tokens"):
+        sf.reidentify(hidden, sf.pseudonyms.EncryptedTokens(OTHER), columns=["id"])
+    with pytest.raises(sf.errors.InputError, match="another key, mapping or space"):
+        sf.reidentify(hidden, sf.pseudonyms.EncryptedTokens(KEY), columns=["id"], space="other")
 
 
 # Collisions
@@ -352,47 +352,49 @@ def test_another_key_or_another_space_makes_other_tokens_and_opens_none() -> Non
 
 def test_two_identifiers_with_one_token_are_refused() -> None:
     many = pl.DataFrame({"id": range(20_000)})
-    with pytest.raises(sf.OptionError, match="of 20,000 identifiers of 'id' would get the token of another") as raised:
-        sf.pseudonymize(many, sf.KeyedTokens(KEY, length=4), columns=["id"])
+    with pytest.raises(
+        sf.errors.OptionError, match="of 20,000 identifiers of 'id' would get the token of another"
+    ) as raised:
+        sf.pseudonymize(many, sf.pseudonyms.KeyedTokens(KEY, length=4), columns=["id"])
     assert "length=12" in raised.value.hint
-    assert sf.pseudonymize(many, sf.KeyedTokens(KEY, length=12), columns=["id"])["id"].n_unique() == 20_000
+    assert sf.pseudonymize(many, sf.pseudonyms.KeyedTokens(KEY, length=12), columns=["id"])["id"].n_unique() == 20_000
 
 
 def test_collisions_between_tables_are_refused_too() -> None:
-    method = sf.KeyedTokens(KEY, length=4)
+    method = sf.pseudonyms.KeyedTokens(KEY, length=4)
     halves = [pl.DataFrame({"id": range(start, start + 100)}) for start in range(0, 4000, 100)]
     fitting = [half for half in halves if _fits(half, method)]
     assert len(fitting) > 30, "alone, most of them fit"
-    with pytest.raises(sf.OptionError, match="identifiers of 'id' would get the token of another one"):
+    with pytest.raises(sf.errors.OptionError, match="identifiers of 'id' would get the token of another one"):
         sf.pseudonymize(fitting, method, columns=["id"])
 
 
 def _fits(frame: pl.DataFrame, method: Tokens) -> bool:
     try:
         sf.pseudonymize(frame, method, columns=["id"])
-    except sf.OptionError:
+    except sf.errors.OptionError:
         return False
     return True
 
 
 def test_random_tokens_never_collide(tmp_path: Path) -> None:
-    made = tokens(range(20_000), sf.RandomTokens(tmp_path / "m", KEY, length=4))
+    made = tokens(range(20_000), sf.pseudonyms.RandomTokens(tmp_path / "m", KEY, length=4))
     assert len(set(made)) == 20_000
     assert {len(token) for token in made} == {4}
 
 
 def test_more_random_tokens_than_there_are_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(sf.OptionError, match="600,000 identifiers need longer tokens than 4 characters"):
-        tokens(range(600_000), sf.RandomTokens(tmp_path / "m", KEY, length=4))
+    with pytest.raises(sf.errors.OptionError, match="600,000 identifiers need longer tokens than 4 characters"):
+        tokens(range(600_000), sf.pseudonyms.RandomTokens(tmp_path / "m", KEY, length=4))
     assert not (tmp_path / "m").exists()
 
 
 def test_the_stated_probability_is_that_of_birthdays() -> None:
-    method = sf.KeyedTokens(KEY, length=4)
+    method = sf.pseudonyms.KeyedTokens(KEY, length=4)
     exact = 1 - math.prod(1 - taken / 2**20 for taken in range(1000))
     assert method.collision_probability(1000) == pytest.approx(exact, rel=1e-3)
     assert method.collision_probability(1) == 0
-    assert sf.KeyedTokens(KEY).collision_probability(10**9) < 1e-12
+    assert sf.pseudonyms.KeyedTokens(KEY).collision_probability(10**9) < 1e-12
 
 
 # Mistakes
@@ -406,39 +408,42 @@ def test_mistakes_get_one_sentence(method: Tokens) -> None:
         ({"columns": "patient_id"}, "a list of names, got the text 'patient_id'"),
         ({"columns": ["patient_id"], "space": ""}, "a space must be a text"),
     ]:
-        with pytest.raises(sf.InputError, match=sentence):
+        with pytest.raises(sf.errors.InputError, match=sentence):
             sf.pseudonymize(frame, method, **arguments)
-    with pytest.raises(sf.ColumnError, match="there is no column 'x' in table 'visits'"):
+    with pytest.raises(sf.errors.ColumnError, match="there is no column 'x' in table 'visits'"):
         sf.pseudonymize({"a": frame, "visits": frame.drop("x")}, method, columns=["x"])
-    with pytest.raises(sf.ColumnError, match="there is no column 'x' in table 2"):
+    with pytest.raises(sf.errors.ColumnError, match="there is no column 'x' in table 2"):
         sf.pseudonymize([frame, frame.drop("x")], method, columns=["x"])
-    with pytest.raises(sf.OptionError, match="no table is given"):
+    with pytest.raises(sf.errors.OptionError, match="no table is given"):
         sf.pseudonymize([], method, columns=["x"])
-    with pytest.raises(sf.OptionError, match="must be one such as KeyedTokens"):
-        sf.pseudonymize(frame, sf.KeyedTokens, columns=["x"])  # type: ignore[arg-type]
+    with pytest.raises(sf.errors.OptionError, match="must be one such as KeyedTokens"):
+        sf.pseudonymize(frame, sf.pseudonyms.KeyedTokens, columns=["x"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("length", [3, 52, 20.0, True, "20"])
 def test_a_length_outside_its_range_is_refused(length: Any, tmp_path: Path) -> None:
-    for make in (lambda: sf.KeyedTokens(KEY, length), lambda: sf.RandomTokens(tmp_path / "m", KEY, length=length)):
-        with pytest.raises(sf.OptionError, match="from 4 to 51"):
+    for make in (
+        lambda: sf.pseudonyms.KeyedTokens(KEY, length),
+        lambda: sf.pseudonyms.RandomTokens(tmp_path / "m", KEY, length=length),
+    ):
+        with pytest.raises(sf.errors.OptionError, match="from 4 to 51"):
             make()
 
 
 def test_a_failed_table_extends_no_mapping(tmp_path: Path) -> None:
     frames = [pl.DataFrame({"id": ["a"]}), pl.DataFrame({"id": [1.5]})]
-    with pytest.raises(sf.ColumnError):
-        sf.pseudonymize(frames, sf.RandomTokens(tmp_path / "m", KEY), columns=["id"])
+    with pytest.raises(sf.errors.ColumnError):
+        sf.pseudonymize(frames, sf.pseudonyms.RandomTokens(tmp_path / "m", KEY), columns=["id"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     secret, words = bytes(range(32)), "correct horse battery"
     methods = [
-        sf.KeyedTokens(KEY),
-        sf.EncryptedTokens(KEY),
-        sf.RandomTokens(tmp_path / "m", KEY),
-        sf.RandomTokens(tmp_path / "m", passphrase=words),
+        sf.pseudonyms.KeyedTokens(KEY),
+        sf.pseudonyms.EncryptedTokens(KEY),
+        sf.pseudonyms.RandomTokens(tmp_path / "m", KEY),
+        sf.pseudonyms.RandomTokens(tmp_path / "m", passphrase=words),
     ]
     for one in [KEY, *methods]:
         for text in (repr(one), str(one), f"{one}", repr(vars(one)) if hasattr(one, "__dict__") else ""):

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.levels import with_hierarchies
+from sfumato.anonymizers import Output
+from sfumato.anonymizers.lattice.levels import with_hierarchies
 from sfumato.anonymizers.problem import Problem
-from sfumato.anonymizers.publish import Members, Output, publish
-from sfumato.engines.reduce import reduce
-from sfumato.measures.generalised import coverage
-from sfumato.measures.universe import universe
+from sfumato.anonymizers.publish import Members, publish
+from sfumato.engines import reduce
+from sfumato.measures.loss.generalised import coverage
+from sfumato.measures.loss.universe import universe
 
 TREE = sf.Hierarchy.tree([("a", "x", "u"), ("b", "x", "u"), ("c", "y", "u"), ("d", "z", "v")])
 

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.anonymizers import Output
 from sfumato.anonymizers.problem import Problem
-from sfumato.anonymizers.publish import Members, Output, publish, tell_apart
+from sfumato.anonymizers.publish import Members, publish, tell_apart
 from sfumato.anonymizers.rounding import range_texts
-from sfumato.engines.reduce import reduce
-from sfumato.measures.generalised import coverage
-from sfumato.measures.universe import Universe, universe
+from sfumato.engines import reduce
+from sfumato.measures.loss.generalised import coverage
+from sfumato.measures.loss.universe import Universe, universe
 
 
 def line(values: Any, column: sf.Column | None = None, dtype: Any = None) -> Universe:
@@ -179,8 +180,8 @@ def test_classes_that_rounding_merges_keep_exact_ends_if_a_guarantee_would_break
     table = sf.Table(pl.DataFrame(rows, schema=["age", "sick"], orient="row"))
     groups = np.array([0, 1, 1, 0, 2, 2])  # of 21, 22, 37, 38, 60, 68
     for guarantee, expected, exact in [
-        (sf.DeltaDisclosure(1.0), ["21-38", "22-37", "60-69"], 2),
-        (sf.DeltaDisclosure(3.0), ["20-39", "20-39", "60-69"], 0),
+        (sf.measures.DeltaDisclosure(1.0), ["21-38", "22-37", "60-69"], 2),
+        (sf.measures.DeltaDisclosure(3.0), ["20-39", "20-39", "60-69"], 0),
         (sf.KAnonymity(2), ["20-39", "20-39", "60-69"], 0),
     ]:
         problem = Problem.of(reduce(table, ["age", "sick"]), ["age"], ["sick"], [guarantee])
@@ -195,7 +196,7 @@ def test_exact_ends_are_asked_for_in_one_word() -> None:
     exact = sf.anonymize(frame, "k=4", qi=["age"], exact_ends=True)
     assert exact.table.frame["age"].to_list() == ["21-38"] * 4
     assert exact.parameters["output"] == "tight"
-    with pytest.raises(sf.OptionError, match="exact ends are those of intervals"):
+    with pytest.raises(sf.errors.OptionError, match="exact ends are those of intervals"):
         sf.anonymize(frame, "k=4", method="lattice", qi=["age"], exact_ends=True)
 
 

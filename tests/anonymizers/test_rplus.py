@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 import sfumato as sf
-from sfumato.anonymizers.rplus import rplus
+from sfumato.anonymizers.mondrian.rplus import rplus
 
 from .problems import Case, case, cases, keeps, members, tuple_of_row, whole_table_keeps
 
@@ -16,7 +16,7 @@ from .problems import Case, case, cases, keeps, members, tuple_of_row, whole_tab
 @given(one=cases())
 def test_every_leaf_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):
-        with pytest.raises(sf.InputError, match="no grouping keeps"):
+        with pytest.raises(sf.errors.InputError, match="no grouping keeps"):
             rplus(one.problem)
         return
     groups = rplus(one.problem)

@@ -9,9 +9,8 @@ import sys
 import time
 from contextlib import suppress
 
-from sfumato._errors import BudgetError
-from sfumato.budget.events import PureEvent
-from sfumato.budget.ledger import Ledger
+from sfumato.budget import Ledger, PureEvent
+from sfumato.errors import BudgetError
 
 EVENT = PureEvent(0.001)
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.budget.choices import ExponentialMechanism, NoisyMax, SparseVector
-from sfumato.budget.noise import Source
+from sfumato.budget import ExponentialMechanism, NoisyMax, Source, SparseVector
 from tests.budget.chance import assert_epsilon, assert_frequencies
 
 RUNS = 30_000
@@ -94,12 +93,12 @@ class TestSparseVector:
         monitor = self.monitor(threshold=-1000, positives=2)
         assert monitor.above(0)
         assert monitor.above(0)
-        with pytest.raises(sf.OptionError, match='the 2 answers "above" that was paid for'):
+        with pytest.raises(sf.errors.OptionError, match='the 2 answers "above" that was paid for'):
             monitor.above(0)
 
     @pytest.mark.parametrize("options", [{"epsilon": 0}, {"positives": 0}, {"sensitivity": 0.5}])
     def test_what_cannot_be_is_refused(self, options: dict[str, Any]) -> None:
-        with pytest.raises(sf.OptionError, match="must be a"):
+        with pytest.raises(sf.errors.OptionError, match="must be a"):
             self.monitor(**options)
 
 

@@ -9,10 +9,7 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.discovery import FindBounds, SelectCategories
-from sfumato.budget.events import ApproximateEvent, Relation
-from sfumato.budget.noise import Source
+from sfumato.budget import ApproximateEvent, FindBounds, Relation, SelectCategories, Source, spent
 from tests.budget.chance import FALSE_ALARM, assert_epsilon, least_epsilon
 
 RUNS = 20_000
@@ -92,5 +89,5 @@ def test_too_few_numbers_have_no_bounds() -> None:
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6])
 def test_a_selection_without_a_delta_is_refused(delta: float) -> None:
-    with pytest.raises(sf.OptionError, match="delta must be"):
+    with pytest.raises(sf.errors.OptionError, match="delta must be"):
         SelectCategories(epsilon=1.0, delta=delta)

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget.composition import group, post_process, replace_one
-from sfumato.budget.events import (
-    EVENTS,
+from sfumato.budget import (
     ApproximateEvent,
     Composed,
     DiscreteGaussian,
@@ -31,7 +29,11 @@ from sfumato.budget.events import (
     Repeated,
     Selected,
     Shuffled,
+    group,
+    post_process,
+    replace_one,
 )
+from sfumato.budget.events import EVENTS
 
 ONE_OF_EACH: list[Event] = [
     Laplace(2.0),
@@ -83,42 +85,42 @@ def test_an_event_says_itself_in_words_and_has_a_relation(event: Event) -> None:
     ],
 )
 def test_a_damaged_event_is_refused(plain: Any, says: str) -> None:
-    with pytest.raises(sf.InputError, match=says):
+    with pytest.raises(sf.errors.InputError, match=says):
         Event.from_dict(plain)
 
 
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, "1", None, True])
 def test_an_epsilon_or_a_scale_that_is_no_positive_number_is_refused(value: Any) -> None:
     for make in (PureEvent, Laplace, Gaussian, DiscreteGaussian):
-        with pytest.raises(sf.OptionError, match="must be a finite number above 0"):
+        with pytest.raises(sf.errors.OptionError, match="must be a finite number above 0"):
             make(value)
 
 
 @pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan])
 def test_a_delta_outside_of_0_to_1_is_refused(delta: float) -> None:
-    with pytest.raises(sf.OptionError, match="delta must be a number between 0 and 1"):
+    with pytest.raises(sf.errors.OptionError, match="delta must be a number between 0 and 1"):
         ApproximateEvent(1.0, delta)
 
 
 def test_events_of_two_relations_cannot_be_put_together() -> None:
-    with pytest.raises(sf.OptionError, match="must have one relation"):
+    with pytest.raises(sf.errors.OptionError, match="must have one relation"):
         Composed((PureEvent(1.0), PureEvent(1.0, Relation.REPLACE_ONE)))
 
 
 def test_a_sample_of_a_fixed_size_has_a_public_number_of_records() -> None:
-    with pytest.raises(sf.OptionError, match="replace-one only"):
+    with pytest.raises(sf.errors.OptionError, match="replace-one only"):
         FixedSampled(10, 100, Gaussian(1.0))
-    with pytest.raises(sf.OptionError, match="cannot be drawn"):
+    with pytest.raises(sf.errors.OptionError, match="cannot be drawn"):
         FixedSampled(101, 100, Gaussian(1.0, 1.0, Relation.REPLACE_ONE))
 
 
 def test_separate_parts_are_told_apart_by_the_records_so_replacing_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match="add-remove only"):
+    with pytest.raises(sf.errors.OptionError, match="add-remove only"):
         Parallel((PureEvent(1.0, Relation.REPLACE_ONE),))
 
 
 def test_whole_numbers_have_a_whole_sensitivity() -> None:
-    with pytest.raises(sf.OptionError, match="must be whole"):
+    with pytest.raises(sf.errors.OptionError, match="must be whole"):
         DiscreteLaplace(2.0, 1.5)
 
 
@@ -150,7 +152,7 @@ def test_a_group_of_groups_is_a_group(first: int, second: int) -> None:
 
 
 def test_a_group_in_a_sample_is_refused_because_no_bound_is_known() -> None:
-    with pytest.raises(sf.OptionError, match="no bound is known when several records change"):
+    with pytest.raises(sf.errors.OptionError, match="no bound is known when several records change"):
         group(PoissonSampled(0.1, Gaussian(1.0)), 2)
 
 

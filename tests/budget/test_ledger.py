@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.composition import replace_one
-from sfumato.budget.events import (
+from sfumato.budget import (
     ApproximateEvent,
+    Budget,
     Event,
     Gaussian,
     Laplace,
@@ -23,8 +22,9 @@ from sfumato.budget.events import (
     RandomizedResponse,
     Relation,
     Repeated,
+    replace_one,
+    spent,
 )
-from sfumato.budget.ledger import Budget
 
 PEOPLE = pl.DataFrame({"age": [30, 41, 30, None], "sex": ["f", "m", "f", "m"]})
 
@@ -73,21 +73,21 @@ def test_a_changed_value_or_a_row_more_is_another_data_set() -> None:
         PEOPLE[:3],
         PEOPLE.rename({"age": "years"}),
     ):
-        with pytest.raises(sf.BudgetError, match="no budget was granted for this data"):
+        with pytest.raises(sf.errors.BudgetError, match="no budget was granted for this data"):
             sf.Ledger.of(other)
 
 
 def test_the_same_values_in_other_rows_are_another_data_set() -> None:
     sf.Ledger.grant(pl.DataFrame({"a": [0, 1], "b": [0, 1]}), epsilon=1)
-    with pytest.raises(sf.BudgetError, match="no budget"):
+    with pytest.raises(sf.errors.BudgetError, match="no budget"):
         sf.Ledger.of(pl.DataFrame({"a": [0, 1], "b": [1, 0]}))
 
 
 def test_a_ledger_of_another_data_set_is_refused(tmp_path: Path) -> None:
     sf.Ledger.grant(PEOPLE, epsilon=1, path=tmp_path / "mine.ledger")
-    with pytest.raises(sf.FileError, match="another data set"):
+    with pytest.raises(sf.errors.FileError, match="another data set"):
         sf.Ledger.of(PEOPLE[:2], tmp_path / "mine.ledger")
-    with pytest.raises(sf.FileError, match="another data set"):
+    with pytest.raises(sf.errors.FileError, match="another data set"):
         sf.Ledger.grant(PEOPLE[:2], epsilon=9, path=tmp_path / "mine.ledger")
     assert sf.Ledger(tmp_path / "mine.ledger").limit == Budget(1.0)
 
@@ -101,16 +101,16 @@ def test_the_ledger_is_in_the_users_own_folder(home: Path) -> None:
 def test_another_user_or_machine_cannot_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sf.Ledger.grant(PEOPLE, epsilon=1, path=tmp_path / "mine.ledger")
     monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "elsewhere"))
-    with pytest.raises(sf.FileError, match="by another user or on another machine"):
+    with pytest.raises(sf.errors.FileError, match="by another user or on another machine"):
         sf.Ledger.of(PEOPLE, tmp_path / "mine.ledger")
 
 
 def test_a_lost_key_does_not_give_all_data_a_second_budget(home: Path) -> None:
     sf.Ledger.grant(PEOPLE, epsilon=1)
     (home / "fingerprint.key").unlink()
-    with pytest.raises(sf.BudgetError, match="no budget was granted"):
+    with pytest.raises(sf.errors.BudgetError, match="no budget was granted"):
         sf.Ledger.of(PEOPLE)
-    with pytest.raises(sf.FileError, match=r"ledgers in .* of another key than .*restore the key"):
+    with pytest.raises(sf.errors.FileError, match=r"ledgers in .* of another key than .*restore the key"):
         sf.Ledger.grant(PEOPLE, epsilon=1)
 
 
@@ -121,25 +121,25 @@ def test_the_last_limit_granted_holds_and_all_are_kept() -> None:
     sf.Ledger.grant(PEOPLE, epsilon=1, note="first").charge(PureEvent(0.9))
     ledger = sf.Ledger.grant(PEOPLE, epsilon=0.5, note="less")
     assert (ledger.limit, ledger.spent, ledger.left) == (Budget(0.5), Budget(0.9), 0.0)
-    with pytest.raises(sf.BudgetError, match="nothing is left"):
+    with pytest.raises(sf.errors.BudgetError, match="nothing is left"):
         ledger.charge(PureEvent(0.01))
     assert [one.get("note") for one in ledger.history() if one["kind"] == "grant"] == ["first", "less"]
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("nan"), float("inf"), True, "1", None])
 def test_an_epsilon_that_is_none_is_refused(epsilon: object) -> None:
-    with pytest.raises(sf.OptionError, match="epsilon must be a finite number above 0"):
+    with pytest.raises(sf.errors.OptionError, match="epsilon must be a finite number above 0"):
         sf.Ledger.grant(PEOPLE, epsilon=epsilon)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("delta", [-1e-6, 0.25, 0.5, 1, 1e-13, float("nan"), "0"])
 def test_delta_must_be_below_one_over_the_rows(delta: object) -> None:
-    with pytest.raises(sf.OptionError, match="delta"):
+    with pytest.raises(sf.errors.OptionError, match="delta"):
         sf.Ledger.grant(PEOPLE, epsilon=1, delta=delta)  # type: ignore[arg-type]
 
 
 def test_a_refused_grant_makes_no_ledger(home: Path) -> None:
-    with pytest.raises(sf.OptionError):
+    with pytest.raises(sf.errors.OptionError):
         sf.Ledger.grant(PEOPLE, epsilon=0)
     assert not list(home.rglob("*.ledger*"))
 
@@ -150,12 +150,14 @@ def test_a_refused_grant_makes_no_ledger(home: Path) -> None:
 def test_a_charge_that_exceeds_the_limit_is_refused_and_says_what_is_left() -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=1)
     ledger.charge(PureEvent(0.7), note="a")
-    with pytest.raises(sf.BudgetError, match=r"epsilon 0.4 would exceed the limit, epsilon 1.*epsilon 0.3 is left"):
+    with pytest.raises(
+        sf.errors.BudgetError, match=r"epsilon 0.4 would exceed the limit, epsilon 1.*epsilon 0.3 is left"
+    ):
         ledger.charge(PureEvent(0.4), note="b")
     assert ledger.spent == Budget(0.7)
     ledger.charge(PureEvent(0.3))
     assert ledger.left == 0.0
-    with pytest.raises(sf.BudgetError, match="nothing is left"):
+    with pytest.raises(sf.errors.BudgetError, match="nothing is left"):
         ledger.charge(PureEvent(1e-9))
 
 
@@ -164,7 +166,7 @@ def test_ten_instalments_of_a_tenth_are_one() -> None:
         ledger = sf.Ledger.grant(PEOPLE, epsilon=1, path=f"{sf.Ledger.grant(PEOPLE, epsilon=1).path}.{parts}")
         for _ in range(parts):
             ledger.charge(PureEvent(1 / parts))
-        with pytest.raises(sf.BudgetError):
+        with pytest.raises(sf.errors.BudgetError):
             ledger.charge(PureEvent(1e-6))
 
 
@@ -187,10 +189,10 @@ def test_more_fits_than_the_sum_of_epsilons_would_allow() -> None:
 def test_epsilon_and_delta_are_compared_together() -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=10, delta=1e-6)
     ledger.charge(ApproximateEvent(0.1, 9e-7))
-    with pytest.raises(sf.BudgetError, match="limit, epsilon 10, delta 1e-06"):
+    with pytest.raises(sf.errors.BudgetError, match="limit, epsilon 10, delta 1e-06"):
         ledger.charge(ApproximateEvent(0.1, 9e-7))
     without = sf.Ledger.grant(PEOPLE, epsilon=10, path=ledger.path.with_name("other.ledger"))
-    with pytest.raises(sf.BudgetError, match="no bound at the delta of the limit, 0"):
+    with pytest.raises(sf.errors.BudgetError, match="no bound at the delta of the limit, 0"):
         without.charge(Gaussian(100.0))
 
 
@@ -206,25 +208,25 @@ def test_events_come_back_as_they_were_charged() -> None:
 
 def test_the_relation_of_the_ledger_is_that_of_every_charge(tmp_path: Path) -> None:
     added = sf.Ledger.grant(PEOPLE, epsilon=4)
-    with pytest.raises(sf.OptionError, match="holds under replace-one, and the ledger counts under add-remove"):
+    with pytest.raises(sf.errors.OptionError, match="holds under replace-one, and the ledger counts under add-remove"):
         added.charge(RandomizedResponse(1.0))
     replaced = sf.Ledger.grant(PEOPLE, epsilon=4, relation="replace-one", path=tmp_path / "r.ledger")
     replaced.charge(RandomizedResponse(1.0))
     replaced.charge(Laplace(1.0))  # counts twice: one record less and one more
     assert replaced.spent == Budget(3.0)
     assert replaced.events[1] == replace_one(Laplace(1.0))
-    with pytest.raises(sf.OptionError, match="cannot be changed"):
+    with pytest.raises(sf.errors.OptionError, match="cannot be changed"):
         sf.Ledger.grant(PEOPLE, epsilon=4, relation=Relation.ADD_REMOVE, path=tmp_path / "r.ledger")
 
 
 @pytest.mark.parametrize("times", [0, -1, 1.0, True, "1"])
 def test_what_is_no_charge_is_refused(times: object) -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=4)
-    with pytest.raises(sf.OptionError, match="at least 1"):
+    with pytest.raises(sf.errors.OptionError, match="at least 1"):
         ledger.charge(PureEvent(1.0), times=times)  # type: ignore[arg-type]
-    with pytest.raises(sf.OptionError, match="must be an event"):
+    with pytest.raises(sf.errors.OptionError, match="must be an event"):
         ledger.charge(0.5)  # type: ignore[arg-type]
-    with pytest.raises(sf.OptionError, match="must be a text"):
+    with pytest.raises(sf.errors.OptionError, match="must be a text"):
         ledger.charge(PureEvent(1.0), note=3)  # type: ignore[arg-type]
     assert ledger.spent == Budget(0.0)
 
@@ -246,7 +248,7 @@ def test_whatever_is_admitted_is_within_the_limit(wanted: list[tuple[Event, int]
         for event, times in wanted:
             try:
                 ledger.charge(event, times=times)
-            except sf.BudgetError:
+            except sf.errors.BudgetError:
                 continue
             assert spent(ledger.events, 1e-6).epsilon <= ledger.limit.epsilon * (1 + 1e-9)
         if ledger.left:
@@ -262,7 +264,7 @@ def test_whatever_is_admitted_is_within_the_limit(wanted: list[tuple[Event, int]
 def test_what_is_reserved_nobody_else_can_spend(clock: Clock) -> None:
     mine, other = sf.Ledger.grant(PEOPLE, epsilon=1), sf.Ledger.of(PEOPLE)
     with mine.reserve(PureEvent(0.1), times=6, note="training") as reservation:
-        with pytest.raises(sf.BudgetError, match=r"epsilon 0.4 is left, some of it reserved"):
+        with pytest.raises(sf.errors.BudgetError, match=r"epsilon 0.4 is left, some of it reserved"):
             other.charge(PureEvent(0.5))
         other.charge(PureEvent(0.4))
         reservation.charge(2)
@@ -277,7 +279,7 @@ def test_a_reservation_that_is_used_up_must_be_admitted_like_any_other() -> None
     reservation = ledger.reserve(PureEvent(0.25), times=2)
     reservation.charge(3)
     reservation.charge(1)
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         reservation.charge(1)
 
 
@@ -286,7 +288,7 @@ def test_a_limit_that_is_lowered_holds_for_reservations_too() -> None:
     reservation = ledger.reserve(PureEvent(0.25), times=4)
     reservation.charge()
     sf.Ledger.grant(PEOPLE, epsilon=0.5)
-    with pytest.raises(sf.BudgetError, match="nothing is left"):
+    with pytest.raises(sf.errors.BudgetError, match="nothing is left"):
         reservation.charge()
     assert ledger.spent == Budget(0.25)
     reservation.release()
@@ -298,12 +300,12 @@ def test_a_reservation_expires_and_what_it_charged_stays(clock: Clock) -> None:
     reservation = ledger.reserve(PureEvent(0.25), times=4, seconds=60)
     reservation.charge()
     clock.now += 59
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         other.charge(PureEvent(0.25))
     clock.now += 1
     other.charge(PureEvent(0.5))
     reservation.charge()  # there is room
-    with pytest.raises(sf.BudgetError, match="nothing is left"):
+    with pytest.raises(sf.errors.BudgetError, match="nothing is left"):
         reservation.charge()
     assert ledger.spent == Budget(1.0)
 
@@ -315,7 +317,7 @@ def test_a_clock_put_back_does_not_bring_a_reservation_to_life_again(clock: Cloc
     other.charge(PureEvent(0.6))
     clock.now -= 3600
     assert not sf.Ledger.of(PEOPLE).to_dict()["reservations"]
-    with pytest.raises(sf.BudgetError, match=r"epsilon 0\.4 is left"):
+    with pytest.raises(sf.errors.BudgetError, match=r"epsilon 0\.4 is left"):
         reservation.charge()
     other.charge(PureEvent(0.4))
     times = [one["time"] for one in ledger.history()]
@@ -326,7 +328,7 @@ def test_a_clock_put_back_keeps_a_reservation_at_most_longer(clock: Clock) -> No
     ledger, other = sf.Ledger.grant(PEOPLE, epsilon=1), sf.Ledger.of(PEOPLE)
     reservation = ledger.reserve(PureEvent(1.0), seconds=60)
     clock.now -= 3600
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         other.charge(PureEvent(0.6))
     reservation.charge()
     assert ledger.spent == Budget(1.0)
@@ -334,7 +336,7 @@ def test_a_clock_put_back_keeps_a_reservation_at_most_longer(clock: Clock) -> No
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "60", True])
 def test_a_reservation_holds_for_a_time(seconds: object) -> None:
-    with pytest.raises(sf.OptionError, match="the seconds that a reservation holds must be"):
+    with pytest.raises(sf.errors.OptionError, match="the seconds that a reservation holds must be"):
         sf.Ledger.grant(PEOPLE, epsilon=1).reserve(PureEvent(0.1), seconds=seconds)  # type: ignore[arg-type]
 
 

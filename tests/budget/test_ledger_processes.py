@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.budget.events import Gaussian, PureEvent
+from sfumato.budget import Gaussian, PureEvent
 
 PEOPLE = pl.DataFrame({"age": [30, 41]})
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def test_fifty_processes_with_ten_thousand_charges_never_overspend(path: Path) -
     assert admitted == len(ledger.events) == 7500
     assert ledger.spent.epsilon == pytest.approx(7.5, rel=1e-12)
     assert ledger.left == 0
-    with pytest.raises(sf.BudgetError, match="nothing is left"):
+    with pytest.raises(sf.errors.BudgetError, match="nothing is left"):
         ledger.charge(PureEvent(0.001))
 
 
@@ -68,7 +68,7 @@ def test_threads_share_a_ledger(path: Path) -> None:
         for _ in range(10):
             try:
                 ledger.charge(Gaussian(30.0))
-            except sf.BudgetError:
+            except sf.errors.BudgetError:
                 refused.append(1)
 
     threads = [threading.Thread(target=spend) for _ in range(8)]

@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Relation
-from sfumato.budget.local import CategoryResponse, CoinResponse, LocalMechanism, NumberResponse, UnaryResponse
-from sfumato.budget.noise import Source
+from sfumato.budget import (
+    CategoryResponse,
+    CoinResponse,
+    LocalMechanism,
+    NumberResponse,
+    Relation,
+    Source,
+    UnaryResponse,
+    spent,
+)
 from tests.budget.chance import assert_epsilon, assert_mean, assert_variance
 
 RUNS = 400_000
@@ -131,7 +137,7 @@ def test_an_estimate_has_an_interval() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, says: str) -> None:
-    with pytest.raises(sf.InputError, match=says):
+    with pytest.raises(sf.errors.InputError, match=says):
         make()
 
 

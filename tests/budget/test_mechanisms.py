@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import DiscreteGaussian, DiscreteLaplace, Relation, Repeated
-from sfumato.budget.mechanisms import AddedNoise, declared_bounds
-from sfumato.budget.noise import Source
+from sfumato.budget import AddedNoise, DiscreteGaussian, DiscreteLaplace, Relation, Repeated, Source, spent
+from sfumato.budget.mechanisms.additive import declared_bounds
 from tests.budget.chance import assert_epsilon, assert_mean, assert_variance
 
 RUNS = 400_000
@@ -115,18 +113,18 @@ def test_a_record_that_changes_two_numbers_needs_noise_for_both() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(sf.OptionError, match=says):
+    with pytest.raises(sf.errors.OptionError, match=says):
         AddedNoise(**{"sensitivity": 1.0, "epsilon": 1.0, **options})
 
 
 @pytest.mark.parametrize("bounds", [(1, 0), (0, 0), (0, math.inf), (math.nan, 1), (1,), "ab", 3])
 def test_bounds_that_are_reversed_or_infinite_are_refused(bounds: Any) -> None:
-    with pytest.raises(sf.OptionError, match="the bounds must be"):
+    with pytest.raises(sf.errors.OptionError, match="the bounds must be"):
         declared_bounds(bounds)
 
 
 def test_bounds_that_are_not_declared_are_refused() -> None:
-    with pytest.raises(sf.OptionError, match="need public bounds"):
+    with pytest.raises(sf.errors.OptionError, match="need public bounds"):
         declared_bounds(None)
 
 
@@ -159,5 +157,5 @@ def test_a_huge_epsilon_needs_no_grid_that_whole_numbers_cannot_count() -> None:
 
 @pytest.mark.parametrize("sensitivity", [1e308, 1e-310])
 def test_a_sensitivity_without_a_grid_is_refused(sensitivity: float) -> None:
-    with pytest.raises(sf.OptionError, match="the sensitivity must be from"):
+    with pytest.raises(sf.errors.OptionError, match="the sensitivity must be from"):
         AddedNoise(sensitivity=sensitivity, epsilon=1.0)

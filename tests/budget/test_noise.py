@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import sfumato as sf
-from sfumato.budget.noise import Source
+from sfumato.budget import Source
 from tests.budget.chance import FALSE_ALARM, assert_fits, assert_frequencies, is_plausible
 
 DRAWS = 400_000
@@ -116,7 +116,7 @@ def test_a_forked_process_does_not_repeat_the_noise_of_its_parent() -> None:
 
 @pytest.mark.parametrize("scale", [0, -1, math.inf, math.nan, 2.0**41, True, "1"])
 def test_a_scale_outside_of_the_range_is_refused(scale: object) -> None:
-    with pytest.raises(sf.OptionError, match="the scale of noise"):
+    with pytest.raises(sf.errors.OptionError, match="the scale of noise"):
         Source().discrete_laplace(scale, 1)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
+from sfumato.budget import spent
 
 SIGMAS = 5.5
 PEOPLE = pl.DataFrame(
@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def perturb(data: Any = PEOPLE, columns: Any = ("smokes", "zip", "age"), **options: Any) -> sf.Perturbed:
+def perturb(data: Any = PEOPLE, columns: Any = ("smokes", "zip", "age"), **options: Any) -> sf.budget.Perturbed:
     return sf.perturb(data, columns, **{"epsilon": 3.0, "schema": SCHEMA, **options})
 
 
@@ -70,7 +70,7 @@ def test_estimates_stay_the_same_through_a_file() -> None:
     perturbed = perturb(missing=True)
     for name in ("out.csv", "out.parquet"):
         perturbed.write(name)
-        for mine, theirs in zip(perturbed.estimate(0.9), sf.Perturbed.read(name).estimate(0.9), strict=True):
+        for mine, theirs in zip(perturbed.estimate(0.9), sf.budget.Perturbed.read(name).estimate(0.9), strict=True):
             assert (mine.column, mine.value, mine.statistic) == (theirs.column, theirs.value, theirs.statistic)
             assert mine.interval == pytest.approx(theirs.interval, rel=1e-9)
     assert json.loads(Path("out.csv.json").read_text())["columns"]["age"] == {
@@ -100,21 +100,23 @@ def test_a_ledger_of_replace_one_is_charged_and_no_other_can_be() -> None:
     assert perturb(ledger="r.ledger").charged is True
     assert ledger.spent.epsilon == pytest.approx(3.0)
     assert ledger.history()[-1]["note"] == "perturbed smokes, zip, age"
-    with pytest.raises(sf.BudgetError, match="epsilon 1 is left"):
+    with pytest.raises(sf.errors.BudgetError, match="epsilon 1 is left"):
         perturb(ledger="r.ledger")
     sf.Ledger.grant(PEOPLE, epsilon=4)
-    with pytest.raises(sf.OptionError, match="holds under replace-one, and the ledger counts under add-remove"):
+    with pytest.raises(sf.errors.OptionError, match="holds under replace-one, and the ledger counts under add-remove"):
         perturb()
-    with pytest.raises(sf.FileError, match=r"there is no ledger 'none\.ledger'"):
+    with pytest.raises(sf.errors.FileError, match=r"there is no ledger 'none\.ledger'"):
         perturb(ledger="none.ledger")
 
 
 def test_missing_values_are_refused_or_an_answer_of_their_own() -> None:
     people = pl.DataFrame({"smokes": ["yes", "no", None, "sometimes"] * 2000, "age": [1.0, None] * 4000})
     schema = sf.Schema([SCHEMA["smokes"], SCHEMA["age"]])
-    with pytest.raises(sf.ColumnError, match="'smokes' has values that are missing or that its domain does not list"):
+    with pytest.raises(
+        sf.errors.ColumnError, match="'smokes' has values that are missing or that its domain does not list"
+    ):
         sf.perturb(people, ["smokes"], epsilon=1, schema=schema)
-    with pytest.raises(sf.ColumnError, match="'age' has cells that are missing or not numbers"):
+    with pytest.raises(sf.errors.ColumnError, match="'age' has cells that are missing or not numbers"):
         sf.perturb(people, ["age"], epsilon=1, schema=schema, missing=True)
     perturbed = sf.perturb(people, ["smokes"], epsilon=1, schema=schema, missing=True)
     shares = {one.value: one for one in perturbed.estimate()}
@@ -126,7 +128,7 @@ def test_a_given_seed_makes_records_reproducible_and_not_private() -> None:
     assert one.frame.equals(same.frame)
     assert not one.frame.equals(other.frame)
     one.write("out.csv")
-    assert sf.Perturbed.read("out.csv").private is False
+    assert sf.budget.Perturbed.read("out.csv").private is False
     assert perturb().private
 
 
@@ -142,7 +144,7 @@ def test_a_given_seed_makes_records_reproducible_and_not_private() -> None:
     ],
 )
 def test_what_cannot_be_perturbed_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         perturb(**options)
 
 
@@ -155,8 +157,8 @@ def test_a_file_without_its_description_cannot_be_estimated() -> None:
         ('{"format": "sfumato perturbation 9"}', "does not say how records were perturbed"),
     ):
         Path("out.csv.json").unlink() if text is None else Path("out.csv.json").write_text(text)
-        with pytest.raises(sf.FileError, match=message):
-            sf.Perturbed.read("out.csv")
+        with pytest.raises(sf.errors.FileError, match=message):
+            sf.budget.Perturbed.read("out.csv")
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -175,6 +177,6 @@ def test_values_that_look_like_numbers_are_estimated_from_a_file(suffix: str, tm
     schema = sf.Schema([sf.Column(name="stage", domain=["1.0", "2.0"])])
     perturbed = sf.perturb(people, ["stage"], epsilon=5, schema=schema, missing=True)
     perturbed.write(tmp_path / f"out.{suffix}")
-    found = sf.Perturbed.read(tmp_path / f"out.{suffix}").estimate()
+    found = sf.budget.Perturbed.read(tmp_path / f"out.{suffix}").estimate()
     assert [one.value for one in found] == ["1.0", "2.0", None]
     assert found == perturbed.estimate()

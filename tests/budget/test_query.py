@@ -16,14 +16,10 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.ledger import Budget
-from sfumato.budget.noise import Source
-from sfumato.budget.plans import Bounded, plan
-from sfumato.budget.public import is_whole
-from sfumato.budget.question import Question
-from sfumato.budget.records import Records
-from sfumato.budget.statistics import Quantile
+from sfumato.budget import Budget, Quantile, Question, Source, spent
+from sfumato.budget.mechanisms.records import Records
+from sfumato.budget.query.plans import Bounded, plan
+from sfumato.budget.query.public import is_whole
 
 SIGMAS = 5.5
 AGES = Bounded("age", 0.0, 100.0)
@@ -139,7 +135,7 @@ def test_every_kind_of_frame_is_asked_alike(
 
 @pytest.mark.parametrize("where", ["sqlite", "postgresql"])
 def test_a_database_is_asked_where_it_is(where: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    from sfumato.data.database import Database
+    from sfumato.data.io.database import Database
     from tests.postgres import store
 
     url = f"sqlite:///{tmp_path / 'people.db'}"
@@ -225,7 +221,7 @@ def test_a_condition_is_asked_alike_wherever_the_rows_are(
 
 
 def test_a_condition_is_no_sql(tmp_path: Path) -> None:
-    from sfumato.data.database import Database
+    from sfumato.data.io.database import Database
     from tests.postgres import store
 
     url = f"sqlite:///{tmp_path / 'people.db'}"
@@ -269,7 +265,7 @@ def test_a_preview_needs_no_row_and_no_budget(tmp_path: Path) -> None:
     assert plain[3]["groups"] == 4
     widths = [float(one) for one in plain[1]["widths"].values()]
     assert widths == sorted(widths, reverse=True)
-    with pytest.raises(sf.SchemaError, match="no public bounds"):
+    with pytest.raises(sf.errors.SchemaError, match="no public bounds"):
         sf.preview(tmp_path / "some.csv", "mean of age", epsilon=1)
 
 
@@ -305,7 +301,7 @@ def test_one_record_of_a_text_file_does_not_change_how_the_others_read(
 def test_values_of_a_domain_that_read_alike_are_refused() -> None:
     sf.Ledger.grant(PEOPLE, epsilon=10)
     for asked in (sf.query, lambda *given, **more: sf.perturb(given[0], ["sex"], **more)):
-        with pytest.raises(sf.SchemaError, match="two values that read alike"):
+        with pytest.raises(sf.errors.SchemaError, match="two values that read alike"):
             asked(PEOPLE, "count by sex", epsilon=1, schema=sf.Schema([sf.Column(name="sex", domain=["1", "1.0"])]))
 
 
@@ -343,20 +339,20 @@ def test_discovering_groups_costs_epsilon_and_delta() -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=10, delta=1e-5)
     sf.query(PEOPLE, "count by job", epsilon=0.5, delta=9e-6, discover=True)
     assert ledger.spent.epsilon <= 0.5
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         sf.query(PEOPLE, "count by job", epsilon=0.5, delta=9e-6, discover=True)
 
 
 def test_what_does_not_fit_is_refused_and_not_answered() -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=1)
     sf.query(PEOPLE, "count by sex", epsilon=0.75, schema=SCHEMA)
-    with pytest.raises(sf.BudgetError, match=r"epsilon 0\.25 is left"):
+    with pytest.raises(sf.errors.BudgetError, match=r"epsilon 0\.25 is left"):
         sf.query(PEOPLE, "count by sex", epsilon=0.5, schema=SCHEMA)
     assert len(ledger.events) == 1
 
 
 def test_without_a_budget_nothing_is_answered() -> None:
-    with pytest.raises(sf.BudgetError, match="no budget was granted"):
+    with pytest.raises(sf.errors.BudgetError, match="no budget was granted"):
         sf.query(PEOPLE, "count by sex", epsilon=0.75, schema=SCHEMA)
 
 
@@ -395,7 +391,7 @@ def test_what_cannot_be_answered_is_refused_before_it_is_charged(
 
 def test_a_column_of_texts_has_no_mean_and_is_not_charged() -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=10)
-    with pytest.raises(sf.ColumnError, match="does not hold numbers"):
+    with pytest.raises(sf.errors.ColumnError, match="does not hold numbers"):
         sf.query(PEOPLE, "mean of job", epsilon=1, schema=sf.Schema([sf.Column(name="job", bounds=(0, 1))]))
     assert ledger.spent == Budget(0.0)
 
@@ -431,7 +427,7 @@ def test_whether_a_text_file_holds_numbers_is_not_told_by_its_cells(tmp_path: Pa
         lab.write_text("icd10,creatinine,visits\n" + "1,0.5,2\n" * 5 + more)
         sf.Ledger.grant(lab, epsilon=10)
         for column in ("icd10", "visits"):
-            with pytest.raises(sf.SchemaError) as refused:
+            with pytest.raises(sf.errors.SchemaError) as refused:
                 sf.query(lab, f"mean of {column}", epsilon=1)
             told.add(str(refused.value).replace(column, "it"))
     assert len(told) == 1
@@ -466,7 +462,7 @@ def test_too_many_groups_are_refused() -> None:
     people = pl.DataFrame({"a": [1], "b": [1]})
     sf.Ledger.grant(people, epsilon=10)
     schema = sf.Schema([sf.Column(name=name, domain=range(2000)) for name in "ab"])
-    with pytest.raises(sf.OptionError, match="more than 1,000,000 groups"):
+    with pytest.raises(sf.errors.OptionError, match="more than 1,000,000 groups"):
         sf.query(people, "count by a, b", epsilon=1, schema=schema)
 
 

@@ -9,36 +9,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget.condition import Both, Comparison, Condition, Either, Not
-from sfumato.budget.question import Question, Statistic
+from sfumato.budget import Question, StatisticName
+from sfumato.budget.query.condition import Both, Comparison, Condition, Either, Not
 
 
 @pytest.mark.parametrize(
     ("text", "question"),
     [
-        ("count", Question(Statistic.COUNT)),
-        ("  COUNT  By sex , income", Question(Statistic.COUNT, groups=("sex", "income"))),
-        ("sum of capital-gain", Question(Statistic.SUM, "capital-gain")),
-        ("total income", Question(Statistic.SUM, "income")),
-        ("mean age by sex", Question(Statistic.MEAN, "age", ("sex",))),
-        ("average of age", Question(Statistic.MEAN, "age")),
-        ("median of age", Question(Statistic.QUANTILE, "age")),
-        ("quantile .9 of age by sex", Question(Statistic.QUANTILE, "age", ("sex",), share=0.9)),
-        ("histogram of age", Question(Statistic.HISTOGRAM, "age", bins=10)),
-        ("histogram age in 5 bins by sex", Question(Statistic.HISTOGRAM, "age", ("sex",), bins=5)),
-        ("histogram age in 1 bin", Question(Statistic.HISTOGRAM, "age", bins=1)),
-        ("mean of 'hours per week' by \"a, b\"", Question(Statistic.MEAN, "hours per week", ("a, b",))),
-        ('mean of "by" by "of"', Question(Statistic.MEAN, "by", ("of",))),
-        ('count by "say ""no"""', Question(Statistic.COUNT, groups=('say "no"',))),
-        ("mean of count by sum", Question(Statistic.MEAN, "count", ("sum",))),
-        ("variance age", Question(Statistic.VARIANCE, "age")),
-        ("minimum of age", Question(Statistic.MIN, "age")),
-        ("max of age by sex", Question(Statistic.MAX, "age", ("sex",))),
-        ("count where age>=40", Question(Statistic.COUNT, where=Comparison("age", ">=", ("40",)))),
+        ("count", Question(StatisticName.COUNT)),
+        ("  COUNT  By sex , income", Question(StatisticName.COUNT, groups=("sex", "income"))),
+        ("sum of capital-gain", Question(StatisticName.SUM, "capital-gain")),
+        ("total income", Question(StatisticName.SUM, "income")),
+        ("mean age by sex", Question(StatisticName.MEAN, "age", ("sex",))),
+        ("average of age", Question(StatisticName.MEAN, "age")),
+        ("median of age", Question(StatisticName.QUANTILE, "age")),
+        ("quantile .9 of age by sex", Question(StatisticName.QUANTILE, "age", ("sex",), share=0.9)),
+        ("histogram of age", Question(StatisticName.HISTOGRAM, "age", bins=10)),
+        ("histogram age in 5 bins by sex", Question(StatisticName.HISTOGRAM, "age", ("sex",), bins=5)),
+        ("histogram age in 1 bin", Question(StatisticName.HISTOGRAM, "age", bins=1)),
+        ("mean of 'hours per week' by \"a, b\"", Question(StatisticName.MEAN, "hours per week", ("a, b",))),
+        ('mean of "by" by "of"', Question(StatisticName.MEAN, "by", ("of",))),
+        ('count by "say ""no"""', Question(StatisticName.COUNT, groups=('say "no"',))),
+        ("mean of count by sum", Question(StatisticName.MEAN, "count", ("sum",))),
+        ("variance age", Question(StatisticName.VARIANCE, "age")),
+        ("minimum of age", Question(StatisticName.MIN, "age")),
+        ("max of age by sex", Question(StatisticName.MAX, "age", ("sex",))),
+        ("count where age>=40", Question(StatisticName.COUNT, where=Comparison("age", ">=", ("40",)))),
         (
             "count where age >= 40 and sex = 'f' by income",
             Question(
-                Statistic.COUNT,
+                StatisticName.COUNT,
                 groups=("income",),
                 where=Both((Comparison("age", ">=", ("40",)), Comparison("sex", "=", ("f",)))),
             ),
@@ -46,7 +46,7 @@ from sfumato.budget.question import Question, Statistic
         (
             "mean of age by sex where a = 1 or b <> 'it''s' and not (c in (1, z) or d is not missing)",
             Question(
-                Statistic.MEAN,
+                StatisticName.MEAN,
                 "age",
                 ("sex",),
                 where=Either(
@@ -62,8 +62,8 @@ from sfumato.budget.question import Question, Statistic
                 ),
             ),
         ),
-        ("count where not not a not in ('b')", Question(Statistic.COUNT, where=Comparison("a", "not in", ("b",)))),
-        ("count where \"and\" == 'or'", Question(Statistic.COUNT, where=Comparison("and", "=", ("or",)))),
+        ("count where not not a not in ('b')", Question(StatisticName.COUNT, where=Comparison("a", "not in", ("b",)))),
+        ("count where \"and\" == 'or'", Question(StatisticName.COUNT, where=Comparison("and", "=", ("or",)))),
     ],
 )
 def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> None:
@@ -121,12 +121,12 @@ def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> Non
     ],
 )
 def test_a_question_that_cannot_be_read_gets_one_sentence(text: str, message: str) -> None:
-    with pytest.raises(sf.OptionError, match=message):
+    with pytest.raises(sf.errors.OptionError, match=message):
         Question.parse(text)
 
 
 def test_a_question_is_a_text() -> None:
-    with pytest.raises(sf.OptionError, match="a question is a text"):
+    with pytest.raises(sf.errors.OptionError, match="a question is a text"):
         Question.parse(7)  # type: ignore[arg-type]
 
 
@@ -150,7 +150,7 @@ _CONDITIONS = st.recursive(
 
 
 @given(
-    st.sampled_from(list(Statistic)),
+    st.sampled_from(list(StatisticName)),
     _NAMES,
     st.lists(_NAMES, unique=True, max_size=3),
     st.sampled_from([0.5, 0.25, 0.9, 0.01]),
@@ -158,14 +158,14 @@ _CONDITIONS = st.recursive(
     st.one_of(st.none(), _CONDITIONS),
 )
 def test_what_a_question_says_can_be_read_again(
-    statistic: Statistic, column: str, groups: list[str], share: float, bins: int, where: Condition | None
+    statistic: StatisticName, column: str, groups: list[str], share: float, bins: int, where: Condition | None
 ) -> None:
     question = Question(
         statistic,
         column if statistic.needs_column else None,
         tuple(groups),
-        share if statistic is Statistic.QUANTILE else 0.5,
-        bins if statistic is Statistic.HISTOGRAM else 10,
+        share if statistic is StatisticName.QUANTILE else 0.5,
+        bins if statistic is StatisticName.HISTOGRAM else 10,
         where,
     )
     assert Question.parse(str(question)) == question
@@ -175,7 +175,7 @@ def test_what_a_question_says_can_be_read_again(
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         question = Question.parse(text)
-    except sf.OptionError:
+    except sf.errors.OptionError:
         return
     assert Question.parse(str(question)) == question
 
@@ -192,5 +192,5 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     ],
 )
 def test_a_question_that_was_not_written_is_checked_too(values: dict[str, Any], says: str) -> None:
-    with pytest.raises(sf.OptionError, match=says):
+    with pytest.raises(sf.errors.OptionError, match=says):
         Question(**values)

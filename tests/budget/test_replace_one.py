@@ -13,25 +13,32 @@ import pytest
 from numpy.typing import NDArray
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.composition import replace_one
-from sfumato.budget.discovery import FindBounds, SelectCategories
-from sfumato.budget.events import (
+from sfumato.budget import (
+    AddedNoise,
+    ContingencyTable,
+    Count,
     DiscreteGaussian,
     DiscreteLaplace,
+    FindBounds,
     Gaussian,
+    Mean,
     NoiseEvent,
     Parallel,
     PureEvent,
+    Quantile,
+    Question,
     Relation,
+    SelectCategories,
     Selected,
+    Source,
+    Sum,
+    Variance,
+    replace_one,
+    spent,
 )
-from sfumato.budget.mechanisms import AddedNoise
-from sfumato.budget.noise import Source
-from sfumato.budget.plans import Bounded, plan
-from sfumato.budget.question import Question
-from sfumato.budget.records import Records
-from sfumato.budget.statistics import ContingencyTable, Count, Mean, OfRecords, Quantile, Sum, Variance
+from sfumato.budget.mechanisms.records import Records
+from sfumato.budget.mechanisms.statistics import OfRecords
+from sfumato.budget.query.plans import Bounded, plan
 from tests.budget.chance import assert_epsilon
 
 RUNS = 20_000
@@ -76,7 +83,7 @@ def test_several_groups_under_replace_one_are_answered_only_if_two_of_them_are_p
     if not isinstance(statistic, Count):
         fields["bounds"] = BOUNDS
     alone = type(statistic)(**fields)
-    with pytest.raises(sf.OptionError, match=r"two of the 2 groups \(grouped=True pays for both\)"):
+    with pytest.raises(sf.errors.OptionError, match=r"two of the 2 groups \(grouped=True pays for both\)"):
         alone.each(records)
     assert len(alone.each(grouped([0, 0], [1.0, 2.0], of=1)).value) == 1
     assert len(type(statistic)(**{**fields, "relation": "add-remove"}).each(records).value) == 2
@@ -93,7 +100,8 @@ def test_a_record_that_moves_costs_no_more_than_what_is_charged(
         AddedNoise, "release_steps", lambda self, steps, source=None: seen.append((self, list(steps))) or list(steps)
     )
     monkeypatch.setattr(
-        "sfumato.budget.choices.NoisyMax.choose", lambda self, known, source: scores.append((self, known)) or 0
+        "sfumato.budget.mechanisms.selection.NoisyMax.choose",
+        lambda self, known, source: scores.append((self, known)) or 0,
     )
     cost = spent(statistic.event, 0).epsilon
     assert 1.99 < cost <= 2.0
@@ -182,18 +190,18 @@ def test_an_event_turned_into_replace_one_covers_a_record_that_moves(kind: Any, 
 
 
 def test_parallel_events_are_not_counted_under_replace_one() -> None:
-    with pytest.raises(sf.OptionError, match="add-remove only: a changed record may change its part"):
+    with pytest.raises(sf.errors.OptionError, match="add-remove only: a changed record may change its part"):
         Parallel((PureEvent(0.1, Relation.REPLACE_ONE),))
-    with pytest.raises(sf.OptionError, match="no bound is known"):
+    with pytest.raises(sf.errors.OptionError, match="no bound is known"):
         replace_one(Parallel((PureEvent(0.1), PureEvent(0.2))))
-    with pytest.raises(sf.OptionError, match="no bound is known"):  # the event of a search by random stopping
+    with pytest.raises(sf.errors.OptionError, match="no bound is known"):  # the event of a search by random stopping
         replace_one(Selected(Parallel((Gaussian(1.0), Gaussian(2.0))), 10, 0))
     assert replace_one(Parallel((PureEvent(0.1), PureEvent(0.1)))) == PureEvent(0.2, Relation.REPLACE_ONE)
 
 
 def test_noisy_sums_are_charged_for_the_record_that_leaves_and_the_one_that_enters() -> None:
     """The sums of an estimator are vectors of norm 1 for each record: replaced, they are at most 2 apart."""
-    from sfumato.learners.noisy_sums import NoisySums, Share
+    from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 
     (event,) = NoisySums({"sums": Share(1, 1.0)}, 3.0, Source()).events
     assert replace_one(event) == Gaussian(3.0, 2.0, Relation.REPLACE_ONE)

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.composition import group, replace_one
-from sfumato.budget.events import (
+from sfumato.budget import (
     ApproximateEvent,
     Composed,
     DiscreteGaussian,
@@ -26,17 +24,21 @@ from sfumato.budget.events import (
     Event,
     Gaussian,
     Laplace,
+    Ledger,
     Parallel,
     PoissonSampled,
     PureEvent,
+    RandomStopping,
     Relation,
     Repeated,
     Selected,
     Shuffled,
+    Source,
+    group,
+    replace_one,
+    spent,
 )
-from sfumato.budget.ledger import Ledger
-from sfumato.budget.noise import Floats, Source
-from sfumato.budget.selection import RandomStopping
+from sfumato.budget.noise import Floats
 from tests.budget.chance import assert_fits
 
 SHAPES = [-0.9, -0.5, 0.0, 0.4, 1.0, 2.5, "poisson"]
@@ -320,7 +322,7 @@ def test_changing_several_records_changes_every_run() -> None:
     assert replace_one(event) == Selected(Gaussian(4.0, 2.0, Relation.REPLACE_ONE), 10, 0)
     assert group(event, 3) == Selected(Gaussian(4.0, 3.0), 10, 0)
     assert event.relation is Relation.ADD_REMOVE
-    with pytest.raises(sf.OptionError, match="no bound is known when several records change"):
+    with pytest.raises(sf.errors.OptionError, match="no bound is known when several records change"):
         group(Selected(PoissonSampled(0.1, Gaussian(4.0)), 10, 0), 2)
 
 
@@ -333,7 +335,7 @@ def test_a_ledger_charges_the_best_and_refuses_what_would_exceed_its_limit(tmp_p
         ledger.charge(event, note="the best of several trainings")
         assert ledger.spent.epsilon == pytest.approx(one)
         assert ledger.events == (event,)
-        with pytest.raises(sf.BudgetError, match="would exceed the limit"):
+        with pytest.raises(sf.errors.BudgetError, match="would exceed the limit"):
             ledger.charge(event)
         ledger.charge(Gaussian(1000.0))
         assert one < ledger.spent.epsilon < two
@@ -342,13 +344,13 @@ def test_a_ledger_charges_the_best_and_refuses_what_would_exceed_its_limit(tmp_p
 @pytest.mark.parametrize("shape", [-1, -2.0, math.nan, math.inf, 1e300, "geometric", None, True])
 def test_a_shape_of_no_distribution_is_refused(shape: Any) -> None:
     for make in (lambda: RandomStopping(10, shape), lambda: Selected(PureEvent(1.0), 10, shape)):
-        with pytest.raises(sf.OptionError, match='above -1 and at most 1,000,000, or "poisson"'):
+        with pytest.raises(sf.errors.OptionError, match='above -1 and at most 1,000,000, or "poisson"'):
             make()
 
 
 @pytest.mark.parametrize(("mean", "shape"), [(1, 0), (0.5, 1), (2e6, 0), (math.nan, 0), ("10", 0), (0, "poisson")])
 def test_a_mean_of_no_distribution_is_refused(mean: Any, shape: Any) -> None:
-    with pytest.raises(sf.OptionError, match="the mean number of runs must be above"):
+    with pytest.raises(sf.errors.OptionError, match="the mean number of runs must be above"):
         RandomStopping(mean, shape)
 
 

@@ -12,11 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import DiscreteLaplace, Relation
-from sfumato.budget.mechanisms import AddedNoise
-from sfumato.budget.noise import Source
-from sfumato.budget.statistics import ContingencyTable, Count, Histogram, Mean, Quantile, Statistic, Sum, Variance
+from sfumato.budget import (
+    AddedNoise,
+    ContingencyTable,
+    Count,
+    DiscreteLaplace,
+    Histogram,
+    Mean,
+    Quantile,
+    Relation,
+    Source,
+    Sum,
+    Variance,
+    spent,
+)
+from sfumato.budget.mechanisms.statistics import Statistic
 from tests.budget.chance import assert_epsilon, assert_mean, assert_variance, least_epsilon
 
 RUNS = 20_000
@@ -275,28 +285,28 @@ def test_one_record_changes_the_rank_of_no_candidate_by_more_than_one(
 
 @pytest.mark.parametrize("kind", [Sum, Mean, Variance, Quantile])
 def test_bounds_that_are_not_declared_are_refused(kind: Any) -> None:
-    with pytest.raises(sf.OptionError, match="need public bounds"):
+    with pytest.raises(sf.errors.OptionError, match="need public bounds"):
         kind(epsilon=1.0)
     for bounds in ((1, 0), (0, math.inf), (0, 0)):
-        with pytest.raises(sf.OptionError, match="the lower below the upper"):
+        with pytest.raises(sf.errors.OptionError, match="the lower below the upper"):
             kind(epsilon=1.0, bounds=bounds)
 
 
 def test_domains_that_are_not_declared_are_refused() -> None:
     for make in (lambda: Histogram(epsilon=1.0), lambda: ContingencyTable(epsilon=1.0)):
-        with pytest.raises(sf.OptionError, match="need public domains"):
+        with pytest.raises(sf.errors.OptionError, match="need public domains"):
             make()
-    with pytest.raises(sf.OptionError, match="each once"):
+    with pytest.raises(sf.errors.OptionError, match="each once"):
         Histogram(epsilon=1.0, domain=("a", "a"))
-    with pytest.raises(sf.OptionError, match="edges of bins"):
+    with pytest.raises(sf.errors.OptionError, match="edges of bins"):
         Histogram(epsilon=1.0, edges=(0, 0))
-    with pytest.raises(sf.OptionError, match="not both"):
+    with pytest.raises(sf.errors.OptionError, match="not both"):
         Histogram(epsilon=1.0, domain=("a",), edges=(0, 1))
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.inf, math.nan, "1"])
 def test_an_epsilon_that_is_no_positive_number_is_refused(epsilon: Any) -> None:
-    with pytest.raises(sf.OptionError, match="epsilon must be a finite number above 0"):
+    with pytest.raises(sf.errors.OptionError, match="epsilon must be a finite number above 0"):
         Count(epsilon=epsilon)
 
 
@@ -323,5 +333,5 @@ def test_bounds_that_are_large_and_close_give_no_record_more_weight(kind: Any, m
 
 def test_bounds_without_a_grid_are_refused() -> None:
     for kind in (Sum, Mean, Variance, Quantile):
-        with pytest.raises(sf.OptionError, match="finite and within"):
+        with pytest.raises(sf.errors.OptionError, match="finite and within"):
             kind(epsilon=1.0, bounds=(-1e308, 1e308))

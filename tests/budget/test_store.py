@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.budget import store
-from sfumato.budget.events import PureEvent
+from sfumato.budget import PureEvent
+from sfumato.budget.ledger import store
 
 PEOPLE = pl.DataFrame({"age": [30, 41]})
 
@@ -39,7 +39,7 @@ def test_only_its_owner_can_read_it(path: Path) -> None:
         if file.is_file():
             assert file.stat().st_mode & 0o777 == 0o600, file.name
     path.chmod(0o640)
-    with pytest.raises(sf.FileError, match=r"open to others \(chmod 600"):
+    with pytest.raises(sf.errors.FileError, match=r"open to others \(chmod 600"):
         sf.Ledger(path)
 
 
@@ -48,9 +48,9 @@ def test_nothing_else_is_left_beside_it(path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(sf.FileError, match="there is no folder"):
+    with pytest.raises(sf.errors.FileError, match="there is no folder"):
         sf.Ledger.grant(PEOPLE, epsilon=1, path=path.parent / "none" / "a.ledger")
-    with pytest.raises(sf.FileError, match="is not a regular file"):
+    with pytest.raises(sf.errors.FileError, match="is not a regular file"):
         sf.Ledger.grant(PEOPLE, epsilon=1, path=path.parent)
 
 
@@ -66,7 +66,7 @@ def test_any_flipped_bit_is_refused_or_changes_nothing(path: Path) -> None:
         try:
             with sf.Ledger(copy) as ledger:
                 assert ledger.export() == before
-        except sf.FileError:
+        except sf.errors.FileError:
             refused += 1
         assert copy.read_bytes() == damaged, "it was left as it is"
     assert refused > 100
@@ -76,21 +76,21 @@ def test_any_flipped_bit_is_refused_or_changes_nothing(path: Path) -> None:
 def test_a_file_cut_short_is_refused_and_never_begun_anew(path: Path, size: int) -> None:
     cut = path.read_bytes()[:size]
     path.write_bytes(cut)
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         sf.Ledger(path)
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         sf.Ledger.grant(PEOPLE, epsilon=1, path=path)
     assert path.read_bytes() == cut
 
 
 def test_a_file_of_something_else_is_refused(path: Path) -> None:
     path.write_text("age,sex\n30,f\n" * 1000)
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         sf.Ledger(path)
     path.unlink()
     _edit(path, "CREATE TABLE people (age INTEGER)")
     path.chmod(0o600)
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         sf.Ledger(path)
 
 
@@ -124,7 +124,7 @@ def test_entries_can_be_neither_changed_nor_removed(path: Path) -> None:
 )
 def test_a_file_that_was_edited_is_refused(path: Path, change: str) -> None:
     _edit_anyway(path, change)
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         sf.Ledger(path)
 
 
@@ -138,7 +138,7 @@ def test_the_last_charge_cannot_be_cut_off_while_the_ledger_is_open_either(path:
     ledger = sf.Ledger(path)
     ledger.close()  # it is read again when it is used again
     _edit_anyway(path, "DELETE FROM entries WHERE number = 42")
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         ledger.charge(PureEvent(0.1))
 
 
@@ -161,14 +161,14 @@ def test_a_ledger_of_the_earlier_format_is_refused_and_left_as_it_is(path: Path)
     _edit_anyway(path, "DELETE FROM entries WHERE number = 42", "DROP TABLE ending", earlier)
     before = path.read_bytes()
     for opened in (lambda: sf.Ledger(path), lambda: sf.Ledger.grant(PEOPLE, epsilon=1, path=path)):
-        with pytest.raises(sf.FileError, match="is of an earlier format"):
+        with pytest.raises(sf.errors.FileError, match="is of an earlier format"):
             opened()
     assert path.read_bytes() == before
 
 
 def test_a_file_without_its_triggers_is_refused(path: Path) -> None:
     _edit(path, "DROP TRIGGER never_delete")
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         sf.Ledger(path)
 
 
@@ -178,10 +178,10 @@ def test_a_file_that_is_replaced_or_removed_while_it_is_open_is_refused(path: Pa
     ledger.charge(PureEvent(0.1))
     path.with_name("old").chmod(0o600)
     path.with_name("old").replace(path)
-    with pytest.raises(sf.FileError, match="was replaced while it was open"):
+    with pytest.raises(sf.errors.FileError, match="was replaced while it was open"):
         ledger.charge(PureEvent(0.1))
     path.unlink()
-    with pytest.raises(sf.FileError, match="cannot be read"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read"):
         ledger.charge(PureEvent(0.1))
 
 
@@ -189,7 +189,7 @@ def test_an_older_copy_written_over_an_open_ledger_is_refused(path: Path) -> Non
     ledger, old = sf.Ledger(path), path.read_bytes()
     ledger.charge(PureEvent(0.1))
     path.write_bytes(old)
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         ledger.charge(PureEvent(0.1))
 
 
@@ -214,9 +214,9 @@ def test_a_file_system_of_the_network_is_refused(tmp_path: Path, path: Path, mon
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/x {path.parent.resolve()} nfs rw 0 0\n")
     monkeypatch.setattr(store, "_MOUNTS", mounts)
-    with pytest.raises(sf.FileError, match=r"of the network \(nfs\): two machines could overspend it"):
+    with pytest.raises(sf.errors.FileError, match=r"of the network \(nfs\): two machines could overspend it"):
         sf.Ledger(path)
-    with pytest.raises(sf.FileError, match="file system of the network"):
+    with pytest.raises(sf.errors.FileError, match="file system of the network"):
         sf.Ledger.grant(PEOPLE, epsilon=1, path=path.with_name("new.ledger"))
 
 
@@ -224,7 +224,7 @@ def test_a_second_name_of_the_file_is_refused(path: Path, tmp_path: Path) -> Non
     other = tmp_path / "other.ledger"
     other.hardlink_to(path)
     for name in (path, other):
-        with pytest.raises(sf.FileError, match=r"has a second name \(hard link\)"):
+        with pytest.raises(sf.errors.FileError, match=r"has a second name \(hard link\)"):
             sf.Ledger(name)
     other.unlink()
     assert len(sf.Ledger(path).events) == 40

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import sfumato as sf
-from sfumato.budget.events import ApproximateEvent, Composed, Event, Gaussian, Parallel, PoissonSampled, Repeated
-from sfumato.budget.training import step_event, uncharged
-from sfumato.learners.plan import Stage, events_of
-from sfumato.learners.sampling import FixedPoisson, Full, Poisson, Sampler
+from sfumato.budget import ApproximateEvent, Composed, Event, Gaussian, Parallel, PoissonSampled, Repeated
+from sfumato.budget.accounting.training_events import step_event, uncharged
+from sfumato.learners.dpsgd.plan import Stage, events_of
+from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler
 
 SAMPLERS = [Poisson(1000, 0.05), Full(1000), FixedPoisson.of(Poisson(60_000, 512 / 60_000), delta=1e-5, up_to=20)]
 

@@ -47,7 +47,7 @@ def test_every_method_can_be_asked_for(mask: Run) -> None:
     assert out["income"].dtype == pl.Int64
     assert out["name"].to_list() == ["Ada", "Bea", "Cem", "Dag"]
     assert str(out["born"].max()) == "2000-01-01"
-    methods = [sf.Pram("sex", 0.8), sf.RankSwap("income", 50), sf.Noise("income", 0.1)]
+    methods = [sf.masking.Pram("sex", 0.8), sf.masking.RankSwap("income", 50), sf.masking.NoiseAddition("income", 0.1)]
     same = sf.mask("t.csv", methods, seed=3).table.frame
     assert same["income"].to_list() == out["income"].to_list()
 

@@ -86,7 +86,7 @@ def test_one_file_of_any_format(pseudonymize: Run, ending: str) -> None:
     assert pseudonymize(f"v.{ending}", *ID, "--key", "k.key", "-o", f"o.{ending}").code == 0
     done = sf.read(f"o.{ending}").frame
     assert done["cost"].to_list() == [1.5, 2.0, 3.0]
-    want = sf.pseudonymize(pl.read_csv("visits.csv"), sf.KeyedTokens("k.key"), columns=["patient_id"])
+    want = sf.pseudonymize(pl.read_csv("visits.csv"), sf.pseudonyms.KeyedTokens("k.key"), columns=["patient_id"])
     assert done["patient_id"].to_list() == want["patient_id"].to_list()
 
 

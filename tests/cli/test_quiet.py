@@ -55,7 +55,7 @@ def test_a_quiet_command_still_says_what_went_wrong_and_the_next_one_is_not_quie
 def test_warnings_of_other_libraries_are_not_shown(
     sfumato: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sfumato.cli.assess as module
+    import sfumato.cli.commands.assess as module
 
     def warns(*_: object, **__: object) -> None:
         warnings.warn_explicit("something old", DeprecationWarning, "/lib/other.py", 1)
@@ -77,7 +77,7 @@ def test_compiling_is_announced_once(tmp_path: Path) -> None:
     program = (
         "import numpy as np\n"
         "from sfumato.engines.compiling import announce\n"
-        "from sfumato.anonymizers.lattice_kernels import too_small\n"
+        "from sfumato.anonymizers.lattice.kernels import too_small\n"
         "announce(lambda: print('compiling'))\n"
         "for _ in range(2): too_small(np.array([1, 5, 2]), 3, np.zeros(3, dtype=bool))\n"
     )

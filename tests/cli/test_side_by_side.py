@@ -121,7 +121,7 @@ def test_in_python_a_mapping_of_releases_is_saved_the_same_way(tmp_path: Path) -
     assert sf.verify(tmp_path / "out" / "k 5").ok
     assert '<a href="k%205/report.html">k 5</a>' in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     for name in ("a/b", "..", "", "report.html"):
-        with pytest.raises(sf.OptionError, match="cannot be the folder of a release"):
+        with pytest.raises(sf.errors.OptionError, match="cannot be the folder of a release"):
             sf.save({name: releases["k 5"]}, tmp_path / "other")
-    with pytest.raises(sf.OptionError, match="no release"):
+    with pytest.raises(sf.errors.OptionError, match="no release"):
         sf.save({}, tmp_path / "other")

@@ -84,7 +84,7 @@ def test_no_row_survives_a_command_that_is_killed(tmp_path: Path) -> None:
 HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from sfumato.data.folders import private_folder
+from sfumato.data.io.folders import private_folder
 
 class Shown(subprocess.Popen):
     def __init__(self, *args, **options):

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from sfumato.cli.terminal import printable
-from sfumato.data.source import File
+from sfumato.data.io.source import File
 from tests.conftest import Ran
 
 Run = Callable[..., Ran]

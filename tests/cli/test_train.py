@@ -70,7 +70,7 @@ def test_one_epsilon_gives_one_release(sfumato: Run, people: str) -> None:
     assert "model.owner.json: they are for you alone, do not publish them" in ran.err
     told = sfumato("verify", "model", "--json")
     assert (told.code, told.json["ok"], told.json["kind"]) == (0, True, "model")
-    assert sf.load_model("model").predict(pl.read_csv(people).drop("ill")).shape == (500,)
+    assert sf.learners.load_model("model").predict(pl.read_csv(people).drop("ill")).shape == (500,)
 
 
 def test_kinds_and_rows_are_declared_and_the_ledger_is_named(sfumato: Run, people: str) -> None:
@@ -300,10 +300,10 @@ def test_identifiers_are_left_out(sfumato: Run, people: str) -> None:
     assert "--identifiers" in ran.err
     ran = sfumato(*asked, "--identifiers", "id", "-o", "model")
     assert ran.code == 0, ran.err
-    assert sorted(sf.load_model("model").feature_names_in_) == ["age", "cost", "sex"]
+    assert sorted(sf.learners.load_model("model").feature_names_in_) == ["age", "cost", "sex"]
     again = sfumato("train", "--recipe", "model/recipe.toml", "-o", "again")
     assert again.code == 0, again.err
-    assert sorted(sf.load_model("again").feature_names_in_) == ["age", "cost", "sex"]
+    assert sorted(sf.learners.load_model("again").feature_names_in_) == ["age", "cost", "sex"]
 
 
 def test_an_existing_folder_is_never_overwritten(sfumato: Run) -> None:
@@ -372,7 +372,7 @@ def test_a_typo_in_the_noise_is_told(sfumato: Run, noise: str) -> None:
 
 
 def test_the_password_of_a_database_is_written_nowhere() -> None:
-    from sfumato.cli.train import _without_password
+    from sfumato.cli.commands.train import _without_password
 
     assert _without_password("postgresql://me:secret@host/people?password=x") == "postgresql://host/people"
     assert _without_password("a?b.csv") == "a?b.csv"

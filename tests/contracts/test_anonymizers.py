@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.anonymizers import Anonymizer, Output, Partitioner
 from sfumato.anonymizers.anonymize import METHODS
-from sfumato.anonymizers.anonymizer import Anonymizer, Partitioner
 from sfumato.anonymizers.problem import Problem
-from sfumato.anonymizers.publish import Members, Output
-from sfumato.data.paths import text_of
-from sfumato.measures.generalised import pair
+from sfumato.anonymizers.publish import Members
+from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.measures.loss.generalised import pair
 from tests import bruteforce as brute
 from tests.anonymizers.problems import GUARANTEES, TREE
 
@@ -121,7 +121,7 @@ def holds(guarantee: sf.Guarantee, released: pl.DataFrame, quasi: tuple[str, ...
     ]
     if isinstance(guarantee, sf.KAnonymity):
         return brute.k(tables[0]) >= guarantee.k
-    if isinstance(guarantee, sf.RecursiveCL):
+    if isinstance(guarantee, sf.measures.RecursiveCL):
         l = guarantee.l or min(map(brute.distinct_l, tables))
         return all(brute.recursive_c(rows, l) < guarantee.c for rows in tables)
     return all(_holds(guarantee, rows) for rows in tables)
@@ -129,7 +129,7 @@ def holds(guarantee: sf.Guarantee, released: pl.DataFrame, quasi: tuple[str, ...
 
 def _holds(guarantee: sf.Guarantee, rows: list[brute.Row]) -> bool:
     slack = 1e-9
-    if isinstance(guarantee, sf.AlphaK):
+    if isinstance(guarantee, sf.measures.AlphaK):
         chosen = list(guarantee.values or ())
         groups = brute.classes(rows)
         share = max(
@@ -139,7 +139,7 @@ def _holds(guarantee: sf.Guarantee, rows: list[brute.Row]) -> bool:
         return share <= guarantee.alpha + slack and brute.k(rows) >= guarantee.k
     if isinstance(guarantee, sf.LDiversity):
         return brute.distinct_l(rows) >= guarantee.l
-    if isinstance(guarantee, sf.EntropyL):
+    if isinstance(guarantee, sf.measures.EntropyL):
         return brute.entropy_l(rows) >= guarantee.l - slack
     if isinstance(guarantee, sf.TCloseness):
         values = sorted({value for _, value in rows if value is not None})
@@ -147,19 +147,19 @@ def _holds(guarantee: sf.Guarantee, rows: list[brute.Row]) -> bool:
         ranks = {value: rank / max(len(values) - 1, 1) for rank, value in enumerate(values)}
         emd = brute.line_emd(ranks) if isinstance(values[0], int) else brute.equal_emd
         return brute.t(rows, emd) <= guarantee.t + slack
-    if isinstance(guarantee, sf.EnhancedBeta):
+    if isinstance(guarantee, sf.measures.EnhancedBeta):
         return brute.enhanced_beta(rows) <= guarantee.beta + slack
-    if isinstance(guarantee, sf.BetaLikeness):
+    if isinstance(guarantee, sf.measures.BetaLikeness):
         return float(brute.basic_beta(rows)) <= guarantee.beta + slack
-    assert isinstance(guarantee, sf.DeltaDisclosure)
+    assert isinstance(guarantee, sf.measures.DeltaDisclosure)
     return brute.delta(rows, guarantee.absent.value) < guarantee.delta
 
 
 def may_fail_where_groups_look_alike(guarantee: sf.Guarantee) -> bool:
     """Whether one class of two that keep the guarantee may break it."""
-    if isinstance(guarantee, sf.DeltaDisclosure):
+    if isinstance(guarantee, sf.measures.DeltaDisclosure):
         return guarantee.absent == "ignore"
-    return isinstance(guarantee, sf.RecursiveCL) and guarantee.l is None
+    return isinstance(guarantee, sf.measures.RecursiveCL) and guarantee.l is None
 
 
 NOTHING = ("no grouping keeps", "no level of the hierarchies keeps", "no suppression of cells")
@@ -169,7 +169,7 @@ def released(table: sf.Table, guarantees: list[sf.Guarantee], method: Anonymizer
     """Anonymize, or find that it cannot be done."""
     try:
         return sf.anonymize(table, guarantees, method=method)
-    except sf.InputError as error:
+    except sf.errors.InputError as error:
         alike = "when it is measured again" in error.message and any(map(may_fail_where_groups_look_alike, guarantees))
         if not alike and not error.message.startswith(NOTHING):
             raise
@@ -187,7 +187,7 @@ def test_what_it_promises_holds_by_definition(
     # A transformer releases what `anonymize` releases, and refuses what it refuses.
     transformer = type(method)(**method.get_params() | {"guarantees": guarantees})
     if release is None:
-        with pytest.raises(sf.InputError):
+        with pytest.raises(sf.errors.InputError):
             transformer.fit_transform(table)
         return
     published = release.aligned.frame
@@ -249,7 +249,7 @@ def test_other_rows_are_transformed_only_if_they_keep_it_all_by_themselves(
     others = table.frame[[rows.randrange(number) for _ in range(number)]]
     try:
         published = transformer.fit(table).transform(others)
-    except sf.InputError:
+    except sf.errors.InputError:
         return
     for guarantee in guarantees:
         assert holds(guarantee, published, quasi, sensitive), guarantee
@@ -366,7 +366,7 @@ def test_values_of_every_type_can_be_published(method: Anonymizer, values: pl.Se
 
 def test_a_chosen_value_that_only_suppressed_rows_hold_has_no_share() -> None:
     people = pl.DataFrame({"city": list("aaabbbc"), "disease": ["x", "y", "z", "x", "y", "z", "rare"]})
-    asked = [sf.AlphaK(0.5, k=2, values=["rare"])]
+    asked = [sf.measures.AlphaK(0.5, k=2, values=["rare"])]
     release = sf.anonymize(people, asked, method=sf.Lattice(suppress=0.3), qi=["city"], sensitive=["disease"])
     assert release.assessment.suppressed == 1
     assert release.assessment.verdict
@@ -398,7 +398,7 @@ BAD = {
         "0.*it must be less",
     ),
     "a value that nobody has": (
-        {"guarantees": [sf.AlphaK(0.9, values=["gout"])], "sensitive": ["disease"]},
+        {"guarantees": [sf.measures.AlphaK(0.9, values=["gout"])], "sensitive": ["disease"]},
         "alpha is asked for the value 'gout'",
         "",
     ),
@@ -409,32 +409,34 @@ BAD = {
 def test_bad_input_gets_one_sentence(method: Anonymizer, case: str) -> None:
     options, message, more = BAD[case]
     options = {"guarantees": "k=2", "qi": ["number", "plain"]} | options
-    with pytest.raises(sf.InputError, match=message) as caught:
+    with pytest.raises(sf.errors.InputError, match=message) as caught:
         sf.anonymize(PEOPLE.drop("name"), options.pop("guarantees"), method=method, **options)
     assert re.search(more, str(caught.value))
 
 
 def test_no_rows_are_refused(method: Anonymizer) -> None:
-    with pytest.raises(sf.InputError, match="the table has no rows"):
+    with pytest.raises(sf.errors.InputError, match="the table has no rows"):
         sf.anonymize(PEOPLE.clear(), "k=1", method=method, schema=SCHEMA)
 
 
 def test_a_hierarchy_that_misses_a_value_is_refused(method: Anonymizer) -> None:
     column = sf.Column(name="plain", role="quasi", hierarchy=sf.Hierarchy.tree([("p", "x"), ("r", "y")]))
-    with pytest.raises(sf.SchemaError, match="column 'plain': the hierarchy does not cover a value"):
+    with pytest.raises(sf.errors.SchemaError, match="column 'plain': the hierarchy does not cover a value"):
         sf.anonymize(sf.Table(PEOPLE.drop("name"), sf.Schema([column])), "k=2", method=method)
 
 
 def test_the_mark_of_suppression_is_no_value(method: Anonymizer) -> None:
-    with pytest.raises(sf.ColumnError, match="column 'x' holds the value '\\*'"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'x' holds the value '\\*'"):
         sf.anonymize(pl.DataFrame({"x": ["*", "a", "*"]}), "k=1", method=method, qi=["x"])
 
 
 def test_a_value_called_missing_is_refused_where_others_are_missing(method: Anonymizer) -> None:
-    with pytest.raises(sf.ColumnError, match=r"column 'x' holds the value '\(missing\)', which stands for a missing"):
+    with pytest.raises(
+        sf.errors.ColumnError, match=r"column 'x' holds the value '\(missing\)', which stands for a missing"
+    ):
         sf.anonymize(pl.DataFrame({"x": ["(missing)", "a", None]}), "k=1", method=method, qi=["x"])
     column = sf.Column(name="x", role="quasi", kind="ordinal", domain=("(missing)", "a"))
-    with pytest.raises(sf.ColumnError, match=r"holds the value '\(missing\)'"):
+    with pytest.raises(sf.errors.ColumnError, match=r"holds the value '\(missing\)'"):
         sf.anonymize(sf.Table(pl.DataFrame({"x": ["a", None]}), sf.Schema([column])), "k=1", method=method)
     people = pl.DataFrame({"x": ["(missing)", "a", "a"]})
     assert sf.anonymize(people, "k=3", method=method, qi=["x"]).assessment.k == 3
@@ -442,7 +444,7 @@ def test_a_value_called_missing_is_refused_where_others_are_missing(method: Anon
 
 def test_times_that_no_text_can_tell_apart_are_refused(method: Anonymizer) -> None:
     moments = pl.DataFrame({"x": pl.Series([1, 999, 1500, 2500]).cast(pl.Datetime("ns"))})
-    with pytest.raises(sf.ColumnError, match=r"column 'x' holds times of nanoseconds.*round"):
+    with pytest.raises(sf.errors.ColumnError, match=r"column 'x' holds times of nanoseconds.*round"):
         sf.anonymize(moments, "k=2", method=method, qi=["x"])
 
 
@@ -458,17 +460,17 @@ def test_what_is_released_does_not_change_with_its_source(method: Anonymizer) ->
 
 
 def test_an_infinite_number_is_refused(method: Anonymizer) -> None:
-    with pytest.raises(sf.ColumnError, match="column 'x' holds an infinite number"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'x' holds an infinite number"):
         sf.anonymize(pl.DataFrame({"x": [1.0, math.inf]}), "k=2", method=method, qi=["x"])
 
 
 def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match=r"the method 'mondrain' is unknown.*did you mean 'mondrian'"):
+    with pytest.raises(sf.errors.OptionError, match=r"the method 'mondrain' is unknown.*did you mean 'mondrian'"):
         sf.anonymize(PEOPLE, "k=2", method="mondrain", schema=SCHEMA)
 
 
 def test_nothing_is_left_if_all_rows_had_to_be_suppressed() -> None:
-    with pytest.raises(sf.InputError, match=r"no level of the hierarchies keeps k=7 \(k is 6\)"):
+    with pytest.raises(sf.errors.InputError, match=r"no level of the hierarchies keeps k=7 \(k is 6\)"):
         sf.anonymize(PEOPLE, "k=7", method=sf.Lattice(suppress=1), schema=SCHEMA)
 
 
@@ -499,10 +501,12 @@ def test_groups_that_look_alike_get_a_helpful_sentence() -> None:
     sick = pl.Series(["b"] * 21 + ["a", "a", "b"] + ["a", "b"] * 10)
     people = pl.DataFrame({"group": groups, "x": x, "y": y, "sick": sick})
     problem = {"qi": ["group", "x", "y"], "sensitive": ["sick"]}
-    release = sf.anonymize(people, [sf.DeltaDisclosure(1)], method=Fixed(output="median"), **problem)
+    release = sf.anonymize(people, [sf.measures.DeltaDisclosure(1)], method=Fixed(output="median"), **problem)
     assert release.assessment.classes == 3
-    with pytest.raises(sf.InputError, match=r"does not keep delta_disclosure=1 when it is measured again.*intervals"):
-        sf.anonymize(people, [sf.DeltaDisclosure(1)], method=Constant(output="median"), **problem)
+    with pytest.raises(
+        sf.errors.InputError, match=r"does not keep delta_disclosure=1 when it is measured again.*intervals"
+    ):
+        sf.anonymize(people, [sf.measures.DeltaDisclosure(1)], method=Constant(output="median"), **problem)
 
 
 @pytest.mark.parametrize("use", [lambda one, x: one.fit_transform(x), lambda one, x: one.fit(x).transform(x)])
@@ -510,9 +514,9 @@ def test_a_transformer_measures_what_it_publishes(use: Callable[[Anonymizer, pl.
     # As above: group 0 and group 1 are published alike, and then `a` is rare among the others.
     sick = pl.Series(["b"] * 21 + ["a", "a", "b"] + ["a", "b"] * 10)
     people = pl.DataFrame({"group": [0] * 21 + [1] * 3 + [2] * 20, "sick": sick})
-    asked = [sf.DeltaDisclosure(1)]
+    asked = [sf.measures.DeltaDisclosure(1)]
     assert use(Fixed(asked, qi=["group"], sensitive=["sick"], output="median"), people).equals(people)
-    with pytest.raises(sf.InputError, match="does not keep delta_disclosure=1 when it is measured again"):
+    with pytest.raises(sf.errors.InputError, match="does not keep delta_disclosure=1 when it is measured again"):
         use(Constant(asked, qi=["group"], sensitive=["sick"], output="median"), people)
 
 
@@ -527,7 +531,7 @@ def test_relaxed_mondrian_publishes_the_fitted_rows_alike_whenever_it_is_asked(k
     turned = people.with_row_index().sample(fraction=1, shuffle=True, seed=k)
     again = relaxed.transform(turned.select("index", "sick", "age"))
     assert sorted(again["age"].value_counts()["count"]) == [k, k]
-    with pytest.raises(sf.InputError, match=r"not the rows that relaxed Mondrian was fitted on.*strict=True"):
+    with pytest.raises(sf.errors.InputError, match=r"not the rows that relaxed Mondrian was fitted on.*strict=True"):
         relaxed.transform(people.head(2 * k - 1))
     assert relaxed.set_params(new_rows="route").transform(people.head(1))["age"].to_list() in (["1"], ["1-2"])
 
@@ -536,7 +540,9 @@ def test_rows_of_which_a_guarantee_cannot_be_measured_are_refused(method: Anonym
     people = pl.DataFrame({"age": [20, 20, 40, 40], "sick": ["flu", "ulcer", "flu", "ulcer"]})
     asked = {"guarantees": "k=2,l=2", "qi": ["age"], "sensitive": ["sick"]}
     fitted = type(method)(**method.get_params() | asked).fit(people)
-    with pytest.raises(sf.InputError, match=r"the rows lack the sensitive column 'sick'|not the rows that relaxed"):
+    with pytest.raises(
+        sf.errors.InputError, match=r"the rows lack the sensitive column 'sick'|not the rows that relaxed"
+    ):
         fitted.transform(people.select("age"))
     assert fitted.set_params(new_rows="route").transform(people.select("age")).height == 4
 
@@ -544,10 +550,10 @@ def test_rows_of_which_a_guarantee_cannot_be_measured_are_refused(method: Anonym
 def test_rows_of_a_model_are_transformed_without_a_promise_only_when_asked(method: Anonymizer) -> None:
     people = pl.DataFrame({"age": [20, 21, 40, 41]})
     fitted = type(method)(**method.get_params() | {"guarantees": "k=2", "qi": ["age"]}).fit(people)
-    with pytest.raises(sf.InputError, match="new_rows='route'"):
+    with pytest.raises(sf.errors.InputError, match="new_rows='route'"):
         fitted.transform(people.head(1))
     assert fitted.set_params(new_rows="route").transform(people.head(1)).height == 1
-    with pytest.raises(sf.OptionError, match="new_rows must be one of measure, route, got 'any'"):
+    with pytest.raises(sf.errors.OptionError, match="new_rows must be one of measure, route, got 'any'"):
         fitted.set_params(new_rows="any").transform(people)
     assert "new_rows" not in sf.anonymize(people, "k=2", method=fitted.set_params(new_rows="route")).parameters
 

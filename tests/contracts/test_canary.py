@@ -85,7 +85,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     ),
     "mixed types in a text column": lambda: sf.assess(mixed(), schema=column("city", kind="text")),
     "a value that nobody has": lambda: sf.anonymize(
-        FRAME, [sf.AlphaK(0.9, values=["gout"])], qi=["city"], sensitive=["sick"]
+        FRAME, [sf.measures.AlphaK(0.9, values=["gout"])], qi=["city"], sensitive=["sick"]
     ),
     "a new category": lambda: (
         sf.Mondrian("k=2", qi=["sick"]).fit(FRAME).transform(FRAME.with_columns(pl.lit("canary-new").alias("sick")))
@@ -107,9 +107,9 @@ CALLS: dict[str, Callable[[], Any]] = {
     "people outside the population": lambda: sf.assess(
         FRAME, qi=["city"], population=FRAME.with_columns(pl.lit("canary-new").alias("city"))
     ),
-    "tokens that are none": lambda: sf.reidentify(FRAME, sf.EncryptedTokens(KEY), columns=["person"]),
-    "a column to mask that holds texts": lambda: sf.mask(FRAME, [sf.TopBottomCode("city", high=9)]),
-    "noise on texts": lambda: sf.mask(FRAME, [sf.Noise("city", 0.1)]),
+    "tokens that are none": lambda: sf.reidentify(FRAME, sf.pseudonyms.EncryptedTokens(KEY), columns=["person"]),
+    "a column to mask that holds texts": lambda: sf.mask(FRAME, [sf.masking.TopBottomCode("city", high=9)]),
+    "noise on texts": lambda: sf.mask(FRAME, [sf.masking.NoiseAddition("city", 0.1)]),
     "an infinite number": lambda: sf.anonymize(
         FRAME.with_columns(pl.lit(float("inf")).alias("amount")), "k=2", qi=["amount", "code"]
     ),

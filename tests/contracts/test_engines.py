@@ -13,9 +13,8 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.engines.engine import Engine, Recoding
-from sfumato.engines.memory import Memory
-from sfumato.engines.reduce import choose
+from sfumato.engines import Engine, Memory, Recoding
+from sfumato.engines.dispatch import choose
 
 Rows = list[tuple[Any, ...]]
 
@@ -141,7 +140,7 @@ def test_a_recoding_can_be_assessed_where_it_is(placed: Placed, tmp_path: Path) 
 
 def _destination(table: sf.Table, folder: Path) -> list[str]:
     """Name a new table where the rows are in a database; elsewhere a recoding needs no place."""
-    from sfumato.data.database import Database
+    from sfumato.data.io.database import Database
 
     return ['re"coded'] if isinstance(table.source, Database) else []
 

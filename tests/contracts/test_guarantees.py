@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.measures.models import MODELS
 
-EVERY_MODEL = pytest.mark.parametrize("model", [*MODELS, lambda: sf.DeltaDisclosure(absent="infinite")])
+EVERY_MODEL = pytest.mark.parametrize("model", [*MODELS, lambda: sf.measures.DeltaDisclosure(absent="infinite")])
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["flu", "ulcer", "cancer"])), min_size=2, max_size=60)
 
 
@@ -24,13 +24,17 @@ def measure(guarantee: sf.Guarantee, rows: list[tuple[Any, Any]]) -> float:
 
 
 @pytest.mark.parametrize(  # all but one: see the next test
-    "model", [*(one for one in MODELS if one is not sf.DeltaDisclosure), lambda: sf.DeltaDisclosure(absent="infinite")]
+    "model",
+    [
+        *(one for one in MODELS if one is not sf.measures.DeltaDisclosure),
+        lambda: sf.measures.DeltaDisclosure(absent="infinite"),
+    ],
 )
 @given(rows=ROWS, data=st.data())
 def test_merging_two_classes_never_worsens_it(model: Any, rows: list[tuple[int, str]], data: st.DataObject) -> None:
     guarantee = model()
-    if isinstance(guarantee, sf.RecursiveCL):
-        guarantee = sf.RecursiveCL(l=data.draw(st.integers(1, 3)))
+    if isinstance(guarantee, sf.measures.RecursiveCL):
+        guarantee = sf.measures.RecursiveCL(l=data.draw(st.integers(1, 3)))
     a, b = data.draw(st.tuples(st.integers(0, 5), st.integers(0, 5)))
     before = measure(guarantee, rows)
     after = measure(guarantee, [(a if q == b else q, s) for q, s in rows])
@@ -44,7 +48,7 @@ def test_delta_that_ignores_absent_values_can_worsen_by_merging() -> None:
     # x holds only flu; merged with y, the rare ulcer shows up far below its share.
     rows = [("x", "flu")] * 9 + [("y", "flu"), ("y", "ulcer")] + [("z", "ulcer")] * 9
     merged = [("x" if q == "y" else q, s) for q, s in rows]
-    assert measure(sf.DeltaDisclosure(), merged) > measure(sf.DeltaDisclosure(), rows)
+    assert measure(sf.measures.DeltaDisclosure(), merged) > measure(sf.measures.DeltaDisclosure(), rows)
 
 
 @EVERY_MODEL
@@ -87,25 +91,25 @@ def test_it_accepts_a_bound_at_the_measured_value_unless_strict(model: Any, rows
     ("guarantee", "text"),
     [
         (sf.KAnonymity(10), "k=10"),
-        (sf.AlphaK(0.5, k=3), "alpha=0.5,k=3"),
+        (sf.measures.AlphaK(0.5, k=3), "alpha=0.5,k=3"),
         (sf.LDiversity(3), "l=3"),
-        (sf.EntropyL(2.5), "entropy_l=2.5"),
-        (sf.RecursiveCL(2, 3), "recursive_c=2,recursive_l=3"),
+        (sf.measures.EntropyL(2.5), "entropy_l=2.5"),
+        (sf.measures.RecursiveCL(2, 3), "recursive_c=2,recursive_l=3"),
         (sf.TCloseness(0.2), "t=0.2"),
-        (sf.BetaLikeness(1.5), "basic_beta=1.5"),
-        (sf.EnhancedBeta(0.5), "enhanced_beta=0.5"),
-        (sf.DeltaDisclosure(1), "delta_disclosure=1"),
+        (sf.measures.BetaLikeness(1.5), "basic_beta=1.5"),
+        (sf.measures.EnhancedBeta(0.5), "enhanced_beta=0.5"),
+        (sf.measures.DeltaDisclosure(1), "delta_disclosure=1"),
     ],
 )
 def test_it_prints_itself_and_is_read_back(guarantee: sf.Guarantee, text: str) -> None:
     assert str(guarantee) == text
-    expected = [sf.KAnonymity(3), guarantee] if isinstance(guarantee, sf.AlphaK) else [guarantee]
+    expected = [sf.KAnonymity(3), guarantee] if isinstance(guarantee, sf.measures.AlphaK) else [guarantee]
     assert sf.Guarantee.parse(text) == expected
     assert sf.Guarantee.parse(text.replace("_", "-").upper().replace("=", " = ")) == expected
 
 
 def test_short_names_are_understood() -> None:
-    assert sf.Guarantee.parse("beta=1,delta=2") == [sf.BetaLikeness(1), sf.DeltaDisclosure(2)]
+    assert sf.Guarantee.parse("beta=1,delta=2") == [sf.measures.BetaLikeness(1), sf.measures.DeltaDisclosure(2)]
 
 
 @pytest.mark.parametrize(
@@ -127,11 +131,11 @@ def test_short_names_are_understood() -> None:
     ],
 )
 def test_what_is_no_guarantee_is_refused(text: str, message: str) -> None:
-    with pytest.raises(sf.OptionError, match=message):
+    with pytest.raises(sf.errors.OptionError, match=message):
         sf.Guarantee.parse(text)
 
 
 @pytest.mark.parametrize("model", [one for one in MODELS if one.needs_sensitive])
 def test_it_says_that_it_needs_a_sensitive_attribute(model: type[sf.Guarantee]) -> None:
-    with pytest.raises(sf.OptionError, match=f"{model.key} needs a sensitive attribute"):
+    with pytest.raises(sf.errors.OptionError, match=f"{model.key} needs a sensitive attribute"):
         sf.check(pl.DataFrame({"q": [1]}), [model()], qi=["q"])

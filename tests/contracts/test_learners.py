@@ -24,12 +24,10 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import sfumato as sf
 from sfumato import learners
-from sfumato._errors import BudgetError, InputError, OptionError
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Composed, Event, Repeated
-from sfumato.learners.estimator import PrivateEstimator
-from sfumato.learners.naive_bayes import PrivateNaiveBayes
-from sfumato.learners.noisy_sums import NoisySums
+from sfumato.budget import Composed, Event, Repeated, spent
+from sfumato.errors import BudgetError, InputError, OptionError
+from sfumato.learners import PrivateEstimator, PrivateNaiveBayes
+from sfumato.learners.estimators.noisy_sums import NoisySums
 from tests.budget.chance import least_epsilon
 
 ROWS, DELTA = 200, 1e-3
@@ -63,9 +61,9 @@ SCHEMA = sf.Schema(
 def found() -> dict[str, type[PrivateEstimator]]:
     """Every estimator of the learners that is called Private."""
     classes = {}
-    for path in sorted(Path(learners.__file__).parent.glob("*.py")):
+    for path in sorted(Path(learners.__file__).parent.rglob("*.py")):
         for name in re.findall(r"^class (Private\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE):
-            kind = getattr(importlib.import_module(f"sfumato.learners.{path.stem}"), name)
+            kind = getattr(importlib.import_module(f"sfumato.learners.{path.parent.name}.{path.stem}"), name)
             if issubclass(kind, PrivateEstimator) and kind is not PrivateEstimator:
                 classes[name] = kind
     return classes

@@ -22,7 +22,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import get_tags
 
 import sfumato as sf
-from sfumato.budget.selection import RandomStopping
+from sfumato.budget import RandomStopping
 from sfumato.data.datasets import Images
 from sfumato.learners import PrivateNaiveBayes, PrivateSearch, Sgd, Trainer
 from tests.contracts.test_learners import ESTIMATORS, QUICK

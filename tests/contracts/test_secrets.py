@@ -52,19 +52,23 @@ CALLS: dict[str, Callable[[], Any]] = {
     ),
     "assess": lambda: sf.assess(TABLE, require="k=2", detail=True, preset="hipaa", population=ROWS),
     "check": lambda: sf.check(TABLE, "k=2"),
-    "distances": lambda: sf.distances(ROWS, ROWS, columns=["birth_date", "sex"]),
-    "load_model": lambda: _trained("model") and sf.load_model(next(Path("model").rglob("certificate.json")).parent),
+    "distances": lambda: sf.measures.distances(ROWS, ROWS, columns=["birth_date", "sex"]),
+    "load_model": lambda: (
+        _trained("model") and sf.learners.load_model(next(Path("model").rglob("certificate.json")).parent)
+    ),
     "loss": lambda: sf.loss(TABLE, TABLE),
-    "mask": lambda: sf.mask(TABLE, [sf.TopBottomCode("hba1c", high=9), sf.Pram("sex")]),
-    "model_accuracy": lambda: sf.model_accuracy(TABLE, TABLE, target="sex", models=["tree"], repeats=1),
+    "mask": lambda: sf.mask(TABLE, [sf.masking.TopBottomCode("hba1c", high=9), sf.masking.Pram("sex")]),
+    "model_accuracy": lambda: sf.measures.model_accuracy(TABLE, TABLE, target="sex", models=["tree"], repeats=1),
     "perturb": lambda: sf.perturb(ROWS, ["sex"], epsilon=1, schema=DOMAINS),
     "preview": lambda: _granted() and sf.preview(ROWS, "count by sex", epsilon=1, schema=DOMAINS),
-    "pseudonymize": lambda: sf.pseudonymize(TABLE, sf.KeyedTokens(sf.Key.new("a.key")), columns=["name"]),
+    "pseudonymize": lambda: sf.pseudonymize(TABLE, sf.pseudonyms.KeyedTokens(sf.Key.new("a.key")), columns=["name"]),
     "query": lambda: _granted() and sf.query(ROWS, "count by sex", epsilon=1, schema=DOMAINS),
-    "query_error": lambda: sf.query_error(TABLE, TABLE, columns=["birth_date", "sex"], queries=5),
+    "query_error": lambda: sf.measures.query_error(TABLE, TABLE, columns=["birth_date", "sex"], queries=5),
     "read": lambda: sf.write(ROWS, "rows.csv") or sf.read("rows.csv"),
     "reidentify": lambda: sf.reidentify(
-        sf.pseudonymize(TABLE, sf.EncryptedTokens(KEY), columns=["icd10"]), sf.EncryptedTokens(KEY), columns=["icd10"]
+        sf.pseudonymize(TABLE, sf.pseudonyms.EncryptedTokens(KEY), columns=["icd10"]),
+        sf.pseudonyms.EncryptedTokens(KEY),
+        columns=["icd10"],
     ),
     "safe_harbor": lambda: sf.safe_harbor(TABLE),
     "save": lambda: sf.save(sf.anonymize(TABLE, "k=5"), "release"),
@@ -75,18 +79,18 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 OBJECTS: dict[str, Callable[[], Any]] = {
     "Column": lambda: sf.Column(name="name", domain=ROWS["name"].to_list()),
-    "EncryptedTokens": lambda: sf.EncryptedTokens(sf.Key.new("c.key")),
+    "EncryptedTokens": lambda: sf.pseudonyms.EncryptedTokens(sf.Key.new("c.key")),
     "Guided": lambda: sf.Guided("k=5", qi=["birth_date"], labels=ROWS["name"].to_list()).fit(ROWS),
     "Hierarchy": lambda: sf.Hierarchy.tree([(name, "*") for name in ROWS["name"]]),
     "Hilbert": lambda: sf.Hilbert("k=5", qi=["birth_date"]).fit(ROWS),
     "Key": lambda: sf.Key.new("d.key"),
-    "KeyedTokens": lambda: sf.KeyedTokens(sf.Key.new("e.key")),
+    "KeyedTokens": lambda: sf.pseudonyms.KeyedTokens(sf.Key.new("e.key")),
     "Lattice": lambda: sf.Lattice("k=5", qi=["birth_date"]).fit(ROWS),
     "Ledger": lambda: sf.Ledger.grant(ROWS, epsilon=1, path="l.ledger"),
     "LocalSuppression": lambda: sf.LocalSuppression("k=5", qi=["zip"]).fit(ROWS),
     "Microaggregate": lambda: sf.Microaggregate("k=5", qi=["birth_date"]).fit(ROWS),
     "Mondrian": lambda: sf.Mondrian("k=5", qi=["birth_date"]).fit(ROWS),
-    "RandomTokens": lambda: sf.RandomTokens("tokens.map", passphrase=NAMED[0]),
+    "RandomTokens": lambda: sf.pseudonyms.RandomTokens("tokens.map", passphrase=NAMED[0]),
     "RPlus": lambda: sf.RPlus("k=5", qi=["birth_date"]).fit(ROWS),
     "Schema": lambda: sf.Schema.suggest(ROWS.with_columns(pl.col("name").cast(pl.Enum(ROWS["name"].unique())))),
     "Table": lambda: sf.Table(ROWS.to_pandas().set_index("name")),
@@ -95,7 +99,7 @@ RETURNED = {"AnonymizedModel", "Assessment", "Perturbed", "Release", "Training",
 """Classes that some of the calls return, or what these return holds."""
 
 
-def _trained(folder: str) -> sf.Training:
+def _trained(folder: str) -> sf.learners.Training:
     training = sf.train(sf.Table(ROWS.select("zip", "sex"), DOMAINS), "naive-bayes", target="sex", epsilon=1)
     sf.save(training, folder)
     return training
@@ -163,11 +167,19 @@ def test_every_public_name_is_looked_at() -> None:
     public = {name: getattr(sf, name) for name in sf.__all__ if name != "datasets"}
     functions = {name for name, one in public.items() if inspect.isfunction(one)}
     assert functions == set(CALLS)
-    parameters = (sf.Guarantee, sf.DifferentialPrivacy, sf.SfumatoError, Enum, sf.Noise, sf.Pram, sf.RankSwap)
+    parameters = (
+        sf.Guarantee,
+        sf.DifferentialPrivacy,
+        sf.SfumatoError,
+        Enum,
+        sf.masking.NoiseAddition,
+        sf.masking.Pram,
+        sf.masking.RankSwap,
+    )
     results = {
         name
         for name, one in public.items()
-        if inspect.isclass(one) and not issubclass(one, (*parameters, sf.TopBottomCode))
+        if inspect.isclass(one) and not issubclass(one, (*parameters, sf.masking.TopBottomCode))
     }
     assert results == set(OBJECTS) | RETURNED
 

@@ -18,20 +18,20 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.budget.mechanisms import AddedNoise
-from sfumato.budget.noise import Source
-from sfumato.budget.records import Records
-from sfumato.budget.statistics import (
-    Answers,
+from sfumato.budget import (
+    AddedNoise,
     ContingencyTable,
     Count,
     Extreme,
     Histogram,
     Mean,
     Quantile,
+    Source,
     Sum,
     Variance,
 )
+from sfumato.budget.mechanisms.records import Records
+from sfumato.budget.mechanisms.statistics import Answers
 
 BOUNDS = {
     "whole": (0.0, 100.0),

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.accounted import accounted, doubts
-from sfumato.data.recipe import Recipe
+from sfumato.data import Recipe
+from sfumato.data.column_audit import accounted, doubts
 from sfumato.data.resemblance import Values, reproduces
 from tests.hospital import LANGUAGES, extract
 
@@ -122,14 +122,14 @@ def test_all_columns_that_identify_are_named_at_once_with_the_ways_out(language:
     name = made.column
     qi, sensitive = [name("birth_date"), name("sex"), name("zip")], [name("icd10")]
     open_ = [name(one) for one in ("patient_id", "name", "email", "phone", "note")]
-    with pytest.raises(sf.ColumnError) as refused:
+    with pytest.raises(sf.errors.ColumnError) as refused:
         sf.anonymize(frame, "k=5", qi=qi, sensitive=sensitive)
     assert all(f"'{one}' (" in refused.value.message for one in open_)
     assert refused.value.message.startswith("5 columns without a role")
     assert f"--identifiers {','.join(open_)}" in refused.value.hint
     assert f"--keep {','.join(open_)}" in refused.value.hint
     assert not any(secret in str(refused.value) for secret in made.planted)
-    with pytest.raises(sf.ColumnError, match="without a role"):
+    with pytest.raises(sf.errors.ColumnError, match="without a role"):
         sf.assess(frame, qi=qi, sensitive=sensitive)
     release = sf.anonymize(frame, "k=5", qi=qi, sensitive=sensitive, identifiers=open_)
     assert not set(open_) & set(release.table.schema.names)
@@ -151,13 +151,13 @@ def test_a_column_may_be_kept_by_a_schema_and_then_has_another_role() -> None:
     assert schema.kept == ("contact",)
     assert schema.with_roles(identifiers=["contact"]).kept == ()
     assert sf.Schema.from_toml(schema.to_toml()) == schema
-    with pytest.raises(sf.SchemaError, match="both identifier and kept"):
+    with pytest.raises(sf.errors.SchemaError, match="both identifier and kept"):
         schema.with_roles(identifiers=["contact"], keep=["contact"])
 
 
 def test_names_that_look_like_records_are_not_quoted() -> None:
     columns = people() | {"02139": [f"p{i}@example.org" for i in range(ROWS)]}
-    with pytest.raises(sf.ColumnError) as refused:
+    with pytest.raises(sf.errors.ColumnError) as refused:
         accounted(table(columns, identifiers=["born"]))
     assert "02139" not in str(refused.value)
     assert "column 8 (its values look like e-mail addresses)" in refused.value.message
@@ -218,7 +218,7 @@ def test_at_most_ten_thousand_rows_are_looked_at_wherever_they_are(tmp_path: Pat
 def test_a_large_text_file_a_database_and_unreadable_columns_are_sampled_too(tmp_path: Path) -> None:
     import sqlite3
 
-    from sfumato.data.source import File
+    from sfumato.data.io.source import File
 
     rows = 300
     frame = pl.DataFrame({"age": [i % 70 for i in range(rows)], "contact": [f"p{i}@example.org" for i in range(rows)]})

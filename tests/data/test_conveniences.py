@@ -57,7 +57,7 @@ def test_a_ledger_that_is_open_can_be_given(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_type_gets_our_error(call: Callable[[], Any]) -> None:
-    with pytest.raises(sf.InputError):
+    with pytest.raises(sf.errors.InputError):
         call()
 
 
@@ -70,5 +70,5 @@ def test_a_report_can_be_written_of_an_assessment_and_of_a_release(
     pages = [Path(name).read_text("utf-8") for name in ("assessment.html", "report.html")]
     assert "Anonymity assessment" in pages[0]
     assert "before and after" in pages[1]
-    with pytest.raises(sf.OptionError, match="of an assessment or of an anonymized table, got DataFrame"):
+    with pytest.raises(sf.errors.OptionError, match="of an assessment or of an anonymized table, got DataFrame"):
         sf.write_report(ROWS)

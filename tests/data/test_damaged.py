@@ -17,9 +17,9 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.data.claims import claimed_rows
-from sfumato.data.files import write_bytes
-from sfumato.data.source import File
+from sfumato.data.io.files import write_bytes
+from sfumato.data.io.metadata_checks import claimed_rows
+from sfumato.data.io.source import File
 
 ROWS = 60
 FRAME = pl.DataFrame(
@@ -134,7 +134,7 @@ def test_a_length_that_cannot_be_true_is_refused_before_it_is_allocated(tmp_path
     length = struct.pack("<q", 800)  # of the column, before its compressed bytes
     assert content.count(length) == 1
     path.write_bytes(content.replace(length, struct.pack("<q", 2**40)))
-    with pytest.raises(sf.FileError, match="cannot be read as arrow: it is damaged"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read as arrow: it is damaged"):
         sf.read(path).fetched()
 
 
@@ -147,7 +147,7 @@ def test_a_file_that_claims_too_many_rows_is_refused_before_they_are_counted(tmp
     many = bytes([0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40])  # 2^47
     forged = footer.replace(rows, many, 1)
     path.write_bytes(content[: -8 - len(footer)] + forged + struct.pack("<I", len(forged)) + b"PAR1")
-    with pytest.raises(sf.FileError, match=r"claims 140,737,488,355,328 rows in [\d,]+ bytes"):
+    with pytest.raises(sf.errors.FileError, match=r"claims 140,737,488,355,328 rows in [\d,]+ bytes"):
         sf.assess(path, qi=["a"])
 
 
@@ -157,10 +157,10 @@ def test_a_table_that_no_memory_holds_is_refused_before_it_is_read(
     path = tmp_path / "t.parquet"
     pl.DataFrame({"a": [7] * 1000, "b": ["x"] * 1000}).write_parquet(path)
     file = File(path)
-    monkeypatch.setattr("sfumato.data.claims.memory", lambda: 24_000.0)
+    monkeypatch.setattr("sfumato.data.io.metadata_checks.memory", lambda: 24_000.0)
     assert file.read().shape == (1000, 2)  # 8 bytes of a number, 16 of a text
-    monkeypatch.setattr("sfumato.data.claims.memory", lambda: 23_999.0)
-    with pytest.raises(sf.FileError, match=r"t.parquet' would take 0 GiB of memory, and this machine has 0 GiB"):
+    monkeypatch.setattr("sfumato.data.io.metadata_checks.memory", lambda: 23_999.0)
+    with pytest.raises(sf.errors.FileError, match=r"t.parquet' would take 0 GiB of memory, and this machine has 0 GiB"):
         file.read()
     assert file.read(["a"]).shape == (1000, 1)
 
@@ -173,11 +173,11 @@ def test_a_sheet_with_a_cell_far_out_is_refused_before_it_is_allocated(tmp_path:
     book.active.append([30, "f"])
     book.active.cell(20, 40).value = "note"  # people do write beside their tables
     book.save(path)
-    with pytest.raises(sf.FileError, match="has no name for column 3"):
+    with pytest.raises(sf.errors.FileError, match="has no name for column 3"):
         sf.read(path)
     book.active.cell(2**20, 2**14).value = 1
     book.save(path)
-    with pytest.raises(sf.FileError, match=r"t.xlsx' would take 1,024 GiB of memory"):
+    with pytest.raises(sf.errors.FileError, match=r"t.xlsx' would take 1,024 GiB of memory"):
         sf.read(path)
 
 
@@ -188,8 +188,8 @@ def test_a_workbook_that_expands_without_bounds_is_refused(tmp_path: Path, monke
         book.writestr("xl/more.xml", bytes(10**7))
     assert path.stat().st_size < 40_000
     assert len(sf.read(path).fetched()) == ROWS
-    monkeypatch.setattr("sfumato.data.claims.memory", lambda: 4e7)
-    with pytest.raises(sf.FileError, match=r"t.xlsx' would take"):
+    monkeypatch.setattr("sfumato.data.io.metadata_checks.memory", lambda: 4e7)
+    with pytest.raises(sf.errors.FileError, match=r"t.xlsx' would take"):
         sf.read(path)
 
 
@@ -202,8 +202,10 @@ def test_a_compressed_file_that_expands_without_bounds_is_refused(
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     write_bytes(b"a,b\n" + b"1,2\n" * 5_000_000, path)
     assert path.stat().st_size < 40_000
-    monkeypatch.setattr("sfumato.data.spool.memory", lambda: 3e6)
-    with pytest.raises(sf.FileError, match=r"t\..*' expands to more than 0.0 GiB, which this machine cannot hold"):
+    monkeypatch.setattr("sfumato.data.io.spool.memory", lambda: 3e6)
+    with pytest.raises(
+        sf.errors.FileError, match=r"t\..*' expands to more than 0.0 GiB, which this machine cannot hold"
+    ):
         sf.read(path)
     gc.collect()
     assert list(folder.iterdir()) == []  # nothing is left of it
@@ -230,7 +232,7 @@ def test_texts_of_a_parquet_file_are_checked(tmp_path: Path) -> None:
     content = path.read_bytes()
     assert b"person number 7 of" in content
     path.write_bytes(content.replace(b"person number 7 of", b"person \x90umber 7 of"))
-    with pytest.raises(sf.FileError, match="cannot be read as parquet"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read as parquet"):
         sf.assess(path, qi=["name"])
 
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.database import Database
-from sfumato.data.sql_values import Reader
+from sfumato.data.io.database import Database
+from sfumato.data.io.sql_values import Reader
 from tests.postgres import PASSWORD, PostgresServer, execute, running, store
 
 PATIENTS = pl.DataFrame(
@@ -95,17 +95,17 @@ def test_a_schema_may_stand_before_the_name(postgres_server: PostgresServer) -> 
 
 def test_an_unknown_table_is_named_with_its_neighbours(database_url: str) -> None:
     store(database_url, "patients", PATIENTS)
-    with pytest.raises(sf.InputError) as error:
+    with pytest.raises(sf.errors.InputError) as error:
         Database(database_url, "patient").types()
     assert message(error).endswith("has no table 'patient' (did you mean 'patients'?)")
     for name in ("", "no\0name", "no.table"):
-        with pytest.raises(sf.InputError, match="has no table"):
+        with pytest.raises(sf.errors.InputError, match="has no table"):
             Database(database_url, name).rows()
 
 
 def test_an_unknown_column_is_named(database_url: str) -> None:
     store(database_url, "patients", PATIENTS)
-    with pytest.raises(sf.ColumnError, match=r"has no column 'sexx' \(did you mean 'sex'\?\)"):
+    with pytest.raises(sf.errors.ColumnError, match=r"has no column 'sexx' \(did you mean 'sex'\?\)"):
         Database(database_url, "patients").read(["sexx"])
 
 
@@ -152,7 +152,7 @@ def test_the_types_of_postgresql_keep_their_values_apart(postgres_server: Postgr
 def test_digits_that_a_float_cannot_hold_are_refused_not_merged(postgres_server: PostgresServer) -> None:
     url = postgres_server.fresh_database()
     execute(url, "CREATE TABLE t (x numeric)", "INSERT INTO t VALUES (0.10000000000000001), (0.1)")
-    with pytest.raises(sf.ColumnError, match="column 'x' holds numbers of more digits than can be told apart"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'x' holds numbers of more digits than can be told apart"):
         Database(url, "t").read()
 
 
@@ -167,14 +167,16 @@ def test_columns_that_cannot_be_counted_do_not_hinder_the_others(postgres_server
         "b": "the type BYTEA",
         "p": "an unknown type",
     }.items():
-        with pytest.raises(sf.ColumnError, match=f"column '{name}' is of {kind}, but only numbers, texts, dates"):
+        with pytest.raises(
+            sf.errors.ColumnError, match=f"column '{name}' is of {kind}, but only numbers, texts, dates"
+        ):
             database.read([name])
 
 
 def test_a_date_that_no_calendar_has_is_refused(postgres_server: PostgresServer) -> None:
     url = postgres_server.fresh_database()
     execute(url, "CREATE TABLE t (x date)", "INSERT INTO t VALUES ('infinity')")
-    with pytest.raises(sf.ColumnError, match="out of range, such as an infinite date"):
+    with pytest.raises(sf.errors.ColumnError, match="out of range, such as an infinite date"):
         Database(url, "t").read()
 
 
@@ -224,7 +226,7 @@ def test_sqlite_values_are_what_their_column_declares(
     ],
 )
 def test_sqlite_values_of_several_types_are_refused(tmp_path: Path, declared: str, values: str) -> None:
-    with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed or unknown types"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'x' holds values of mixed or unknown types"):
         _sqlite(tmp_path, declared, values).read()
 
 
@@ -242,7 +244,7 @@ def test_sqlite_values_of_several_types_are_refused(tmp_path: Path, declared: st
 )
 def test_times_that_would_become_one_are_refused(tmp_path: Path, declared: str, values: list[str]) -> None:
     database = _sqlite(tmp_path, declared, ", ".join(f"('{value}')" for value in values))
-    with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed") as error:
+    with pytest.raises(sf.errors.ColumnError, match="column 'x' holds values of mixed") as error:
         database.read()
     assert (
         error.value.hint == "write all of them like 2020-01-31 or 2020-01-31 10:30:00, or cast them to text in a view"
@@ -264,7 +266,7 @@ def test_two_texts_are_never_read_as_one_time(data: st.DataObject) -> None:
     reader = Reader("x", pl.Datetime("us"))
     try:
         read = pl.concat([reader.series([text]) for text in written])  # each in a batch of its own
-    except sf.ColumnError:
+    except sf.errors.ColumnError:
         return
     assert read.n_unique() == len(set(written))
 
@@ -277,13 +279,13 @@ def test_a_form_is_remembered_from_one_batch_to_the_next(tmp_path: Path) -> None
         f"INSERT INTO t {numbers} SELECT '2020-01-01 00:00:00' FROM n",
         "INSERT INTO t VALUES ('2020-01-01T00:00:00')",
     )
-    with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed or unknown types"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'x' holds values of mixed or unknown types"):
         database.read()
 
 
 def test_a_text_that_is_not_utf8_is_told_and_not_shown(tmp_path: Path) -> None:
     database = _sqlite(tmp_path, "TEXT", "('a'), (CAST(x'4d616465ff' AS TEXT))")
-    with pytest.raises(sf.ColumnError) as error:
+    with pytest.raises(sf.errors.ColumnError) as error:
         database.read()
     place = database.place
     assert message(error) == (
@@ -299,24 +301,24 @@ def test_a_database_without_an_encoding_is_read_as_utf8(postgres_server: Postgre
         connection.execute(r"CREATE TABLE t AS SELECT E'\xc3\xa4' AS x")
         connection.execute(r"CREATE TABLE u AS SELECT E'Made\xff' AS x")
     assert Database(url, "t").read()["x"].to_list() == ["ä"]
-    with pytest.raises(sf.ColumnError, match="holds a text that is not valid UTF-8") as error:
+    with pytest.raises(sf.errors.ColumnError, match="holds a text that is not valid UTF-8") as error:
         Database(url, "u").read()
     assert "Made" not in "".join(traceback.format_exception(error.value))
 
 
 def test_sqlite_bytes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(sf.ColumnError, match="column 'x' is of the type BLOB, but only numbers"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'x' is of the type BLOB, but only numbers"):
         _sqlite(tmp_path, "BLOB", "(x'00')").read()
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="there is no file"):
+    with pytest.raises(sf.errors.FileError, match="there is no file"):
         Database(f"sqlite:///{tmp_path / 'clinic.db'}", "patients")
     assert not list(tmp_path.iterdir())
     store(f"sqlite:///{tmp_path / 'clinic.db'}", "patients", PATIENTS)
     database = Database(f"sqlite:///{tmp_path / 'clinic.db'}", "patients")
     (tmp_path / "clinic.db").unlink()
-    with pytest.raises(sf.InputError, match="cannot be opened"):
+    with pytest.raises(sf.errors.InputError, match="cannot be opened"):
         database.rows()
     assert not list(tmp_path.iterdir())
 
@@ -330,7 +332,7 @@ def test_a_file_with_an_odd_name_is_opened(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("name,age\n" * 200)
-    with pytest.raises(sf.InputError, match="is no SQLite file"):
+    with pytest.raises(sf.errors.InputError, match="is no SQLite file"):
         Database(f"sqlite:///{tmp_path / 'x.db'}", "t").rows()
 
 
@@ -339,7 +341,7 @@ def test_a_file_that_another_program_writes_is_told(tmp_path: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("CREATE TABLE t (x INTEGER)")
         connection.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(sf.InputError, match="is being written by another program"):
+        with pytest.raises(sf.errors.InputError, match="is being written by another program"):
             Database(f"sqlite:///{file}?timeout=0", "t").rows()
 
 
@@ -367,18 +369,18 @@ def test_an_address_that_leads_nowhere_is_told_in_one_sentence(url: str, told: s
 
 @pytest.mark.parametrize("url", ["https://host/d.csv", "file:///d.csv", "oracel://host/db"])
 def test_the_kind_of_database_is_checked_before_a_table_is_named(url: str) -> None:
-    with pytest.raises(sf.InputError, match=r"no known kind of database .*a file is given by its path"):
+    with pytest.raises(sf.errors.InputError, match=r"no known kind of database .*a file is given by its path"):
         Database(url, "")
 
 
 def test_a_wrong_password_is_told_and_never_shown(postgres_server: PostgresServer) -> None:
     url = postgres_server.fresh_database("guarded", PASSWORD)
     assert Database(url, "pg_catalog.pg_class").rows() > 0
-    with pytest.raises(sf.InputError) as error:
+    with pytest.raises(sf.errors.InputError) as error:
         Database(url, "patients").rows()
     assert "has no table 'patients'" in message(error)
     wrong = Database(url.replace(PASSWORD, PASSWORD[::-1]), "patients")
-    with pytest.raises(sf.InputError) as error:
+    with pytest.raises(sf.errors.InputError) as error:
         wrong.rows()
     assert "cannot be opened (is it running, and are its name, the user and the password right?)" in message(error)
     assert PASSWORD[::-1] not in message(error)
@@ -393,7 +395,7 @@ def test_without_permission_it_says_so(postgres_server: PostgresServer) -> None:
     url = postgres_server.fresh_database("guarded", PASSWORD)
     owner = url.replace(f"guarded:{PASSWORD}", "postgres:")
     execute(owner, "CREATE TABLE secrets (x int)")
-    with pytest.raises(sf.InputError) as error:
+    with pytest.raises(sf.errors.InputError) as error:
         Database(url, "secrets").rows()
     assert message(error).endswith("does not permit this user to do it")
 
@@ -403,14 +405,14 @@ def test_a_cancelled_query_is_told(postgres_server: PostgresServer) -> None:
     name = url.split("/")[3].split("?")[0]
     postgres_server.execute(f"ALTER DATABASE {name} SET statement_timeout = 200")
     execute(url, "CREATE VIEW slow AS SELECT 1 AS x WHERE pg_sleep(600)::text = ''")
-    with pytest.raises(sf.InputError, match=f"the database 'localhost/{name}' cancelled the query"):
+    with pytest.raises(sf.errors.InputError, match=f"the database 'localhost/{name}' cancelled the query"):
         Database(url, "slow").read()
 
 
 def test_reading_cannot_write(database_url: str) -> None:
     database = Database(database_url, "patients")
     store(database_url, "patients", PATIENTS)
-    with pytest.raises(sf.InputError, match="does not permit to write"), database.connect() as connection:
+    with pytest.raises(sf.errors.InputError, match="does not permit to write"), database.connect() as connection:
         connection.exec_driver_sql("DELETE FROM patients")
     assert database.rows() == 3
 
@@ -423,7 +425,7 @@ def test_a_view_that_writes_cannot(postgres_server: PostgresServer) -> None:
         "CREATE FUNCTION noted() RETURNS int LANGUAGE sql AS 'INSERT INTO log VALUES (1) RETURNING x'",
         "CREATE VIEW noting AS SELECT noted() AS x",
     )
-    with pytest.raises(sf.InputError, match="does not permit to write"):
+    with pytest.raises(sf.errors.InputError, match="does not permit to write"):
         Database(url, "noting").read()
     assert Database(url, "log").rows() == 0
 
@@ -432,10 +434,10 @@ def test_a_server_that_is_stopped_is_told() -> None:
     with running() as server:
         database = Database(server.fresh_database(), "pg_catalog.pg_class")
         told = f"the database '{database.place}' closed the connection while it was read"
-        with pytest.raises(sf.InputError, match=told), database.connect() as connection:  # noqa: PT012
+        with pytest.raises(sf.errors.InputError, match=told), database.connect() as connection:  # noqa: PT012
             server.stop()
             connection.exec_driver_sql("SELECT 1")
-        with pytest.raises(sf.InputError, match=f"the database '{database.place}' cannot be opened"):
+        with pytest.raises(sf.errors.InputError, match=f"the database '{database.place}' cannot be opened"):
             database.rows()
 
 

@@ -113,7 +113,7 @@ class TestEmbedded:
         assert schema.target is None
 
     def test_adult_refuses_an_unknown_split(self) -> None:
-        with pytest.raises(sf.OptionError, match="must be 'train', 'test' or None, got 'valid'"):
+        with pytest.raises(sf.errors.OptionError, match="must be 'train', 'test' or None, got 'valid'"):
             sf.datasets.adult("valid")  # type: ignore[arg-type]
 
     def test_nursery_has_every_combination_once_and_the_published_class_counts(self) -> None:
@@ -154,7 +154,7 @@ class TestEmbedded:
         assert sf.datasets.mnist().train_images.any()
 
     def test_mnist_refuses_a_path_that_it_would_not_read(self, tmp_path: Path) -> None:
-        with pytest.raises(sf.OptionError, match="add full=True"):
+        with pytest.raises(sf.errors.OptionError, match="add full=True"):
             sf.datasets.mnist(path=tmp_path)
 
 
@@ -293,7 +293,7 @@ class TestFinding:
     def test_a_given_path_is_the_only_place_looked_at(self, xrays: bytes, cache: Path, tmp_path: Path) -> None:
         put(cache / "pneumoniamnist" / "pneumoniamnist.npz", xrays)
         for path in (tmp_path / "typo", tmp_path):
-            with pytest.raises(sf.FileError, match=re.escape(f"there is no pneumoniamnist.npz at '{path}'")):
+            with pytest.raises(sf.errors.FileError, match=re.escape(f"there is no pneumoniamnist.npz at '{path}'")):
                 sf.datasets.pneumonia(path)
 
     @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda _: b"", lambda _: b"<html>"])
@@ -306,14 +306,14 @@ class TestFinding:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         given = put(tmp_path / "x.npz", damage(xrays))
-        with pytest.raises(sf.FileError, match=r"x\.npz' is damaged: its SHA-256 is not that of the published"):
+        with pytest.raises(sf.errors.FileError, match=r"x\.npz' is damaged: its SHA-256 is not that of the published"):
             sf.datasets.pneumonia(given)
         put(cache / "pneumoniamnist" / "pneumoniamnist.npz", damage(xrays))
-        with pytest.raises(sf.FileError, match="is damaged"):
+        with pytest.raises(sf.errors.FileError, match="is damaged"):
             sf.datasets.pneumonia()
         put(tmp_path / "data" / "pneumoniamnist" / "pneumoniamnist.npz", damage(xrays))
         monkeypatch.setenv("SFUMATO_DATA", str(tmp_path / "data"))
-        with pytest.raises(sf.FileError, match=r"data/pneumoniamnist/pneumoniamnist\.npz' is damaged"):
+        with pytest.raises(sf.errors.FileError, match=r"data/pneumoniamnist/pneumoniamnist\.npz' is damaged"):
             sf.datasets.pneumonia()
 
     def test_an_npz_with_pickled_objects_is_not_unpickled(
@@ -337,7 +337,7 @@ class TestFinding:
     ) -> None:
         monkeypatch.setenv("SFUMATO_DATA", str(tmp_path / "data"))
         folder, name = file.split("/")
-        with pytest.raises(sf.FileError) as raised:
+        with pytest.raises(sf.errors.FileError) as raised:
             load()
         assert raised.value.message == (
             f"there is no {name} in '{tmp_path / 'data' / folder}' or '{cache / folder}', "
@@ -347,7 +347,7 @@ class TestFinding:
 
     def test_another_parquet_file_is_not_taken_for_the_census(self, tmp_path: Path) -> None:
         pl.DataFrame({"income": ["low"]}).write_parquet(tmp_path / "census_income.parquet")
-        with pytest.raises(sf.FileError, match="is damaged"):
+        with pytest.raises(sf.errors.FileError, match="is damaged"):
             sf.datasets.census(tmp_path)
 
     def test_an_unreadable_file_is_a_file_error(
@@ -358,11 +358,11 @@ class TestFinding:
 
         given = put(tmp_path / "x.npz", xrays)
         monkeypatch.setattr(Path, "read_bytes", refuse)
-        with pytest.raises(sf.FileError, match=r"x\.npz' cannot be read: Permission denied"):
+        with pytest.raises(sf.errors.FileError, match=r"x\.npz' cannot be read: Permission denied"):
             sf.datasets.pneumonia(given)
 
     def test_mnist_refuses_one_file_in_the_place_of_four(self, tmp_path: Path) -> None:
-        with pytest.raises(sf.FileError, match="MNIST is four files"):
+        with pytest.raises(sf.errors.FileError, match="MNIST is four files"):
             sf.datasets.mnist(full=True, path=put(tmp_path / "train-images-idx3-ubyte.gz", b""))
 
     def test_unzipped_mnist_is_read_from_the_layout_of_torchvision(self, tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ class TestFinding:
     ) -> None:
         unzipped_mnist(tmp_path)
         put(tmp_path / "MNIST" / "raw" / name, header + bytes(length))
-        with pytest.raises(sf.FileError, match=f"raw/{name}' is damaged: it is not an IDX file of"):
+        with pytest.raises(sf.errors.FileError, match=f"raw/{name}' is damaged: it is not an IDX file of"):
             sf.datasets.mnist(full=True, path=tmp_path)
 
 
@@ -499,7 +499,7 @@ class TestDownloading:
             "/silent": "timed out",
         }.items():
             publish(monkeypatch, xrays, f"{server.address}{path}")
-            with pytest.raises(sf.FileError) as raised:
+            with pytest.raises(sf.errors.FileError) as raised:
                 sf.datasets.pneumonia()
             assert f"{server.address}{path}" in raised.value.message
             assert reason in raised.value.message
@@ -511,7 +511,9 @@ class TestDownloading:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         publish(monkeypatch, xrays, f"http://127.0.0.1:{port}/x.npz")
-        with pytest.raises(sf.FileError, match=r"cannot be downloaded from http://127\.0\.0\.1.*refused") as raised:
+        with pytest.raises(
+            sf.errors.FileError, match=r"cannot be downloaded from http://127\.0\.0\.1.*refused"
+        ) as raised:
             sf.datasets.pneumonia()
         assert raised.value.hint == (
             "give its path, or set SFUMATO_DATA to a folder with pneumoniamnist/pneumoniamnist.npz"
@@ -524,7 +526,7 @@ class TestDownloading:
         server.answers["/x.npz"] = (200, {}, xrays)
         publish(monkeypatch, xrays, f"{server.address}/x.npz")
         put(cache, b"a file where the folder should be")
-        with pytest.raises(sf.FileError, match="cannot be downloaded"):
+        with pytest.raises(sf.errors.FileError, match="cannot be downloaded"):
             sf.datasets.pneumonia()
 
     def test_every_published_address_is_https(self) -> None:
@@ -537,6 +539,6 @@ class TestDownloading:
         self, xrays: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         publish(monkeypatch, xrays, "http://example.org/x.npz")
-        with pytest.raises(sf.FileError, match="the address is not https"):
+        with pytest.raises(sf.errors.FileError, match="the address is not https"):
             sf.datasets.pneumonia()
         assert not cache.exists()

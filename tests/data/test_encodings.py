@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.encodings import find_encoding
+from sfumato.data.io.encodings import find_encoding
 
 TEXT = "name;city\n" + "Jürgen Größl;Köln\nChloé Lefèvre;Besançon – l’Isle\nNoël Müßig;Zürich €\n" * 3
 
@@ -53,7 +53,7 @@ def test_western_texts_are_read_in_the_usual_encodings(encoding: str, found: str
 )
 def test_other_encodings_are_refused_until_they_are_named(encoding: str, text: str, tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", text.encode(encoding))
-    with pytest.raises(sf.FileError, match=r"the encoding of '.*' cannot be told"):
+    with pytest.raises(sf.errors.FileError, match=r"the encoding of '.*' cannot be told"):
         sf.read(path)
     assert sf.read(path, encoding=encoding).fetched().rows()[0] == tuple(text.splitlines()[1].split(";"))
 
@@ -65,10 +65,10 @@ def test_valid_utf8_is_utf8(tmp_path_factory: pytest.TempPathFactory, text: str)
 
 
 def test_a_letter_that_is_split_between_two_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sfumato.data.encodings._PART", 5)
+    monkeypatch.setattr("sfumato.data.io.encodings._PART", 5)
     path = written(tmp_path / "t.csv", ("a;b\n" + "ä" * 9 + "aaaa" + "€" * 7).encode())
     assert find_encoding(path) == "utf-8"
-    with pytest.raises(sf.FileError, match=r"the encoding of '.*' cannot be told"):
+    with pytest.raises(sf.errors.FileError, match=r"the encoding of '.*' cannot be told"):
         find_encoding(written(path, path.read_bytes()[:-1]))
 
 
@@ -80,7 +80,7 @@ def test_only_the_mark_decides_if_the_rows_may_not(tmp_path: Path) -> None:
 
 def test_half_a_letter_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", TEXT.encode("utf-16")[:-1])
-    with pytest.raises(sf.FileError, match="is not utf-16 text"):
+    with pytest.raises(sf.errors.FileError, match="is not utf-16 text"):
         sf.read(path)
-    with pytest.raises(sf.FileError, match="is not UTF-8 text"):
+    with pytest.raises(sf.errors.FileError, match="is not UTF-8 text"):
         sf.read(path, encoding="utf-8")

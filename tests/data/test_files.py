@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.data.files import atomic_path
-from sfumato.data.source import File
-from sfumato.data.temporary import sweep
+from sfumato.data.io.files import atomic_path
+from sfumato.data.io.source import File
+from sfumato.data.io.temporary import sweep
 
 FRAME = pl.DataFrame(
     {
@@ -113,9 +113,9 @@ def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
 def test_another_encoding_can_be_named(tmp_path: Path) -> None:
     path = text(tmp_path / "t.csv", "näme,b\nZoë,x\n".encode("latin-1"))
     assert read_frame(path, encoding="latin-1").to_dicts() == [{"näme": "Zoë", "b": "x"}]
-    with pytest.raises(sf.FileError, match="not UTF-8 text"):
+    with pytest.raises(sf.errors.FileError, match="not UTF-8 text"):
         read_frame(path, encoding="utf-8")
-    with pytest.raises(sf.OptionError, match="the encoding 'klingon' is unknown"):
+    with pytest.raises(sf.errors.OptionError, match="the encoding 'klingon' is unknown"):
         read_frame(path, encoding="klingon")
 
 
@@ -126,7 +126,7 @@ def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "t.parquet")
     assert read_frame(tmp_path / "t.parquet", na=["?", "NA"]).rows() == [(1, None, None), (2, "x", None)]
     for option in ({"separator": ";"}, {"encoding": "latin-1"}):
-        with pytest.raises(sf.OptionError, match=r"are for text files, and 't.parquet' is parquet"):
+        with pytest.raises(sf.errors.OptionError, match=r"are for text files, and 't.parquet' is parquet"):
             read_frame(tmp_path / "t.parquet", **option)
 
 
@@ -151,7 +151,7 @@ def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_refused_with_the_reason(
     tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
-    with pytest.raises(sf.FileError, match=message):
+    with pytest.raises(sf.errors.FileError, match=message):
         read_frame(text(tmp_path / name, content))
 
 
@@ -159,21 +159,21 @@ def test_a_truncated_parquet_file_is_refused(tmp_path: Path) -> None:
     sf.write(FRAME, tmp_path / "t.parquet")
     whole = (tmp_path / "t.parquet").read_bytes()
     for length in (0, 3, len(whole) // 2, len(whole) - 1):
-        with pytest.raises(sf.FileError, match="cannot be read as parquet"):
+        with pytest.raises(sf.errors.FileError, match="cannot be read as parquet"):
             read_frame(text(tmp_path / "t.parquet", whole[:length]))
 
 
 def test_an_error_quotes_nothing_of_the_file(tmp_path: Path) -> None:
     for content in ('a,b\n1,"SECRET\n', "a,b\nSECRET,2,3\n", b"a,b\nSECRET,\x81\n"):
-        with pytest.raises(sf.FileError) as caught:
+        with pytest.raises(sf.errors.FileError) as caught:
             read_frame(text(tmp_path / "t.csv", content))
         assert "SECRET" not in str(caught.value)
 
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="there is no file"):
+    with pytest.raises(sf.errors.FileError, match="there is no file"):
         read_frame(tmp_path / "t.csv")
-    with pytest.raises(sf.FileError, match="is a folder"):
+    with pytest.raises(sf.errors.FileError, match="is a folder"):
         read_frame(tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> Non
         os.mkfifo(pipe)
         device.symlink_to("/dev/zero")
         for path in (pipe, device):
-            with pytest.raises(sf.FileError, match="is not a regular file"):
+            with pytest.raises(sf.errors.FileError, match="is not a regular file"):
                 sf.read(path)
 
 
@@ -209,10 +209,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     text(tmp_path / "file", "x")
     for path in (tmp_path / "nowhere" / "t.csv", tmp_path / "file" / "t.csv"):
-        with pytest.raises(sf.FileError, match="cannot be written: there is no folder"):
+        with pytest.raises(sf.errors.FileError, match="cannot be written: there is no folder"):
             sf.write(FRAME, path)
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(sf.FileError, match=r"folder.csv' cannot be written: it is not a regular file"):
+    with pytest.raises(sf.errors.FileError, match=r"folder.csv' cannot be written: it is not a regular file"):
         sf.write(FRAME, tmp_path / "folder.csv")
 
 
@@ -232,11 +232,11 @@ def test_the_whole_sheet_decides_a_type(tmp_path: Path) -> None:
 
 
 def test_a_sheet_needs_one_name_per_column(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="has the same name for columns 1 and"):
+    with pytest.raises(sf.errors.FileError, match="has the same name for columns 1 and"):
         read_frame(sheet(tmp_path / "t.xlsx", [["a", "a"], [1, 2]]))
-    with pytest.raises(sf.FileError, match="has no name for column 2"):
+    with pytest.raises(sf.errors.FileError, match="has no name for column 2"):
         read_frame(sheet(tmp_path / "t.xlsx", [["a", None, "c"], [1, 2, 3]]))
-    with pytest.raises(sf.FileError, match="is empty"):
+    with pytest.raises(sf.errors.FileError, match="is empty"):
         read_frame(sheet(tmp_path / "t.xlsx", []))
 
 
@@ -266,7 +266,7 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
     path = text(tmp_path / "t.csv", b"\xef\xbb\xbfa,b\n1,x\n")
     for encoding in ("utf-8", "utf_8", "UTF8", "utf-8-sig"):
         assert read_frame(path, encoding=encoding).columns == ["a", "b"]
-    with pytest.raises(sf.FileError, match="is not ascii text"):
+    with pytest.raises(sf.errors.FileError, match="is not ascii text"):
         read_frame(path, encoding="ascii")
 
 
@@ -283,11 +283,11 @@ def test_a_link_stays_a_link_and_a_mode_is_kept(tmp_path: Path) -> None:
 
 def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(sf.FileError, match="it is not a regular file"):
+    with pytest.raises(sf.errors.FileError, match="it is not a regular file"):
         sf.write(FRAME, tmp_path / "pipe.csv")
-    with pytest.raises(sf.FileError, match="cannot be written: File name too long"):
+    with pytest.raises(sf.errors.FileError, match="cannot be written: File name too long"):
         sf.write(FRAME, tmp_path / ("x" * 300 + ".csv"))
-    with pytest.raises(sf.FileError, match="csv cannot hold values of these types"):
+    with pytest.raises(sf.errors.FileError, match="csv cannot hold values of these types"):
         sf.write(pl.DataFrame({"a": [[1], [2]]}), tmp_path / "t.csv")
 
 
@@ -295,7 +295,7 @@ def test_a_folder_that_may_not_be_written_to_is_told_by_the_name_that_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may be allowed everything
-    with pytest.raises(sf.FileError, match=r"t\.csv' cannot be written: you may not write to the folder"):
+    with pytest.raises(sf.errors.FileError, match=r"t\.csv' cannot be written: you may not write to the folder"):
         sf.anonymize(FRAME, "k=2", qi=["age"], to=tmp_path / "t.csv")
     assert list(tmp_path.iterdir()) == []
 
@@ -303,7 +303,7 @@ def test_a_folder_that_may_not_be_written_to_is_told_by_the_name_that_was_given(
 WRITER = """
 import sys, time
 from pathlib import Path
-from sfumato.data.files import atomic_path
+from sfumato.data.io.files import atomic_path
 with atomic_path(sys.argv[1]) as temporary:
     temporary.write_text("rows of the killed")
     print(temporary, flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.data.fingerprint import fingerprint, is_of
+from sfumato.data.io.fingerprint import fingerprint, is_of
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +60,8 @@ def test_a_damaged_key_is_refused(tmp_path: Path, home: Path) -> None:
     (tmp_path / "a").write_text("age")
     home.mkdir()
     (home / "fingerprint.key").write_bytes(b"short")
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         fingerprint(tmp_path / "a")
     (home / "fingerprint.key").unlink()
-    with pytest.raises(sf.FileError, match="cannot be read"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read"):
         fingerprint(tmp_path / "none")

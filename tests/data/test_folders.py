@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.data.folders import atomic_folder
+from sfumato.data.io.folders import atomic_folder
 
 WRITER = """
 import sys, time
-from sfumato.data.folders import atomic_folder
+from sfumato.data.io.folders import atomic_folder
 with atomic_folder(sys.argv[1]) as folder:
     (folder / "half").write_text("x")
     print("writing", flush=True)
@@ -59,7 +59,7 @@ def test_nothing_is_left_when_something_goes_wrong(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with pytest.raises(sf.FileError, match="No space left"), atomic_folder(tmp_path / "release"):
+    with pytest.raises(sf.errors.FileError, match="No space left"), atomic_folder(tmp_path / "release"):
         raise full
     assert names(tmp_path) == []
 
@@ -74,10 +74,10 @@ def test_an_empty_folder_is_filled_and_any_other_is_kept(tmp_path: Path) -> None
         (folder / "new").write_text("new")
     assert names(empty) == ["new"]
     for path in (taken, file):
-        with pytest.raises(sf.FileError, match="exists already"), atomic_folder(path):
+        with pytest.raises(sf.errors.FileError, match="exists already"), atomic_folder(path):
             pytest.fail("it was written to")
     assert names(taken) == ["old"]
-    with pytest.raises(sf.FileError, match="there is no folder"), atomic_folder(tmp_path / "none" / "release"):
+    with pytest.raises(sf.errors.FileError, match="there is no folder"), atomic_folder(tmp_path / "none" / "release"):
         pytest.fail("it was written to")
 
 
@@ -112,7 +112,7 @@ def test_a_folder_that_is_just_being_made_is_not_taken_for_an_abandoned_one(tmp_
         try:
             with atomic_folder(tmp_path / name) as folder:
                 (folder / "table.csv").write_text("age\n30\n")
-        except sf.FileError as error:
+        except sf.errors.FileError as error:
             return str(error)
         return "written"
 

@@ -41,14 +41,14 @@ def test_what_is_written_is_read_back(ending: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["xls", "ods", "duckdb"])
 def test_formats_that_are_only_read_are_refused(ending: str, tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match=rf"Sfumato reads \.{ending} files but does not write them"):
+    with pytest.raises(sf.errors.FileError, match=rf"Sfumato reads \.{ending} files but does not write them"):
         sf.write(FRAME, tmp_path / f"t.{ending}")
 
 
 def test_only_text_files_are_compressed(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match=r"'t\.parquet\.gz' is a compressed parquet file"):
+    with pytest.raises(sf.errors.FileError, match=r"'t\.parquet\.gz' is a compressed parquet file"):
         sf.write(FRAME, tmp_path / "t.parquet.gz")
-    with pytest.raises(sf.FileError, match=r"the format of 't\.gz' is unknown"):
+    with pytest.raises(sf.errors.FileError, match=r"the format of 't\.gz' is unknown"):
         sf.write(FRAME, tmp_path / "t.gz")
 
 
@@ -69,7 +69,7 @@ def test_no_formula_is_computed_in_a_sheet_and_no_code_becomes_a_number(tmp_path
 
 
 def test_more_rows_than_a_sheet_holds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="more than an Excel sheet can hold"):
+    with pytest.raises(sf.errors.FileError, match="more than an Excel sheet can hold"):
         sf.write(pl.select(a=pl.repeat(1, 2**20)), tmp_path / "t.xlsx")
 
 
@@ -86,14 +86,16 @@ def workbook(path: Path, **sheets: list[list[object]]) -> Path:
 
 def test_a_sheet_is_named_if_there_are_several(tmp_path: Path, sfumato: Run) -> None:
     path = workbook(tmp_path / "t.xlsx", patients=[["age"], [30]], visits=[["cost"], [7]])
-    with pytest.raises(sf.OptionError, match=r"has 2 sheets \(name one with sheet / --sheet: patients, visits\)"):
+    with pytest.raises(
+        sf.errors.OptionError, match=r"has 2 sheets \(name one with sheet / --sheet: patients, visits\)"
+    ):
         sf.read(path)
-    with pytest.raises(sf.OptionError, match="has no sheet 'visit'"):
+    with pytest.raises(sf.errors.OptionError, match="has no sheet 'visit'"):
         sf.read(path, sheet="visit")
     assert sf.read(path, sheet="visits").frame.rows() == [(7,)]
     assert sfumato("assess", str(path), "--sheet", "patients", "--qi", "age", "--json").json["rows"] == 1
     refused(sfumato("assess", str(path), "--qi", "age"), "has 2 sheets", "--sheet")
-    with pytest.raises(sf.OptionError, match="a sheet is named in an Excel file"):
+    with pytest.raises(sf.errors.OptionError, match="a sheet is named in an Excel file"):
         sf.read(workbook(tmp_path / "t.xlsx", a=[["age"]]).rename(tmp_path / "t.csv"), sheet="x")
 
 
@@ -114,7 +116,7 @@ def test_empty_sheets_do_not_count(tmp_path: Path) -> None:
 )
 def test_json_lines_that_cannot_be_read_are_refused(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text(content)
-    with pytest.raises(sf.FileError, match=message):
+    with pytest.raises(sf.errors.FileError, match=message):
         sf.read(tmp_path / "t.jsonl")
 
 
@@ -140,31 +142,33 @@ def test_a_table_of_a_duckdb_file_is_named_if_there_are_several(tmp_path: Path, 
     )
     assert sf.assess(path, qi=["age"]).rows == 2
     database(path, "CREATE SCHEMA old", 'CREATE TABLE old."a.b" AS SELECT 1 AS x', "CREATE VIEW young AS SELECT 1 AS y")
-    with pytest.raises(sf.OptionError, match=r"has 3 tables \(name one with table / --table: it holds old.a.b, pat"):
+    with pytest.raises(
+        sf.errors.OptionError, match=r"has 3 tables \(name one with table / --table: it holds old.a.b, pat"
+    ):
         sf.read(path)
     assert sf.read(path, table="patients").schema.names == ("age", "sex")
     assert sf.read(path, table="old.a.b").schema.names == ("x",)
-    with pytest.raises(sf.InputError, match="has no table 'patient'"):
+    with pytest.raises(sf.errors.InputError, match="has no table 'patient'"):
         sf.read(path, table="patient")
     assert sfumato("assess", str(path), "--table", "patients", "--qi", "sex", "--json").json["k"] == 1
     refused(sfumato("assess", str(path), "--qi", "sex"), "has 3 tables", "--table")
 
 
 def test_a_duckdb_file_that_is_none_is_refused_and_none_is_made(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="there is no file"):
+    with pytest.raises(sf.errors.FileError, match="there is no file"):
         sf.read(tmp_path / "c.duckdb")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "c.duckdb").write_text("nonsense" * 1000)
-    with pytest.raises(sf.FileError, match="cannot be opened: it is damaged"):
+    with pytest.raises(sf.errors.FileError, match="cannot be opened: it is damaged"):
         sf.read(tmp_path / "c.duckdb")
-    with pytest.raises(sf.OptionError, match="is a database"):
+    with pytest.raises(sf.errors.OptionError, match="is a database"):
         sf.read(tmp_path / "c.duckdb", decimal=",")
 
 
 def test_a_view_of_a_stranger_reads_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     path = database(tmp_path / "c.duckdb", f"CREATE VIEW v AS SELECT * FROM read_csv('{tmp_path / 'secret.csv'}')")
-    with pytest.raises(sf.InputError, match=r"the table 'v' of .* cannot be read"):
+    with pytest.raises(sf.errors.InputError, match=r"the table 'v' of .* cannot be read"):
         sf.read(path)
 
 

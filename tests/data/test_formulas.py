@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.formulas import escaped
-from sfumato.data.layout import escape_file
+from sfumato.data.io.dialect import escape_file
+from sfumato.data.io.formulas import escaped
 from tests.conftest import Ran
 
 SIGNS = "=+-@\t\r\n＝＋－＠"
@@ -70,12 +70,14 @@ def test_a_file_is_written_again_as_it_was_but_for_its_formulas(tmp_path: Path, 
 
 
 def test_a_column_that_is_called_like_a_formula_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(sf.ColumnError, match=r"the names of 1 column\(s\) begin with a sign of a formula.*rename"):
+    with pytest.raises(
+        sf.errors.ColumnError, match=r"the names of 1 column\(s\) begin with a sign of a formula.*rename"
+    ):
         sf.write(pl.DataFrame({"=x": [1]}), tmp_path / "t.csv", escape_formulas=True)
 
 
 def test_a_file_with_types_has_no_formulas(tmp_path: Path) -> None:
-    with pytest.raises(sf.OptionError, match=r"escaped in text files, and 't.parquet' is a parquet file"):
+    with pytest.raises(sf.errors.OptionError, match=r"escaped in text files, and 't.parquet' is a parquet file"):
         sf.write(pl.DataFrame({"x": [1]}), tmp_path / "t.parquet", escape_formulas=True)
 
 
@@ -102,9 +104,9 @@ def test_a_release_is_escaped_and_verified(tmp_path: Path) -> None:
     written = sf.anonymize(PEOPLE, "k=2", **ROLES, keep_order=True, to=tmp_path / "out.csv", escape_formulas=True)
     assert written.table.frame["job"].to_list() == ESCAPED
     assert written.assessment.k == 2
-    with pytest.raises(sf.OptionError, match="formulas are escaped in a file"):
+    with pytest.raises(sf.errors.OptionError, match="formulas are escaped in a file"):
         sf.anonymize(PEOPLE, "k=2", **ROLES, escape_formulas=True)
-    with pytest.raises(sf.OptionError, match=r"'table.parquet' is a parquet file"):
+    with pytest.raises(sf.errors.OptionError, match=r"'table.parquet' is a parquet file"):
         sf.save(release, tmp_path / "typed", format="parquet", escape_formulas=True)
 
 

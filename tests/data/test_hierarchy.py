@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.rules import Interval
+from sfumato.data import Interval
 
 DATA = os.environ.get("SFUMATO_DATA", "")
 needs_data = pytest.mark.skipif(not DATA, reason="SFUMATO_DATA does not name the folder of the full data sets")
@@ -158,7 +158,7 @@ def test_an_interval_is_read_back_from_its_label(low: float, high: float, low_cl
 
 @pytest.mark.parametrize("text", ["", "20", "[20,30)", "[20; 30)", "[a, b)", "20 - 30", "[20, 30[", "[nan, 3)"])
 def test_other_texts_are_no_intervals(text: str) -> None:
-    with pytest.raises(sf.SchemaError, match="is not an interval"):
+    with pytest.raises(sf.errors.SchemaError, match="is not an interval"):
         Interval.parse(text)
 
 
@@ -403,14 +403,14 @@ def write(path: Path, content: str | bytes) -> sf.Hierarchy:
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: str | bytes, message: str) -> None:
-    with pytest.raises((sf.FileError, sf.SchemaError), match=message):
+    with pytest.raises((sf.errors.FileError, sf.errors.SchemaError), match=message):
         write(tmp_path / "h.csv", content)
 
 
 def test_an_absent_file_or_a_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match=r"there is no hierarchy file '.*none.csv'"):
+    with pytest.raises(sf.errors.FileError, match=r"there is no hierarchy file '.*none.csv'"):
         sf.Hierarchy.read(tmp_path / "none.csv")
-    with pytest.raises(sf.FileError, match="cannot be read: Is a directory"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read: Is a directory"):
         sf.Hierarchy.read(tmp_path)
 
 
@@ -555,7 +555,7 @@ AGES = sf.Hierarchy.intervals(widths=[10], bounds=(0, 120))
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_it(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         make()
 
 
@@ -566,7 +566,7 @@ def test_a_schema_finds_hierarchy_files_beside_it(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     schema = sf.Schema.load("sub/schema.toml")
     assert schema["d"].hierarchy == sf.Hierarchy.tree([("flu", "lung"), ("ulcer", "stomach")])
-    with pytest.raises(sf.FileError, match=r"no hierarchy file 'disease\.csv'"):
+    with pytest.raises(sf.errors.FileError, match=r"no hierarchy file 'disease\.csv'"):
         sf.Schema.from_toml('[columns.d]\nhierarchy = "disease.csv"\n')
 
 
@@ -575,7 +575,7 @@ def test_t_closeness_takes_rules_and_names_the_column_it_fails_on() -> None:
     ages = sf.Column(name="age", kind="number", role="sensitive", hierarchy=AGES)
     schema = sf.Schema([sf.Column(name="zip", role="quasi"), ages])
     assert sf.assess(frame, schema=schema).t == pytest.approx((0.5 + 0.25) / 2)
-    with pytest.raises(sf.SchemaError, match=r"column 'age': a value lies outside.*3 of 3"):
+    with pytest.raises(sf.errors.SchemaError, match=r"column 'age': a value lies outside.*3 of 3"):
         sf.assess(frame.with_columns(pl.col("age") * 10), schema=schema)
 
 

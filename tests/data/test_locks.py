@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.data.locks import alone
+from sfumato.data.io.locks import alone
 
 HOLD = """
 import sys, time
-from sfumato.data.locks import alone
+from sfumato.data.io.locks import alone
 with alone(sys.argv[1], "it"):
     print("held", flush=True)
     time.sleep(600)
@@ -45,7 +45,7 @@ def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     with (
-        pytest.raises(sf.FileError, match=r"the mapping '.*' cannot be written"),
+        pytest.raises(sf.errors.FileError, match=r"the mapping '.*' cannot be written"),
         alone(tmp_path / "no" / "x", "the mapping"),
     ):
         pass
@@ -75,7 +75,7 @@ def test_a_file_system_without_locks_is_one_sentence(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(fcntl, "flock", none_left)
     with (
-        pytest.raises(sf.FileError, match=r"the ledger '.*' cannot be locked: No locks available"),
+        pytest.raises(sf.errors.FileError, match=r"the ledger '.*' cannot be locked: No locks available"),
         alone(tmp_path / "x", "the ledger"),
     ):
         pass

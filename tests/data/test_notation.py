@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.notation import Habits, Notation, find_cells
+from sfumato.data.io.notation import Habits, Notation, find_cells
 from tests.conftest import Ran
 from tests.hospital import extract
 
@@ -170,7 +170,7 @@ def test_an_encoding_that_the_rows_decided_is_refused_for_private_answers(tmp_pa
     path.write_bytes("sex;town\nf;Köln\n".encode("cp1252"))
     ledger = tmp_path / "l.ledger"
     sf.Ledger.grant(path, epsilon=100, path=ledger).close()
-    with pytest.raises(sf.OptionError, match="cp1252, was found from its rows: one record could change it"):
+    with pytest.raises(sf.errors.OptionError, match="cp1252, was found from its rows: one record could change it"):
         sf.query(path, "count", epsilon=1, ledger=ledger)
     sf.query(sf.read(path, encoding="cp1252"), "count", epsilon=1, ledger=ledger)
 

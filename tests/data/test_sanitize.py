@@ -115,8 +115,8 @@ def test_a_declared_domain_is_public_and_stays() -> None:
 
 def test_pseudonyms_and_masks_leave_the_index_behind_and_keep_the_order(tmp_path: Path) -> None:
     frame = _pandas().assign(id=range(40))
-    tokens = sf.pseudonymize(frame, sf.KeyedTokens(sf.Key.new(tmp_path / "key")), columns=["id"])
-    masked = sf.mask(frame, [sf.TopBottomCode("age", high=30)]).table.frame
+    tokens = sf.pseudonymize(frame, sf.pseudonyms.KeyedTokens(sf.Key.new(tmp_path / "key")), columns=["id"])
+    masked = sf.mask(frame, [sf.masking.TopBottomCode("age", high=30)]).table.frame
     for one in (tokens, masked):
         assert one.index.equals(pd.RangeIndex(40))
         assert one["level"].tolist() == frame["level"].tolist()

@@ -85,13 +85,13 @@ def test_naming_a_role_replaces_the_columns_that_had_it() -> None:
     ],
 )
 def test_a_contradiction_is_refused_with_its_name(make: Any, message: str) -> None:
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         make()
 
 
 def test_an_unreadable_schema_is_named(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match=r"nowhere.toml' cannot be read: No such file"):
+    with pytest.raises(sf.errors.FileError, match=r"nowhere.toml' cannot be read: No such file"):
         sf.Schema.load(tmp_path / "nowhere.toml")
     (tmp_path / "s.toml").write_bytes(b"\xff")
-    with pytest.raises(sf.FileError, match="not UTF-8"):
+    with pytest.raises(sf.errors.FileError, match="not UTF-8"):
         sf.Schema.load(tmp_path / "s.toml")

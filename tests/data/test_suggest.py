@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.data.hierarchy import Hierarchy
-from sfumato.data.schema import Column, Kind, Role, Schema
+from sfumato.data import Column, Hierarchy, Kind, Role, Schema, Table
 from sfumato.data.suggest import suggest
-from sfumato.data.table import Table
 
 KNOWN_TO_OTHERS = "its name suggests something that others know about a person"
 NAMES_SOMEONE = "its name suggests something that names a person"

@@ -126,7 +126,9 @@ def test_an_ordered_category_is_ordinal_in_its_own_order() -> None:
 
 def test_an_ordinal_value_outside_its_domain_is_refused() -> None:
     schema = sf.Schema([sf.Column(name="grade", kind="ordinal", domain=["low", "high"])])
-    with pytest.raises(sf.SchemaError, match=r"holds 1 different value\(s\) that its ordered domain does not list"):
+    with pytest.raises(
+        sf.errors.SchemaError, match=r"holds 1 different value\(s\) that its ordered domain does not list"
+    ):
         sf.Table(pl.DataFrame({"grade": ["low", "mid"]}), schema).encode(["grade"])
 
 
@@ -146,7 +148,7 @@ def test_kinds_follow_the_types() -> None:
 def test_mixed_types_are_refused_only_when_used() -> None:
     frame = pd.DataFrame({"m": [1, "a"], "sex": ["f", "f"]})
     assert sf.assess(frame, qi=["sex"], keep=["m"]).k == 2
-    with pytest.raises(sf.ColumnError, match="column 'm' holds values of mixed or unknown types"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'm' holds values of mixed or unknown types"):
         sf.assess(frame, qi=["m"])
 
 
@@ -160,18 +162,18 @@ def test_mixed_types_are_refused_only_when_used() -> None:
     ],
 )
 def test_what_is_no_table_is_refused(frame: Any, message: str) -> None:
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         sf.Table(frame)
 
 
 @pytest.mark.parametrize("values", [[[1], [2]], [{"x": 1}, {"x": 2}]])
 def test_nested_values_are_refused_with_a_reason(values: list[Any]) -> None:
-    with pytest.raises(sf.ColumnError, match="only numbers, texts, dates and truth values can be counted"):
+    with pytest.raises(sf.errors.ColumnError, match="only numbers, texts, dates and truth values can be counted"):
         sf.assess(pl.DataFrame({"q": values}), qi=["q"])
 
 
 def test_a_schema_of_another_table_is_refused() -> None:
-    with pytest.raises(sf.SchemaError, match=r"column 'agee' that the table lacks \(did you mean 'age'\?\)"):
+    with pytest.raises(sf.errors.SchemaError, match=r"column 'agee' that the table lacks \(did you mean 'age'\?\)"):
         sf.Table(SMALL, sf.Schema([sf.Column(name="agee")]))
 
 
@@ -207,7 +209,7 @@ def test_ten_thousand_columns_are_counted() -> None:
 def test_labels_that_read_alike_are_not_merged() -> None:
     for ordered in (False, True):
         frame = pd.DataFrame({"q": pd.Categorical([1, 1, "1", "1"], categories=[1, "1"], ordered=ordered)})
-        with pytest.raises(sf.ColumnError, match="column 'q' holds values of mixed or unknown types"):
+        with pytest.raises(sf.errors.ColumnError, match="column 'q' holds values of mixed or unknown types"):
             sf.assess(sf.Table(frame, sf.Schema([sf.Column(name="q", kind="category")])), qi=["q"])
 
 
@@ -238,7 +240,7 @@ def test_recoded_values_come_back_as_values_of_the_table() -> None:
     codes = table.encode(["x"])
     codes.values[:, 0] = [1, 1, 2]
     assert table.decode(codes)["x"].to_dict() == {5: "b", 6: "b", 7: "c"}
-    with pytest.raises(sf.InputError, match="the codes are of another table"):
+    with pytest.raises(sf.errors.InputError, match="the codes are of another table"):
         sf.Table(pd.DataFrame({"x": ["a", "z"]})).decode(codes)
 
 
@@ -275,7 +277,7 @@ def test_a_frame_that_is_gone_is_one_sentence() -> None:
     relation = connection.table("gone")
     table = sf.Table(relation)
     connection.execute("drop table gone")
-    with pytest.raises(sf.InputError, match="cannot be read where it lives"):
+    with pytest.raises(sf.errors.InputError, match="cannot be read where it lives"):
         sf.assess(table, qi=["a"])
 
 

@@ -12,10 +12,8 @@ import polars as pl
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.source import File
-from sfumato.engines.engine import Engine
-from sfumato.engines.memory import Memory
-from sfumato.engines.tuples import Tuples
+from sfumato.data.io.source import File
+from sfumato.engines import Engine, Memory, Tuples
 
 _NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 1)
 _INTEGERS = {

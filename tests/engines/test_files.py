@@ -16,13 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data import text
-from sfumato.data.source import File
-from sfumato.engines import memory
+from sfumato.data.io import text
+from sfumato.data.io.source import File
+from sfumato.engines import Memory, Tuples, memory, reduce
 from sfumato.engines.counter import Counter
-from sfumato.engines.memory import Memory
-from sfumato.engines.reduce import reduce
-from sfumato.engines.tuples import Tuples
 
 
 def counted(source: Any, names: list[str] | None = None) -> Tuples:
@@ -73,7 +70,7 @@ def test_a_column_that_turns_into_texts_after_a_million_numbers_is_texts(tmp_pat
     assert tuples.count.min() == 1
     assert sf.assess(sf.Table(File(path)), qi=["age"], keep=["sex"]).k == 1
     number = sf.Schema([sf.Column(name="age", kind="number")])
-    with pytest.raises(sf.SchemaError, match="column 'age' is declared a number, but holds texts"):
+    with pytest.raises(sf.errors.SchemaError, match="column 'age' is declared a number, but holds texts"):
         sf.assess(sf.Table(File(path), number), qi=["sex"], sensitive=["age"])
 
 
@@ -82,7 +79,7 @@ def test_a_column_that_turns_into_texts_after_a_million_numbers_is_texts(tmp_pat
 def test_a_line_with_too_few_or_too_many_fields_is_refused(tmp_path: Path, line: str, names: list[str]) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,b,c\n" + "1,2,3\n" * 10 + line + "\n" + "1,2,3\n" * 10)
-    with pytest.raises(sf.FileError, match=r"ragged: line 12 has \d fields, the header 3"):
+    with pytest.raises(sf.errors.FileError, match=r"ragged: line 12 has \d fields, the header 3"):
         counted(File(path), names)
 
 
@@ -165,7 +162,7 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path: Path) -> None:
 def test_columns_of_lists_are_refused_only_when_they_are_counted(tmp_path: Path) -> None:
     sf.write(pl.DataFrame({"a": [1, 1], "l": [[1], [2]]}), tmp_path / "t.parquet")
     assert counted(File(tmp_path / "t.parquet"), ["a"]).count.tolist() == [2]
-    with pytest.raises(sf.ColumnError, match="column 'l' holds list values"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'l' holds list values"):
         counted(File(tmp_path / "t.parquet"), ["l"])
 
 
@@ -180,14 +177,14 @@ def test_a_parquet_file_damaged_anywhere_is_refused_or_read_right(tmp_path: Path
     for _ in range(60):
         where = chance.randrange(len(whole))
         path.write_bytes(whole[:where])  # cut off
-        with pytest.raises(sf.FileError, match="cannot be read as parquet"):
+        with pytest.raises(sf.errors.FileError, match="cannot be read as parquet"):
             counted(File(path))
     for _ in range(60):
         where = chance.randrange(4, len(whole) - 40)
         path.write_bytes(whole[:where] + b"\0" * 32 + whole[where + 32 :])  # overwritten in the middle
         try:
             tuples = counted(File(path))
-        except sf.FileError:
+        except sf.errors.FileError:
             continue
         assert tuples.count.sum() == rows  # the values may differ: without checksums no reader can tell
     path.write_bytes(whole)
@@ -201,7 +198,7 @@ def test_a_parquet_file_that_lost_its_middle_is_refused(tmp_path: Path) -> None:
     sf.write(pl.DataFrame({"age": ages, "sex": ["f", "m"] * (rows // 2)}), path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 3] + whole[2 * len(whole) // 3 :])
-    with pytest.raises(sf.FileError, match="cannot be read as parquet"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read as parquet"):
         sf.assess(path, qi=["age"], sensitive=["sex"])
 
 
@@ -223,7 +220,7 @@ def test_more_tuples_than_fit_into_memory_are_refused_before_it_is_full(monkeypa
 
     monkeypatch.setattr(counter, "_physical_memory", lambda: 10_000 * counter.BYTES_PER_TUPLE)
     frame = pl.DataFrame({"age": range(20_000)})
-    with pytest.raises(sf.InputError, match="more than 10,000 different combinations"):
+    with pytest.raises(sf.errors.InputError, match="more than 10,000 different combinations"):
         sf.assess(frame, qi=["age"])
 
 
@@ -242,14 +239,14 @@ def test_wrong_quotes_are_refused_or_read_alike(tmp_path: Path, content: str) ->
 def _answer(count: Callable[[], Tuples]) -> str:
     try:
         tuples = count()
-    except sf.FileError as error:
+    except sf.errors.FileError as error:
         return str(error)
     return f"{tuples.codes.tolist()} {tuples.count.tolist()} {[one.values.to_list() for one in tuples.domains]}"
 
 
 def test_lines_that_end_in_a_carriage_return_alone_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"a,b\r1,2\r3,4\r")
-    with pytest.raises(sf.FileError, match="end in a carriage return alone"):
+    with pytest.raises(sf.errors.FileError, match="end in a carriage return alone"):
         sf.read(tmp_path / "t.csv")
 
 
@@ -262,7 +259,7 @@ def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path: Path, adde
         with path.open("a") as file:
             file.write(added)
 
-    with pytest.raises(sf.FileError, match="changed while it was read"):
+    with pytest.raises(sf.errors.FileError, match="changed while it was read"):
         reduce(sf.Table(File(path)), ["a", "b"], progress=write_more)
 
 
@@ -270,7 +267,7 @@ def test_more_cannot_be_taken_back_than_there_is() -> None:
     counter = Counter([sf.Column(name="a")])
     counter.add([pl.Series(["x", None])])
     counter.take_back(2)
-    with pytest.raises(sf.InputError, match="more rows were taken back than there are"):
+    with pytest.raises(sf.errors.InputError, match="more rows were taken back than there are"):
         counter.tuples()
 
 
@@ -310,7 +307,7 @@ def test_a_type_that_nobody_asks_for_does_no_harm(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pa.table({"a": ["x", "x"], "wide": wide}), tmp_path / "t.parquet")
     table = sf.read(tmp_path / "t.parquet")
     assert sf.assess(table, qi=["a"]).k == 2
-    with pytest.raises(sf.ColumnError, match="column 'wide' holds object values"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'wide' holds object values"):
         sf.assess(table, qi=["wide"])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.engines.finding import Finder
+from sfumato.engines.lookup import Finder
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 8, 2**20, 2**31]), min_size=1, max_size=9)
 

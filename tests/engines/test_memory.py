@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.engines.engine import Recoding
-from sfumato.engines.memory import Memory
-from sfumato.engines.reduce import reduce
+from sfumato.engines import Memory, Recoding, reduce
 from sfumato.engines.tuples import group
 from tests.postgres import store
 
@@ -72,11 +70,11 @@ def test_columns_without_rows_keep_their_types(tmp_path: Path) -> None:
 def test_a_recoding_of_another_table_is_refused() -> None:
     tuples = reduce(sf.Table(FRAME), ["age"])
     recoding = Recoding(tuples, [pl.Series("age", ["young"] * len(tuples.count))])
-    with pytest.raises(sf.InputError, match="the recoding is of another table"):
+    with pytest.raises(sf.errors.InputError, match="the recoding is of another table"):
         Memory().recode(sf.Table(FRAME.filter(pl.col("age") > 30)), recoding)
-    with pytest.raises(sf.InputError, match="the recoding of 'age' has 1 values for 2 tuples"):
+    with pytest.raises(sf.errors.InputError, match="the recoding of 'age' has 1 values for 2 tuples"):
         Recoding(tuples, [pl.Series("age", ["young"])])
-    with pytest.raises(sf.InputError, match="has values for 'sex', which is not among its columns"):
+    with pytest.raises(sf.errors.InputError, match="has values for 'sex', which is not among its columns"):
         Recoding(tuples, [pl.Series("sex", ["f", "f"])])
 
 

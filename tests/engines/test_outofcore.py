@@ -16,10 +16,8 @@ import pytest
 from hypothesis import given
 
 import sfumato as sf
-from sfumato.data.source import File, Source
-from sfumato.engines.engine import Recoding
-from sfumato.engines.memory import Memory
-from sfumato.engines.outofcore import DuckDB
+from sfumato.data.io.source import File, Source
+from sfumato.engines import DuckDB, Memory, Recoding
 from tests.engines import cases
 
 SMALL = DuckDB(memory_limit="100MB")
@@ -30,7 +28,7 @@ import resource, sys
 from pathlib import Path
 import polars as pl
 import sfumato as sf
-from sfumato.engines.outofcore import DuckDB
+from sfumato.engines import DuckDB
 
 spill = Path(sys.argv[1])
 if sys.argv[2] == "small files":
@@ -38,7 +36,7 @@ if sys.argv[2] == "small files":
 frame = pl.DataFrame({"a": pl.int_range(2_000_000, eager=True).cast(pl.String).str.zfill(40)})
 try:
     DuckDB(memory_limit="60MB", spill=spill).count(sf.Table(frame), "a")
-except sf.InputError as error:
+except sf.errors.InputError as error:
     print(error, list(spill.iterdir()))
 """
 
@@ -113,7 +111,7 @@ def test_a_text_file_that_memory_refuses_is_refused_in_the_same_words(content: b
     path.write_bytes(content)
     said = []
     for engine in (SMALL, Memory()):
-        with pytest.raises(sf.InputError) as refusal:
+        with pytest.raises(sf.errors.InputError) as refusal:
             engine.joint_count(sf.Table(File(path)), ["a"])
         said.append(str(refusal.value))
     assert said[0] == said[1]
@@ -157,13 +155,13 @@ def test_a_disk_that_is_too_full_for_a_decoded_copy_is_no_fault_of_the_file(tmp_
 import resource, sys
 from pathlib import Path
 import sfumato as sf
-from sfumato.data.source import File
-from sfumato.engines.outofcore import DuckDB
+from sfumato.data.io.source import File
+from sfumato.engines import DuckDB
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
 try:
     DuckDB().count(sf.Table(File(Path(sys.argv[1]), encoding="latin-1")), "a")
-except sf.InputError as error:
+except sf.errors.InputError as error:
     print(error)
 """
     spill = tmp_path / "spill"
@@ -183,8 +181,8 @@ import resource, sys
 from pathlib import Path
 import duckdb
 import sfumato as sf
-from sfumato.engines.engine import Recoding
-from sfumato.engines.outofcore import DuckDB
+from sfumato.engines import Recoding
+from sfumato.engines import DuckDB
 
 table = sf.Table(duckdb.sql("SELECT range % 3 AS a, hash(range) AS b FROM range(1_000_000)"))
 tuples = DuckDB().count(table, "a")
@@ -192,7 +190,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
 spill = Path(sys.argv[1])
 try:
     DuckDB(spill=spill).recode(table, Recoding(tuples, []), spill / "to.csv")
-except sf.InputError as error:
+except sf.errors.InputError as error:
     print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
@@ -212,25 +210,25 @@ def test_a_small_file_system_is_named_and_nothing_is_left_on_it(tmp_path: Path) 
 
 def test_a_limit_that_is_too_small_is_named(tmp_path: Path) -> None:
     frame = pl.DataFrame({"a": pl.int_range(1_000_000, eager=True).cast(pl.String)})
-    with pytest.raises(sf.InputError, match=r"its memory_limit of 5MB in DuckDB.*raise memory_limit / --memory"):
+    with pytest.raises(sf.errors.InputError, match=r"its memory_limit of 5MB in DuckDB.*raise memory_limit / --memory"):
         DuckDB(memory_limit="5MB", spill=tmp_path).count(sf.Table(frame), "a")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("limit", ["", "much", "2", "-2GB", "2GB; DROP TABLE x", "GB", 2])
 def test_a_limit_needs_a_number_and_a_unit(limit: Any) -> None:
-    with pytest.raises(sf.OptionError, match="memory_limit must be a number with a unit"):
+    with pytest.raises(sf.errors.OptionError, match="memory_limit must be a number with a unit"):
         DuckDB(memory_limit=limit)
 
 
 @pytest.mark.parametrize("limit", ["99999999999999999999TB", f"{'9' * 400}GB"])
 def test_a_limit_is_one_that_duckdb_understands(limit: str) -> None:
-    with pytest.raises(sf.OptionError, match=f"memory_limit is no size that DuckDB understands, got '{limit}'"):
+    with pytest.raises(sf.errors.OptionError, match=f"memory_limit is no size that DuckDB understands, got '{limit}'"):
         DuckDB(memory_limit=limit)
 
 
 def test_the_spill_folder_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(sf.OptionError, match="spill must be a folder that exists"):
+    with pytest.raises(sf.errors.OptionError, match="spill must be a folder that exists"):
         DuckDB(spill=tmp_path / "absent")
 
 
@@ -239,7 +237,7 @@ def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:
     pl.DataFrame({"a": pl.int_range(100_000, eager=True).cast(pl.String)}).write_parquet(path)
     table = sf.Table(File(path))
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(sf.FileError, match="cannot be read as parquet: it is damaged"):
+    with pytest.raises(sf.errors.FileError, match="cannot be read as parquet: it is damaged"):
         SMALL.count(table, "a")
 
 
@@ -248,22 +246,22 @@ def test_the_connection_of_a_relation_must_be_open() -> None:
     table = sf.Table(connection.sql("SELECT 1 AS a"))
     tuples = SMALL.count(table, "a")
     connection.close()
-    with pytest.raises(sf.InputError, match="the connection of the DuckDB relation is closed"):
+    with pytest.raises(sf.errors.InputError, match="the connection of the DuckDB relation is closed"):
         SMALL.count(table, "a")
-    with pytest.raises(sf.InputError, match="the connection of the DuckDB relation is closed"):
+    with pytest.raises(sf.errors.InputError, match="the connection of the DuckDB relation is closed"):
         SMALL.recode(table, Recoding(tuples, []))
 
 
 def test_a_relation_keeps_the_limits_of_its_connection() -> None:
     connection = duckdb.connect(config={"memory_limit": "30MB", "temp_directory": ""})
     table = sf.Table(connection.sql("SELECT 'text number ' || range AS a FROM range(3_000_000)"))
-    with pytest.raises(sf.InputError, match=r"than its connection has \(raise its memory_limit"):
+    with pytest.raises(sf.errors.InputError, match=r"than its connection has \(raise its memory_limit"):
         DuckDB(memory_limit="2GB").count(table, "a")
     assert connection.execute("SELECT current_setting('memory_limit')").fetchone() == ("28.6 MiB",)
 
 
 def test_a_span_in_duckdb_is_no_plain_type() -> None:
-    with pytest.raises(sf.InputError, match="are its types plain"):
+    with pytest.raises(sf.errors.InputError, match="are its types plain"):
         SMALL.count(sf.Table(duckdb.sql("SELECT INTERVAL 1 MONTH AS a")), "a")
 
 
@@ -300,7 +298,7 @@ def test_a_panic_over_a_relation_is_one_sentence(monkeypatch: pytest.MonkeyPatch
         raise pl.exceptions.PanicException("a value of a person")
 
     monkeypatch.setattr(pl.Series, "cast", panic)
-    with pytest.raises(sf.InputError, match="the table holds values that cannot be counted") as refusal:
+    with pytest.raises(sf.errors.InputError, match="the table holds values that cannot be counted") as refusal:
         SMALL.count(sf.Table(duckdb.sql("SELECT 1 AS a")), "a")
     assert "person" not in str(refusal.value)
 
@@ -339,7 +337,7 @@ def test_an_interrupted_relation_is_an_interruption() -> None:
 
 def test_lists_are_refused() -> None:
     for table in (sf.Table(pl.DataFrame({"a": [[1]]})), sf.Table(duckdb.sql("SELECT [1] AS a"))):
-        with pytest.raises(sf.ColumnError, match="column 'a' holds list values"):
+        with pytest.raises(sf.errors.ColumnError, match="column 'a' holds list values"):
             SMALL.count(table, "a")
 
 
@@ -361,10 +359,12 @@ class Elsewhere(Source):
 
 def test_rows_in_another_database_are_refused() -> None:
     table = sf.Table(Elsewhere())
-    with pytest.raises(sf.OptionError, match=r"the engine duckdb cannot count a Elsewhere.*take the engine auto"):
+    with pytest.raises(
+        sf.errors.OptionError, match=r"the engine duckdb cannot count a Elsewhere.*take the engine auto"
+    ):
         SMALL.count(table, "a")
     recoding = Recoding(Memory().count(sf.Table(pl.DataFrame({"a": ["x"]})), "a"), [])
-    with pytest.raises(sf.OptionError, match="whose rows are elsewhere"):
+    with pytest.raises(sf.errors.OptionError, match="whose rows are elsewhere"):
         SMALL.recode(table, recoding)
 
 
@@ -456,10 +456,10 @@ def test_nothing_is_left_of_a_recoding_that_fails(tmp_path: Path) -> None:
     table = sf.Table(duckdb.from_arrow(frame.to_arrow()).project("a, [1] AS b"))
     to = tmp_path / "to.csv"
     to.write_text("as it was")
-    with pytest.raises(sf.FileError, match="csv cannot hold values of these types"):
+    with pytest.raises(sf.errors.FileError, match="csv cannot hold values of these types"):
         DuckDB(spill=tmp_path).recode(table, numbered(table, ["a"]), to)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("to.csv", "as it was")]
     broken = sf.Table(duckdb.sql("SELECT range AS a, error('broken') AS b FROM range(3)"))
-    with pytest.raises(sf.InputError):
+    with pytest.raises(sf.errors.InputError):
         DuckDB(spill=tmp_path).recode(broken, Recoding(SMALL.count(broken, "a"), []), to)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("to.csv", "as it was")]

@@ -10,9 +10,7 @@ import pyarrow.parquet
 import pytest
 
 import sfumato as sf
-from sfumato.engines import parquet
-from sfumato.engines.engine import Recoding
-from sfumato.engines.memory import Memory
+from sfumato.engines import Memory, Recoding, parquet
 from tests.engines.cases import FRAMES
 
 
@@ -109,7 +107,7 @@ def test_a_file_that_holds_other_tuples_is_refused_and_nothing_is_written(tmp_pa
     pl.DataFrame({"sex": ["f", "m"]}).write_parquet(old)
     pl.DataFrame({"sex": ["f", "x"]}).write_parquet(other)
     recoding = Recoding(Memory().count(sf.read(old), "sex"), [pl.Series("sex", ["*", "*"])])
-    with pytest.raises(sf.InputError, match="another table"):
+    with pytest.raises(sf.errors.InputError, match="another table"):
         Memory().recode(sf.read(other), recoding, new)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old.parquet", "other.parquet"]
 

@@ -15,11 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import sfumato as sf
-from sfumato.data.source import File
-from sfumato.engines.engine import Recoding
-from sfumato.engines.memory import Memory
-from sfumato.engines.outofcore import DuckDB
-from sfumato.engines.spark import Spark
+from sfumato.data.io.source import File
+from sfumato.engines import DuckDB, Memory, Recoding, Spark
 from tests.engines import cases
 
 # What Spark has a type for.
@@ -39,7 +36,7 @@ os.environ["SPARK_HOME"] = sys.argv[2]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 import sfumato as sf
-from sfumato.engines.spark import Spark
+from sfumato.engines import Spark
 
 session = (
     SparkSession.builder.master(sys.argv[1])
@@ -66,7 +63,7 @@ def kill_once(rows):
 rows = session.sparkContext.parallelize(range(40), 4).mapPartitions(kill_once)
 try:
     print(Spark().count(sf.Table(session.createDataFrame(rows, "a int")), "a", lambda share: None).count.tolist())
-except sf.InputError as error:
+except sf.errors.InputError as error:
     print(error)
 """
 
@@ -78,8 +75,8 @@ import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 import sfumato as sf
-from sfumato.data.source import File
-from sfumato.engines.spark import Spark
+from sfumato.data.io.source import File
+from sfumato.engines import Spark
 
 told = []
 print(Spark().count(sf.Table(File(Path(sys.argv[1]))), "a", told.append).count.tolist())
@@ -89,7 +86,7 @@ table = sf.Table(session.range(3))
 session.stop()
 try:
     Spark().count(table, "id")
-except sf.InputError as error:
+except sf.errors.InputError as error:
     print(error)
 """
 
@@ -99,15 +96,15 @@ FULL = """
 import resource, sys
 from pathlib import Path
 import sfumato as sf
-from sfumato.data.source import File
-from sfumato.engines.spark import Spark
+from sfumato.data.io.source import File
+from sfumato.engines import Spark
 
 table = sf.Table(File(Path(sys.argv[1])))
 print(len(Spark().count(table, "a").count))
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
 try:
     Spark().count(table, "a")
-except sf.InputError as error:
+except sf.errors.InputError as error:
     print(error)
 """
 
@@ -166,7 +163,7 @@ def test_a_panic_over_a_spark_frame_is_one_sentence(spark: Any, monkeypatch: pyt
 
     table = sf.Table(spark.range(2))
     monkeypatch.setattr(pl.Series, "to_numpy", panic)
-    with pytest.raises(sf.InputError, match="the table holds values that cannot be counted") as refusal:
+    with pytest.raises(sf.errors.InputError, match="the table holds values that cannot be counted") as refusal:
         Spark().count(table, "id")
     assert "person" not in str(refusal.value)
 
@@ -201,7 +198,7 @@ def test_a_text_file_that_memory_refuses_is_refused_in_the_same_words(content: b
     path.write_bytes(content)
     said = []
     for engine in (Spark(), Memory()):
-        with pytest.raises(sf.FileError) as refusal:
+        with pytest.raises(sf.errors.FileError) as refusal:
             engine.joint_count(sf.Table(File(path)), ["a"])
         said.append(str(refusal.value))
     assert said[0] == said[1]
@@ -247,12 +244,12 @@ def test_progress_never_decreases_and_ends_with_everything(spark: Any) -> None:
 def test_a_job_that_fails_is_one_sentence_without_a_record(spark: Any, tmp_path: Path) -> None:
     frame = spark.sql("SELECT id AS a, IF(id = 2, raise_error('secret'), id) AS b FROM range(3)")
     table = sf.Table(frame)
-    with pytest.raises(sf.InputError, match="Spark cannot finish the job") as failure:
+    with pytest.raises(sf.errors.InputError, match="Spark cannot finish the job") as failure:
         Spark().count(table, "b")
     assert "secret" not in str(failure.value)
     to = tmp_path / "to.csv"
     to.write_text("as it was")
-    with pytest.raises(sf.InputError, match="Spark cannot finish the job"):
+    with pytest.raises(sf.errors.InputError, match="Spark cannot finish the job"):
         Spark().recode(table, Recoding(Spark().count(table, "a"), []), to)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("to.csv", "as it was")]
 
@@ -265,9 +262,11 @@ def test_rows_that_are_elsewhere_are_refused(spark: Any) -> None:
         (Spark(), sf.Table(duckdb.sql("SELECT 1 AS id"))),
         (DuckDB(), sf.Table(spark.range(1))),
     ):
-        with pytest.raises(sf.OptionError, match=f"the engine {engine.name} cannot count a .*rows are elsewhere"):
+        with pytest.raises(
+            sf.errors.OptionError, match=f"the engine {engine.name} cannot count a .*rows are elsewhere"
+        ):
             engine.count(table, "id")
-        with pytest.raises(sf.OptionError, match="rows are elsewhere"):
+        with pytest.raises(sf.errors.OptionError, match="rows are elsewhere"):
             engine.recode(table, recoding)
 
 
@@ -361,10 +360,10 @@ def test_a_session_of_our_own_is_quiet_and_a_full_disk_is_named(tmp_path: Path) 
 def test_java_is_needed(tmp_path: Path) -> None:
     program = """
 import polars as pl, sfumato as sf
-from sfumato.engines.spark import Spark
+from sfumato.engines import Spark
 try:
     Spark().count(sf.Table(pl.DataFrame({"a": [1]})), "a")
-except sf.MissingExtra as error:
+except sf.errors.MissingExtra as error:
     print(error)
 """
     assert run(program, PATH=str(tmp_path), JAVA_HOME="") == (

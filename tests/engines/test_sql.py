@@ -19,12 +19,8 @@ from hypothesis import strategies as st
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 import sfumato as sf
-from sfumato.data.database import Database
-from sfumato.engines.engine import Recoding
-from sfumato.engines.memory import Memory
-from sfumato.engines.reduce import reduce
-from sfumato.engines.sql import Sql
-from sfumato.engines.tuples import Tuples
+from sfumato.data.io.database import Database
+from sfumato.engines import Memory, Recoding, Sql, Tuples, reduce
 from tests.postgres import PASSWORD, PostgresServer, execute, running, store, tables
 
 SCHEMA = {
@@ -165,7 +161,7 @@ def test_postgresql_compares_texts_byte_by_byte(postgres_server: PostgresServer)
 
 def test_sqlite_values_of_several_types_are_not_counted(tmp_path: Path) -> None:
     table = sf.Table(_sqlite(tmp_path, "CREATE TABLE t (x, y INTEGER)", "(1, 1), ('a', 2)"))
-    with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed or unknown types"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'x' holds values of mixed or unknown types"):
         Sql().count(table, "x")
     assert Sql().count(table, "y").count.tolist() == [1, 1]
 
@@ -174,7 +170,7 @@ def test_equal_times_that_are_written_differently_are_not_counted_as_one(tmp_pat
     values = "('2020-01-01 10:00'), ('2020-01-01T10:00:00'), ('2020-01-02')"
     table = sf.Table(_sqlite(tmp_path, "CREATE TABLE t (x DATETIME)", values))
     for engine in (Sql(), Memory()):
-        with pytest.raises(sf.ColumnError, match="column 'x' holds values of mixed or unknown types"):
+        with pytest.raises(sf.errors.ColumnError, match="column 'x' holds values of mixed or unknown types"):
             engine.count(table, "x")
 
 
@@ -236,9 +232,9 @@ def test_an_existing_table_is_not_replaced(database_url: str) -> None:
     table = sf.Table(Database(database_url, "people"))
     recoding = Recoding(Sql().count(table, "x"), [pl.Series("x", [3])])
     for name in ("people", "other"):
-        with pytest.raises(sf.OptionError, match=f"has a table '{name}' already"):
+        with pytest.raises(sf.errors.OptionError, match=f"has a table '{name}' already"):
             Sql().recode(table, recoding, name)
-    with pytest.raises(sf.OptionError, match="the rows of a database are recoded into a new table"):
+    with pytest.raises(sf.errors.OptionError, match="the rows of a database are recoded into a new table"):
         Sql().recode(table, recoding)
     assert Database(database_url, "other").read()["x"].to_list() == [2]
     assert tables(database_url) == {"people", "other"}
@@ -249,7 +245,7 @@ def test_a_name_that_would_be_cut_off_is_refused(database_url: str) -> None:
     table = sf.Table(Database(database_url, "people"))
     recoding = Recoding(Sql().count(table, "x"), [pl.Series("x", [3])])
     for name in ("ä" * 5000, "no\0name"):
-        with pytest.raises(sf.OptionError, match="the name of a table must have at most"):
+        with pytest.raises(sf.errors.OptionError, match="the name of a table must have at most"):
             Sql().recode(table, recoding, name)
     assert tables(database_url) == {"people"}
 
@@ -260,7 +256,7 @@ def test_who_may_not_write_is_told(postgres_server: PostgresServer) -> None:
     execute(owner, "CREATE TABLE t (x int)", "INSERT INTO t VALUES (1)", "GRANT SELECT ON t TO guarded")
     table = sf.Table(Database(url, "t"))
     recoding = Recoding(Sql().count(table, "x"), [pl.Series("x", [2])])
-    with pytest.raises(sf.InputError, match="does not permit this user to do it"):
+    with pytest.raises(sf.errors.InputError, match="does not permit this user to do it"):
         Sql().recode(table, recoding, "released")
     assert tables(owner) == {"t"}
 
@@ -289,7 +285,7 @@ def test_a_failure_in_the_last_step_leaves_nothing(database_url: str) -> None:
     table = sf.Table(Database(database_url, "seen"))
     recoding = Recoding(Sql().count(table, "x"), [pl.Series("x", [3, 4])])
     before = tables(database_url)
-    with pytest.raises(sf.InputError) as error:
+    with pytest.raises(sf.errors.InputError) as error:
         Sql().recode(table, recoding, "released")
     assert "9223372036854775808" not in str(error.value)
     assert tables(database_url) == before
@@ -299,7 +295,9 @@ def test_values_that_no_database_holds_are_refused(database_url: str) -> None:
     store(database_url, "people", pl.DataFrame({"x": [1]}))
     table = sf.Table(Database(database_url, "people"))
     recoding = Recoding(Sql().count(table, "x"), [pl.Series("x", [[1, 2]])])
-    with pytest.raises(sf.ColumnError, match=r"the new values of 'x' are List\(Int64\), which a column of a database"):
+    with pytest.raises(
+        sf.errors.ColumnError, match=r"the new values of 'x' are List\(Int64\), which a column of a database"
+    ):
         Sql().recode(table, recoding, "released")
     assert tables(database_url) == {"people"}
 
@@ -309,7 +307,9 @@ def test_a_file_or_a_frame_is_not_counted_in_a_database(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "x.parquet")
     frame.write_csv(tmp_path / "x.csv")  # a small one is read at once
     for table in (sf.Table(frame), sf.read(tmp_path / "x.parquet"), sf.read(tmp_path / "x.csv")):
-        with pytest.raises(sf.OptionError, match="counts inside a database, and this table is a file or a frame in m"):
+        with pytest.raises(
+            sf.errors.OptionError, match="counts inside a database, and this table is a file or a frame in m"
+        ):
             Sql().count(table, "x")
 
 
@@ -324,7 +324,7 @@ def test_in_other_databases_texts_are_counted_in_memory(tmp_path: Path) -> None:
     sa.dialects.registry.register("clinical", __name__, "Clinical")
     _sqlite(tmp_path, "CREATE TABLE t (x TEXT, y INTEGER)", "('a', 1), ('A', 1), ('a', 2)")
     table = sf.Table(Database(f"clinical:///{tmp_path / 'x.db'}", "t"))
-    with pytest.raises(sf.OptionError) as error:
+    with pytest.raises(sf.errors.OptionError) as error:
         reduce(table, ["x", "y"])
     assert str(error.value) == (
         "the sql engine compares texts byte by byte only in postgresql and sqlite, and 'x' holds texts in clinical "
@@ -343,7 +343,7 @@ def test_a_connection_lost_while_counting_is_told(postgres_server: PostgresServe
     execute(url, "CREATE TABLE t (x int)", "INSERT INTO t VALUES (1)")
     execute(url, "CREATE VIEW slow AS SELECT x FROM t WHERE pg_sleep(600)::text = ''")
     table = sf.Table(Database(url, "slow"))
-    with terminated_in_sleep(url), pytest.raises(sf.InputError) as error:
+    with terminated_in_sleep(url), pytest.raises(sf.errors.InputError) as error:
         Sql().count(table, "x")
     assert str(error.value) == (
         f"the database '{table.source.place}' closed the connection while it was read "
@@ -359,7 +359,10 @@ def test_a_connection_lost_while_recoding_leaves_nothing(postgres_server: Postgr
     execute(url, f"CREATE VIEW slow AS SELECT x FROM t WHERE {sleepy.replace(':', chr(92) + ':')}")
     table = sf.Table(Database(url, "slow"))
     recoding = Recoding(Sql().count(table, "x"), [pl.Series("x", [2])])
-    with terminated_in_sleep(url), pytest.raises(sf.InputError, match="closed the connection while it was written"):
+    with (
+        terminated_in_sleep(url),
+        pytest.raises(sf.errors.InputError, match="closed the connection while it was written"),
+    ):
         Sql().recode(table, recoding, "released")
     assert tables(url) == {"t"}
 
@@ -371,7 +374,7 @@ def test_a_server_that_is_stopped_while_counting_is_told() -> None:
         table = sf.Table(Database(url, "slow"))
         stopping = threading.Thread(target=lambda: (wait_for_sleep(url), server.stop()), daemon=True)
         stopping.start()
-        with pytest.raises(sf.InputError, match="closed the connection while it was read"):
+        with pytest.raises(sf.errors.InputError, match="closed the connection while it was read"):
             Sql().count(table, "x")
         stopping.join()
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.engines import tally as tally_module
-from sfumato.engines.numbering import Numbering
-from sfumato.engines.tally import Tally
+from sfumato.engines import group_by as tally_module
+from sfumato.engines.dictionary import Numbering
+from sfumato.engines.group_by import Tally
 
 BATCHES = st.integers(1, 6).flatmap(
     lambda width: st.lists(

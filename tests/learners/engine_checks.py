@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor, nn
 
-from sfumato.budget.rounded_gaussian import grid_of
-from sfumato.learners.descent import Sgd
-from sfumato.learners.steps import Step
+from sfumato.budget.mechanisms.rounded_gaussian import grid_of
+from sfumato.learners import Sgd
+from sfumato.learners.dpsgd.steps import Step
 
 ALARM = 1e-8
 CLIP, EXPECTED, MULTIPLIER = 0.3, 11.0, 1.7

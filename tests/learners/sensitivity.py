@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sfumato.budget.noise import Source
-from sfumato.learners.estimator import PrivateEstimator
-from sfumato.learners.features import Columns
-from sfumato.learners.noisy_sums import Floats, NoisySums
+from sfumato.budget import Source
+from sfumato.learners import PrivateEstimator
+from sfumato.learners.estimators.features import Columns
+from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
 
 __all__ = ["assert_sums_are_bounded"]
 

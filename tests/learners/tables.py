@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data import Column, Kind, Schema
 
 __all__ = ["mixed_schema", "mixed_table"]
 

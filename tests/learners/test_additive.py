@@ -6,8 +6,8 @@ import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
 import sfumato as sf
-from sfumato._errors import ColumnError, OptionError
-from sfumato.learners.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+from sfumato.errors import ColumnError, OptionError
+from sfumato.learners import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 from tests.learners.sensitivity import assert_sums_are_bounded
 from tests.learners.tables import mixed_schema, mixed_table
 

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 import sfumato as sf
 from sfumato.learners import OneByOne, PrivateClassifier, Trainer, private_step
-from sfumato.learners.apart import refuse_mixing_augment, refuse_mixing_loss
-from sfumato.learners.clipping import cross_entropy, squared_error
+from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss
+from sfumato.learners.gradients.clipping import cross_entropy, squared_error
 
 CLIP = 0.7
 
@@ -137,10 +137,10 @@ def test_a_loss_that_mixes_samples_is_refused_before_anything_is_charged(name: s
         nn.init.zeros_(module.weight)
         nn.init.zeros_(module.bias)
     trainer = trainer_of(module, loss=MIXING[name])
-    with pytest.raises(sf.OptionError, match=r"^the loss (mixes|gives other numbers)"):
+    with pytest.raises(sf.errors.OptionError, match=r"^the loss (mixes|gives other numbers)"):
         trainer.fit(*people())
     assert trainer.done == 0
-    with pytest.raises(sf.OptionError, match=r"^the loss (mixes|gives other numbers)"):
+    with pytest.raises(sf.errors.OptionError, match=r"^the loss (mixes|gives other numbers)"):
         private_step(module, MIXING[name], *people(5))
 
 
@@ -164,7 +164,7 @@ def test_a_loss_of_single_samples_is_taken_and_moves_the_sum_by_one_clip(name: s
 
 def test_what_a_mixing_loss_would_have_cost_is_more_than_a_clip() -> None:
     """The reason for the check: the clipped sum without it, of neighbours, by the very engine."""
-    from sfumato.learners.clipping import Clipper
+    from sfumato.learners import Clipper
 
     torch.manual_seed(0)
     module, (inputs, targets) = nn.Linear(4, 3), people(16)
@@ -246,7 +246,7 @@ def test_outputs_in_a_dictionary_are_checked_all() -> None:
         return cross_entropy(outputs["classes"], targets) + (place - place.mean(0)).square().sum(1)
 
     assert trainer_of(Both(), loss=fair).fit(*people())[-1].step == 2
-    with pytest.raises(sf.OptionError, match="the loss mixes the samples"):
+    with pytest.raises(sf.errors.OptionError, match="the loss mixes the samples"):
         trainer_of(Both(), loss=unfair).fit(*people())
 
 
@@ -277,7 +277,7 @@ def test_a_loss_that_cannot_be_tried_is_refused_in_one_sentence() -> None:
             raise ValueError("below 7")
         return squared_error(outputs, targets)
 
-    with pytest.raises(sf.OptionError, match="the loss fails on random samples"):
+    with pytest.raises(sf.errors.OptionError, match="the loss fails on random samples"):
         private_step(nn.Linear(4, 1), picky, torch.ones(3, 4), torch.full((3,), 8.0))
 
 
@@ -399,15 +399,15 @@ def network() -> nn.Module:
 @pytest.mark.parametrize("views", [1, 3])
 def test_an_augmentation_that_mixes_samples_is_refused_before_anything_is_charged(name: str, views: int) -> None:
     trainer = trainer_of(network(), augment=MIXUPS[name], views=views)
-    with pytest.raises(sf.OptionError, match=r"^augment (mixes|gives other)"):
+    with pytest.raises(sf.errors.OptionError, match=r"^augment (mixes|gives other)"):
         trainer.fit(*images())
     assert trainer.done == 0
 
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_ordinary_augmentations_are_taken_and_move_the_sum_by_one_clip(name: str) -> None:
-    from sfumato.learners.clipping import Clipper
-    from sfumato.learners.samples import Batch
+    from sfumato.learners import Clipper
+    from sfumato.learners.dpsgd.samples import Batch
 
     module, (inputs, targets) = network(), images(8)
     assert trainer_of(module, augment=VIEWS[name], views=2, batch_size=8).fit(*images())[-1].step == 2
@@ -433,7 +433,7 @@ def test_chance_that_cannot_be_repeated_is_refused_unless_samples_are_augmented_
     def shaken(some: Tensor) -> Tensor:
         return some + torch.from_numpy(np.random.default_rng().normal(size=some.shape)).float()
 
-    with pytest.raises(sf.OptionError, match=r"^augment gives other views of the same samples .*OneByOne"):
+    with pytest.raises(sf.errors.OptionError, match=r"^augment gives other views of the same samples .*OneByOne"):
         trainer_of(network(), augment=shaken).fit(*images())
     trainer = trainer_of(network(), augment=OneByOne(shaken), views=2)
     assert trainer.fit(*images())[-1].step == 2
@@ -444,7 +444,7 @@ def test_one_by_one_no_sample_meets_another() -> None:
     assert torch.equal(OneByOne(lambda some: some - some.mean(0))(inputs), torch.zeros_like(inputs))
     assert torch.equal(OneByOne(lambda some: some * 2)(inputs), 2 * inputs)
     for wrong in (lambda some: some[:0], lambda some: torch.cat([some, some]), lambda some: some[0, 0, 0, 0]):
-        with pytest.raises(sf.OptionError, match="augment must give as many samples as it got"):
+        with pytest.raises(sf.errors.OptionError, match="augment must give as many samples as it got"):
             OneByOne(wrong)(inputs)
 
 
@@ -463,7 +463,7 @@ def test_one_by_one_no_sample_meets_another() -> None:
 def test_what_augment_gives_is_checked(augment: Any, said: str, alone: bool) -> None:
     if alone and said == "augment must give as many samples as it got" and augment(torch.ones(1)).dim():
         return  # of one sample, the first is all
-    with pytest.raises(sf.OptionError, match=said):
+    with pytest.raises(sf.errors.OptionError, match=said):
         trainer_of(network(), augment=OneByOne(augment) if alone else augment).fit(*images())
 
 
@@ -474,7 +474,7 @@ def test_words_are_augmented_too() -> None:
         return torch.where(torch.rand(some.shape) < 0.2, 0, some)
 
     refuse_mixing_augment(masked, words)
-    with pytest.raises(sf.OptionError, match="augment mixes the samples"):
+    with pytest.raises(sf.errors.OptionError, match="augment mixes the samples"):
         refuse_mixing_augment(lambda some: some.roll(1, 0), words)
 
 
@@ -483,7 +483,7 @@ def test_the_estimators_refuse_what_the_trainer_refuses() -> None:
     options: dict[str, Any] = {"model": "logistic", "classes": range(3), "epochs": 1, "batch_size": 10}
     for augment, views in ((mixup, 1), (mixup, 2)):
         model = PrivateClassifier(trainer_options={"augment": augment, "views": views}, **options)
-        with pytest.raises(sf.OptionError, match="augment mixes the samples of a batch"):
+        with pytest.raises(sf.errors.OptionError, match="augment mixes the samples of a batch"):
             model.fit(inputs.numpy(), targets.numpy())
     fine = PrivateClassifier(trainer_options={"augment": flip, "views": 2}, **options)
     assert fine.fit(inputs.numpy(), targets.numpy()).predict(inputs.numpy()).shape == (40,)
@@ -502,5 +502,5 @@ def test_any_share_of_another_sample_in_a_loss_is_found(seed: int, share: float,
         others = each.flip(0) if torch.equal(others, each) else others
         return each * (1 + share * (others.detach() if detached else others))
 
-    with pytest.raises(sf.OptionError, match="the loss mixes the samples"):
+    with pytest.raises(sf.errors.OptionError, match="the loss mixes the samples"):
         refuse_mixing_loss(nn.Linear(3, 1), mixing, torch.ones(2, 3), torch.ones(2))

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import sfumato as sf
-from sfumato.learners.architectures import ARCHITECTURES, Architecture, architecture
+from sfumato.learners import Architecture, architecture
+from sfumato.learners.networks.architectures import ARCHITECTURES
 
 GREY = (28, 28)
 
@@ -153,6 +154,6 @@ def test_the_plain_form_makes_the_same_network(name: str, options: dict[str, Any
 def test_bad_input_is_refused_in_one_sentence(
     name: str, inputs: Any, outputs: int, options: dict[str, Any], message: str, hint: str
 ) -> None:
-    with pytest.raises(sf.InputError) as caught:
+    with pytest.raises(sf.errors.InputError) as caught:
         architecture(name, inputs, outputs, **options)
     assert (caught.value.message, caught.value.hint) == (message, hint)

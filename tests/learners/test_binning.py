@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.budget.noise import Source
-from sfumato.learners.binning import Histogram, found_bins, histogram
-from sfumato.learners.features import Columns, Feature, Features
-from sfumato.learners.noisy_sums import NoisySums, Share
+from sfumato.budget import Source
+from sfumato.learners.estimators.binning import Histogram, found_bins, histogram
+from sfumato.learners.estimators.features import Columns, Feature, Features
+from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 
 NUMBER = Features((Feature("x", bounds=(0.0, 1.0)),))
 COLOURS = Features((Feature("colour", domain=("red", "green", "blue", "black")),))

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.budget.noise import Source
-from sfumato.learners.clipping import ClippedSum
-from sfumato.learners.rounded_noise import HostNoise
-from sfumato.learners.steps import Step
+from sfumato.budget import Source
+from sfumato.learners.dpsgd.rounded_noise import HostNoise
+from sfumato.learners.dpsgd.steps import Step
+from sfumato.learners.gradients.clipping import ClippedSum
 from tests.learners import engine_checks
 from tests.learners.engine_checks import CHECKS, Maker, failed
 

@@ -22,9 +22,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import sfumato as sf
-from sfumato.budget.noise import Source
+from sfumato.budget import Source
 from sfumato.learners import Adam, AdaptiveClip, Sgd, Trainer
-from sfumato.learners import checkpoint as checkpoints
+from sfumato.learners.dpsgd import checkpoint as checkpoints
 from tests.learners.trainings import linear, people
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ def test_a_checkpoint_is_a_file_of_its_owner_alone_and_nothing_else_is_left(path
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints.save(path, {"weights": torch.ones(2)}, {"done": 1})
     monkeypatch.setattr(Path, "replace", _no_space)
-    with pytest.raises(sf.FileError, match=r"cannot be written: No space left on device"):
+    with pytest.raises(sf.errors.FileError, match=r"cannot be written: No space left on device"):
         checkpoints.save(path, {"weights": torch.zeros(2)}, {"done": 2})
     assert checkpoints.load(path)[1] == {"done": 1}
     assert list(path.parent.iterdir()) == [path]
@@ -153,7 +153,7 @@ def _no_space(*_: object) -> None:
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_charged(path: Path, ledger: sf.Ledger) -> None:
-    with pytest.raises(sf.FileError, match="there is no folder"):
+    with pytest.raises(sf.errors.FileError, match="there is no folder"):
         trainer_of(path / "none" / "run.safetensors", ledger=ledger).fit(*people())
     assert not ledger.events
 
@@ -185,7 +185,7 @@ def test_a_checkpoint_of_another_training_is_refused(path: Path, options: dict[s
     trainer_of(path).fit(*people(), stop=lambda told: True)
     written = path.read_bytes()
     trainer = trainer_of(path, **options)
-    with pytest.raises(sf.FileError, match=f"is of a training with {message}") as caught:
+    with pytest.raises(sf.errors.FileError, match=f"is of a training with {message}") as caught:
         trainer.fit(*people())
     assert "\n" not in str(caught.value)
     assert trainer.done == 0
@@ -195,7 +195,7 @@ def test_a_checkpoint_of_another_training_is_refused(path: Path, options: dict[s
 def test_a_checkpoint_of_other_samples_is_refused(path: Path) -> None:
     trainer_of(path).fit(*people(), stop=lambda told: True)
     inputs, targets = people()
-    with pytest.raises(sf.FileError, match="another number of samples"):
+    with pytest.raises(sf.errors.FileError, match="another number of samples"):
         trainer_of(path).fit(inputs[:-1], targets[:-1])
 
 
@@ -229,7 +229,7 @@ def _pickled(path: Path) -> None:
 def test_a_checkpoint_that_is_damaged_or_not_ours_is_refused(path: Path, harm: Callable[[Path], None]) -> None:
     trainer_of(path).fit(*people(), stop=lambda told: True)
     harm(path)
-    with pytest.raises(sf.FileError, match="is not a checkpoint of Sfumato, or a damaged one") as caught:
+    with pytest.raises(sf.errors.FileError, match="is not a checkpoint of Sfumato, or a damaged one") as caught:
         trainer_of(path).fit(*people())
     assert "\n" not in str(caught.value)
 
@@ -241,18 +241,18 @@ def test_a_checkpoint_that_tells_fewer_steps_than_were_made_is_refused(path: Pat
         header = json.loads(held.metadata()["sfumato"])
     header["facts"] = json.dumps({**facts, "ran": [[1, 1.0]]})
     save_file(tensors, path, metadata={"sfumato": json.dumps(header)})
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         trainer_of(path).fit(*people())
 
 
 def test_a_checkpoint_of_another_version_is_refused(path: Path) -> None:
     save_file({"weights": torch.ones(2)}, path, metadata={"sfumato": json.dumps({"version": 99})})
-    with pytest.raises(sf.FileError, match="has the version 99, this Sfumato reads 1"):
+    with pytest.raises(sf.errors.FileError, match="has the version 99, this Sfumato reads 1"):
         trainer_of(path).fit(*people())
 
 
 def test_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(sf.FileError, match="not a regular file"):
+    with pytest.raises(sf.errors.FileError, match="not a regular file"):
         trainer_of(tmp_path).fit(*people())
 
 
@@ -306,7 +306,7 @@ def test_a_checkpoint_of_an_extended_training_is_not_taken_for_the_first_one(pat
     trainer = trainer_of(path, epsilon=2.0)
     trainer.fit(*people())
     trainer.extend(epochs=3, epsilon=4.0).fit(*people())
-    with pytest.raises(sf.FileError, match="another epsilon"):
+    with pytest.raises(sf.errors.FileError, match="another epsilon"):
         trainer_of(path, epsilon=2.0).fit(*people())
 
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import sfumato as sf
-from sfumato.learners.clipping import ClippedSum, Clipper, Loss, cross_entropy, private_step, squared_error
-from sfumato.learners.gradients import Call
-from sfumato.learners.layers import layer_of
-from sfumato.learners.matrix import Convolution
+from sfumato.learners import Clipper, private_step
+from sfumato.learners.gradients.clipping import ClippedSum, Loss, cross_entropy, squared_error
+from sfumato.learners.gradients.gradients import Call
+from sfumato.learners.gradients.layers import layer_of
+from sfumato.learners.gradients.matrix import Convolution
 
 
 def by_definition(
@@ -278,12 +279,12 @@ def test_the_layers_of_a_module_are_known_by_their_exact_type() -> None:
 
 
 def test_a_loss_that_is_averaged_already_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match=r"one number per sample, got the shape \(\)"):
+    with pytest.raises(sf.errors.OptionError, match=r"one number per sample, got the shape \(\)"):
         private_step(nn.Linear(3, 2), functional.cross_entropy, torch.randn(4, 3), torch.tensor([0, 1, 1, 0]))
 
 
 def test_a_model_without_weights_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match="no weights to train"):
+    with pytest.raises(sf.errors.OptionError, match="no weights to train"):
         Clipper(nn.ReLU(), cross_entropy)
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import sfumato as sf
-from sfumato.learners.descent import SCHEDULES, Adam, Rule, Sgd, schedule_of
+from sfumato.learners import Adam, Sgd
+from sfumato.learners.dpsgd.optimizers import SCHEDULES, Rule, schedule_of
 
 Made = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -60,7 +61,7 @@ def test_a_schedule_begins_and_ends_where_its_name_says() -> None:
 
 
 def test_a_schedule_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(sf.OptionError) as caught:
+    with pytest.raises(sf.errors.OptionError) as caught:
         schedule_of("cosin")
     assert caught.value.message == "there is no schedule 'cosin'"
     assert "cosine" in caught.value.hint
@@ -86,6 +87,6 @@ def test_a_schedule_that_does_not_exist_is_refused() -> None:
     ],
 )
 def test_bad_options_are_refused(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(sf.OptionError) as caught:
+    with pytest.raises(sf.errors.OptionError) as caught:
         make()
     assert caught.value.message == message

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.learners.division import coins_of, happened, key_of, records_of
-from sfumato.learners.material import Material, material_of
-from sfumato.learners.naive_bayes import PrivateNaiveBayes
+from sfumato.learners import PrivateNaiveBayes
+from sfumato.learners.training.division import coins_of, happened, key_of, records_of
+from sfumato.learners.training.split import Material, material_of
 from tests.learners.test_sweep import COLUMNS, people
 
 KEY = key_of(7)
@@ -118,7 +118,7 @@ def test_naive_bayes_cannot_tell_a_record_by_who_else_trains(at: int) -> None:
 
 def test_rows_for_testing_must_not_be_the_table_itself() -> None:
     frame = people(100)
-    with pytest.raises(sf.InputError, match="the test rows are the table itself"):
+    with pytest.raises(sf.errors.InputError, match="the test rows are the table itself"):
         material_of(frame, target="ill", test=frame[::-1])
     assert material_of(frame, target="ill", test=frame[:50]).test.rows == 50
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
-from sfumato._errors import ColumnError, InputError, OptionError
-from sfumato.learners.features import Columns, Feature, Unknown, described, scale_bounds
+from sfumato.errors import ColumnError, InputError, OptionError
+from sfumato.learners.estimators.features import Columns, Feature, Unknown, described, scale_bounds
 
 DATES = sf.Schema([sf.Column(name="seen", kind="date"), sf.Column(name="age", kind="number")])
 
@@ -125,6 +125,6 @@ def test_a_target_that_is_declared_as_a_number_is_no_class() -> None:
 
     columns = [sf.Column(name="age", bounds=(0, 100)), sf.Column(name="size", bounds=(0, 10))]
     table = sf.Table(pl.DataFrame({"age": range(50), "size": [1, 2] * 25}), sf.Schema(columns))
-    with pytest.raises(sf.InputError, match="the target 'size' is a number, not a class"):
+    with pytest.raises(sf.errors.InputError, match="the target 'size' is a number, not a class"):
         PrivateNaiveBayes(epsilon=1, delta=1e-3).fit(table, "size")
     assert len(PrivateNaiveBayes(epsilon=1, delta=1e-3, classes=[1, 2]).fit(table, "size").classes_) == 2

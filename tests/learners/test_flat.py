@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfumato.learners.flat import Flat
+from sfumato.learners.dpsgd.parameter_vector import Flat
 
 
 def model(layout: torch.memory_format) -> nn.Module:

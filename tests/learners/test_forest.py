@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato._errors import OptionError
-from sfumato.learners.forest import PrivateRandomForest, _gains, _order, _shares_of
+from sfumato.errors import OptionError
+from sfumato.learners import PrivateRandomForest
+from sfumato.learners.estimators.forest import _gains, _order, _shares_of
 from tests.learners.sensitivity import assert_sums_are_bounded
 
 

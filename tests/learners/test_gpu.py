@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sfumato.learners.clipping import Clipper, cross_entropy
-from sfumato.learners.descent import Adam, Sgd
-from sfumato.learners.sampling import FixedPoisson
-from sfumato.learners.steps import AdaptiveClip, Step
+from sfumato.learners import Adam, AdaptiveClip, Clipper, Sgd
+from sfumato.learners.dpsgd.sampling import FixedPoisson
+from sfumato.learners.dpsgd.steps import Step
+from sfumato.learners.gradients.clipping import cross_entropy
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -36,7 +36,7 @@ def joined(gradients: list[Tensor]) -> Tensor:
 
 
 def test_the_stream_is_chacha20() -> None:
-    from sfumato.learners.chacha import DeviceNoise
+    from sfumato.learners.gpu.chacha import DeviceNoise
 
     noise = DeviceNoise(torch.device("cuda"), bytes(range(32)))  # RFC 8439, section 2.3.2
     noise._tick.copy_(torch.tensor([0x09000000, 0x4A000000, 0], dtype=torch.int64).to(torch.int32))
@@ -45,7 +45,7 @@ def test_the_stream_is_chacha20() -> None:
 
 
 def test_noise_is_normal_and_new_each_time() -> None:
-    from sfumato.learners.chacha import DeviceNoise
+    from sfumato.learners.gpu.chacha import DeviceNoise
 
     noise, count = DeviceNoise(torch.device("cuda")), 10_000_003
     first, second = (torch.zeros(count, device="cuda") for _ in range(2))
@@ -65,8 +65,8 @@ def test_noise_is_on_the_grid_and_that_of_its_words(scale: float) -> None:
     """The same as numpy makes of the words of the cipher: to the last cell, in 64 bits."""
     import numpy as np
 
-    from sfumato.budget.rounded_gaussian import grid_of
-    from sfumato.learners.chacha import DeviceNoise
+    from sfumato.budget.mechanisms.rounded_gaussian import grid_of
+    from sfumato.learners.gpu.chacha import DeviceNoise
 
     count, key = 600_001, bytes(range(32))
     below = torch.linspace(-5000, 5000, count, device="cuda") * scale
@@ -95,7 +95,7 @@ def test_noise_is_on_the_grid_and_that_of_its_words(scale: float) -> None:
 
 
 def test_noise_of_no_scale_changes_nothing() -> None:
-    from sfumato.learners.chacha import DeviceNoise
+    from sfumato.learners.gpu.chacha import DeviceNoise
 
     held = torch.linspace(0, 1, 100, device="cuda")
     DeviceNoise(torch.device("cuda")).add(held, torch.zeros((), device="cuda"))
@@ -103,7 +103,7 @@ def test_noise_of_no_scale_changes_nothing() -> None:
 
 
 def test_samples_are_poisson() -> None:
-    from sfumato.learners.chacha import DeviceNoise
+    from sfumato.learners.gpu.chacha import DeviceNoise
 
     noise, rows, rate, draws, size = DeviceNoise(torch.device("cuda")), 6000, 0.05, 4000, 512
     taken, weights = torch.zeros(size, dtype=torch.int64, device="cuda"), torch.zeros(size, device="cuda")
@@ -166,8 +166,8 @@ def test_a_gradient_that_is_not_finite_counts_for_nothing() -> None:
 
 
 def test_a_graph_makes_the_steps_that_are_made_without_it() -> None:
-    from sfumato.learners.chacha import DeviceNoise
-    from sfumato.learners.graph import GraphedStep
+    from sfumato.learners.gpu.chacha import DeviceNoise
+    from sfumato.learners.gpu.cuda_graph import GraphedStep
 
     inputs, targets = (one.cuda() for one in data(400))
     for rule in (Sgd(learning_rate=0.1, momentum=0.9), Adam(learning_rate=0.01)):
@@ -195,7 +195,7 @@ def test_a_graph_makes_the_steps_that_are_made_without_it() -> None:
 
 
 def test_a_trainer_on_a_gpu_keeps_to_its_epsilon_and_learns() -> None:
-    from sfumato.learners.trainer import Trainer
+    from sfumato.learners import Trainer
 
     torch.manual_seed(4)
     inputs = torch.randn(2000, 8)

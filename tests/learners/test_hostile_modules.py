@@ -15,7 +15,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import sfumato as sf
-from sfumato.learners.clipping import Clipper, cross_entropy, private_step, squared_error
+from sfumato.learners import Clipper, private_step
+from sfumato.learners.gradients.clipping import cross_entropy, squared_error
 from tests.learners.test_clipping import by_definition, joined
 
 
@@ -260,7 +261,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 def test_a_model_whose_gradients_would_be_wrong_is_refused(name: str, samples: int) -> None:
     torch.manual_seed(4)
     make, message = REFUSED[name]
-    with pytest.raises(sf.ModelError) as caught:
+    with pytest.raises(sf.errors.ModelError) as caught:
         private_step(make(), cross_entropy, torch.randn(samples, 5), torch.randint(0, 3, (samples,)))
     assert caught.value.message == message
 
@@ -270,7 +271,7 @@ def test_two_places_that_are_folded_into_the_batch_are_clipped_as_one_sample_or_
     module = ends(lambda own, x: own.first(x.reshape(-1, 1)).view(-1, 5, 4).sum(1), first=nn.Linear(1, 4))
     with Clipper(module, cross_entropy) as clipper:
         clipper._vetted = True  # as if the first batch had shown nothing
-        with pytest.raises(sf.ModelError, match="one row per sample, 7"):
+        with pytest.raises(sf.errors.ModelError, match="one row per sample, 7"):
             clipper(torch.randn(7, 5), torch.randint(0, 3, (7,)))
 
 
@@ -387,13 +388,13 @@ def test_an_empty_batch_is_nothing() -> None:
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.inf, math.nan])
 def test_a_clip_must_be_a_finite_number_above_0(bad: float) -> None:
-    with pytest.raises(sf.OptionError, match=r"the clip must be a finite number above 0, got"):
+    with pytest.raises(sf.errors.OptionError, match=r"the clip must be a finite number above 0, got"):
         private_step(nn.Linear(5, 3), cross_entropy, torch.zeros(2, 5), torch.tensor([0, 1]), clip=bad)
 
 
 @pytest.mark.parametrize("bad", [1.5, -0.1, math.nan])
 def test_weights_of_samples_beyond_0_and_1_are_refused(bad: float) -> None:
-    with pytest.raises(sf.OptionError, match="the weights of samples must be numbers from 0 to 1"):
+    with pytest.raises(sf.errors.OptionError, match="the weights of samples must be numbers from 0 to 1"):
         private_step(nn.Linear(5, 3), cross_entropy, torch.zeros(2, 5), torch.tensor([0, 1]), torch.tensor([1, bad]))
 
 
@@ -401,7 +402,7 @@ def test_a_model_that_got_another_layer_is_refused() -> None:
     module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
     clipper = Clipper(module, cross_entropy)
     module[0] = nn.Linear(5, 4)
-    with pytest.raises(sf.ModelError, match="other weights of the model are trained than when"):
+    with pytest.raises(sf.errors.ModelError, match="other weights of the model are trained than when"):
         clipper.listen()
 
 
@@ -410,7 +411,7 @@ def test_a_model_of_which_other_weights_are_trained_now_is_refused() -> None:
     module[0].requires_grad_(False)
     clipper = Clipper(module, cross_entropy)
     module[0].requires_grad_(True)
-    with pytest.raises(sf.ModelError, match="other weights of the model are trained than when"):
+    with pytest.raises(sf.errors.ModelError, match="other weights of the model are trained than when"):
         clipper.listen()
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from sfumato._errors import ColumnError, OptionError
-from sfumato.learners.kmeans import PrivateKMeans, _beside_the_largest
-from sfumato.learners.moments import spread
+from sfumato.errors import ColumnError, OptionError
+from sfumato.learners import PrivateKMeans
+from sfumato.learners.estimators.kmeans import _beside_the_largest
+from sfumato.learners.estimators.moments import spread
 from tests.learners.sensitivity import assert_sums_are_bounded
 
 CORNERS = np.array([[2.0, 2.0], [2.0, 8.0], [8.0, 2.0], [8.0, 8.0]])

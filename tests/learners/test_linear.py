@@ -6,7 +6,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import check_estimator
 
-from sfumato.learners.linear import PrivateLinearRegression
+from sfumato.learners import PrivateLinearRegression
 from tests.learners.sensitivity import assert_sums_are_bounded
 from tests.learners.tables import mixed_schema, mixed_table
 

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 import sfumato as sf
-from sfumato.learners.logistic import PrivateLogisticRegression
+from sfumato.learners import PrivateLogisticRegression
 from tests.learners.sensitivity import assert_sums_are_bounded
 from tests.learners.tables import mixed_schema, mixed_table
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.mixture import GaussianMixture
 
-from sfumato._errors import OptionError
-from sfumato.learners.mixture import PrivateGaussianMixture, _positive, _shared_out, _split_the_largest
-from sfumato.learners.moments import Moments
+from sfumato.errors import OptionError
+from sfumato.learners import PrivateGaussianMixture
+from sfumato.learners.estimators.mixture import _positive, _shared_out, _split_the_largest
+from sfumato.learners.estimators.moments import Moments
 from tests.learners.sensitivity import assert_sums_are_bounded
 
 TURNED = np.array([[1.0, 0.8], [0.8, 1.0]])

@@ -8,8 +8,8 @@ import pytest
 from sklearn.naive_bayes import CategoricalNB
 
 import sfumato as sf
-from sfumato._errors import OptionError
-from sfumato.learners.naive_bayes import PrivateNaiveBayes
+from sfumato.errors import OptionError
+from sfumato.learners import PrivateNaiveBayes
 from tests.learners.sensitivity import assert_sums_are_bounded
 
 SCHEMA = sf.Schema(

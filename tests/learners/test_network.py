@@ -24,9 +24,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.learners import Adam, Report, Sgd, Trainer
-from sfumato.learners.network import PrivateClassifier, PrivateRegressor
+from sfumato.budget import spent
+from sfumato.learners import Adam, PrivateClassifier, PrivateRegressor, Report, Sgd, Trainer
 
 ROWS = 600
 
@@ -135,9 +134,9 @@ def test_every_fit_is_charged_by_folds_grids_and_clones(ledger: sf.Ledger) -> No
 
 def test_a_ledger_refuses_what_exceeds_it(ledger: sf.Ledger) -> None:
     x, y = points()
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         classifier(epsilon=30.0, epochs=1, ledger=ledger).fit(x, y)
-    with pytest.raises(sf.OptionError, match="without privacy"):
+    with pytest.raises(sf.errors.OptionError, match="without privacy"):
         classifier(epsilon=math.inf, ledger=ledger).fit(x, y)
 
 
@@ -163,11 +162,11 @@ def test_wrong_options_are_refused_before_anything_is_paid(ledger: sf.Ledger) ->
         ({"trainer_options": {"view": 2}}, "trainer_options has no 'view' .*views"),
         ({"trainer_options": {"views": 2}}, "views"),
     ]
-    with pytest.raises(sf.FileError, match="there is no folder"):
+    with pytest.raises(sf.errors.FileError, match="there is no folder"):
         PrivateClassifier(delta=1e-4, ledger=ledger, checkpoint="nowhere/run.safetensors").fit(people(), "rich")
     for options, message in wrong:
         model = PrivateClassifier(**{"delta": 1e-4, "ledger": ledger, **options})
-        with pytest.raises(sf.OptionError, match=message):
+        with pytest.raises(sf.errors.OptionError, match=message):
             model.fit(people(), "rich")
     assert not ledger.events
 
@@ -237,7 +236,7 @@ def test_a_scale_is_a_mean_and_a_deviation() -> None:
     by_hand = classifier(**options).fit((images[:, None].astype(np.float32) / 255 - 0.5) / 0.25, labels)
     assert np.allclose(scaled.predict_proba(images[:9]), by_hand.predict_proba((images[:9] / 255 - 0.5) / 0.25))
     for wrong in ((0.5, 0.0), (0.5,), ("a", "b"), ([0.5] * 3, [1.0, 1.0])):
-        with pytest.raises(sf.OptionError, match="the scale must be a mean and a deviation"):
+        with pytest.raises(sf.errors.OptionError, match="the scale must be a mean and a deviation"):
             classifier(scale=wrong, **options).fit(images, labels)
 
 
@@ -255,7 +254,7 @@ def test_tables_and_images_of_other_dimensions_are_refused() -> None:
         classifier().fit(np.zeros((4, 1, 2, 2, 2)), [0, 1, 0, 1])
     with pytest.raises(sf.SfumatoError, match="there are no images"):
         classifier().fit(np.zeros((0, 4, 4)), [])
-    with pytest.raises(sf.OptionError, match="is for images"):
+    with pytest.raises(sf.errors.OptionError, match="is for images"):
         classifier(model="cnn").fit(*points())
 
 
@@ -296,7 +295,7 @@ def test_a_callable_makes_the_module() -> None:
     classifier(model=make, delta=1e-3).fit(*pictures())
     classifier(model=make, knots=None).fit(*points())
     assert asked == [(3 * 20, 2), ((1, 16, 16), 2), (3, 2)]
-    with pytest.raises(sf.OptionError, match=r"must give a torch.nn.Module, got int"):
+    with pytest.raises(sf.errors.OptionError, match=r"must give a torch.nn.Module, got int"):
         classifier(model=lambda inputs, outputs: 3).fit(*points())
 
 
@@ -400,12 +399,12 @@ def test_a_training_that_was_interrupted_continues_with_what_it_bought(ledger: s
     assert [one.epoch for one in model.history_] == [1, 2, 3, 4]
     assert model.sampling_["steps"] == 4
     assert spent(ledger.events, 1e-4).epsilon == pytest.approx(model.spent_.epsilon, rel=1e-6)
-    with pytest.raises(sf.FileError, match="other columns"):
+    with pytest.raises(sf.errors.FileError, match="other columns"):
         clone(model).set_params(epsilon=9.0).fit(table, "rich")
-    with pytest.raises(sf.FileError, match="other columns"):
+    with pytest.raises(sf.errors.FileError, match="other columns"):
         clone(model).fit(table.rename({"age": "years"}), "rich")
     (tmp_path / "run.safetensors.columns.json").write_text("{")
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         clone(model).fit(table, "rich")
 
 
@@ -428,7 +427,7 @@ def test_a_checkpoint_is_refused_for_other_records(epochs: int, ledger: sf.Ledge
         with contextlib.suppress(KeyboardInterrupt):
             model.fit(table, "rich", report=stop)
         charged = len(ledger.events)
-        with pytest.raises(sf.FileError, match=r"other records|another set of samples"):
+        with pytest.raises(sf.errors.FileError, match=r"other records|another set of samples"):
             clone(model).fit(other, "rich")
         assert len(ledger.events) == charged
         again = clone(model).fit(table, "rich")  # an ended one is the same release

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Gaussian, Repeated
+from sfumato.budget import Gaussian, Repeated, spent
 from sfumato.learners import PrivateClassifier
-from sfumato.learners.pace import learning_rate_of, signal_of, signal_of_noise, steps_of
+from sfumato.learners.networks.schedule import learning_rate_of, signal_of, signal_of_noise, steps_of
 
 PACED: dict[str, Any] = {
     "model": "scattering-linear",
@@ -84,7 +83,7 @@ def test_a_number_of_images_that_is_bought_decides_too() -> None:
     rows = model.sampling_["rows"]
     assert model.sampling_["steps"] == steps_of(signal_of(rows, 0.98 * 8.0, 1e-4))
     assert model.spent_.epsilon <= 8.0
-    with pytest.raises(sf.OptionError, match="depends on the number of rows"):
+    with pytest.raises(sf.errors.OptionError, match="depends on the number of rows"):
         model.events_of(*images(5))
 
 
@@ -99,7 +98,7 @@ def test_a_batch_makes_as_many_steps() -> None:
 @pytest.mark.parametrize("other", [{"model": "logistic"}, {"optimizer": "adam"}], ids=str)
 def test_other_models_need_their_epochs_and_their_rate(other: dict[str, Any]) -> None:
     for missing in ({"epochs": 5}, {"learning_rate": 0.1}):
-        with pytest.raises(sf.OptionError, match="chosen for 'scattering-linear' with sgd alone"):
+        with pytest.raises(sf.errors.OptionError, match="chosen for 'scattering-linear' with sgd alone"):
             PrivateClassifier(**{**PACED, **other, **missing}, epsilon=1.0).fit(*images(50))
 
 

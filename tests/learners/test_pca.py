@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from sfumato._errors import InputError, OptionError
-from sfumato.learners.pca import PrivatePCA
+from sfumato.errors import InputError, OptionError
+from sfumato.learners import PrivatePCA
 from tests.learners.sensitivity import assert_sums_are_bounded
 
 BOUNDS = ([-30.0, -30.0, 0.0], [30.0, 30.0, 10.0])

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Gaussian, PoissonSampled, Repeated
-from sfumato.learners.descent import SCHEDULES
-from sfumato.learners.plan import Progress, Stage, events_of, plan
-from sfumato.learners.sampling import Full, Poisson
+from sfumato.budget import Gaussian, PoissonSampled, Repeated, spent
+from sfumato.learners.dpsgd.optimizers import SCHEDULES
+from sfumato.learners.dpsgd.plan import Progress, Stage, events_of, plan
+from sfumato.learners.dpsgd.sampling import Full, Poisson
 
 
 def even(_: float) -> float:
@@ -42,7 +41,7 @@ def test_the_past_is_part_of_the_target() -> None:
 
 
 def test_a_target_that_is_spent_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match=r"epsilon must be above the .* that is spent already, got 0.1"):
+    with pytest.raises(sf.errors.OptionError, match=r"epsilon must be above the .* that is spent already, got 0.1"):
         plan(Full(10), 5, even, delta=1e-3, epsilon=0.1, past=[Gaussian(1.0)])
 
 

@@ -14,14 +14,9 @@ import torch
 from torch import nn
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.discovery import CountRows, FindBounds
-from sfumato.budget.noise import Source
-from sfumato.learners.additive import PrivateAdditiveClassifier
-from sfumato.learners.naive_bayes import PrivateNaiveBayes
-from sfumato.learners.network import PrivateClassifier
-from sfumato.learners.sampling import FixedPoisson, Full, Poisson
-from sfumato.learners.trainer import Trainer
+from sfumato.budget import CountRows, FindBounds, Source, spent
+from sfumato.learners import PrivateAdditiveClassifier, PrivateClassifier, PrivateNaiveBayes, Trainer
+from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson
 
 PEOPLE = pl.DataFrame({"age": [30.0, 40.0] * 100, "ill": ["no", "yes"] * 100})
 ILL = sf.Schema([sf.Column(name="ill", domain=("no", "yes"))])
@@ -91,7 +86,9 @@ def test_the_number_of_rows_is_bought_and_charged(ledger: sf.Ledger) -> None:
     assert rows >= 7  # the scale of the noise
     assert model.sampling_["rate"] == min(1.0, 20 / rows)
     assert model.spent_.epsilon <= 8.0
-    with pytest.raises(sf.OptionError, match=r"depends on the number of rows, which is bought \(declare it with rows="):
+    with pytest.raises(
+        sf.errors.OptionError, match=r"depends on the number of rows, which is bought \(declare it with rows="
+    ):
         model.events_of(PEOPLE, "ill")
     declared = PrivateClassifier(model="logistic", schema=ILL, bounds=(0, 100), delta=1e-4, rows=200, epochs=1)
     assert len(declared.events_of(PEOPLE, "ill")) == 1
@@ -108,9 +105,9 @@ def test_a_number_of_rows_that_is_lost_in_noise_is_the_scale_of_the_noise() -> N
 
 def test_delta_is_compared_with_the_public_number_of_rows() -> None:
     options: dict[str, Any] = {"model": "logistic", "schema": ILL, "bounds": (0, 100), "epochs": 1}
-    with pytest.raises(sf.OptionError, match="delta must be below 1 / 200"):
+    with pytest.raises(sf.errors.OptionError, match="delta must be below 1 / 200"):
         PrivateClassifier(**options, rows=200, delta=0.005).fit(PEOPLE.head(190), "ill")
-    with pytest.raises(sf.OptionError, match="delta must be below 1 / 50"):  # no noisy number is less
+    with pytest.raises(sf.errors.OptionError, match="delta must be below 1 / 50"):  # no noisy number is less
         PrivateClassifier(**options, delta=0.02).fit(PEOPLE, "ill")
 
 
@@ -131,7 +128,7 @@ def test_bounds_that_cannot_be_bought_cost_what_was_asked_and_no_more(ledger: sf
 def test_what_comes_after_a_purchase_that_fails_is_not_charged(ledger: sf.Ledger) -> None:
     schema = sf.Schema([sf.Column(name="age", bounds=(0, 100))])
     network = PrivateClassifier(model="logistic", epsilon=0.4, delta=1e-4, schema=schema, epochs=1, ledger=ledger)
-    with pytest.raises(sf.InputError, match=r"at least two classes, .*; epsilon 0.0477 was charged"):
+    with pytest.raises(sf.errors.InputError, match=r"at least two classes, .*; epsilon 0.0477 was charged"):
         network.fit(PEOPLE.head(6), "ill")  # too few to be seen
     assert spent(ledger.events, 1e-4).epsilon == pytest.approx(0.0477, rel=0.01)
 
@@ -139,7 +136,7 @@ def test_what_comes_after_a_purchase_that_fails_is_not_charged(ledger: sf.Ledger
 def test_a_training_that_the_budget_has_no_room_for_is_refused_before_anything_is_bought(tmp_path: Path) -> None:
     with sf.Ledger.grant(PEOPLE, epsilon=0.5, delta=1e-4, path=tmp_path / "some.ledger") as ledger:
         model = PrivateClassifier(model="logistic", epsilon=2.0, delta=1e-4, batch_size=None, epochs=1, ledger=ledger)
-        with pytest.raises(sf.BudgetError):
+        with pytest.raises(sf.errors.BudgetError):
             model.fit(PEOPLE, "ill")
         assert not ledger.events
 
@@ -161,13 +158,13 @@ def declared(**kinds: str) -> sf.Schema:
 @pytest.mark.parametrize("model", [PrivateAdditiveClassifier, PrivateClassifier])
 def test_a_kind_that_only_the_cells_of_a_text_file_tell_is_refused(model: Any, tmp_path: Path) -> None:
     table = written(tmp_path / "a.csv", CELLS)
-    with pytest.raises(sf.SchemaError, match=r"the kind of column 'age' is not declared, .*--numbers 'age' or"):
+    with pytest.raises(sf.errors.SchemaError, match=r"the kind of column 'age' is not declared, .*--numbers 'age' or"):
         model(delta=1e-4).fit(table, "ill")
     part = sf.Table(table.frame.head(100), table.schema)  # a part of what was read is no more declared
-    with pytest.raises(sf.SchemaError, match="the kind of column 'age' is not declared"):
+    with pytest.raises(sf.errors.SchemaError, match="the kind of column 'age' is not declared"):
         model(delta=1e-4).fit(part, "ill")
     unchecked = sf.Schema.suggest(table)
-    with pytest.raises(sf.SchemaError, match="the kind of column 'age' is not declared"):
+    with pytest.raises(sf.errors.SchemaError, match="the kind of column 'age' is not declared"):
         model(delta=1e-4, schema=unchecked).fit(table, "ill")
     checked = sf.Schema.from_toml(unchecked.to_toml())
     assert len(PrivateAdditiveClassifier(delta=1e-4, schema=checked).events_of(table, "ill"))
@@ -288,9 +285,11 @@ def test_a_file_with_a_ledger_is_not_trained_on_uncharged(tmp_path: Path, monkey
             lambda: sf.read(copy, schema, na=["40"]),
             lambda: written(path, renamed, other_name),
         ):
-            with pytest.raises(sf.BudgetError, match="a budget was granted for this file, but not for what it holds"):
+            with pytest.raises(
+                sf.errors.BudgetError, match="a budget was granted for this file, but not for what it holds"
+            ):
                 sf.train(other(), "naive-bayes", **options | {"test": None})
-        with pytest.raises(sf.BudgetError, match="a budget was granted for this file"):
+        with pytest.raises(sf.errors.BudgetError, match="a budget was granted for this file"):
             sf.query(sf.read(copy, na=["40"]), "count", epsilon=0.1)
         assert ledger.events == charged
         assert "origin" not in str(ledger.history())

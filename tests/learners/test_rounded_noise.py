@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Gaussian, PoissonSampled, Repeated
-from sfumato.budget.noise import Source
-from sfumato.budget.rounded_gaussian import CELLS, grid_of, rounding_event
-from sfumato.learners.descent import Sgd
-from sfumato.learners.rounded_noise import HostNoise
-from sfumato.learners.sampling import Full, Poisson
-from sfumato.learners.trainer import Trainer
+from sfumato.budget import Gaussian, PoissonSampled, Repeated, Source, spent
+from sfumato.budget.mechanisms.rounded_gaussian import CELLS, grid_of, rounding_event
+from sfumato.learners import Sgd, Trainer
+from sfumato.learners.dpsgd.rounded_noise import HostNoise
+from sfumato.learners.dpsgd.sampling import Full, Poisson
 from tests.budget.chance import FALSE_ALARM, assert_frequencies
 
 DTYPES = (torch.float32, torch.float64)
@@ -169,8 +166,8 @@ def awkward(count: int, first: bool) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("count", [50, 130, 900, 2_000, 60_000, 200_000])
 def test_one_sample_more_moves_a_sum_by_a_clip_and_the_rounding_that_is_allowed_for(count: int) -> None:
-    from sfumato.learners.clipping import squared_error
-    from sfumato.learners.steps import Step
+    from sfumato.learners.dpsgd.steps import Step
+    from sfumato.learners.gradients.clipping import squared_error
 
     module = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(module.weight)
@@ -182,8 +179,8 @@ def test_one_sample_more_moves_a_sum_by_a_clip_and_the_rounding_that_is_allowed_
 
 
 def test_batches_of_convolutions_are_divided_before_rounding_adds_up() -> None:
-    from sfumato.learners.clipping import cross_entropy
-    from sfumato.learners.steps import Step
+    from sfumato.learners.dpsgd.steps import Step
+    from sfumato.learners.gradients.clipping import cross_entropy
 
     def made(expected: float, **options: Any) -> Step:
         module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))

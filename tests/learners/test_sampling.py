@@ -13,10 +13,8 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import ApproximateEvent, Composed, Gaussian, PoissonSampled
-from sfumato.budget.noise import Source
-from sfumato.learners.sampling import FixedPoisson, Full, Poisson
+from sfumato.budget import ApproximateEvent, Composed, Gaussian, PoissonSampled, Source, spent
+from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson
 from tests.budget.chance import assert_fits, assert_frequencies, assert_mean, is_plausible
 
 
@@ -122,6 +120,6 @@ def test_a_sample_beyond_the_size_is_cut() -> None:
     ],
 )
 def test_a_bad_rate_and_no_samples_are_refused(kind: Any, options: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(sf.OptionError) as caught:
+    with pytest.raises(sf.errors.OptionError) as caught:
         kind(*options)
     assert caught.value.message == message

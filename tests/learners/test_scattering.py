@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.learners.scattering import channels_of, normalized_scattering, scattering
+from sfumato.learners import normalized_scattering, scattering
+from sfumato.learners.networks.scattering import channels_of
 
 
 def images(count: int = 3, height: int = 28, width: int = 28, seed: int = 0) -> torch.Tensor:
@@ -164,6 +165,6 @@ def test_progress_rises_to_1() -> None:
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(given_images: Any, options: dict, message: str) -> None:
-    with pytest.raises(sf.InputError) as caught:
+    with pytest.raises(sf.errors.InputError) as caught:
         normalized_scattering(given_images, **options)
     assert caught.value.message == message

@@ -12,13 +12,11 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Composed, DiscreteLaplace, Event, Gaussian, PoissonSampled, Repeated
-from sfumato.budget.noise import Source
-from sfumato.learners.division import key_of
-from sfumato.learners.features import Feature
-from sfumato.learners.material import material_of
-from sfumato.learners.scoring import exact_scores, noisy_scores, scoring_events, tallies_of
+from sfumato.budget import Composed, DiscreteLaplace, Event, Gaussian, PoissonSampled, Repeated, Source, spent
+from sfumato.learners.estimators.features import Feature
+from sfumato.learners.training.division import key_of
+from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events, tallies_of
+from sfumato.learners.training.split import material_of
 from tests.learners.test_sweep import COLUMNS, TABLE, people
 
 
@@ -311,7 +309,7 @@ def test_scores_are_charged_to_the_ledger_of_test_rows_that_have_one(tmp_path: P
         training = sf.train(TABLE, "naive-bayes", epsilon=1, **asked)
         events = [Event.from_dict(one) for one in training.runs[0].scores.events]
         assert ledger.spent.epsilon == pytest.approx(spent(events, 1e-4).epsilon)
-        with pytest.raises(sf.OptionError, match="leave 'none' out"):
+        with pytest.raises(sf.errors.OptionError, match="leave 'none' out"):
             sf.train(TABLE, "naive-bayes", epsilon="none", **asked)
 
 
@@ -329,7 +327,7 @@ def test_held_out_rows_without_a_number_stop_no_training() -> None:
 def test_a_file_for_the_owner_that_cannot_be_written_is_refused_before_the_release(tmp_path: Path) -> None:
     training = sf.train(TABLE, "naive-bayes", target="ill", epsilon=1, delta=1e-4)
     (tmp_path / "out.owner.json").mkdir()
-    with pytest.raises(sf.FileError, match=r"out\.owner\.json"):
+    with pytest.raises(sf.errors.FileError, match=r"out\.owner\.json"):
         sf.save(training, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     (tmp_path / "out.owner.json").rmdir()

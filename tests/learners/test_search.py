@@ -16,9 +16,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Composed, Parallel, Selected
-from sfumato.budget.selection import RandomStopping
+from sfumato.budget import Composed, Parallel, RandomStopping, Selected, spent
 from sfumato.learners import PrivateClassifier, PrivateKMeans, PrivateNaiveBayes, PrivateSearch
 
 
@@ -77,7 +75,7 @@ def test_settings_of_different_costs_are_paid_for_as_the_worst_of_them() -> None
 
 def test_what_costs_more_with_more_records_needs_a_declared_number_of_them() -> None:
     network = PrivateClassifier(model="logistic", batch_size=20, classes=["no", "yes"])
-    with pytest.raises(sf.OptionError, match=r"depends on the number of rows, .*declare it with rows="):
+    with pytest.raises(sf.errors.OptionError, match=r"depends on the number of rows, .*declare it with rows="):
         search(estimator=network, settings={"epochs": [1, 3]}).fit(people(300), "ill")
 
 
@@ -95,7 +93,7 @@ def test_the_ledger_is_charged_once_and_before(tmp_path: Path) -> None:
     inner = PrivateNaiveBayes(ledger=ledger)  # is not charged for its own runs
     found = search(estimator=inner, ledger=ledger).fit(table, "ill")
     assert ledger.events == found.events_
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         search(ledger=ledger).fit(table, "ill")
     assert len(ledger.events) == 1
 
@@ -145,7 +143,7 @@ def test_a_seed_makes_it_reproducible_and_it_says_so() -> None:
     ids=lambda one: one if isinstance(one, str) else " ".join(map(str, one)),
 )
 def test_bad_input_is_one_sentence(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(sf.InputError, match=said):
+    with pytest.raises(sf.errors.InputError, match=said):
         search(**options).fit(people(), "ill")
 
 
@@ -169,14 +167,16 @@ class Sometimes(PrivateNaiveBayes):
     def fit(self, X: Any, y: Any = None) -> Any:  # noqa: N803
         warnings.warn("this one is told nobody", UserWarning, stacklevel=2)
         if self.cells == 2:
-            raise sf.ModelError("the training has diverged")
+            raise sf.errors.ModelError("the training has diverged")
         return super().fit(X, y)
 
 
 def test_a_run_that_fails_is_the_worst_and_nothing_else_is_told_of_it() -> None:
     found = search(estimator=Sometimes(), way="composition").fit(people(), "ill")  # and warnings are errors
     assert found.best_params_ == {"cells": 36}
-    with pytest.raises(sf.ModelError, match="every run has failed, and the budget is spent: the training has diverged"):
+    with pytest.raises(
+        sf.errors.ModelError, match="every run has failed, and the budget is spent: the training has diverged"
+    ):
         search(estimator=Sometimes(), settings={"cells": [2]}).fit(people(), "ill")
 
 
@@ -190,8 +190,8 @@ def test_values_beyond_a_domain_are_not_counted_aloud() -> None:
 
 @pytest.mark.parametrize("classes", [[0, 1], [0.5, 1.5], [False, True], ["a", "b"]], ids=str)
 def test_a_record_without_a_target_changes_the_score_of_no_other(classes: list[Any]) -> None:
-    from sfumato.learners.features import Columns
-    from sfumato.learners.search import _right
+    from sfumato.learners.estimators.features import Columns
+    from sfumato.learners.training.search import _right
 
     class Fixed:
         classes_ = np.array(classes)
@@ -205,7 +205,7 @@ def test_a_record_without_a_target_changes_the_score_of_no_other(classes: list[A
 
 
 def test_a_number_is_scored_by_how_far_it_is_off() -> None:
-    from sfumato.learners.search import _right
+    from sfumato.learners.training.search import _right
 
     class Fixed:
         target_ = type("T", (), {"bounds": (0.0, 10.0)})()
@@ -213,7 +213,7 @@ def test_a_number_is_scored_by_how_far_it_is_off() -> None:
         def predict(self, columns: Any) -> Any:
             return np.array([5.0, 5.0, 5.0, 5.0])
 
-    from sfumato.learners.features import Columns
+    from sfumato.learners.estimators.features import Columns
 
     rows = Columns.of(np.zeros((4, 1)))
     assert _right(Fixed(), rows, np.array([5.0, 0.0, 100.0, np.nan])).tolist() == [1.0, 0.5, 0.0, 0.0]

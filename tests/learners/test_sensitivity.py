@@ -6,9 +6,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from sfumato.learners.estimator import PrivateEstimator
-from sfumato.learners.naive_bayes import PrivateNaiveBayes
-from sfumato.learners.noisy_sums import Share
+from sfumato.learners import PrivateEstimator, PrivateNaiveBayes
+from sfumato.learners.estimators.noisy_sums import Share
 from tests.learners.sensitivity import assert_sums_are_bounded
 from tests.learners.tables import mixed_schema, mixed_table
 

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Composed, Gaussian, PoissonSampled, Repeated
-from sfumato.learners.clipping import cross_entropy, private_step
-from sfumato.learners.descent import Adam, Sgd
-from sfumato.learners.steps import AdaptiveClip, Step
+from sfumato.budget import Composed, Gaussian, PoissonSampled, Repeated, spent
+from sfumato.learners import Adam, AdaptiveClip, Sgd, private_step
+from sfumato.learners.dpsgd.steps import Step
+from sfumato.learners.gradients.clipping import cross_entropy
 
 
 class Silent:
@@ -115,7 +114,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_divided(
 
 def test_memory_that_does_not_suffice_for_one_sample_is_told_in_one_sentence() -> None:
     step = step_of(Small(0, ERRORS[0]))
-    with pytest.raises(sf.ModelError) as caught:
+    with pytest.raises(sf.errors.ModelError) as caught:
         moved(step, *batch(11), None)
     assert caught.value.message == "the memory does not suffice for the gradient of a single sample"
 
@@ -245,7 +244,7 @@ def test_after_the_steps_a_model_is_as_any_other() -> None:
     ],
 )
 def test_a_clip_or_a_batch_that_is_none_is_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(sf.OptionError) as caught:
+    with pytest.raises(sf.errors.OptionError) as caught:
         step_of(net(), **options)
     assert caught.value.message == message
 
@@ -330,13 +329,13 @@ def test_sum_and_count_together_cost_what_the_noise_multiplier_says(
     ],
 )
 def test_a_bad_adaptive_clip_is_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(sf.OptionError) as caught:
+    with pytest.raises(sf.errors.OptionError) as caught:
         AdaptiveClip(**options)
     assert caught.value.message == message
 
 
 def test_a_count_with_too_little_noise_is_refused() -> None:
     with pytest.raises(
-        sf.OptionError, match=r"needs more noise than 0.05 of a batch of 8 with a noise multiplier of 1"
+        sf.errors.OptionError, match=r"needs more noise than 0.05 of a batch of 8 with a noise multiplier of 1"
     ):
         AdaptiveClip().for_sum(1.0, 8)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import sfumato as sf
-from sfumato.learners import Sgd, Trainer
-from sfumato.learners.report import PublicReport, Report
+from sfumato.learners import PublicReport, Report, Sgd, Trainer
 
 
 def people(rows: int = 60, labels: int = 0) -> tuple[Tensor, Tensor]:
@@ -32,7 +31,7 @@ def trainer_of(**options: Any) -> Trainer:
 @pytest.mark.parametrize("validation", [False, True])
 def test_a_private_training_cannot_stop_on_its_loss(validation: bool) -> None:
     trainer = trainer_of()
-    with pytest.raises(sf.OptionError, match="a private training cannot stop on its loss"):
+    with pytest.raises(sf.errors.OptionError, match="a private training cannot stop on its loss"):
         trainer.fit(*people(), stop=lambda told: told.loss < 10, validation=people() if validation else None)
     assert trainer.done == 1, "what was made before is accounted for"
     assert trainer.events[0].times == 1  # type: ignore[attr-defined]
@@ -40,9 +39,9 @@ def test_a_private_training_cannot_stop_on_its_loss(validation: bool) -> None:
 
 def test_a_private_training_cannot_stop_on_a_score_of_data_that_is_not_declared_public() -> None:
     for validation in (None, people()):
-        with pytest.raises(sf.OptionError, match="only on the score of public validation data"):
+        with pytest.raises(sf.errors.OptionError, match="only on the score of public validation data"):
             trainer_of().fit(*people(), validation=validation, stop=lambda told: told.score > 0.5)
-    with pytest.raises(sf.OptionError, match="public_validation needs validation"):
+    with pytest.raises(sf.errors.OptionError, match="public_validation needs validation"):
         trainer_of().fit(*people(), public_validation=True)
 
 
@@ -91,7 +90,7 @@ def test_a_stop_on_a_public_score_costs_what_all_planned_steps_cost(ledger: sf.L
     assert ledger.left == pytest.approx(3 - whole.spent.epsilon, abs=0.01)
     trainer.fit(*people())
     assert trainer.done == 2, "it has ended"
-    with pytest.raises(sf.OptionError, match="epsilon must be above the"):
+    with pytest.raises(sf.errors.OptionError, match="epsilon must be above the"):
         trainer.extend(steps=3, epsilon=0.5).fit(*people())
     trainer.extend(steps=3).fit(*people())
     assert trainer.done == 5
@@ -100,7 +99,7 @@ def test_a_stop_on_a_public_score_costs_what_all_planned_steps_cost(ledger: sf.L
 
 def test_a_training_that_may_stop_on_a_score_is_charged_before_its_first_step(ledger: sf.Ledger) -> None:
     trainer = trainer_of(ledger=ledger, noise_multiplier=1.0)
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         trainer.fit(*people(), validation=people(), public_validation=True, stop=lambda told: True)
     assert (trainer.done, ledger.left) == (0, 3.0)
 

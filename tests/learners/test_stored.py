@@ -13,7 +13,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.learners import PrivateClassifier, PrivateNaiveBayes, load_model, write_model
-from sfumato.learners.stored import FACTS, WEIGHTS
+from sfumato.learners.training.stored import FACTS, WEIGHTS
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ def test_neither_ledger_nor_schema_nor_a_record_is_written(people: sf.Table, tmp
 def test_a_model_of_another_version_is_refused_by_name(written: Path) -> None:
     plain = json.loads((written / FACTS).read_text())
     (written / FACTS).write_text(json.dumps({**plain, "format": 2, "sfumato": "9.1"}))
-    with pytest.raises(sf.FileError, match=r"format 2, and this version of Sfumato reads format 1 .*Sfumato 9\.1"):
+    with pytest.raises(
+        sf.errors.FileError, match=r"format 2, and this version of Sfumato reads format 1 .*Sfumato 9\.1"
+    ):
         load_model(written)
 
 
@@ -99,21 +101,21 @@ def test_a_model_of_another_version_is_refused_by_name(written: Path) -> None:
 def test_a_damaged_description_is_one_sentence(written: Path, change: Any) -> None:
     plain = json.loads((written / FACTS).read_text())
     (written / FACTS).write_text(json.dumps(change(plain)))
-    with pytest.raises(sf.FileError, match="damaged, or is none of this version"):
+    with pytest.raises(sf.errors.FileError, match="damaged, or is none of this version"):
         load_model(written)
 
 
 def test_damaged_weights_and_absent_files_are_one_sentence(written: Path, tmp_path: Path) -> None:
     (written / WEIGHTS).write_bytes(b"\x80\x04 a pickle")
-    with pytest.raises(sf.FileError, match="is damaged, or no file of safetensors"):
+    with pytest.raises(sf.errors.FileError, match="is damaged, or no file of safetensors"):
         load_model(written)
     (written / WEIGHTS).unlink()
-    with pytest.raises(sf.FileError, match=WEIGHTS):
+    with pytest.raises(sf.errors.FileError, match=WEIGHTS):
         load_model(written)
     (written / FACTS).write_text("{")
-    with pytest.raises(sf.FileError, match="no JSON"):
+    with pytest.raises(sf.errors.FileError, match="no JSON"):
         load_model(written)
-    with pytest.raises(sf.FileError, match="holds no model"):
+    with pytest.raises(sf.errors.FileError, match="holds no model"):
         load_model(tmp_path / "nowhere")
 
 
@@ -146,5 +148,5 @@ def test_a_number_of_hundreds_of_digits_is_one_sentence(written: Path) -> None:
     plain = json.loads((written / FACTS).read_text())
     plain["cost"]["epsilon"] = 10**400
     (written / FACTS).write_text(json.dumps(plain))
-    with pytest.raises(sf.FileError, match="damaged"):
+    with pytest.raises(sf.errors.FileError, match="damaged"):
         load_model(written)

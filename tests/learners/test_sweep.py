@@ -14,11 +14,10 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Event
-from sfumato.learners.material import material_of
-from sfumato.learners.runs import Run, Scores
-from sfumato.learners.sweep import epsilons_of
+from sfumato.budget import Event, spent
+from sfumato.learners import Run, Scores
+from sfumato.learners.training.split import material_of
+from sfumato.learners.training.sweep import epsilons_of
 
 
 def people(rows: int = 600, seed: int = 0) -> pl.DataFrame:
@@ -41,7 +40,7 @@ TABLE = sf.Table(people(), sf.Schema(COLUMNS))
 
 @pytest.mark.parametrize("given", ["1,5;10", "1,,5", "one", "0", "-1", "1,nan", "", "1 5", "1,1", "5,none,inf", []])
 def test_a_typo_in_the_epsilons_is_told_with_an_example(given: Any) -> None:
-    with pytest.raises(sf.OptionError, match="1,5,10,none"):
+    with pytest.raises(sf.errors.OptionError, match="1,5,10,none"):
         epsilons_of(given)
 
 
@@ -98,7 +97,7 @@ def test_an_unfinished_sweep_of_other_settings_is_refused(tmp_path: Path, other:
     folder = tmp_path / "sweep"
     asked = {"target": "ill", "epsilon": 1, "delta": 1e-4}
     sf.train(TABLE, "naive-bayes", **asked, folder=folder)
-    with pytest.raises(sf.FileError, match=f"unfinished training with another {named}"):
+    with pytest.raises(sf.errors.FileError, match=f"unfinished training with another {named}"):
         sf.train(TABLE, "naive-bayes", **{**asked, **other}, folder=folder)
 
 
@@ -106,12 +105,12 @@ def test_other_data_is_refused_and_a_folder_of_something_else_kept(tmp_path: Pat
     folder = tmp_path / "sweep"
     sf.train(TABLE, "naive-bayes", target="ill", delta=1e-4, folder=folder)
     other = sf.Table(people(seed=1), sf.Schema(COLUMNS))
-    with pytest.raises(sf.FileError, match="another data"):
+    with pytest.raises(sf.errors.FileError, match="another data"):
         sf.train(other, "naive-bayes", target="ill", delta=1e-4, folder=folder)
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("years of work")
-    with pytest.raises(sf.FileError, match="holds no training"):
+    with pytest.raises(sf.errors.FileError, match="holds no training"):
         sf.train(TABLE, "naive-bayes", target="ill", delta=1e-4, folder=mine)
     assert (mine / "thesis.tex").read_text() == "years of work"
 
@@ -121,9 +120,9 @@ def test_a_granted_budget_is_charged_for_every_run_and_refuses_what_has_no_epsil
     training = sf.train(TABLE, "naive-bayes", target="ill", epsilon="1,1.5", delta=1e-4, ledger=ledger)
     assert training.together is not None
     assert ledger.spent.epsilon == pytest.approx(training.together["epsilon"])
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         sf.train(TABLE, "naive-bayes", target="ill", epsilon=2.9, delta=1e-4, ledger=ledger)
-    with pytest.raises(sf.OptionError, match="leave 'none' out"):
+    with pytest.raises(sf.errors.OptionError, match="leave 'none' out"):
         sf.train(TABLE, "naive-bayes", target="ill", epsilon="1,none", delta=1e-4, ledger=ledger)
 
 
@@ -139,7 +138,7 @@ def test_a_class_that_testing_rows_alone_have_is_left_out_of_the_score() -> None
     mixed = pl.concat([people(50, seed=4), test])
     training = sf.train(TABLE, "naive-bayes", target="ill", test=mixed, epsilon="none")
     assert training.runs[0].scores.rows == 50
-    with pytest.raises(sf.InputError, match="no test row has a class"):
+    with pytest.raises(sf.errors.InputError, match="no test row has a class"):
         sf.train(TABLE, "naive-bayes", target="ill", test=test, epsilon="none")
 
 
@@ -162,7 +161,7 @@ def test_a_class_that_testing_rows_alone_have_is_left_out_of_the_score() -> None
     ids=str,
 )
 def test_what_cannot_be_trained_is_one_sentence(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(sf.InputError, match=said):
+    with pytest.raises(sf.errors.InputError, match=said):
         sf.train(TABLE, **{"target": "ill", "delta": 1e-4, **asked})
 
 
@@ -180,7 +179,7 @@ def test_rows_are_held_out_at_random_and_a_public_set_by_its_seed() -> None:
 
 @pytest.mark.parametrize(("samples", "said"), [(20_000, "must be at most"), (0, "at least 1"), (True, "at least 1")])
 def test_a_number_of_samples_is_for_public_data(samples: Any, said: str) -> None:
-    with pytest.raises(sf.OptionError, match=said):
+    with pytest.raises(sf.errors.OptionError, match=said):
         material_of("nursery", target="class", samples=samples)
     assert material_of("nursery", target="class", samples=100).train.rows == 100
 
@@ -216,13 +215,13 @@ def test_other_test_rows_another_schema_or_a_budget_meanwhile_are_another_traini
     asked: dict[str, Any] = {"target": "ill", "epsilon": 1, "delta": 1e-4, "folder": tmp_path / "sweep"}
     test = people(50, seed=3)
     sf.train(TABLE, "naive-bayes", test=test, **asked)
-    with pytest.raises(sf.FileError, match="another test rows"):
+    with pytest.raises(sf.errors.FileError, match="another test rows"):
         sf.train(TABLE, "naive-bayes", test=people(50, seed=4), **asked)
     wider = sf.Table(people(), sf.Schema([sf.Column(name="age", bounds=(0, 120)), *COLUMNS[1:]]))
-    with pytest.raises(sf.FileError, match="another schema"):
+    with pytest.raises(sf.errors.FileError, match="another schema"):
         sf.train(wider, "naive-bayes", test=test, **asked)
     ledger = sf.Ledger.grant(TABLE, epsilon=3, delta=1e-4, path=tmp_path / "l.ledger")
-    with pytest.raises(sf.FileError, match="another budget"):
+    with pytest.raises(sf.errors.FileError, match="another budget"):
         sf.train(TABLE, "naive-bayes", test=test, ledger=ledger, **asked)
 
 
@@ -231,13 +230,13 @@ def test_damaged_settings_are_one_sentence(tmp_path: Path, text: bytes) -> None:
     asked: dict[str, Any] = {"target": "ill", "epsilon": 1, "delta": 1e-4, "folder": tmp_path / "sweep"}
     sf.train(TABLE, "naive-bayes", **asked)
     (tmp_path / "sweep" / "settings.json").write_bytes(text)
-    with pytest.raises(sf.FileError, match="is damaged"):
+    with pytest.raises(sf.errors.FileError, match="is damaged"):
         sf.train(TABLE, "naive-bayes", **asked)
 
 
 def test_what_failed_before_anything_was_reached_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    with pytest.raises(sf.InputError, match="with a regression"):
+    with pytest.raises(sf.errors.InputError, match="with a regression"):
         sf.train(people().with_columns(ill=pl.col("age") + 0.5), "naive-bayes", target="ill", folder=folder)
     assert not folder.exists()
 
@@ -269,14 +268,14 @@ def test_rows_that_nothing_can_be_tested_on_are_refused_before_a_charge(
     tmp_path: Path, test: pl.DataFrame, said: str
 ) -> None:
     ledger = sf.Ledger.grant(TABLE, epsilon=3, delta=1e-4, path=tmp_path / "l.ledger")
-    with pytest.raises(sf.InputError, match=said):
+    with pytest.raises(sf.errors.InputError, match=said):
         sf.train(TABLE, "linear", target="cost", regression=True, delta=1e-4, test=test, ledger=ledger)
     assert ledger.spent.epsilon == 0
 
 
 @pytest.mark.parametrize("seed", [-1, 2**80, True, 1.5])
 def test_a_seed_is_a_whole_number(seed: Any) -> None:
-    with pytest.raises(sf.OptionError, match="the seed must be a whole number"):
+    with pytest.raises(sf.errors.OptionError, match="the seed must be a whole number"):
         sf.train(TABLE, "naive-bayes", target="ill", seed=seed)
 
 
@@ -301,7 +300,7 @@ def test_of_two_trainings_in_one_folder_the_second_is_refused_before_a_charge(tm
 
     def second(label: str, report: Any) -> None:
         before = ledger.spent.epsilon
-        with pytest.raises(sf.FileError, match="another process trains in") as error:
+        with pytest.raises(sf.errors.FileError, match="another process trains in") as error:
             sf.train(TABLE, "mlp", ledger=ledger, epochs=1, **asked)
         assert ledger.spent.epsilon == before
         refused.append(str(error.value))

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import sfumato as sf
-from sfumato.learners.together import Alone
+from sfumato.learners.dpsgd.distributed import Alone
 from tests.budget.chance import assert_variance
 from tests.learners import trainings
 

@@ -20,9 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import Composed, Event, Gaussian, PoissonSampled, Repeated
-from sfumato.budget.rounded_gaussian import rounding_event
+from sfumato.budget import Composed, Event, Gaussian, PoissonSampled, Repeated, spent
+from sfumato.budget.mechanisms.rounded_gaussian import rounding_event
 from sfumato.learners import Adam, AdaptiveClip, Report, Sgd, Trainer
 from tests.budget.chance import assert_variance
 
@@ -115,7 +114,7 @@ def test_convolutions_with_batch_normalisation_are_trained_without_privacy() -> 
 
 
 def test_a_training_without_privacy_cannot_be_charged(ledger: sf.Ledger) -> None:
-    with pytest.raises(sf.OptionError, match="a training without privacy cannot be charged to a ledger"):
+    with pytest.raises(sf.errors.OptionError, match="a training without privacy cannot be charged to a ledger"):
         trainer_of(epsilon=math.inf, ledger=ledger)
 
 
@@ -211,7 +210,7 @@ def test_every_epoch_is_charged_before_its_noise_is_drawn(ledger: sf.Ledger) -> 
 def test_a_refused_charge_stops_the_training_with_nothing_more_released(ledger: sf.Ledger) -> None:
     trainer = trainer_of(ledger=ledger, noise_multiplier=1.0, epochs=50)
     weights: list[dict[str, Tensor]] = []
-    with pytest.raises(sf.BudgetError, match="would exceed the limit"):
+    with pytest.raises(sf.errors.BudgetError, match="would exceed the limit"):
         trainer.fit(*blobs(), report=lambda _: weights.append(copy.deepcopy(trainer.module.state_dict())))
     assert len(weights) == len(trainer.history) == len(ledger.events) > 0
     assert all(torch.equal(one, weights[-1][name]) for name, one in trainer.module.state_dict().items())
@@ -223,7 +222,7 @@ def test_a_refused_charge_stops_the_training_with_nothing_more_released(ledger: 
 def test_a_charge_refused_at_once_leaves_the_weights_as_they_were(ledger: sf.Ledger) -> None:
     trainer = trainer_of(ledger=ledger, noise_multiplier=0.01)
     before = copy.deepcopy(trainer.module)
-    with pytest.raises(sf.BudgetError):
+    with pytest.raises(sf.errors.BudgetError):
         trainer.fit(*blobs())
     assert same(before, trainer.module)
     assert trainer.events == ()
@@ -282,27 +281,27 @@ def test_more_budget_before_the_first_step_is_the_budget() -> None:
 def test_less_budget_than_is_spent_is_refused() -> None:
     trainer = trainer_of(epsilon=1.0)
     trainer.fit(*blobs())
-    with pytest.raises(sf.OptionError, match=r"epsilon must be above the 1 that is spent already, got 0.5"):
+    with pytest.raises(sf.errors.OptionError, match=r"epsilon must be above the 1 that is spent already, got 0.5"):
         trainer.extend(steps=5, epsilon=0.5).fit(*blobs())
 
 
 def test_a_training_without_privacy_is_given_no_epsilon_later() -> None:
     trainer = trainer_of(epsilon=math.inf)
-    with pytest.raises(sf.OptionError, match="without privacy"):
+    with pytest.raises(sf.errors.OptionError, match="without privacy"):
         trainer.extend(steps=5, epsilon=1.0)
 
 
 def test_a_training_continues_with_as_many_samples() -> None:
     trainer = trainer_of()
     trainer.fit(*blobs())
-    with pytest.raises(sf.OptionError, match="as many samples as it began with"):
+    with pytest.raises(sf.errors.OptionError, match="as many samples as it began with"):
         trainer.extend(steps=1).fit(*blobs(199))
 
 
 def test_data_that_was_refused_does_not_bind_a_training() -> None:
     trainer = trainer_of()
     inputs, targets = blobs(100)
-    with pytest.raises(sf.OptionError):
+    with pytest.raises(sf.errors.OptionError):
         trainer.fit(inputs, targets + 1)
     trainer.fit(*blobs())
     assert trainer.done == 20
@@ -429,7 +428,9 @@ def test_the_mode_of_the_module_is_restored_when_scoring_fails() -> None:
 
 def test_layers_are_replaced_in_a_copy() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    with pytest.raises(sf.ModelError, match=r"layer '1': BatchNorm1d mixes .* put GroupNorm\(1, 4\) in its place"):
+    with pytest.raises(
+        sf.errors.ModelError, match=r"layer '1': BatchNorm1d mixes .* put GroupNorm\(1, 4\) in its place"
+    ):
         trainer_of(module)
     before = copy.deepcopy(module)
     trainer = trainer_of(module, replace=True)
@@ -444,7 +445,7 @@ def test_a_module_that_mixes_samples_only_while_it_is_trained_is_refused() -> No
         def forward(self, values: Tensor) -> Tensor:
             return super().forward(values - values.mean(0) if self.training else values)
 
-    with pytest.raises(sf.ModelError, match="mixes the samples"):
+    with pytest.raises(sf.errors.ModelError, match="mixes the samples"):
         trainer_of(Mixes(3, 2).eval()).fit(*blobs())
 
 
@@ -594,18 +595,18 @@ def test_a_loss_of_ones_own_trains() -> None:
 
 
 def test_a_loss_that_is_not_one_number_per_sample_is_refused_before_anything_is_charged(ledger: sf.Ledger) -> None:
-    with pytest.raises(sf.OptionError, match=r"one number per sample, got the shape \(\) .*reduction=\"none\""):
+    with pytest.raises(sf.errors.OptionError, match=r"one number per sample, got the shape \(\) .*reduction=\"none\""):
         trainer_of(loss=nn.functional.cross_entropy, ledger=ledger).fit(*blobs())
     assert not ledger.events
 
 
 def test_more_outputs_than_numbers_to_predict_are_refused() -> None:
-    with pytest.raises(sf.OptionError, match="an output of 2 numbers per sample, and the targets have 1"):
+    with pytest.raises(sf.errors.OptionError, match="an output of 2 numbers per sample, and the targets have 1"):
         trainer_of(loss="squared-error").fit(*blobs())
 
 
 def test_too_little_noise_on_a_count_is_refused_before_anything_is_charged(ledger: sf.Ledger) -> None:
-    with pytest.raises(sf.OptionError, match="needs more noise"):
+    with pytest.raises(sf.errors.OptionError, match="needs more noise"):
         trainer_of(adaptive=AdaptiveClip(count_noise=0.01), ledger=ledger).fit(*blobs())
     assert not ledger.events
 
@@ -635,7 +636,7 @@ NUMBERS, LABELS = blobs()
 def test_data_that_cannot_be_trained_on_is_refused_in_one_sentence(inputs: Any, targets: Any, message: str) -> None:
     trainer = trainer_of()
     before = copy.deepcopy(trainer.module)
-    with pytest.raises(sf.InputError, match=message) as caught:
+    with pytest.raises(sf.errors.InputError, match=message) as caught:
         trainer.fit(inputs, targets)
     assert "\n" not in str(caught.value)
     assert same(before, trainer.module)
@@ -644,25 +645,27 @@ def test_data_that_cannot_be_trained_on_is_refused_in_one_sentence(inputs: Any, 
 
 def test_a_loader_of_batches_is_refused() -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*blobs()), batch_size=20, shuffle=True)
-    with pytest.raises(sf.OptionError, match="a loader's batches are no Poisson sample"):
+    with pytest.raises(sf.errors.OptionError, match="a loader's batches are no Poisson sample"):
         trainer_of().fit(loader, None)
 
 
 def test_validation_data_is_refused_before_anything_is_charged(ledger: sf.Ledger) -> None:
     inputs, targets = blobs()
     for validation in ((inputs, targets[:-1]), (inputs, targets + 1), (inputs[:, :2], targets)):
-        with pytest.raises(sf.InputError):
+        with pytest.raises(sf.errors.InputError):
             trainer_of(ledger=ledger).fit(inputs, targets, validation=validation)
     assert not ledger.events
 
 
 def test_a_delta_of_one_over_the_samples_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match="delta must be below 1 / 200"):
+    with pytest.raises(sf.errors.OptionError, match="delta must be below 1 / 200"):
         trainer_of(delta=1 / 200).fit(*blobs())
 
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match="the batch size must be at most the number of samples, 200, got 201"):
+    with pytest.raises(
+        sf.errors.OptionError, match="the batch size must be at most the number of samples, 200, got 201"
+    ):
         trainer_of(batch_size=201).fit(*blobs())
 
 
@@ -674,7 +677,7 @@ def test_a_batch_of_all_samples_is_one_of_rate_one() -> None:
 
 
 def test_an_augmentation_that_changes_the_number_of_samples_is_refused() -> None:
-    with pytest.raises(sf.OptionError, match="augment must give as many samples as it got"):
+    with pytest.raises(sf.errors.OptionError, match="augment must give as many samples as it got"):
         trainer_of(augment=lambda some: some[:1]).fit(*blobs())
 
 
@@ -717,7 +720,7 @@ def test_an_augmentation_that_changes_the_number_of_samples_is_refused() -> None
     ],
 )
 def test_options_outside_their_range_are_refused_in_one_sentence(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(sf.OptionError, match=message) as caught:
+    with pytest.raises(sf.errors.OptionError, match=message) as caught:
         trainer_of(**options).fit(*blobs())
     assert "\n" not in str(caught.value)
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import sfumato as sf
-from sfumato.learners.clipping import cross_entropy, private_step
-from sfumato.learners.vetting import check, make_private, obstacles, refuse_mixing
+from sfumato.learners import check, make_private, obstacles, private_step
+from sfumato.learners.dpsgd.module_checks import refuse_mixing
+from sfumato.learners.gradients.clipping import cross_entropy
 
 BAD: list[tuple[Callable[[], nn.Module], str]] = [
     (lambda: nn.BatchNorm1d(6), "BatchNorm1d mixes the samples of a batch; put GroupNorm(1, 6) in its place"),
@@ -58,7 +59,7 @@ BAD: list[tuple[Callable[[], nn.Module], str]] = [
 def test_every_bad_layer_is_named_with_its_replacement(make: Callable[[], nn.Module], told: str) -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.ModuleDict({"inner": make()}))
     assert [str(one) for one in obstacles(module)] == [f"layer '1.inner': {told}"]
-    with pytest.raises(sf.ModelError) as caught:
+    with pytest.raises(sf.errors.ModelError) as caught:
         check(module)
     assert caught.value.message == f"layer '1.inner': {told}"
     assert caught.value.hint == ("make_private does it" if "put GroupNorm" in told or "running_stats" in told else "")
@@ -70,9 +71,9 @@ def test_a_transformer_that_takes_places_first_is_refused() -> None:
 
 
 def test_several_bad_layers_are_counted() -> None:
-    with pytest.raises(sf.ModelError, match="and 2 more layers"):
+    with pytest.raises(sf.errors.ModelError, match="and 2 more layers"):
         check(nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3), nn.LSTM(3, 3)))
-    with pytest.raises(sf.ModelError, match="and 1 more like it"):
+    with pytest.raises(sf.errors.ModelError, match="and 1 more like it"):
         check(nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3)))
 
 
@@ -120,7 +121,7 @@ def test_a_model_that_is_one_bad_layer_is_replaced() -> None:
 
 
 def test_make_private_refuses_what_it_cannot_replace() -> None:
-    with pytest.raises(sf.ModelError, match="layer '1': LSTM has no gradients of single samples yet"):
+    with pytest.raises(sf.errors.ModelError, match="layer '1': LSTM has no gradients of single samples yet"):
         make_private(nn.Sequential(nn.BatchNorm1d(3), nn.LSTM(3, 3)))
 
 
@@ -200,19 +201,19 @@ class Usual(nn.Module):
 )
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 def test_a_model_that_mixes_samples_is_refused(module: nn.Module, precision: torch.dtype) -> None:
-    with pytest.raises(sf.ModelError, match="mixes the samples of a batch"):
+    with pytest.raises(sf.errors.ModelError, match="mixes the samples of a batch"):
         refuse_mixing(copy.deepcopy(module).to(precision), torch.zeros(5, 4, dtype=precision))
 
 
 def test_a_model_that_mixes_words_of_samples_is_refused() -> None:
-    with pytest.raises(sf.ModelError, match="mixes the samples of a batch"):
+    with pytest.raises(sf.errors.ModelError, match="mixes the samples of a batch"):
         refuse_mixing(Words(across=True), torch.zeros(5, 6, dtype=torch.int64))
     refuse_mixing(Words(across=False), torch.zeros(5, 6, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("module", [Remembering(), nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))])
 def test_a_model_that_keeps_what_it_reads_is_refused(module: nn.Module) -> None:
-    with pytest.raises(sf.ModelError, match="reads off the data and which no noise protects"):
+    with pytest.raises(sf.errors.ModelError, match="reads off the data and which no noise protects"):
         refuse_mixing(module, torch.zeros(5, 4))
 
 
@@ -259,5 +260,5 @@ def test_a_model_that_gives_no_row_per_sample_is_refused() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return functional.linear(inputs, self.weight).sum()
 
-    with pytest.raises(sf.ModelError, match="must give a tensor with one row per sample, got Tensor"):
+    with pytest.raises(sf.errors.ModelError, match="must give a tensor with one row per sample, got Tensor"):
         refuse_mixing(Summed(4, 3), torch.zeros(5, 4))

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sfumato._errors import SfumatoError
-from sfumato.budget.ledger import Ledger
+from sfumato.budget import Ledger
+from sfumato.errors import SfumatoError
 from sfumato.learners import AdaptiveClip, Sgd, Trainer
 
 ROWS = 61

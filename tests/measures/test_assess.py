@@ -41,7 +41,7 @@ def test_the_population_is_known_by_the_quasi_identifiers_alone() -> None:
     ],
 )
 def test_a_population_that_the_table_is_no_sample_of_is_refused(population: pl.DataFrame, message: str) -> None:
-    with pytest.raises(sf.InputError, match=message):
+    with pytest.raises(sf.errors.InputError, match=message):
         sf.assess(SAMPLE, qi=["town"], population=population)
 
 
@@ -50,11 +50,11 @@ def test_a_population_size_gives_the_estimated_uniques() -> None:
     assert result.population is not None
     assert (result.population.uniques, result.population.chosen.value) == (12889, "exact")
     assert result.to_dict()["risk"]["population"]["share"] == pytest.approx(12889 / 48842)
-    with pytest.raises(sf.OptionError, match="wildcards"):
+    with pytest.raises(sf.errors.OptionError, match="wildcards"):
         sf.assess(PEOPLE, qi=["town"], population_size=100, missing="wildcard")
-    with pytest.raises(sf.InputError, match="population"):
+    with pytest.raises(sf.errors.InputError, match="population"):
         sf.assess(PEOPLE, qi=["town"], population_size=3)
-    with pytest.raises(sf.OptionError, match="the population table has 6 rows, but its size is said to be 100"):
+    with pytest.raises(sf.errors.OptionError, match="the population table has 6 rows, but its size is said to be 100"):
         sf.assess(SAMPLE, qi=["town"], population=PEOPLE, population_size=100)
 
 
@@ -72,7 +72,7 @@ def test_detail_says_which_columns_single_people_out() -> None:
 def test_the_threshold_says_who_is_at_risk() -> None:
     assert sf.assess(PEOPLE, qi=["town"], threshold=0.4).risk.above_threshold == 0.5
     assert sf.assess(PEOPLE, qi=["town"], threshold=0.5).risk.above_threshold == pytest.approx(1 / 6)
-    with pytest.raises(sf.OptionError, match="threshold must be a number from 0 to 1, got 2"):
+    with pytest.raises(sf.errors.OptionError, match="threshold must be a number from 0 to 1, got 2"):
         sf.assess(PEOPLE, qi=["town"], threshold=2)
 
 
@@ -83,7 +83,7 @@ def test_a_threshold_preset_requires_its_k(preset: str) -> None:
     assert [(str(check.guarantee), check.held) for check in result.verdict.checks] == [("k=2", True), ("k=12", False)]
     assert (result.satisfied, result.risk.threshold) == (False, 0.09)
     assert sf.assess(pl.DataFrame({"q": ["x"] * 12}), qi=["q"], preset=preset).satisfied
-    with pytest.raises(sf.OptionError, match=f"the preset '{preset}' has its threshold, 0.09"):
+    with pytest.raises(sf.errors.OptionError, match=f"the preset '{preset}' has its threshold, 0.09"):
         sf.assess(PEOPLE, qi=["town"], preset=preset, threshold=0.5)
 
 
@@ -95,7 +95,7 @@ def test_the_hipaa_preset_looks_for_identifiers() -> None:
     young = sf.assess(frame.with_columns(age=30), qi=["age", "sex"], preset="hipaa")
     assert young.satisfied is True
     assert all(one.status == "to be checked by a person" for one in young.findings)
-    with pytest.raises(sf.OptionError, match=r"the preset 'hippa' is unknown"):
+    with pytest.raises(sf.errors.OptionError, match=r"the preset 'hippa' is unknown"):
         sf.assess(frame, qi=["age"], preset="hippa")
 
 

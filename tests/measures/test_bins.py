@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of
-from sfumato.measures.universe import Universe, universe
+from sfumato.measures.loss.universe import Universe, universe
 
 
 def counted(values: list[Any], dtype: Any = None, **column: Any) -> tuple[Universe, np.ndarray]:

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.measures import ModelAccuracy
 from sfumato.measures.bins import SMALLEST_SHOWN, bins_of
-from sfumato.measures.comparison import Comparison, compare, rows_by_size
-from sfumato.measures.generalised import Pairing, pair, paired
-from sfumato.measures.loss import loss_of
-from sfumato.measures.utility import ModelAccuracy
+from sfumato.measures.loss.generalised import Pairing, pair, paired
+from sfumato.measures.loss.information_loss import loss_of
+from sfumato.report.release.comparison import Comparison, compare, rows_by_size
 
 NAMES = ["age", "city"]
 CITIES = ["Atown", "Bville", "Cburg", "Dford"]

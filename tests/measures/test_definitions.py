@@ -75,7 +75,7 @@ def test_a_wildcard_matches_everything_that_it_could_be(records: list[brute.Row]
 def test_dropping_leaves_out_incomplete_rows(records: list[brute.Row]) -> None:
     complete = [(key, value) for key, value in records if None not in key and value is not None]
     if not complete:
-        with pytest.raises(sf.InputError, match="no row is left"):
+        with pytest.raises(sf.errors.InputError, match="no row is left"):
             sf.assess(table(records), missing="drop")
         return
     result = sf.assess(table(records), missing="drop")
@@ -146,7 +146,7 @@ def test_an_absent_value_can_make_delta_infinite(records: list[brute.Row]) -> No
 
 @given(rows(COMPLETE, DISEASES), st.integers(1, 5))
 def test_recursive_diversity_takes_any_l(records: list[brute.Row], l: int) -> None:
-    check = sf.assess(table(records), require=[sf.RecursiveCL(1.0, l)]).verdict
+    check = sf.assess(table(records), require=[sf.measures.RecursiveCL(1.0, l)]).verdict
     assert check is not None
     expected = brute.recursive_c(records, l)
     assert check.checks[0].measured.value == pytest.approx(expected, **CLOSE)

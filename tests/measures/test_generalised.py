@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.measures.generalised import Coverage, coverage, pair
-from sfumato.measures.universe import universe
+from sfumato.measures.loss.generalised import Coverage, coverage, pair
+from sfumato.measures.loss.universe import universe
 
 
 def read(original: list[Any], released: list[Any], *, mark: str | None = "*", **column: Any) -> Coverage:
@@ -58,7 +58,7 @@ AGES = [20, 24, 30, 61]
 )
 def test_the_grammar_of_numbers(text: str, values: list[str] | None, ends: tuple[float, float] | None) -> None:
     if values is None:  # a set holds values and labels, not intervals
-        with pytest.raises(sf.ColumnError):
+        with pytest.raises(sf.errors.ColumnError):
             read(AGES, [text])
         return
     found = read(AGES, [text])
@@ -82,7 +82,7 @@ def test_the_bounds_of_real_numbers_are_kept_as_they_are() -> None:
 
 @pytest.mark.parametrize("text", ["[70, 80)", "[30, 20]", "(20, 21)", "[20, x]", "[20]", "twenty", "30-20", "", "{}"])
 def test_what_is_no_part_of_a_number_column_is_refused(text: str) -> None:
-    with pytest.raises(sf.ColumnError, match="a released value of column 'x' stands for no original value"):
+    with pytest.raises(sf.errors.ColumnError, match="a released value of column 'x' stands for no original value"):
         read(AGES, [text])
 
 
@@ -99,7 +99,7 @@ def test_dates_and_their_intervals() -> None:
     found = read(days, texts)
     assert (found.high - found.low).tolist() == [0, 30, 1, 31, 31]
     assert covered(days, days) == [["2024-01-01"], ["2024-01-31"], ["2024-02-01"]]
-    with pytest.raises(sf.ColumnError, match="stands for no original value"):
+    with pytest.raises(sf.errors.ColumnError, match="stands for no original value"):
         read(days, ["2023"])
     assert read(days, [2024]).size.tolist() == [3]  # a file of years is read as one of numbers
 
@@ -123,11 +123,11 @@ def test_categories_are_values_sets_or_everything() -> None:
         {'the "city"'},
         set(cities),
     ]
-    with pytest.raises(sf.ColumnError, match="a released value of column 'x' stands for no original value"):
+    with pytest.raises(sf.errors.ColumnError, match="a released value of column 'x' stands for no original value"):
         read(cities, ["Rom"])
-    with pytest.raises(sf.ColumnError, match="stands for no original value"):
+    with pytest.raises(sf.errors.ColumnError, match="stands for no original value"):
         read(cities, ["{Bonn, Berlin}"])
-    with pytest.raises(sf.ColumnError, match="stands for no original value"):
+    with pytest.raises(sf.errors.ColumnError, match="stands for no original value"):
         read(cities, ["[Bonn, Rome]"])
 
 
@@ -151,9 +151,9 @@ def test_a_public_domain_widens_the_universe_and_bounds_the_range() -> None:
     assert read([1, 2], ["*"], domain=(1, 2, 5)).high.tolist() == [5]
     found = read([30, 40], ["*", "[0, 40]"], bounds=(0, 120))
     assert (found.low.tolist(), found.high.tolist()) == ([0, 0], [120, 40])
-    with pytest.raises(sf.SchemaError, match="does not list"):
+    with pytest.raises(sf.errors.SchemaError, match="does not list"):
         read(["a", "z"], ["a"], domain=("a", "b"))
-    with pytest.raises(sf.SchemaError, match="outside its public bounds"):
+    with pytest.raises(sf.errors.SchemaError, match="outside its public bounds"):
         read([30, 140], ["*"], bounds=(0, 120))
 
 
@@ -172,7 +172,7 @@ def test_labels_of_a_hierarchy() -> None:
     assert found.size.tolist() == [2, 1, 1, 3, 4]
     assert found.level.tolist() == [1, 1, 0, -1, 2]
     assert read(["flu", None], ["(missing)"], hierarchy=TREE).size.tolist() == [1]
-    with pytest.raises(sf.ColumnError, match="stands for no original value"):
+    with pytest.raises(sf.errors.ColumnError, match="stands for no original value"):
         read(["flu"], ["heart"], hierarchy=TREE)
 
 
@@ -192,9 +192,9 @@ def test_a_text_that_is_a_value_and_a_group_is_the_group_if_the_others_are_gone(
 
 
 def test_texts_in_a_number_column_and_infinite_numbers_are_refused() -> None:
-    with pytest.raises(sf.SchemaError, match="declared a number, but holds texts"):
+    with pytest.raises(sf.errors.SchemaError, match="declared a number, but holds texts"):
         read(["20"], ["20"], kind="number")
-    with pytest.raises(sf.ColumnError, match="infinite"):
+    with pytest.raises(sf.errors.ColumnError, match="infinite"):
         read([1.0, float("inf")], ["1"])
 
 
@@ -238,16 +238,16 @@ def test_runs_hold_any_sets(sets: list[set[str]], data: st.DataObject) -> None:
 
 def test_rows_that_do_not_fit_are_refused() -> None:
     original = pl.DataFrame({"age": [20, 30, 40]})
-    with pytest.raises(sf.InputError, match="3 rows and the release 2"):
+    with pytest.raises(sf.errors.InputError, match="3 rows and the release 2"):
         pair(original, original.head(2), ["age"]).aligned()
     shuffled = pl.DataFrame({"age": ["[30, 40]", "[20, 25]", "*"]})
-    with pytest.raises(sf.InputError, match="column 'age' does not cover the original one in 2 of 3 rows"):
+    with pytest.raises(sf.errors.InputError, match="column 'age' does not cover the original one in 2 of 3 rows"):
         pair(original, shuffled, ["age"]).aligned()
-    with pytest.raises(sf.ColumnError, match="the release has no column 'age'"):
+    with pytest.raises(sf.errors.ColumnError, match="the release has no column 'age'"):
         pair(original, original.rename({"age": "aeg"}), ["age"])
-    with pytest.raises(sf.InputError, match="no rows"):
+    with pytest.raises(sf.errors.InputError, match="no rows"):
         pair(original.clear(), original.clear(), ["age"])
-    with pytest.raises(sf.OptionError, match="no column is named"):
+    with pytest.raises(sf.errors.OptionError, match="no column is named"):
         pair(original, original)
 
 
@@ -270,7 +270,7 @@ def test_periods_of_dates_are_read_whatever_their_length() -> None:
     "text", ["1965s", "1970-13", "1970-02-30", "1970 to 1970-03", "1970-1960", "1970-03 to 1970-01", "70s", "1970-Q5"]
 )
 def test_what_is_not_a_period_is_refused(text: str) -> None:
-    with pytest.raises(sf.ColumnError, match="stands for no original value"):
+    with pytest.raises(sf.errors.ColumnError, match="stands for no original value"):
         read([dt.date(1960, 1, 1), dt.date(1970, 1, 1)], [text])
 
 

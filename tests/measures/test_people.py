@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.data.suggest import Key, key_of
+from sfumato import Key
+from sfumato.data.suggest import key_of
 from sfumato.measures.people import People, keys_of, people_of
 from tests.hospital import extract
 
@@ -32,13 +33,13 @@ def test_people_are_counted_and_so_are_those_of_the_smallest_class() -> None:
 
 
 def test_what_is_asked_of_rows_is_refused_where_people_have_several() -> None:
-    with pytest.raises(sf.OptionError) as refused:
+    with pytest.raises(sf.errors.OptionError) as refused:
         sf.assess(VISITS, require="k=2", **ROLES)
     assert (
         refused.value.message == "7 rows are of 4 people ('patient_id' repeats), so k=2 would count rows and not people"
     )
     assert "--rows-are-units" in refused.value.hint
-    with pytest.raises(sf.OptionError, match="so k=2 would count rows and not people"):
+    with pytest.raises(sf.errors.OptionError, match="so k=2 would count rows and not people"):
         sf.anonymize(VISITS, "k=2", **ROLES)
     assert sf.assess(VISITS, require="k=2", rows_are_units=True, **ROLES).satisfied
     release = sf.anonymize(VISITS, "k=2", rows_are_units=True, **ROLES)
@@ -119,13 +120,13 @@ def test_the_commands_refuse_rows_for_people_unless_it_is_said(sfumato: Any) -> 
 
 
 def test_guarantees_ledgers_and_certificates_name_their_unit(tmp_path: Path) -> None:
-    from sfumato.data.certificate import Certificate
+    from sfumato.data import Certificate
 
     promise = sf.DifferentialPrivacy(1.0)
     assert promise.to_dict()["unit"] == "row"
     earlier = {name: value for name, value in promise.to_dict().items() if name != "unit"}
     assert sf.DifferentialPrivacy.from_dict(earlier) == promise
-    with pytest.raises(sf.OptionError, match="protects a row, got 'person'"):
+    with pytest.raises(sf.errors.OptionError, match="protects a row, got 'person'"):
         sf.DifferentialPrivacy.from_dict(promise.to_dict() | {"unit": "person"})
     ledger = sf.Ledger.grant(VISITS, epsilon=1.0, path=tmp_path / "visits.ledger")
     assert ledger.to_dict()["unit"] == "row"
@@ -135,5 +136,5 @@ def test_guarantees_ledgers_and_certificates_name_their_unit(tmp_path: Path) -> 
     file.write_text(file.read_text().replace('  "unit": "row",\n', ""))
     assert sf.verify(tmp_path / "release").ok
     file.write_text(file.read_text().replace('"format": 1,', '"format": 1, "unit": "person",'))
-    with pytest.raises(sf.FileError, match="protects 'person'"):
+    with pytest.raises(sf.errors.FileError, match="protects 'person'"):
         sf.verify(tmp_path / "release")

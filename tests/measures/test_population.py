@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sfumato as sf
-from sfumato.engines.reduce import reduce
-from sfumato.measures.counts import class_counts
-from sfumato.measures.population import PopulationModel, pitman, population_uniques, snb, zayatz
+from sfumato.engines import reduce
+from sfumato.measures import class_counts, population_uniques
+from sfumato.measures.risk.population import PopulationModel, pitman, snb, zayatz
 
 Sizes = NDArray[np.int64]
 HISTOGRAMS = st.dictionaries(st.integers(1, 30), st.integers(1, 50), min_size=1, max_size=6)
@@ -231,13 +231,13 @@ def test_every_estimate_lies_between_none_and_everyone(histogram: dict[int, int]
 
 @pytest.mark.parametrize("histogram", [{}, {0: 3}, {1: -1}, {1.5: 2}, {3: 0}])
 def test_a_histogram_must_hold_classes(histogram: dict[int, int]) -> None:
-    with pytest.raises(sf.OptionError, match="histogram"):
+    with pytest.raises(sf.errors.OptionError, match="histogram"):
         population_uniques(histogram, 100)
 
 
 @pytest.mark.parametrize("people", [9, 0, -5, 10.5, True])
 def test_a_population_holds_its_sample(people: int) -> None:
-    with pytest.raises(sf.OptionError, match="at least the 10 rows"):
+    with pytest.raises(sf.errors.OptionError, match="at least the 10 rows"):
         population_uniques({1: 4, 3: 2}, people)
 
 

@@ -9,8 +9,10 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.measures.presets import PRESETS, Preset, preset
-from sfumato.measures.safe_harbor import RESTRICTED_ZIP3, RULES, Finding, Status, safe_harbor
+from sfumato import safe_harbor
+from sfumato.measures import Preset, preset
+from sfumato.measures.presets import PRESETS
+from sfumato.measures.risk.safe_harbor import RESTRICTED_ZIP3, RULES, Finding, Status
 
 
 def findings(name: str, values: list[Any], **how: Any) -> list[Finding]:
@@ -39,7 +41,7 @@ def test_k_is_the_smallest_that_keeps_the_threshold(threshold: float, k: int) ->
 
 
 def test_an_unknown_preset_is_named_with_the_known() -> None:
-    with pytest.raises(sf.OptionError, match=r"preset 'emma' is unknown \(did you mean 'ema'"):
+    with pytest.raises(sf.errors.OptionError, match=r"preset 'emma' is unknown \(did you mean 'ema'"):
         preset("emma")
     assert set(PRESETS) == {"ema", "health-canada"}
 
@@ -166,9 +168,9 @@ def test_columns_can_be_told() -> None:
     assert found("home", ["10001"], zips=["home"]) == [("B", Status.FOUND, 1)]
     assert found("a", [95, 20], ages=["a"]) == [("C", Status.FOUND, 1)]
     assert found("d", [20200301], dates=["d"]) == [("C", Status.FOUND, 1)]
-    with pytest.raises(sf.ColumnError, match=r"a column 'zipp', which the table lacks \(did you mean 'zip'"):
+    with pytest.raises(sf.errors.ColumnError, match=r"a column 'zipp', which the table lacks \(did you mean 'zip'"):
         safe_harbor(pl.DataFrame({"zip": ["1"]}), zips=["zipp"])
-    with pytest.raises(sf.SchemaError, match="'age' that the table lacks"):
+    with pytest.raises(sf.errors.SchemaError, match="'age' that the table lacks"):
         safe_harbor(pl.DataFrame({"zip": ["1"]}), sf.Schema([sf.Column(name="age")]))
 
 

@@ -12,11 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.engines.reduce import reduce
-from sfumato.engines.tuples import Tuples
-from sfumato.measures.counts import ClassCounts, Missing, class_counts
-from sfumato.measures.journalist import delta_presence, journalist_risk
-from sfumato.measures.risk import column_risks, risk, subset_risks
+from sfumato.engines import Tuples, reduce
+from sfumato.measures import (
+    ClassCounts,
+    Missing,
+    class_counts,
+    column_risks,
+    delta_presence,
+    journalist_risk,
+    reidentification_risk,
+    subset_risks,
+)
 
 Row = tuple[Any, ...]
 ROWS = st.lists(st.tuples(*[st.sampled_from(["a", "b", "c", None])] * 3), min_size=1, max_size=30)
@@ -39,7 +45,7 @@ def column(values: list[Any], name: str = "age") -> ClassCounts:
 @given(ROWS, st.sampled_from([0.09, 0.2, 1 / 3, 0.5, 1]))
 def test_prosecutor_and_marketer_equal_their_definitions(rows: list[Row], threshold: float) -> None:
     size = Counter(rows)
-    result = risk(counts(rows), threshold)
+    result = reidentification_risk(counts(rows), threshold)
     assert result.prosecutor_max == max(1 / size[row] for row in rows)
     assert result.prosecutor_mean == pytest.approx(sum(1 / size[row] for row in rows) / len(rows))
     assert result.uniques == sum(size[row] == 1 for row in rows)
@@ -50,15 +56,15 @@ def test_prosecutor_and_marketer_equal_their_definitions(rows: list[Row], thresh
 
 def test_a_record_at_the_threshold_is_not_above_it() -> None:
     rows = [("x",)] * 10 + [("y",)] * 9
-    assert risk(counts(rows, ["q"]), threshold=0.1).above_threshold == 9 / 19
-    assert risk(counts(rows, ["q"])).above_threshold == 1  # 1/10 > 0.09
-    assert risk(counts([("x",)] * 12, ["q"])).above_threshold == 0
+    assert reidentification_risk(counts(rows, ["q"]), threshold=0.1).above_threshold == 9 / 19
+    assert reidentification_risk(counts(rows, ["q"])).above_threshold == 1  # 1/10 > 0.09
+    assert reidentification_risk(counts([("x",)] * 12, ["q"])).above_threshold == 0
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan"), "high"])
 def test_a_threshold_is_a_share(threshold: Any) -> None:
-    with pytest.raises(sf.OptionError, match="threshold must be a number from 0 to 1"):
-        risk(counts([("x",)], ["q"]), threshold)
+    with pytest.raises(sf.errors.OptionError, match="threshold must be a number from 0 to 1"):
+        reidentification_risk(counts([("x",)], ["q"]), threshold)
 
 
 @given(ROWS, ROWS)
@@ -79,7 +85,7 @@ def test_journalist_and_presence_equal_their_definitions(rows: list[Row], others
 
 def test_a_population_is_at_least_as_safe_as_its_sample() -> None:
     sample = column([30, 40, 40])
-    assert journalist_risk(sample, sample).journalist_mean == risk(sample).prosecutor_mean
+    assert journalist_risk(sample, sample).journalist_mean == reidentification_risk(sample).prosecutor_mean
     assert delta_presence(sample, sample).to_dict() == {"delta_min": 1, "delta_max": 1}
 
 
@@ -98,31 +104,31 @@ def test_columns_are_matched_by_name_and_values_by_themselves() -> None:
 
 
 def test_a_population_that_lacks_classes_is_refused_without_quoting_them() -> None:
-    with pytest.raises(sf.InputError, match=r"lacks 2 of the 3 classes of the table \(3 rows\)") as error:
+    with pytest.raises(sf.errors.InputError, match=r"lacks 2 of the 3 classes of the table \(3 rows\)") as error:
         journalist_risk(column(["secret", "secret", "known", "hidden"]), column(["known", "known"]))
     assert "secret" not in str(error.value)
     assert "hidden" not in str(error.value)
-    with pytest.raises(sf.InputError, match="lacks 1 of the 1"):  # both values are known, together they are not
+    with pytest.raises(sf.errors.InputError, match="lacks 1 of the 1"):  # both values are known, together they are not
         delta_presence(counts([("a", "b")], ["x", "y"]), counts([("a", "a"), ("b", "b")], ["x", "y"]))
 
 
 def test_a_class_that_is_larger_than_in_the_population_is_refused() -> None:
-    with pytest.raises(sf.InputError, match="1 of the 2 classes have fewer rows in the population table"):
+    with pytest.raises(sf.errors.InputError, match="1 of the 2 classes have fewer rows in the population table"):
         journalist_risk(column([30, 30, 40]), column([30, 40, 50]))
 
 
 def test_a_population_with_other_columns_or_types_is_refused() -> None:
-    with pytest.raises(sf.ColumnError, match="not counted by the quasi-identifier 'age'"):
+    with pytest.raises(sf.errors.ColumnError, match="not counted by the quasi-identifier 'age'"):
         journalist_risk(column([30]), column([30], "ages"))
-    with pytest.raises(sf.ColumnError, match="more quasi-identifiers"):
+    with pytest.raises(sf.errors.ColumnError, match="more quasi-identifiers"):
         journalist_risk(column([30]), counts([(30, "f")], ["age", "sex"]))
-    with pytest.raises(sf.ColumnError, match="column 'age' is Int64 in the table but String"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'age' is Int64 in the table but String"):
         journalist_risk(column([30]), column(["30"]))
 
 
 def test_wildcards_have_no_population() -> None:
     sample = counts([("a", None), ("a", "b")], ["x", "y"], missing=Missing.WILDCARD)
-    with pytest.raises(sf.OptionError, match="wildcards"):
+    with pytest.raises(sf.errors.OptionError, match="wildcards"):
         journalist_risk(sample, sample)
 
 
@@ -158,13 +164,13 @@ def test_too_many_subsets_are_refused() -> None:
     names = [f"q{i}" for i in range(40)]
     wide = tuples([tuple(range(40))], names)
     assert len(subset_risks(wide, names, 2)) == 820
-    with pytest.raises(sf.OptionError, match="40 quasi-identifiers have 10700 subsets of at most 3 columns"):
+    with pytest.raises(sf.errors.OptionError, match="40 quasi-identifiers have 10700 subsets of at most 3 columns"):
         subset_risks(wide, names, 3)
-    with pytest.raises(sf.OptionError, match="size must be a whole number of at least 1"):
+    with pytest.raises(sf.errors.OptionError, match="size must be a whole number of at least 1"):
         subset_risks(wide, names, 0)
-    with pytest.raises(sf.ColumnError, match="no column 'q99'"):
+    with pytest.raises(sf.errors.ColumnError, match="no column 'q99'"):
         subset_risks(wide, ["q99"])
-    with pytest.raises(sf.OptionError, match="no quasi-identifier"):
+    with pytest.raises(sf.errors.OptionError, match="no quasi-identifier"):
         column_risks(wide, [])
 
 

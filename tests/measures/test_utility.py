@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.measures.generalised import pair
-from sfumato.measures.marginals import distances
-from sfumato.measures.utility import _choose, model_accuracy, query_error
+from sfumato.measures import distances, model_accuracy, query_error
+from sfumato.measures.loss.generalised import pair
+from sfumato.measures.loss.utility import _choose
 
 NAMES = ["age", "city"]
 Row = tuple[int, str, int, int, tuple[str, ...]]  # age, city, and the interval and set that are released
@@ -125,7 +125,7 @@ def test_queries_skip_missing_values() -> None:
 )
 def test_queries_out_of_range_are_refused(options: dict[str, Any]) -> None:
     frame = pl.DataFrame({"age": [1, 2]})
-    with pytest.raises(sf.OptionError):
+    with pytest.raises(sf.errors.OptionError):
         query_error(frame, frame, columns=["age"], **options)
 
 
@@ -216,7 +216,7 @@ def test_missing_dates_and_constant_columns_have_distances() -> None:
 def test_distances_do_not_need_the_same_rows() -> None:
     original = pl.DataFrame({"city": ["a", "b", "b", "b"]})
     assert distances(original, pl.DataFrame({"city": ["a", "b"]}), columns=["city"]).by_column == {"city": 0.25}
-    with pytest.raises(sf.OptionError, match="bins"):
+    with pytest.raises(sf.errors.OptionError, match="bins"):
         distances(original, original, columns=["city"], bins=0)
 
 
@@ -269,7 +269,7 @@ def test_at_most_so_many_rows_are_trained_on() -> None:
     )
     assert (few.rows, enough.rows, every.rows) == (50, len(frame), len(frame))
     assert enough == every != few
-    with pytest.raises(sf.OptionError, match="rows must be at least 2"):
+    with pytest.raises(sf.errors.OptionError, match="rows must be at least 2"):
         model_accuracy(frame, frame, target="income", rows=1)
 
 
@@ -304,19 +304,20 @@ def test_missing_values_and_suppressed_labels_are_survived() -> None:
 )
 def test_what_cannot_be_trained_is_refused(options: dict[str, Any], message: str) -> None:
     frame = people(1200).with_columns(one=pl.lit("x"), name=pl.int_range(1200).cast(pl.String))
-    with pytest.raises(sf.OptionError, match=message):
+    with pytest.raises(sf.errors.OptionError, match=message):
         model_accuracy(frame, frame, **({"target": "income", "models": ["tree"]} | options))
 
 
 def test_a_table_of_the_target_alone_has_nothing_to_learn_from() -> None:
     frame = people().select("income")
-    with pytest.raises(sf.OptionError, match="no column is left"):
+    with pytest.raises(sf.errors.OptionError, match="no column is left"):
         model_accuracy(frame, frame, target="income")
 
 
 def test_measuring_loads_no_learning_library(run_python: Callable[[str], str]) -> None:
     program = (
-        "import sys, polars as pl\nfrom sfumato.measures.loss import loss\nimport sfumato.measures.utility\n"
+        "import sys, polars as pl\nfrom sfumato.measures.loss.information_loss import loss\n"
+        "import sfumato.measures.loss.utility\n"
         "frame = pl.DataFrame({'a': [1, 2]})\nloss(frame, frame, quasi=['a'])\n"
         "print([m for m in ['sklearn', 'scipy', 'numba', 'pandas'] if m in sys.modules])"
     )
@@ -329,5 +330,5 @@ def test_the_features_of_a_model_are_bounded() -> None:
     frame = pl.DataFrame({"age": range(rows), "id": map(str, range(rows)), **wide, "buys": ["no", "yes"] * (rows // 2)})
     (found,) = model_accuracy(frame, frame, target="buys", models=["tree"], repeats=1)
     assert found.left_out == ("id", "c2", "c3")
-    with pytest.raises(sf.OptionError, match="column 'id' has 1200 categories"):
+    with pytest.raises(sf.errors.OptionError, match="column 'id' has 1200 categories"):
         model_accuracy(frame, frame, target="buys", columns=["id"], models=["tree"], repeats=1)

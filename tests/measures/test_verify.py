@@ -173,7 +173,7 @@ def test_the_certificate_of_another_release_is_caught(release: Path, made: Path)
 
 def test_a_certificate_of_another_version_is_refused(release: Path) -> None:
     certify(release, certificate(release) | {"format": 99})
-    with pytest.raises(sf.FileError, match="format 99, and this version of Sfumato reads format 1"):
+    with pytest.raises(sf.errors.FileError, match="format 99, and this version of Sfumato reads format 1"):
         sf.verify(release)
 
 
@@ -183,7 +183,7 @@ def test_a_certificate_of_another_version_is_refused(release: Path) -> None:
 )
 def test_a_damaged_certificate_is_refused(text: str, message: str, release: Path) -> None:
     (release / "certificate.json").write_text(text)
-    with pytest.raises(sf.FileError, match=message):
+    with pytest.raises(sf.errors.FileError, match=message):
         sf.verify(release)
 
 
@@ -203,7 +203,7 @@ def test_what_stands_twice_in_a_certificate_is_refused(old: str, release: Path) 
     """A person reads the first, a program the last."""
     path = release / "certificate.json"
     path.write_text(path.read_text().replace(old, f'{old}"k": 1, "k": 2, ', 1))
-    with pytest.raises(sf.FileError, match="twice"):
+    with pytest.raises(sf.errors.FileError, match="twice"):
         sf.verify(release)
 
 
@@ -260,7 +260,7 @@ def test_a_recipe_of_a_release_reads_no_other_file(release: Path) -> None:
 
 
 def test_a_guarantee_of_some_values_is_told_from_one_of_all(tmp_path: Path) -> None:
-    asked = [sf.KAnonymity(4), sf.AlphaK(0.9, k=2, values=("flu",)), sf.TCloseness(0.9, distance="equal")]
+    asked = [sf.KAnonymity(4), sf.measures.AlphaK(0.9, k=2, values=("flu",)), sf.TCloseness(0.9, distance="equal")]
     sf.save(sf.anonymize(ROWS, asked, qi=["age"], sensitive=["disease"]), tmp_path / "release")
     told = [claim.claim for claim in sf.verify(tmp_path / "release").claims]
     assert {"k=4", "alpha=0.9,k=2 (values: flu)", "t=0.9 (distance: equal)"} <= set(told)
@@ -279,7 +279,7 @@ def test_what_is_no_file_of_the_folder_is_not_read(name: str, kind: str, release
     else:
         file.mkdir()
     if name == "certificate":
-        with pytest.raises(sf.FileError, match="is no release"):
+        with pytest.raises(sf.errors.FileError, match="is no release"):
             sf.verify(release)
     else:
         assert f"{file.name} is the file that was released" in failing(release)
@@ -290,11 +290,11 @@ def test_a_certificate_cannot_point_outside_its_folder(name: str, release: Path)
     whole = certificate(release)
     for plain in (whole | {"data": name}, whole | {"files": {name: {"bytes": 1, "sha256": "0"}}}):
         certify(release, plain)
-        with pytest.raises(sf.FileError, match="outside its folder"):
+        with pytest.raises(sf.errors.FileError, match="outside its folder"):
             sf.verify(release)
     whole["schema"]["columns"]["disease"]["hierarchy"] = "/etc/passwd"
     certify(release, whole)
-    with pytest.raises(sf.FileError, match="outside its folder"):
+    with pytest.raises(sf.errors.FileError, match="outside its folder"):
         sf.verify(release)
 
 
@@ -304,13 +304,13 @@ def test_the_source_is_known_to_its_maker_alone(made: Path, release: Path, monke
     assert not sf.verify(release, source=data(release))
     monkeypatch.setenv("SFUMATO_HOME", str(release.parent / "home"))
     assert not sf.verify(release, source=made / "patients.csv")
-    with pytest.raises(sf.OptionError, match="no fingerprint"):
+    with pytest.raises(sf.errors.OptionError, match="no fingerprint"):
         sf.verify(made / "other", source=made / "patients.csv")
 
 
 def test_what_is_no_release_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(sf.FileError, match="is no release"):
+        with pytest.raises(sf.errors.FileError, match="is no release"):
             sf.verify(path)
 
 
@@ -421,7 +421,7 @@ def test_a_recipe_larger_than_any_of_ours_is_not_read(release: Path) -> None:
 def test_a_certificate_larger_than_any_of_ours_is_not_read(release: Path) -> None:
     with (release / "certificate.json").open("a") as file:
         file.write(" " * 16 * 2**20)
-    with pytest.raises(sf.FileError, match="at most 16,777,216 are read"):
+    with pytest.raises(sf.errors.FileError, match="at most 16,777,216 are read"):
         sf.verify(release)
 
 

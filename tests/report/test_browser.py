@@ -14,12 +14,12 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.measures.comparison import compare
-from sfumato.measures.generalised import pair
+from sfumato.measures import ModelAccuracy
+from sfumato.measures.loss.generalised import pair
 from sfumato.measures.profile import profiles_of
-from sfumato.measures.utility import ModelAccuracy
-from sfumato.report.release import render_release
-from sfumato.report.training import render_training
+from sfumato.report.release.comparison import compare
+from sfumato.report.release.release import render_release
+from sfumato.report.training.training import render_training
 from tests.report.test_training import classical, run, sweep, training
 
 CHROMIUM = os.environ.get("SFUMATO_CHROMIUM") or shutil.which("chromium")

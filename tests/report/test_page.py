@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import sfumato as sf
+from sfumato.report.charts.plot import bar_rows
 from sfumato.report.page import render_report
-from sfumato.report.plot import bar_rows
 from sfumato.report.summarise import SMALLEST_SHOWN, summarise
 
 
@@ -145,7 +145,7 @@ def test_a_page_is_written_whole(tmp_path: Path) -> None:
     result = sf.assess(table(4), qi=["town"])
     sf.write_report(result, tmp_path / "page.html", title="A & B")
     assert "<h1>A &amp; B</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    with pytest.raises(sf.FileError, match="there is no folder"):
+    with pytest.raises(sf.errors.FileError, match="there is no folder"):
         sf.write_report(result, tmp_path / "nowhere" / "page.html")
 
 

@@ -10,13 +10,14 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.measures.comparison import compare
-from sfumato.measures.generalised import pair
-from sfumato.measures.loss import loss_of
+from sfumato.measures import ModelAccuracy
+from sfumato.measures.loss.generalised import pair
+from sfumato.measures.loss.information_loss import loss_of
+from sfumato.measures.loss.utility import query_error_of
 from sfumato.measures.profile import profiles_of
-from sfumato.measures.utility import ModelAccuracy, query_error_of
-from sfumato.report.plot import bar_list, bar_pairs, hatching, heat_map, legend
-from sfumato.report.release import render_release
+from sfumato.report.charts.plot import bar_list, bar_pairs, hatching, heat_map, legend
+from sfumato.report.release.comparison import compare
+from sfumato.report.release.release import render_release
 
 FLAT = ModelAccuracy("tree", 0.8, 0.01, 0.7, 0.02, 0.6, 400, 5, 0.3, 0)
 

@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.data.certificate import Certificate
-from sfumato.data.recipe import Recipe
+from sfumato.data import Certificate, Recipe
 
 ROWS = pl.DataFrame(
     {
@@ -75,8 +74,19 @@ def test_the_recipe_makes_the_same_release_again(tmp_path: Path) -> None:
 
 
 def test_every_guarantee_can_be_saved_and_done_again(tmp_path: Path) -> None:
-    asked = [sf.AlphaK(0.9), sf.RecursiveCL(9.0), sf.LDiversity(2), sf.EntropyL(1.2), sf.TCloseness(0.9)]
-    asked += [sf.BetaLikeness(9.0), sf.EnhancedBeta(), sf.DeltaDisclosure(9.0), sf.KAnonymity(4)]
+    asked = [
+        sf.measures.AlphaK(0.9),
+        sf.measures.RecursiveCL(9.0),
+        sf.LDiversity(2),
+        sf.measures.EntropyL(1.2),
+        sf.TCloseness(0.9),
+    ]
+    asked += [
+        sf.measures.BetaLikeness(9.0),
+        sf.measures.EnhancedBeta(),
+        sf.measures.DeltaDisclosure(9.0),
+        sf.KAnonymity(4),
+    ]
     release = sf.anonymize(ROWS, asked, **ROLES)
     sf.save(release, tmp_path / "release")
     assert sf.verify(tmp_path / "release")
@@ -150,11 +160,13 @@ def test_a_text_file_that_no_longer_keeps_the_promise_is_refused(tmp_path: Path)
     """Read back from CSV, an empty text is missing: two classes become one, in which delta is larger."""
     rows = [("", "flu")] * 6 + [(None, "ulcer")] * 60 + [("Bonn", "flu")] * 75 + [("Bonn", "ulcer")] * 25
     frame = pd.DataFrame(rows, columns=["city", "disease"])
-    release = sf.anonymize(frame, [sf.KAnonymity(5), sf.DeltaDisclosure(1.2)], qi=["city"], sensitive=["disease"])
+    release = sf.anonymize(
+        frame, [sf.KAnonymity(5), sf.measures.DeltaDisclosure(1.2)], qi=["city"], sensitive=["disease"]
+    )
     assert release.assessment.classes == 3
     sf.save(release, tmp_path / "parquet", format="parquet")
     assert sf.verify(tmp_path / "parquet")
-    with pytest.raises(sf.InputError, match="read back from csv, the release does not keep delta_disclosure"):
+    with pytest.raises(sf.errors.InputError, match="read back from csv, the release does not keep delta_disclosure"):
         sf.save(release, tmp_path / "csv", format="csv")
     assert not (tmp_path / "csv").exists()
 
@@ -162,7 +174,9 @@ def test_a_text_file_that_no_longer_keeps_the_promise_is_refused(tmp_path: Path)
 def test_the_claims_of_a_text_file_are_measured_on_the_file(tmp_path: Path) -> None:
     """Two classes that read alike in CSV are one there."""
     frame = pd.DataFrame({"city": ["", None] * 6, "disease": ["flu", "ulcer"] * 6})
-    release = sf.anonymize(frame, [sf.KAnonymity(6), sf.DeltaDisclosure(1.0)], qi=["city"], sensitive=["disease"])
+    release = sf.anonymize(
+        frame, [sf.KAnonymity(6), sf.measures.DeltaDisclosure(1.0)], qi=["city"], sensitive=["disease"]
+    )
     sf.save(release, tmp_path / "parquet", format="parquet")
     assert sf.verify(tmp_path / "parquet")
     sf.save(release, tmp_path / "csv", format="csv")
@@ -171,10 +185,10 @@ def test_the_claims_of_a_text_file_are_measured_on_the_file(tmp_path: Path) -> N
 
 def test_wrong_options_are_one_sentence_and_leave_nothing(tmp_path: Path) -> None:
     release = sf.anonymize(ROWS, "k=4", **ROLES)
-    with pytest.raises(sf.OptionError, match="format"):
+    with pytest.raises(sf.errors.OptionError, match="format"):
         sf.save(release, tmp_path / "release", format="excel")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
-    with pytest.raises(sf.FileError, match="exists already"):
+    with pytest.raises(sf.errors.FileError, match="exists already"):
         sf.save(release, tmp_path / "taken")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]

@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget.accounting import spent
-from sfumato.budget.events import (
+from sfumato.budget import (
     ApproximateEvent,
     Composed,
     Event,
@@ -31,14 +30,15 @@ from sfumato.budget.events import (
     PoissonSampled,
     PureEvent,
     Repeated,
+    spent,
 )
-from sfumato.learners import PrivateAdditiveClassifier
-from sfumato.learners.runs import Pictures, Run, Scores, Training
-from sfumato.report.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
-from sfumato.report.lines import Axis, Line, line_chart
-from sfumato.report.outcome import Verdict, outcomes_of
-from sfumato.report.picture import png, tiled
-from sfumato.report.training import render_training
+from sfumato.learners import PrivateAdditiveClassifier, Run, Scores, Training
+from sfumato.learners.training.runs import Pictures
+from sfumato.report.charts.lines import Axis, Line, line_chart
+from sfumato.report.charts.picture import png, tiled
+from sfumato.report.training.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
+from sfumato.report.training.outcome import Verdict, outcomes_of
+from sfumato.report.training.training import render_training
 
 DELTA = 1e-5
 NONE = math.inf

@@ -10,39 +10,39 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sfumato._errors import InputError, OptionError, did_you_mean
 from sfumato._repr import Discreet
-from sfumato.anonymizers.anonymizer import Anonymizer, measured
-from sfumato.anonymizers.guided import Guided
-from sfumato.anonymizers.hilbert import Hilbert
-from sfumato.anonymizers.lattice import Lattice
-from sfumato.anonymizers.local_suppression import LocalSuppression
-from sfumato.anonymizers.microaggregate import Microaggregate
-from sfumato.anonymizers.mondrian import Mondrian
-from sfumato.anonymizers.on_spark import mondrian_on_spark
+from sfumato.anonymizers.base import Anonymizer, measured
+from sfumato.anonymizers.guided.guided import Guided
+from sfumato.anonymizers.hilbert.hilbert import Hilbert
+from sfumato.anonymizers.lattice.lattice import Lattice
+from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate
+from sfumato.anonymizers.mondrian.mondrian import Mondrian
+from sfumato.anonymizers.mondrian.rplus import RPlus
+from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
 from sfumato.anonymizers.publish import Output, released_schema
-from sfumato.anonymizers.released import declared_only, used_only
-from sfumato.anonymizers.rplus import RPlus
-from sfumato.data.accounted import accounted
-from sfumato.data.files import atomic_path, format_of
-from sfumato.data.formulas import refuse_typed
-from sfumato.data.layout import escape_file
+from sfumato.anonymizers.suppression.local_suppression import LocalSuppression
+from sfumato.data.column_audit import accounted
+from sfumato.data.io.dialect import escape_file
+from sfumato.data.io.files import atomic_path, format_of
+from sfumato.data.io.formulas import refuse_typed
 from sfumato.data.sanitize import sanitized
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
+from sfumato.engines.dispatch import EngineName
 from sfumato.engines.engine import Progress
 from sfumato.engines.memory import streams
-from sfumato.engines.reduce import EngineName
+from sfumato.engines.released_schema import declared_only, used_only
 from sfumato.engines.spark import is_spark
+from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.generalised import Pairing
 from sfumato.measures.guarantee import Guarantee
-from sfumato.measures.loss import Loss, loss_of
+from sfumato.measures.loss.generalised import Pairing
+from sfumato.measures.loss.information_loss import Loss, loss_of
+from sfumato.measures.loss.utility import QueryError, query_error_of
 from sfumato.measures.models import asked_for
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
-from sfumato.measures.utility import QueryError, query_error_of
 
 __all__ = ["METHODS", "Release", "anonymize", "tightened"]
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato._errors import OptionError
-from sfumato.measures.counts import ClassCounts, Floats, Ints
+from sfumato.errors import OptionError
+from sfumato.measures.classes import ClassCounts, Floats, Ints
 from sfumato.measures.distance import Distance, levels_of, places_of
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import (
@@ -89,9 +89,9 @@ def limits(counts: Sequence[ClassCounts], guarantees: Sequence[Guarantee]) -> Li
     --------
     >>> import polars as pl
     >>> import sfumato as sf
-    >>> from sfumato.engines.reduce import reduce
-    >>> from sfumato.measures.counts import class_counts
-    >>> from sfumato.anonymizers.kernels import keeps
+    >>> from sfumato.engines import reduce
+    >>> from sfumato.measures import class_counts
+    >>> from sfumato.anonymizers.class_kernels import keeps
     >>> table = sf.Table(pl.DataFrame({"sex": ["f", "m", "m"], "disease": ["flu", "ulcer", "flu"]}))
     >>> counts = class_counts(reduce(table, ["sex", "disease"]), ["sex"], "disease")
     >>> asked = limits([counts], [sf.KAnonymity(2), sf.LDiversity(2)])

@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import InputError
 from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples, group
-from sfumato.measures.counts import ClassCounts, Floats, Ints, class_counts
+from sfumato.errors import InputError
+from sfumato.measures.classes import ClassCounts, Floats, Ints, class_counts
 from sfumato.measures.guarantee import Check, Guarantee
+from sfumato.measures.loss.universe import as_floats, universe
 from sfumato.measures.models import LDiversity, RecursiveCL
-from sfumato.measures.universe import as_floats, universe
 
 __all__ = ["APART", "Line", "Pieces", "Problem", "written"]
 
@@ -81,7 +81,7 @@ class Problem(Discreet):
     --------
     >>> import polars as pl
     >>> import sfumato as sf
-    >>> from sfumato.engines.reduce import reduce
+    >>> from sfumato.engines import reduce
     >>> table = sf.Table(pl.DataFrame({"age": [20, 20, 40], "disease": ["flu", "ulcer", "flu"]}))
     >>> problem = Problem.of(reduce(table, ["age", "disease"]), ["age"], ["disease"], [sf.KAnonymity(2)])
     >>> problem.records.tolist(), problem.lines[0].place.tolist()

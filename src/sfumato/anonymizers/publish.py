@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from sfumato.anonymizers.problem import Problem, written
 from sfumato.anonymizers.rounding import decimal_places, range_texts
 from sfumato.data.coding import Codes, Domain
-from sfumato.data.paths import MISSING, complement_of, is_long, set_of
+from sfumato.data.hierarchies.label_paths import MISSING, complement_of, is_long, set_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.engines.engine import Recoding
-from sfumato.measures.counts import Floats, Ints
-from sfumato.measures.generalised import MARK, Pairing, paired
-from sfumato.measures.universe import Universe, as_floats, universe
+from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.loss.generalised import MARK, Pairing, paired
+from sfumato.measures.loss.universe import Universe, as_floats, universe
 
 __all__ = ["Members", "Output", "Published", "alike", "publish", "released_schema", "tell_apart"]
 
@@ -111,7 +111,7 @@ def publish(
     Examples
     --------
     >>> import sfumato as sf
-    >>> from sfumato.engines.reduce import reduce
+    >>> from sfumato.engines import reduce
     >>> table = sf.Table(pl.DataFrame({"age": [20, 30, 41], "sex": ["f", "m", "m"]}))
     >>> problem = Problem.of(reduce(table, ["age", "sex"]), ["age", "sex"], [], [])
     >>> members = Members.of(problem, np.array([0, 0, 1]))

@@ -21,10 +21,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.data.paths import text_of
-from sfumato.measures.counts import Floats, Ints
-from sfumato.measures.ranges import DAY, read_range, write_time, write_whole
-from sfumato.measures.universe import Universe
+from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.loss.ranges import DAY, read_range, write_time, write_whole
+from sfumato.measures.loss.universe import Universe
 
 __all__ = ["decimal_places", "range_texts"]
 
@@ -47,7 +47,7 @@ def range_texts(of: Universe, first: Ints, last: Ints, *, tight: bool = False) -
     Examples
     --------
     >>> import sfumato as sf
-    >>> from sfumato.measures.universe import universe
+    >>> from sfumato.measures.loss.universe import universe
     >>> ages = universe(sf.Table(pl.DataFrame({"age": [21, 23, 28, 64, 95]})).encode(["age"]).domains[0])
     >>> range_texts(ages, np.array([0, 0, 3]), np.array([2, 1, 4]))
     ['20-29', '21-23', '60-99']

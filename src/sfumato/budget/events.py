@@ -27,7 +27,7 @@ from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
-from sfumato._errors import InputError, OptionError, did_you_mean, one_of
+from sfumato.errors import InputError, OptionError, did_you_mean, one_of
 
 __all__ = [
     "EVENTS",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato._errors import OptionError
+from sfumato.errors import OptionError
 
 __all__ = ["Source"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sfumato.cli.terminal import echo
-from sfumato.data.encodings import is_utf8
+from sfumato.data.io.encodings import is_utf8
 from sfumato.data.table import Table
 
 __all__ = ["STDIN", "described", "is_text", "tell_reading"]

@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 import click
 
 import sfumato
-from sfumato._errors import SfumatoError, did_you_mean
 from sfumato.cli.terminal import echo
+from sfumato.errors import SfumatoError, did_you_mean
 
 __all__ = ["main"]
 
@@ -58,7 +58,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"sfumato.cli.{_COMMANDS[cmd_name][0]}"), cmd_name)
+        command = getattr(importlib.import_module(f"sfumato.cli.commands.{_COMMANDS[cmd_name][0]}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

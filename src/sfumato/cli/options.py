@@ -14,15 +14,15 @@ from typing import Any
 
 import click
 
-from sfumato._errors import FileError, OptionError
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
 from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
-from sfumato.data.folders import private_folder, refuse_taken, sweep_private
+from sfumato.data.io.folders import private_folder, refuse_taken, sweep_private
+from sfumato.data.io.spool import Spool
 from sfumato.data.schema import Column, Kind, Schema
-from sfumato.data.spool import Spool
 from sfumato.data.table import Table, read
 from sfumato.engines.compiling import announce
+from sfumato.errors import FileError, OptionError
 
 __all__ = [
     "READING",

@@ -17,10 +17,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sfumato._errors import FileError
 from sfumato._repr import Discreet
-from sfumato.data.files import why
+from sfumato.data.io.files import why
 from sfumato.data.schema import Schema
+from sfumato.errors import FileError
 
 __all__ = ["CERTIFICATE", "FORMAT", "LAYOUTS", "UNIT", "Certificate", "FileFacts", "Layout", "is_own", "read_plain"]
 

@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import ColumnError, SchemaError
 from sfumato._repr import Discreet
-from sfumato.data.paths import text_of
+from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Kind
+from sfumato.errors import ColumnError, SchemaError
 
 __all__ = ["Codes", "Domain", "coded", "codes_in", "encode", "refuse_nested", "with_kind"]
 

@@ -37,10 +37,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import FileError, OptionError
-from sfumato.data.files import atomic_path, why
+from sfumato.data.io.files import atomic_path, why
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
+from sfumato.errors import FileError, OptionError
 
 __all__ = ["Images", "adult", "census", "lending", "mnist", "nursery", "pneumonia"]
 

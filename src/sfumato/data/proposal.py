@@ -12,9 +12,9 @@ from typing import Any
 
 import polars as pl
 
-from sfumato._errors import ColumnError
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
+from sfumato.errors import ColumnError
 
 __all__ = ["commented", "round_bounds"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato._errors import FileError, SchemaError
 from sfumato.data.certificate import is_own
-from sfumato.data.files import why
+from sfumato.data.io.files import why
 from sfumato.data.schema import Schema
+from sfumato.errors import FileError, SchemaError
 
 __all__ = ["RECIPE", "Recipe"]
 

@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sfumato._errors import ColumnError, FileError, SchemaError, did_you_mean
 from sfumato._repr import named
-from sfumato.data.files import atomic_path, why
-from sfumato.data.hierarchy import Hierarchy
-from sfumato.data.paths import is_missing
+from sfumato.data.hierarchies.hierarchy import Hierarchy
+from sfumato.data.hierarchies.label_paths import is_missing
+from sfumato.data.io.files import atomic_path, why
+from sfumato.errors import ColumnError, FileError, SchemaError, did_you_mean
 
 if TYPE_CHECKING:
     from sfumato.data.table import Table

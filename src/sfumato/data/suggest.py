@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from sfumato._errors import ColumnError
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
+from sfumato.errors import ColumnError
 
 __all__ = ["Key", "against_release", "key_of", "names_someone", "suggest", "words_of"]
 

@@ -15,7 +15,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import (
+from sfumato._repr import named
+from sfumato.data.coding import Codes, encode, with_kind
+from sfumato.data.io.database import Database
+from sfumato.data.io.dialect import write_as_read
+from sfumato.data.io.duckdb_file import open_duckdb
+from sfumato.data.io.encodings import find_encoding
+from sfumato.data.io.files import FORMATS, compression_of, format_of, write_frame
+from sfumato.data.io.source import File, Source
+from sfumato.data.schema import Column, Kind, Schema
+from sfumato.errors import (
     ColumnError,
     InputError,
     MissingExtra,
@@ -25,15 +34,6 @@ from sfumato._errors import (
     did_you_mean,
     require_extra,
 )
-from sfumato._repr import named
-from sfumato.data.coding import Codes, encode, with_kind
-from sfumato.data.database import Database
-from sfumato.data.duckdb_file import open_duckdb
-from sfumato.data.encodings import find_encoding
-from sfumato.data.files import FORMATS, compression_of, format_of, write_frame
-from sfumato.data.layout import write_as_read
-from sfumato.data.schema import Column, Kind, Schema
-from sfumato.data.source import File, Source
 
 __all__ = ["Table", "collect", "collecting", "read", "write"]
 

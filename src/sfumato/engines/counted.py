@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from sfumato._errors import OptionError
 from sfumato._repr import Discreet
 from sfumato.data.table import Table
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.tuples import Tuples
+from sfumato.errors import OptionError
 
 __all__ = ["Counted"]
 
@@ -23,7 +23,7 @@ class Counted(Discreet, Engine):
     Examples
     --------
     >>> import sfumato as sf
-    >>> from sfumato.engines.reduce import reduce
+    >>> from sfumato.engines import reduce
     >>> table = sf.read("patients.csv")
     >>> sf.assess(table, qi=["sex"], engine=Counted(reduce(table, ["sex"]))).k
     3

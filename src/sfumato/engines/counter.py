@@ -19,12 +19,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import InputError
 from sfumato.data.coding import coded, refuse_nested
 from sfumato.data.schema import Column
-from sfumato.engines.numbering import Numbering
-from sfumato.engines.tally import Tally
+from sfumato.engines.dictionary import Numbering
+from sfumato.engines.group_by import Tally
 from sfumato.engines.tuples import Tuples
+from sfumato.errors import InputError
 
 __all__ = ["BATCH", "BYTES_PER_TUPLE", "Counter"]
 

@@ -17,10 +17,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import InputError
 from sfumato._repr import Discreet
 from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples
+from sfumato.errors import InputError
 
 __all__ = ["Engine", "Progress", "Recoding"]
 
@@ -48,7 +48,7 @@ class Recoding(Discreet):
     Examples
     --------
     >>> import sfumato as sf
-    >>> from sfumato.engines.reduce import recode, reduce
+    >>> from sfumato.engines import recode, reduce
     >>> table = sf.Table(pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 41, 32]}))
     >>> tuples = reduce(table, ["age"])
     >>> recode(table, Recoding(tuples, [pl.Series("age", ["30-39", "30-39", "40-49"])])).frame["age"].to_list()

@@ -16,17 +16,17 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from sfumato._errors import InputError
 from sfumato.data.coding import Codes
-from sfumato.data.files import atomic_path
-from sfumato.data.source import File, Source, column
+from sfumato.data.io.files import atomic_path
+from sfumato.data.io.source import File, Source, column
+from sfumato.data.io.text import EVERY_FIELD
 from sfumato.data.table import Table, collect, collecting
 from sfumato.data.table import write as write_table
-from sfumato.data.text import EVERY_FIELD
 from sfumato.engines import parquet
 from sfumato.engines.counter import BATCH, Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.tuples import Tuples, group
+from sfumato.errors import InputError
 
 __all__ = ["Memory", "streams"]
 

@@ -21,16 +21,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._errors import FileError, InputError
 from sfumato.data.coding import Domain
-from sfumato.data.files import format_of
+from sfumato.data.io.files import format_of
+from sfumato.data.io.source import File
 from sfumato.data.sanitize import without_unused
-from sfumato.data.source import File
 from sfumato.engines.counter import BATCH, Counter
+from sfumato.engines.dictionary import Numbering
 from sfumato.engines.engine import Progress, Recoding
-from sfumato.engines.finding import Finder
-from sfumato.engines.numbering import Numbering
+from sfumato.engines.lookup import Finder
 from sfumato.engines.shuffle import shuffled
+from sfumato.errors import FileError, InputError
 
 __all__ = ["can_read", "can_write", "count", "recode"]
 

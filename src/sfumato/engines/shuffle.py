@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.data.folders import private_folder
+from sfumato.data.io.folders import private_folder
 from sfumato.data.sanitize import permutation, random_keys
 from sfumato.engines.stream import copying
 

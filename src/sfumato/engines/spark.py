@@ -21,10 +21,9 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from sfumato._errors import InputError, MissingExtra, SfumatoError, require_extra
-from sfumato.data.files import write_frame
-from sfumato.data.folders import private_folder
-from sfumato.data.source import File
+from sfumato.data.io.files import write_frame
+from sfumato.data.io.folders import private_folder
+from sfumato.data.io.source import File
 from sfumato.data.table import Table
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
@@ -39,6 +38,7 @@ from sfumato.engines.stream import (
     typed_rows,
 )
 from sfumato.engines.tuples import Tuples
+from sfumato.errors import InputError, MissingExtra, SfumatoError, require_extra
 
 __all__ = ["SENT_TO_ALL", "Spark", "asking", "grouped", "is_spark", "joined", "quiet", "require_pyspark"]
 

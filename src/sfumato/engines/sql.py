@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import polars as pl
 
-from sfumato._errors import ColumnError, OptionError
-from sfumato.data.database import Database, Reflected, fetch, place_of
+from sfumato.data.io.database import Database, Reflected, fetch, place_of
 from sfumato.data.table import Table
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.memory import Memory
 from sfumato.engines.tuples import Tuples
+from sfumato.errors import ColumnError, OptionError
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -17,15 +17,15 @@ import narwhals as nw
 import polars as pl
 import polars.selectors as cs
 
-from sfumato._errors import InputError, OptionError
 from sfumato.data.coding import refuse_nested
-from sfumato.data.source import File, Source
+from sfumato.data.io.source import File, Source
+from sfumato.data.io.text import EVERY_FIELD, TextFile
 from sfumato.data.table import Table, collecting
-from sfumato.data.text import EVERY_FIELD, TextFile
 from sfumato.engines.counter import Counter
+from sfumato.engines.dictionary import Numbering
 from sfumato.engines.engine import Progress
-from sfumato.engines.numbering import Numbering
 from sfumato.engines.tuples import Tuples
+from sfumato.errors import InputError, OptionError
 
 __all__ = ["Stream", "copying", "is_full", "native", "panics", "refuse_elsewhere", "typed_rows"]
 

@@ -1,97 +1,72 @@
-"""Private learning: models that cannot tell who they were trained on.
-
-The names below are loaded when they are used: networks with torch, which is an extra, and the other estimators with
-scikit-learn.
-"""
+"""Train models that do not reveal whether a person was in their training data."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sfumato._errors import require_extra
+from sfumato._exports import lazy
 
 if TYPE_CHECKING:
-    from sfumato.learners.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
-    from sfumato.learners.apart import OneByOne
-    from sfumato.learners.architectures import Architecture, architecture
-    from sfumato.learners.clipping import Clipper, private_step
-    from sfumato.learners.descent import Adam, Sgd
-    from sfumato.learners.forest import PrivateRandomForest
-    from sfumato.learners.kmeans import PrivateKMeans
-    from sfumato.learners.linear import PrivateLinearRegression
-    from sfumato.learners.logistic import PrivateLogisticRegression
-    from sfumato.learners.mixture import PrivateGaussianMixture
-    from sfumato.learners.naive_bayes import PrivateNaiveBayes
-    from sfumato.learners.network import PrivateClassifier, PrivateRegressor
-    from sfumato.learners.pca import PrivatePCA
-    from sfumato.learners.scattering import normalized_scattering
-    from sfumato.learners.search import PrivateSearch
-    from sfumato.learners.steps import AdaptiveClip
-    from sfumato.learners.stored import load_model, write_model
-    from sfumato.learners.trainer import Report, Trainer
-    from sfumato.learners.vetting import check, make_private, obstacles
+    from sfumato.learners.dpsgd.module_checks import check as check
+    from sfumato.learners.dpsgd.module_checks import make_private as make_private
+    from sfumato.learners.dpsgd.module_checks import obstacles as obstacles
+    from sfumato.learners.dpsgd.optimizers import Adam as Adam
+    from sfumato.learners.dpsgd.optimizers import Sgd as Sgd
+    from sfumato.learners.dpsgd.progress import PublicReport as PublicReport
+    from sfumato.learners.dpsgd.sample_independence import OneByOne as OneByOne
+    from sfumato.learners.dpsgd.steps import AdaptiveClip as AdaptiveClip
+    from sfumato.learners.dpsgd.trainer import Report as Report
+    from sfumato.learners.dpsgd.trainer import Trainer as Trainer
+    from sfumato.learners.estimators.additive import PrivateAdditiveClassifier as PrivateAdditiveClassifier
+    from sfumato.learners.estimators.additive import PrivateAdditiveRegressor as PrivateAdditiveRegressor
+    from sfumato.learners.estimators.estimator import PrivateEstimator as PrivateEstimator
+    from sfumato.learners.estimators.forest import PrivateRandomForest as PrivateRandomForest
+    from sfumato.learners.estimators.kmeans import PrivateKMeans as PrivateKMeans
+    from sfumato.learners.estimators.linear import PrivateLinearRegression as PrivateLinearRegression
+    from sfumato.learners.estimators.logistic import PrivateLogisticRegression as PrivateLogisticRegression
+    from sfumato.learners.estimators.mixture import PrivateGaussianMixture as PrivateGaussianMixture
+    from sfumato.learners.estimators.naive_bayes import PrivateNaiveBayes as PrivateNaiveBayes
+    from sfumato.learners.estimators.pca import PrivatePCA as PrivatePCA
+    from sfumato.learners.gradients.clipping import Clipper as Clipper
+    from sfumato.learners.gradients.clipping import private_step as private_step
+    from sfumato.learners.networks.architectures import Architecture as Architecture
+    from sfumato.learners.networks.architectures import architecture as architecture
+    from sfumato.learners.networks.network import PrivateClassifier as PrivateClassifier
+    from sfumato.learners.networks.network import PrivateRegressor as PrivateRegressor
+    from sfumato.learners.networks.scattering import normalized_scattering as normalized_scattering
+    from sfumato.learners.networks.scattering import scattering as scattering
+    from sfumato.learners.training.runs import Run as Run
+    from sfumato.learners.training.runs import Scores as Scores
+    from sfumato.learners.training.runs import Training as Training
+    from sfumato.learners.training.search import PrivateSearch as PrivateSearch
+    from sfumato.learners.training.stored import load_model as load_model
+    from sfumato.learners.training.stored import write_model as write_model
 
-_WITH_TORCH = {
-    "apart": "OneByOne",
-    "architectures": "Architecture architecture",
-    "vetting": "check make_private obstacles",
-    "clipping": "Clipper private_step",
-    "descent": "Adam Sgd",
-    "network": "PrivateClassifier PrivateRegressor",
-    "scattering": "normalized_scattering",
-    "steps": "AdaptiveClip",
-    "trainer": "Report Trainer",
-}
-_HOMES = _WITH_TORCH | {
-    "additive": "PrivateAdditiveClassifier PrivateAdditiveRegressor",
-    "forest": "PrivateRandomForest",
-    "kmeans": "PrivateKMeans",
-    "linear": "PrivateLinearRegression",
-    "logistic": "PrivateLogisticRegression",
-    "mixture": "PrivateGaussianMixture",
-    "naive_bayes": "PrivateNaiveBayes",
-    "pca": "PrivatePCA",
-    "search": "PrivateSearch",
-    "stored": "load_model write_model",
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
-
-__all__ = [
-    "Adam",
-    "AdaptiveClip",
-    "Architecture",
-    "Clipper",
-    "OneByOne",
-    "PrivateAdditiveClassifier",
-    "PrivateAdditiveRegressor",
-    "PrivateClassifier",
-    "PrivateGaussianMixture",
-    "PrivateKMeans",
-    "PrivateLinearRegression",
-    "PrivateLogisticRegression",
-    "PrivateNaiveBayes",
-    "PrivatePCA",
-    "PrivateRandomForest",
-    "PrivateRegressor",
-    "PrivateSearch",
-    "Report",
-    "Sgd",
-    "Trainer",
-    "architecture",
-    "check",
-    "load_model",
-    "make_private",
-    "normalized_scattering",
-    "obstacles",
-    "private_step",
-    "write_model",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'sfumato.learners' has no attribute {name!r}")
-    if _HOME_OF[name] in _WITH_TORCH:
-        require_extra("torch", "torch", "private training")
-    return getattr(importlib.import_module(f"sfumato.learners.{_HOME_OF[name]}"), name)
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "dpsgd.module_checks": "check make_private obstacles",
+        "dpsgd.optimizers": "Adam Sgd",
+        "dpsgd.progress": "PublicReport",
+        "dpsgd.sample_independence": "OneByOne",
+        "dpsgd.steps": "AdaptiveClip",
+        "dpsgd.trainer": "Report Trainer",
+        "estimators.additive": "PrivateAdditiveClassifier PrivateAdditiveRegressor",
+        "estimators.estimator": "PrivateEstimator",
+        "estimators.forest": "PrivateRandomForest",
+        "estimators.kmeans": "PrivateKMeans",
+        "estimators.linear": "PrivateLinearRegression",
+        "estimators.logistic": "PrivateLogisticRegression",
+        "estimators.mixture": "PrivateGaussianMixture",
+        "estimators.naive_bayes": "PrivateNaiveBayes",
+        "estimators.pca": "PrivatePCA",
+        "gradients.clipping": "Clipper private_step",
+        "networks.architectures": "Architecture architecture",
+        "networks.network": "PrivateClassifier PrivateRegressor",
+        "networks.scattering": "normalized_scattering scattering",
+        "training.runs": "Run Scores Training",
+        "training.search": "PrivateSearch",
+        "training.stored": "load_model write_model",
+    },
+    needs={"torch": ("dpsgd", "gradients", "networks")},
+)

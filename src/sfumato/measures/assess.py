@@ -11,25 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from sfumato._errors import ColumnError, InputError, OptionError, did_you_mean, one_of
-from sfumato.data.accounted import accounted
+from sfumato.data.column_audit import accounted
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
+from sfumato.engines.dispatch import EngineName, reduce
 from sfumato.engines.engine import Engine, Progress
-from sfumato.engines.reduce import EngineName, reduce
 from sfumato.engines.tuples import Tuples
+from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.measures.assessment import Assessment, Measures, Verdict
-from sfumato.measures.counts import ClassCounts, Missing, class_counts, without_missing, without_suppressed
+from sfumato.measures.classes import ClassCounts, Missing, class_counts, without_missing, without_suppressed
 from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import Guarantee
-from sfumato.measures.journalist import delta_presence, journalist_risk
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, asked_for
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
-from sfumato.measures.population import population_uniques
 from sfumato.measures.presets import preset as find_preset
 from sfumato.measures.profile import profiles_of
-from sfumato.measures.risk import MOST_SUBSETS, THRESHOLD, column_risks, number_of_subsets, risk, subset_risks
-from sfumato.measures.safe_harbor import safe_harbor
+from sfumato.measures.risk.journalist import delta_presence, journalist_risk
+from sfumato.measures.risk.population import population_uniques
+from sfumato.measures.risk.reidentification import (
+    MOST_SUBSETS,
+    THRESHOLD,
+    column_risks,
+    number_of_subsets,
+    reidentification_risk,
+    subset_risks,
+)
+from sfumato.measures.risk.safe_harbor import safe_harbor
 
 __all__ = ["SAFE_HARBOR", "Classes", "assess", "check", "measure"]
 
@@ -229,7 +236,7 @@ def measure(
         kept={name: table.schema[name].reason for name in table.schema.kept},
         by_sensitive=by_sensitive,
         distances={one.attribute.name: distance.for_attribute(one.attribute).value for one in counts if one.attribute},
-        risk=risk(people, threshold),
+        risk=reidentification_risk(people, threshold),
         **_risks_in_population(tuples, quasi, population, population_size, missing, suppressed, threshold),
         **_detail(tuples, quasi if detail else ()),
         profiles=profiles_of(table, most=0) if detail else (),

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from sfumato._repr import Discreet
 from sfumato.measures.guarantee import Check, Witness, as_json_number
-from sfumato.measures.journalist import DeltaPresence, JournalistRisk
 from sfumato.measures.people import People
-from sfumato.measures.population import PopulationUniques
 from sfumato.measures.profile import Profile
-from sfumato.measures.risk import ColumnRisk, Risk, SubsetRisk
-from sfumato.measures.safe_harbor import Finding, Status
+from sfumato.measures.risk.journalist import DeltaPresence, JournalistRisk
+from sfumato.measures.risk.population import PopulationUniques
+from sfumato.measures.risk.reidentification import ColumnRisk, Risk, SubsetRisk
+from sfumato.measures.risk.safe_harbor import Finding, Status
 
 __all__ = ["Assessment", "Measures", "Verdict"]
 

@@ -21,12 +21,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
-from sfumato.data.paths import MISSING
+from sfumato.data.hierarchies.label_paths import MISSING
 from sfumato.data.schema import Kind
-from sfumato.measures.counts import Floats, Ints
-from sfumato.measures.generalised import Coverage
-from sfumato.measures.marginals import along
-from sfumato.measures.universe import Universe
+from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.loss.generalised import Coverage
+from sfumato.measures.loss.marginals import along
+from sfumato.measures.loss.universe import Universe
 
 __all__ = ["SMALLEST_SHOWN", "Bins", "bins_of", "rounded"]
 
@@ -101,7 +101,7 @@ def bins_of(of: Universe, count: Ints, most: int = 12) -> Bins:
     --------
     >>> import polars as pl
     >>> import sfumato as sf
-    >>> from sfumato.measures.universe import universe
+    >>> from sfumato.measures.loss.universe import universe
     >>> table = sf.Table(pl.DataFrame({"age": range(18, 98), "sex": ["f"] * 50 + ["m"] * 29 + ["x"]}))
     >>> age, sex = map(universe, table.encode(["age", "sex"]).domains)
     >>> bins_of(age, np.ones(80), most=5).labels

@@ -12,10 +12,10 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
-from sfumato._errors import OptionError, SchemaError
 from sfumato.data.coding import Domain
 from sfumato.data.schema import Kind
-from sfumato.measures.counts import ClassCounts, Floats, Ints
+from sfumato.errors import OptionError, SchemaError
+from sfumato.measures.classes import ClassCounts, Floats, Ints
 
 __all__ = ["Distance", "earth_movers_distance", "levels_of", "places_of"]
 

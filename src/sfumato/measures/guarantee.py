@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sfumato._errors import OptionError
 from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
-from sfumato.measures.counts import ClassCounts, Floats, Numbers
+from sfumato.errors import OptionError
+from sfumato.measures.classes import ClassCounts, Floats, Numbers
 
 __all__ = ["Bound", "Check", "Guarantee", "Measured", "PerEntry", "Witness", "as_json_number"]
 

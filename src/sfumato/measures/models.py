@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from sfumato._errors import OptionError, did_you_mean, one_of
 from sfumato.data.coding import Domain
-from sfumato.measures.counts import ClassCounts, Floats, Numbers
+from sfumato.errors import OptionError, did_you_mean, one_of
+from sfumato.measures.classes import ClassCounts, Floats, Numbers
 from sfumato.measures.distance import Distance, earth_movers_distance
 from sfumato.measures.guarantee import Bound, Check, Guarantee, Measured, PerEntry
 
@@ -69,7 +69,7 @@ class AlphaK(PerEntry):
     Examples
     --------
     >>> import sfumato as sf
-    >>> str(sf.AlphaK(0.5, k=10))
+    >>> str(sf.measures.AlphaK(0.5, k=10))
     'alpha=0.5,k=10'
     """
 
@@ -140,7 +140,7 @@ class EntropyL(Guarantee):
     Examples
     --------
     >>> import sfumato as sf
-    >>> str(sf.EntropyL(2.5))
+    >>> str(sf.measures.EntropyL(2.5))
     'entropy_l=2.5'
     """
 
@@ -171,7 +171,7 @@ class RecursiveCL(Guarantee):
     Examples
     --------
     >>> import sfumato as sf
-    >>> str(sf.RecursiveCL(2, l=3))
+    >>> str(sf.measures.RecursiveCL(2, l=3))
     'recursive_c=2,recursive_l=3'
     """
 
@@ -240,7 +240,7 @@ class BetaLikeness(PerEntry):
     Examples
     --------
     >>> import sfumato as sf
-    >>> str(sf.BetaLikeness(1))
+    >>> str(sf.measures.BetaLikeness(1))
     'basic_beta=1'
     """
 
@@ -263,7 +263,7 @@ class EnhancedBeta(BetaLikeness):
     Examples
     --------
     >>> import sfumato as sf
-    >>> str(sf.EnhancedBeta(1))
+    >>> str(sf.measures.EnhancedBeta(1))
     'enhanced_beta=1'
     """
 
@@ -301,7 +301,7 @@ class DeltaDisclosure(PerEntry):
     Examples
     --------
     >>> import sfumato as sf
-    >>> str(sf.DeltaDisclosure(1.5))
+    >>> str(sf.measures.DeltaDisclosure(1.5))
     'delta_disclosure=1.5'
     """
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from sfumato._errors import OptionError, SfumatoError
+from sfumato.data.io.source import Source
 from sfumato.data.schema import Role
-from sfumato.data.source import Source
 from sfumato.data.suggest import Key, key_of, names_someone
 from sfumato.data.table import Table
-from sfumato.engines.reduce import reduce
+from sfumato.engines.dispatch import reduce
 from sfumato.engines.spark import is_spark
 from sfumato.engines.tuples import Tuples
-from sfumato.measures.counts import Missing, class_counts, without_suppressed
+from sfumato.errors import OptionError, SfumatoError
+from sfumato.measures.classes import Missing, class_counts, without_suppressed
 from sfumato.measures.models import LDiversity
 
 __all__ = ["People", "keys_of", "people_of", "refuse_repeated"]

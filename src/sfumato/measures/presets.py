@@ -14,10 +14,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato._errors import OptionError, did_you_mean
+from sfumato.errors import OptionError, did_you_mean
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.models import KAnonymity
-from sfumato.measures.risk import THRESHOLD
+from sfumato.measures.risk.reidentification import THRESHOLD
 
 __all__ = ["PRESETS", "Preset", "preset"]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from sfumato._errors import SfumatoError
+from sfumato.data.io.source import File
 from sfumato.data.schema import Role
-from sfumato.data.source import File
 from sfumato.data.table import Table
+from sfumato.errors import SfumatoError
 from sfumato.measures.bins import bins_of, rounded
-from sfumato.measures.universe import universe
+from sfumato.measures.loss.universe import universe
 
 __all__ = ["MOST_ROWS", "Profile", "profiles_of"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sfumato._errors import OptionError
-from sfumato.data.files import atomic_path
+from sfumato.data.io.files import atomic_path
+from sfumato.errors import OptionError
 from sfumato.measures.assessment import Assessment
-from sfumato.report.plot import bar_list, bar_rows, hatching, legend
+from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
 from sfumato.report.summarise import count, share, summarise
 from sfumato.report.template import fill
 
@@ -64,7 +64,7 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
         page = render_report(result, title=title or "Anonymity assessment")
     else:
         from sfumato.anonymizers.anonymize import Release  # here: an assessment needs none of it
-        from sfumato.report.save import release_page
+        from sfumato.report.release.compared import release_page
 
         if not isinstance(result, Release):
             raise OptionError(

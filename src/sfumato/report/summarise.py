@@ -13,11 +13,11 @@ from typing import Any
 from sfumato.data.schema import Role
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.bins import SMALLEST_SHOWN
-from sfumato.measures.comparison import CLASS_SIZES, Standing, rows_by_size, size_label
 from sfumato.measures.guarantee import Witness
 from sfumato.measures.people import People
-from sfumato.measures.population import PopulationModel, PopulationUniques
-from sfumato.measures.safe_harbor import Finding, Status
+from sfumato.measures.risk.population import PopulationModel, PopulationUniques
+from sfumato.measures.risk.safe_harbor import Finding, Status
+from sfumato.report.release.comparison import CLASS_SIZES, Standing, rows_by_size, size_label
 
 __all__ = [
     "SMALLEST_SHOWN",

@@ -1,0 +1,344 @@
+"""What every anonymizer is: an estimator that learns which tuples are published together, and as what.
+
+Reduce: the engine counts the distinct tuples. Decide: the method puts them into groups that keep
+every guarantee. Apply: the engine gives each row what is published of its group. Nothing here
+looks at a single row.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato._repr import named, parameters
+from sfumato.anonymizers.lattice.levels import with_hierarchies
+from sfumato.anonymizers.nearest_group import nearest_groups
+from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
+from sfumato.data.coding import Domain
+from sfumato.data.hierarchies.label_paths import MISSING
+from sfumato.data.schema import Column, Role, Schema
+from sfumato.data.table import Table
+from sfumato.engines.dispatch import recode, reduce
+from sfumato.engines.engine import Progress, Recoding
+from sfumato.engines.tuples import Tuples
+from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato.measures.assess import measure
+from sfumato.measures.assessment import Assessment
+from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.loss.generalised import MARK
+from sfumato.measures.models import asked_for
+
+__all__ = ["Anonymizer", "NewRows", "Partitioner", "measured", "refuse_unreadable", "require_quasi"]
+
+
+_FIT_THEM = (
+    "fit the rows that are released, with fit_transform; rows that are not, such as the test rows of a model, are "
+    "transformed with new_rows='route'"
+)
+
+
+class NewRows(StrEnum):
+    """What `Anonymizer.transform` does with rows other than those it was fitted on.
+
+    Examples
+    --------
+    >>> NewRows("route")
+    <NewRows.ROUTE: 'route'>
+    """
+
+    MEASURE = "measure"
+    """Give them what is published of their classes, measure the result, and refuse it unless it keeps every guarantee
+    by itself: these rows may be released."""
+    ROUTE = "route"
+    """Give them what is published of their classes, and promise nothing: for the test rows of a model, which are not
+    released."""
+
+
+@dataclass(eq=False, repr=False)
+class Anonymizer(ABC):
+    """A way to make a table anonymous, with scikit-learn's conventions.
+
+    ``fit`` learns which tuples of quasi-identifiers are published together, ``transform`` gives rows
+    what is published of their group. It can be cloned, stands in pipelines, and knows its parameters. Both
+    ``fit_transform`` and ``transform`` measure what comes out, and refuse it if a guarantee does not hold.
+
+    Parameters
+    ----------
+    guarantees : str, Guarantee or sequence of them
+        What must hold in the release, such as ``"k=10,l=3"`` or ``[KAnonymity(10)]``.
+    qi, sensitive : sequence of str
+        The quasi-identifiers and sensitive columns; those of the table's schema by default.
+    new_rows : {"measure", "route"}
+        What ``transform`` does with rows other than the fitted ones; see `NewRows`.
+    """
+
+    guarantees: str | Guarantee | Sequence[str | Guarantee] = "k=2"
+    qi: Sequence[str] = ()
+    sensitive: Sequence[str] = ()
+    new_rows: NewRows | str = field(default=NewRows.MEASURE, kw_only=True)
+
+    name: ClassVar[str]
+    """What the command line calls it."""
+
+    def __repr__(self) -> str:
+        usual = {one.name: one.default for one in fields(self)}
+        given = {name: value for name, value in self.get_params().items() if value is not usual[name]}
+        names = {name: given.pop(name) for name in ("qi", "sensitive") if given.get(name)}
+        parts = [parameters(given), *(f"{name}=[{named(columns)}]" for name, columns in names.items())]
+        return f"{type(self).__name__}({', '.join(filter(None, parts))})"
+
+    @property
+    def divides_tuples(self) -> bool:
+        """Whether equal rows may be published differently; they are then decided on one by one, in memory."""
+        return False
+
+    def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Learn from a table, a frame or a file what is published together."""
+        table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
+        quasi, sensitive = table.schema.quasi, table.schema.sensitive
+        require_quasi(table.schema)
+        tuples = reduce(table, [*quasi, *sensitive], progress=progress)
+        problem = Problem.of(tuples, quasi, sensitive, self.asked)
+        for domain in problem.domains:
+            refuse_unreadable(domain)
+        problem = self._prepared(problem)
+        self._learn(problem, table, y)
+        self.problem_, self.tuples_ = problem, tuples
+        self.feature_names_in_ = np.asarray(table.schema.names, dtype=object)
+        return self
+
+    def transform(self, X: Any) -> Any:  # noqa: N803
+        """Give each row what is published of its group: a frame of the same kind, or a table of a table.
+
+        What comes out is measured by itself, and refused unless it keeps every guarantee. With ``new_rows="route"``
+        nothing is measured and nothing is promised.
+        """
+        self._require_fitted()
+        new_rows = one_of(NewRows, self.new_rows, "new_rows")
+        table = Table.of(X)
+        recoded = self._routed(table)
+        if new_rows is NewRows.MEASURE:
+            self._require_kept(recoded, hint=_FIT_THEM)
+        return recoded if isinstance(X, Table) else recoded.frame
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
+        """Learn a table, publish it, measure what comes out, and refuse it unless every guarantee holds."""
+        table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
+        recoded = self.fit(table, y).apply(table)
+        self._require_kept(recoded)
+        return recoded if isinstance(X, Table) else recoded.frame
+
+    def _routed(self, table: Table) -> Table:
+        """Give each row what is published of its group, whatever that makes of the guarantees."""
+        names = [domain.name for domain in self.problem_.domains]
+        _require_columns(table, names)
+        tuples = reduce(table, names)
+        return recode(table, Recoding(tuples, self._publish(tuples)))
+
+    def _require_kept(self, released: Table, *, hint: str | None = None) -> None:
+        """Refuse rows that do not keep every guarantee by themselves."""
+        attributes = [one.attribute.column for one in self.problem_.counts if one.attribute is not None]
+        for column in attributes:
+            if column.name not in released.schema.names and any(one.needs_sensitive for one in self.asked):
+                raise ColumnError(
+                    f"the rows lack the sensitive column '{column.name}', so that the guarantees cannot be measured",
+                    hint="add it, or transform rows that are not released with new_rows='route'",
+                )
+        kept = [column for column in attributes if column.name in released.schema.names]
+        quasi = [Column(name=domain.name, role=Role.QUASI) for domain in self.problem_.domains]
+        if released.rows:
+            measured(Table(released.source, Schema([*quasi, *kept])), self.asked, hint=hint)
+
+    def apply(
+        self,
+        table: Table,
+        *,
+        without: Sequence[str] = (),
+        to: str | Path | None = None,
+        shuffle: bool = False,
+        progress: Progress | None = None,
+    ) -> Table:
+        """Apply the fitted recoding to the training table, dropping columns; to a file if ``to`` names one.
+
+        The rows keep their order, unless they go from a Parquet file to another and `shuffle` is true.
+        """
+        recoding = self.published().recoding(self.problem_, without, shuffle=shuffle)
+        return recode(table, recoding, to, progress=progress)
+
+    def published(self) -> Published:
+        """Return what becomes of the table that was learnt."""
+        self._require_fitted()
+        members = Members.of(self.problem_, np.arange(len(self.problem_)))
+        return Published(members, self._publish(self.problem_.tuples))
+
+    def _prepared(self, problem: Problem) -> Problem:
+        """Return the problem with all that the method needs to know of the columns."""
+        return problem
+
+    def _learn(self, problem: Problem, table: Table, y: Any) -> None:
+        """Learn what is published together; a method that decides by more than the counts also sees the table."""
+        self._decide(problem)
+
+    @abstractmethod
+    def _decide(self, problem: Problem) -> None:
+        """Learn what is published together."""
+
+    @abstractmethod
+    def _publish(self, tuples: Tuples) -> list[pl.Series]:
+        """Return what is published of each tuple: a series per quasi-identifier."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters by name."""
+        known = self.get_params()
+        for name, value in parameters.items():
+            if name not in known:
+                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
+            setattr(self, name, value)
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the columns that come out, which are those that go in."""
+        self._require_fitted()
+        return self.feature_names_in_ if input_features is None else np.asarray(input_features, dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Change nothing: what comes out is a frame of the kind that goes in, whatever a pipeline asks for."""
+        return self
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "problem_"):
+            raise InputError(f"this {type(self).__name__} has learnt no table yet", hint="call fit first")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "problem_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(),
+            input_tags=InputTags(categorical=True, string=True, allow_nan=True),
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Return what only this method can tell of what it has learnt, as plain values."""
+        return {}
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The quasi-identifiers with the hierarchies that were used: by these a release can be read."""
+        return tuple(domain.column for domain in self.problem_.domains)
+
+    @property
+    def asked(self) -> tuple[Guarantee, ...]:
+        """The guarantees as objects."""
+        asked = asked_for(self.guarantees)
+        if not asked:
+            raise OptionError("no guarantee is asked for", hint="for example 'k=10'")
+        return tuple(asked)
+
+
+@dataclass(eq=False, repr=False)
+class Partitioner(Anonymizer):
+    """An anonymizer that puts tuples into groups, whatever values they have.
+
+    A row that was not there when the groups were made goes to the group whose values are nearest
+    to its own, and is published as that group.
+
+    Parameters
+    ----------
+    guarantees, qi, sensitive
+        See `Anonymizer`.
+    output : {"interval", "tight", "level", "median", "mean", "medoid"}
+        What is published of a group; see `Output`.
+    """
+
+    output: Output | str = Output.INTERVAL
+
+    def _prepared(self, problem: Problem) -> Problem:
+        return with_hierarchies(problem) if one_of(Output, self.output, "output") is Output.LEVEL else problem
+
+    @abstractmethod
+    def _members(self, problem: Problem) -> Members:
+        """Put the records into groups."""
+
+    def _decide(self, problem: Problem) -> None:
+        output = one_of(Output, self.output, "output")
+        self.members_ = self._members(problem)
+        self.published_, self.exact_ = publish(problem, self.members_, output), 0
+        if output is Output.INTERVAL and not self.divides_tuples:
+            self.published_, self.exact_ = tell_apart(problem, self.members_, self.published_)
+
+    def details(self) -> dict[str, Any]:
+        """Return how many groups have exact ends, because rounded ones would have merged them; mostly nothing."""
+        return {"exact_ends": self.exact_} if self.exact_ else {}
+
+    def published(self) -> Published:
+        """Return what becomes of the table that was learnt."""
+        self._require_fitted()
+        return Published(self.members_, self.published_)
+
+    def _publish(self, tuples: Tuples) -> list[pl.Series]:
+        groups = nearest_groups(self.problem_, self.members_.of_tuple, tuples)
+        return [series.gather(groups) for series in self.published_]
+
+
+def _require_columns(table: Table, quasi: Sequence[str]) -> None:
+    for name in quasi:
+        if name not in table.schema.names:
+            raise ColumnError(
+                f"the table lacks the quasi-identifier '{name}'", hint=did_you_mean(name, table.schema.names)
+            )
+
+
+def require_quasi(schema: Schema) -> None:
+    """Refuse a table of which nobody is said to know anything."""
+    if not schema.quasi:
+        raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
+
+
+def measured(
+    released: Table, guarantees: Sequence[Guarantee], progress: Progress | None = None, *, hint: str | None = None
+) -> Assessment:
+    """Measure a release, and refuse one that does not keep what was asked for."""
+    assessment = measure(released, require=guarantees, progress=progress)
+    assert assessment.verdict is not None
+    if not assessment.verdict:
+        raise InputError(
+            f"the release does not keep {assessment.verdict.failed} when it is measured again",
+            hint=hint
+            or "groups that are published alike are one class: publish intervals with exact ends, of a strict method",
+        )
+    return assessment
+
+
+def refuse_unreadable(domain: Domain) -> None:
+    """Refuse values that could not be told apart in a release, in which they are texts."""
+    stands_for = {MARK: "everything"} | ({MISSING: "a missing value"} if domain.missing is not None else {})
+    for text, meaning in stands_for.items() if domain.values.dtype == pl.String else ():
+        if domain.code_of(text) is not None or text in (domain.column.domain or ()):
+            raise ColumnError(
+                f"column '{domain.name}' holds the value '{text}', which stands for {meaning} in a release",
+                hint="give it another name, such as 'unknown'",
+            )
+    ticks = domain.values.to_physical() if domain.values.dtype == pl.Datetime("ns") else None
+    if ticks is not None and (ticks % 1000 != 0).any():
+        raise ColumnError(
+            f"column '{domain.name}' holds times of nanoseconds, which no text tells apart",
+            hint="round them to microseconds",
+        )

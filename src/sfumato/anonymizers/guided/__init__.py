@@ -1,0 +1,1 @@
+"""Model-guided anonymization, and models trained on the result."""

@@ -1,0 +1,487 @@
+"""Model-guided anonymization: classes that a model answers alike (Goldsteen et al., DPM 2021).
+
+A. Goldsteen, G. Ezov, R. Shmelkin, M. Moffie, A. Farkash, "Anonymizing machine learning models", Data Privacy
+Management 2021; with true labels and entropy it is the workload-aware method of K. LeFevre, D. DeWitt,
+R. Ramakrishnan, "Workload-aware anonymization techniques for large-scale datasets", ACM TODS 33(3), 2008. That the
+best of all subsets of a category's values is among those in the order of their mean label is from L. Breiman et
+al., "Classification and regression trees", 1984.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sfumato._repr import Discreet
+from sfumato.anonymizers.base import Partitioner
+from sfumato.anonymizers.guided.crossfit import CrossFitted, cross_fitted
+from sfumato.anonymizers.guided.guidance import Guidance, Task, guidance
+from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.mondrian.partition import space_of
+from sfumato.anonymizers.nearest_group import known_codes, places_on
+from sfumato.anonymizers.problem import Line, Problem
+from sfumato.anonymizers.publish import Members, Output, publish
+from sfumato.data.coding import Domain
+from sfumato.data.schema import Kind, Role, Schema
+from sfumato.data.table import Table
+from sfumato.engines.dispatch import recode, reduce
+from sfumato.engines.engine import Progress, Recoding
+from sfumato.engines.tuples import Tuples, group
+from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.models import KAnonymity
+
+__all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
+
+_FEWEST = 200  # records of which some can be held out
+_MOST_NAMES = 1000  # of a category: if half of the rows have one of their own, it names people
+
+
+class Criterion(StrEnum):
+    """What a cut shall lower; of a number it is the variance, whichever is chosen.
+
+    Examples
+    --------
+    >>> Criterion("entropy")
+    <Criterion.ENTROPY: 'entropy'>
+    """
+
+    GINI = "gini"
+    """The Gini impurity of classes, or the variance of probabilities."""
+    ENTROPY = "entropy"
+    """The entropy of the classes."""
+
+
+class CutBy(StrEnum):
+    """Which columns decide who is published together.
+
+    Examples
+    --------
+    >>> CutBy("qi")
+    <CutBy.QI: 'qi'>
+    """
+
+    QI = "qi"
+    """The quasi-identifiers: equal rows are published alike, and a release can be of any size."""
+    ALL = "all"
+    """All but the target and what is sensitive or names a person: rows with the same quasi-identifiers may be
+    published differently. Nothing but quasi-identifiers is changed."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tree(Discreet):
+    """A tree over tuples, as arrays with an entry per node; a child has a larger number than its parent.
+
+    Attributes
+    ----------
+    nodes : the dimension (-1 for a leaf), both children, the records, the tuples in its range, and the range of `pool`;
+        of an ordered dimension instead the positions of the last value on the left and of the first on the right
+    threshold : the place up to which an ordered dimension goes to the left
+    pool : of each cut of a category its positions in order, twice the position and 1 if it goes to the right
+    domains, lines : the values of each dimension, and how they lie on a line
+    """
+
+    nodes: Ints
+    threshold: Floats
+    pool: Ints
+    domains: tuple[Domain, ...]
+    lines: tuple[Line, ...]
+
+    def leaves(self, tuples: Tuples) -> Ints:
+        """Return the leaf of each tuple, which may have values that the tree has never seen.
+
+        A number between two others goes to the side of the nearer one, an unknown category to the larger side.
+        """
+        from sfumato.anonymizers.guided.kernels import UNKNOWN, find_leaves
+
+        places = np.full((len(self.domains), len(tuples.count)), UNKNOWN)
+        positions = np.empty(places.shape, dtype=np.int64)
+        for column, (known, line) in enumerate(zip(self.domains, self.lines, strict=True)):
+            new, at = tuples.domains[tuples.position[known.name]], tuples.codes[:, tuples.position[known.name]]
+            code = known_codes(known, new)
+            positions[column] = np.where(code < 0, -1, line.position[code])[at]
+            if line.ordered:
+                of_code = places_on(known, line, new)
+                if known.missing is None and new.missing is not None:
+                    of_code[new.missing] = UNKNOWN
+                places[column] = of_code[at]
+        ordered = np.array([line.ordered for line in self.lines])
+        found: Ints = find_leaves(positions, places, ordered, self.nodes, self.threshold, self.pool)
+        return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Routes(Discreet):
+    """All that is needed to transform new rows: a tree, and what is published of its leaves. It holds no rows.
+
+    Attributes
+    ----------
+    tree : Tree
+    group : the group of each leaf
+    published : what is published of each group: a series per quasi-identifier
+    """
+
+    tree: Tree
+    group: Ints
+    published: list[pl.Series]
+
+    def transform(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name
+        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table.
+
+        Nothing is promised of rows that the tree was not grown on: they may be alone in their leaf.
+        """
+        table = Table.of(X)
+        names, quasi = [domain.name for domain in self.tree.domains], [series.name for series in self.published]
+        for name in names:
+            if name not in table.schema.names:
+                raise ColumnError(
+                    f"the table lacks the {'quasi-identifier' if name in quasi else 'column'} '{name}', "
+                    "by which rows were told apart",
+                    hint=did_you_mean(name, table.schema.names),
+                )
+        tuples = reduce(table, names)
+        recoded = recode(table, Recoding(tuples, self.published, self.group[self.tree.leaves(tuples)]))
+        return recoded if isinstance(X, Table) else recoded.frame
+
+
+@dataclass(eq=False, repr=False)
+class Guided(Partitioner):
+    """Anonymize so that a model, or the labels, lose as little as possible; see `guided`.
+
+    People whom the model answers alike are published together, so that a model that is trained on the release answers
+    much as before. `anonymize_model` does all of that at once.
+
+    Parameters
+    ----------
+    guarantees, qi, sensitive, output
+        See `Partitioner`; here the median is published by default, so that numbers stay numbers. A medoid is
+        the combination of a real person, nearest to the median among those that have most of the frequent label.
+    model : object or str, optional
+        What guides: a fitted estimator, a torch module, any function of a frame that returns a label or one
+        probability per class for each row; or the name of a model (logistic, tree, forest, boosting), which is
+        trained on the other columns of the table to predict its target, and asked for rows that it has not seen.
+    labels : str or array, optional
+        In place of a model: the name of a column, or a label (class, number or probabilities) for each row. By
+        default the true ones, the target of the table. Classes and numbers are cross-fitted, see ``cross_fit``.
+    soft : bool
+        Whether the probabilities of a model count as they are, rather than its most likely class.
+    task : {"auto", "classify", "regress"}
+        What the label is; see `Task`.
+    criterion : {"gini", "entropy"}
+        What a cut shall lower; see `Criterion`.
+    cut_by : {"qi", "all"}
+        Which columns decide; see `CutBy`.
+    refine : bool
+        Whether classes in which the label has nothing more to gain are cut further at medians, as Mondrian does.
+    look_ahead : int
+        A table of at most so many times k records is cut with care: cuts are compared by what the whole tree below
+        them gains, not by what they gain themselves. It takes longer, and pays where classes are few and large; where
+        they are small, the tree would only learn them by heart. 0 never looks ahead.
+    cross_fit : bool
+        Whether labels guide through predictions: what simple models say that have not seen them, and beside them the
+        columns themselves; see `cross_fitted`. Labels that no model predicts guide nothing, and the classes are cut at
+        medians, as Mondrian's. Without it the labels guide as they are, chance included. Fewer than 200 rows, numbers
+        in a table in which most tuples repeat, probabilities, and the answers of a model guide as they are in any case.
+    grown_on : Table, frame or path, optional
+        Other rows on which the tree is grown, with a model, or a column of theirs, that guides. The released rows
+        are then routed to its leaves, and leaves that do not keep a guarantee are collapsed into their parents.
+
+    Notes
+    -----
+    Every guarantee holds for every choice made here: a class is checked when it is cut off, whatever guided the cut.
+    Which classes are made depends on the labels of all rows, held-out ones too. The labels are released anyway; what
+    `details` says about them is a further statistic of the table.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import sfumato as sf
+    >>> people = pd.DataFrame({"age": [20, 22, 24, 40, 60], "buys": ["no", "no", "yes", "yes", "yes"]})
+    >>> sf.Guided("k=2", qi=["age"], labels="buys").fit_transform(people)["age"].tolist()
+    [20, 20, 40, 40, 40]
+    """
+
+    output: Output | str = Output.MEDIAN
+    model: Any = None
+    labels: Any = field(default=None, repr=False)  # it may be rows
+    soft: bool = True
+    task: Task | str = Task.AUTO
+    criterion: Criterion | str = Criterion.GINI
+    cut_by: CutBy | str = CutBy.QI
+    refine: bool = True
+    look_ahead: int = 64
+    cross_fit: bool = True
+    grown_on: Any = field(default=None, repr=False)
+
+    name = "guided"
+
+    @property
+    def divides_tuples(self) -> bool:
+        """Whether equal rows may be published differently."""
+        return self.cut_by == CutBy.ALL
+
+    def _members(self, problem: Problem) -> Members:
+        raise NotImplementedError  # it looks at the table
+
+    def _learn(self, problem: Problem, table: Table, y: Any) -> None:
+        output = one_of(Output, self.output, "output")
+        cut_by = one_of(CutBy, self.cut_by, "cut_by")
+        options: dict[str, Any] = {
+            "entropy": one_of(Criterion, self.criterion, "criterion") is Criterion.ENTROPY,
+            "refine": bool(self.refine),
+            "look_ahead": self.look_ahead,
+        }
+        if not isinstance(self.look_ahead, numbers.Integral) or self.look_ahead < 0:
+            raise OptionError(f"look_ahead must be a whole number of at least 0, got {self.look_ahead!r}")
+        problem.require_reachable()
+        names = [*table.schema.quasi, *(_others(table, self.labels) if cut_by is CutBy.ALL else ())]
+        wide = problem
+        if len(names) > len(table.schema.quasi):
+            sensitive = table.schema.sensitive
+            wide = Problem.of(reduce(table, [*names, *sensitive]), names, sensitive, self.asked)
+        _refuse_names(wide, table.schema)
+        grown, rows = wide, table
+        if self.grown_on is not None:
+            rows = _like(table, Table.of(self.grown_on), names)
+            k = min(limits(problem.counts, self.asked).k, rows.rows)
+            grown = Problem.of(reduce(rows, names), names, [], [KAnonymity(k)])
+        labels = y if y is not None and self.model is None and self.labels is None else self.labels
+        guides = guidance(grown, rows, model=self.model, labels=labels, soft=bool(self.soft), task=self.task)
+        self.fitted_: CrossFitted | None = None
+        answers = self.model is not None or (np.ndim(labels) == 2 and np.shape(labels)[1] > 1)
+        if self.cross_fit and not answers and _can_be_held_out(grown, guides):
+            self.fitted_ = cross_fitted(grown, guides, partial(guided, refine=False))
+        tree, leaf = guided(grown, guides if self.fitted_ is None else self.fitted_.guides, **options)
+        if grown is not wide:
+            tree, leaf = pruned(tree, wide, tree.leaves(wide.tuples))
+        of_leaf, groups = np.unique(leaf, return_inverse=True)
+        self.grown_: Problem = grown
+        self.wide_: Problem = wide
+        self.groups_: Ints = groups
+        _, of_tuple = group(wide.codes[:, : len(problem.domains)], [len(domain) for domain in problem.domains])
+        self.members_ = Members(of_tuple, wide.records, groups)
+        self.agreement_: float | None = None if grown is not wide else guides.agreement(wide.records, groups)
+        by_label = grown is wide and output is Output.MEDOID
+        typical = guides.typical(np.arange(len(wide)), wide.records, groups) if by_label else None
+        self.published_ = publish(problem, self.members_, output, typical)
+        group_of = np.full(len(tree.nodes), -1)
+        group_of[of_leaf] = np.arange(len(of_leaf))
+        self.routes_: Routes = Routes(tree, group_of, self.published_)
+
+    def apply(
+        self,
+        table: Table,
+        *,
+        without: Sequence[str] = (),
+        to: str | Path | None = None,
+        shuffle: bool = False,
+        progress: Progress | None = None,
+    ) -> Table:
+        """Apply the fitted recoding to the training table."""
+        recoding = Recoding(self.wide_.tuples, self.published_, self.groups_, without, shuffle=shuffle)
+        return recode(table, recoding, to, progress=progress)
+
+    def _routed(self, table: Table) -> Table:
+        routed: Table = self.routes_.transform(table)
+        return routed
+
+    def details(self) -> dict[str, Any]:
+        """Return the number of leaves, how well they tell the label, and what held-out labels chose.
+
+        ``agreement`` is of the labels that guided, see `Guidance.agreement`. ``chosen`` is "guided", or "mondrian" if
+        no model told the labels it had not seen better than their mean; ``told`` is the share of their variance that
+        was told.
+        """
+        found: dict[str, Any] = {"leaves": len(self.published_[0])}
+        if self.agreement_ is not None:
+            found["agreement"] = round(self.agreement_, 6)
+        if self.fitted_ is not None:
+            found |= {"chosen": "guided" if self.fitted_.told else "mondrian", "told": round(self.fitted_.told, 6)}
+        return found
+
+
+def guided(
+    problem: Problem, guides: Guidance, *, entropy: bool = False, refine: bool = True, look_ahead: int = 0
+) -> tuple[Tree, Ints]:
+    """Grow a tree whose leaves tell the label and keep every guarantee.
+
+    ::
+
+        part = the whole table
+        of all cuts of all columns that leave both sides every guarantee:
+            take the one that lowers the impurity of the label most
+            (if none does: the median of the column that loses most, as Mondrian)
+            do the same with each side
+        a part without such a cut is a group
+
+    An ordered column is cut between any two of its values; a missing one lies behind all others. The values of a
+    category go to both sides in any way that puts those with a larger share of a class on one side: for two classes
+    and for numbers, that includes the best of all subsets, unless a guarantee forbids that one. The same holds for
+    the children of the lowest node of a hierarchy that covers the part. Every group was checked when it was cut
+    off, so that all guarantees hold.
+
+    Parameters
+    ----------
+    problem : Problem
+    guides : Guidance
+    entropy : whether the entropy is lowered, rather than the Gini impurity or the variance
+    refine : whether to cut at medians where the label has nothing to gain
+    look_ahead : in a table of at most so many times k records, the best cuts of all columns are compared by what
+        is gained in the whole tree below each, if that is grown without looking ahead
+
+    Returns
+    -------
+    The tree, and the leaf of each tuple.
+
+    Raises
+    ------
+    InputError
+        If even the whole table as one group does not keep a guarantee.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> table = sf.Table(pl.DataFrame({"city": ["Bonn", "Oslo", "Rome", "Rome"], "buys": [1, 0, 1, 1]}))
+    >>> problem = Problem.of(reduce(table, ["city"]), ["city"], [], [sf.KAnonymity(1)])
+    >>> tree, leaf = guided(problem, guidance(problem, table, labels="buys"), refine=False)
+    >>> leaf.tolist()
+    [2, 1, 2]
+    """
+    from sfumato.anonymizers.guided.kernels import grow
+
+    problem.require_reachable()
+    asked, space = limits(problem.counts, problem.guarantees), space_of(problem)
+    dimensions = np.column_stack([space.length, space.size, space.ordered, space.at, space.height, space.node_at])
+    entropy = entropy and guides.classes is not None
+    nodes, threshold, pool, leaf = grow(
+        (problem.positions + space.at).astype(np.int32),
+        np.column_stack([problem.records, guides.mass if entropy else guides.told]).astype(np.float64),
+        *_entries(problem),
+        dimensions.astype(np.int64),
+        space.place,
+        space.node,
+        asked,
+        entropy,
+        refine,
+        asked.rows if asked.rows <= look_ahead * asked.k else 0,
+        np.arange(len(problem)),
+    )
+    problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
+    return Tree(nodes, threshold, pool, problem.domains, problem.lines), leaf
+
+
+def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
+    """Collapse leaves that do not keep a guarantee into their parents, as often as needed.
+
+    A tree that was grown on other rows promises nothing of these: a leaf may have few of them, or none.
+
+    Parameters
+    ----------
+    tree : Tree
+    problem : Problem
+        The released rows, with the guarantees that they must keep.
+    leaf : the leaf of each of its tuples
+
+    Returns
+    -------
+    What is left of the tree, and the leaf of each tuple.
+    """
+    from sfumato.anonymizers.class_kernels import keeps
+
+    problem.require_reachable()
+    asked, nodes = limits(problem.counts, problem.guarantees), tree.nodes.copy()
+    number = len(nodes)
+    size = np.bincount(leaf, weights=problem.records, minlength=number).astype(np.int64)
+    start, cell, count = _entries(problem)
+    held = np.zeros((number, asked.values), dtype=np.int64)
+    if asked.values:
+        np.add.at(held, (np.repeat(leaf, np.diff(start)), cell), count)
+    scratch = np.zeros(asked.values, dtype=np.int64)
+    kept = np.ones(number, dtype=bool)
+    for node in range(number - 1, -1, -1):  # children before their parents
+        if nodes[node, 0] >= 0:
+            left, right = nodes[node, 1], nodes[node, 2]
+            size[node], held[node] = size[left] + size[right], held[left] + held[right]
+            if kept[left] and kept[right]:
+                if not size[left] or not size[right]:  # nobody is there: all go to the other side
+                    nodes[node, 1:3] = right if size[right] else left
+                continue
+            nodes[node, 0] = -1
+        kept[node] = not size[node] or bool(keeps(held[node], size[node], asked, scratch))
+    nodes[:, 3] = size
+    inner = np.flatnonzero(tree.nodes[:, 0] >= 0)
+    parent, stays = np.zeros(number, dtype=np.int64), np.arange(number)
+    parent[tree.nodes[inner, 1]] = parent[tree.nodes[inner, 2]] = inner
+    for node in range(1, number):  # parents before their children
+        if nodes[stays[parent[node]], 0] < 0:
+            stays[node] = stays[parent[node]]
+    leaf = stays[leaf]
+    problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
+    return replace(tree, nodes=nodes), leaf
+
+
+def _entries(problem: Problem) -> tuple[Ints, Ints, Ints]:
+    """Return the sensitive values of each tuple as cells of one histogram of all attributes."""
+    several = [one for one in problem.counts if one.attribute is not None]
+    if not several:
+        none = np.zeros(0, dtype=np.int64)
+        return np.zeros(len(problem) + 1, dtype=np.int64), none, none
+    offset = np.cumsum([0, *(len(one.total) for one in several)])
+    owner = np.concatenate([one.owner for one in several])
+    order = np.argsort(owner, kind="stable")
+    cell = np.concatenate([one.value + first for one, first in zip(several, offset[:-1], strict=True)])[order]
+    count = np.concatenate([one.count for one in several])[order]
+    return np.searchsorted(owner[order], np.arange(len(problem) + 1)), cell, count
+
+
+def _can_be_held_out(problem: Problem, labels: Guidance) -> bool:
+    """Say whether there are enough records; enough tuples for a number, of which only sums over a tuple are known."""
+    rows = int(problem.records.sum())
+    return rows >= _FEWEST and (labels.classes is not None or 2 * len(problem) >= rows)
+
+
+def _others(table: Table, labels: Any) -> list[str]:
+    """Return the columns beside the quasi-identifiers that may tell rows apart: not the one that guides."""
+    guides = labels if isinstance(labels, str) else None
+    return [
+        one.name
+        for one in table.schema.columns
+        if one.role in (Role.OTHER, Role.KEPT) and one.kind is not Kind.TEXT and one.name != guides
+    ]
+
+
+def _like(table: Table, rows: Table, needed: Sequence[str]) -> Table:
+    """Return other rows with all that is said of the columns of a table."""
+    for name in needed:
+        if name not in rows.schema.names:
+            raise ColumnError(
+                f"the rows to grow the tree on lack the column '{name}'", hint=did_you_mean(name, rows.schema.names)
+            )
+    if not rows.rows:
+        raise InputError("there are no rows to grow the tree on")
+    said = {column.name: column for column in table.schema.columns}
+    return Table.of(rows, schema=Schema(said.get(column.name, column) for column in rows.schema.columns))
+
+
+def _refuse_names(problem: Problem, schema: Schema) -> None:
+    """Refuse texts of which half of the people have one of their own: they would be cut by their names."""
+    rows = int(problem.records.sum())
+    for domain in problem.domains:
+        if domain.column.kind is Kind.TEXT or (
+            domain.column.kind is Kind.CATEGORY
+            and schema[domain.name].hierarchy is None
+            and len(domain) > max(_MOST_NAMES, rows / 2)
+        ):
+            raise ColumnError(
+                f"column '{domain.name}' holds {len(domain):,} different texts in {rows:,} rows: they name people",
+                hint="make it an identifier, or give it a hierarchy",
+            )

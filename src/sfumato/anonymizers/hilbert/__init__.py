@@ -1,0 +1,1 @@
+"""Groups of neighbours along the Hilbert curve."""

@@ -1,0 +1,153 @@
+"""The lattice: one level of its hierarchy for every column, the best combination of all."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sfumato.anonymizers.base import Anonymizer
+from sfumato.anonymizers.lattice.levels import levels_of, with_hierarchy
+from sfumato.anonymizers.lattice.search import Objective, lattice
+from sfumato.anonymizers.problem import Problem, written
+from sfumato.data.coding import Domain
+from sfumato.data.hierarchies.hierarchy import Hierarchy
+from sfumato.data.hierarchies.label_paths import set_of
+from sfumato.data.schema import Column
+from sfumato.engines.tuples import Tuples
+from sfumato.errors import OptionError, one_of
+from sfumato.measures.loss.generalised import MARK
+
+__all__ = ["Lattice"]
+
+
+@dataclass(eq=False, repr=False)
+class Lattice(Anonymizer):
+    """Anonymize by releasing each column on one level of its hierarchy, the best levels of all; see `lattice`.
+
+    Every value of a column is generalised alike (full-domain generalisation), so that a release is
+    easy to read and to join with others. Rows in classes that break a guarantee are suppressed:
+    they stay, with ``*`` in every quasi-identifier. A column without a hierarchy gets an automatic one.
+
+    Parameters
+    ----------
+    guarantees, qi, sensitive
+        See `Anonymizer`.
+    suppress : float
+        The largest share of rows that may be suppressed.
+    objective : {"leaves", "precision", "discernibility"}
+        The loss to minimise; see `Objective`.
+    most_nodes : int
+        The most nodes of the lattice to visit. If that is not enough, the result may not be the
+        best, and `details` says what is proven.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import sfumato as sf
+    >>> people = pd.DataFrame({"age": [21, 22, 24, 41, 68], "sex": ["f", "f", "m", "m", "m"]})
+    >>> decades = sf.Hierarchy.intervals(widths=[10, 50], bounds=(0, 100))
+    >>> table = sf.Table(people, sf.Schema([sf.Column(name="age", role="quasi", hierarchy=decades)]))
+    >>> chosen = sf.Lattice("k=2", suppress=0.4).fit(table)
+    >>> chosen.transform(people)["age"].tolist()
+    ['[20, 30)', '[20, 30)', '[20, 30)', '*', '*']
+    >>> chosen.details()["levels"], chosen.details()["optimal"]
+    ({'age': 1}, True)
+    """
+
+    suppress: float = 0.0
+    objective: Objective | str = Objective.LEAVES
+    most_nodes: int = 10**6
+
+    name = "lattice"
+
+    def details(self) -> dict[str, Any]:
+        """Return the level of each column, what is proven, and how much was searched."""
+        found = self.generalisation_
+        names = [domain.name for domain in self.domains_]
+        return {
+            "levels": dict(zip(names, found.levels, strict=True)),
+            "heights": {domain.name: _hierarchy(domain).height for domain in self.domains_},
+            "suppressed": found.suppressed,
+            "objective": str(self.objective),
+            "loss": found.loss,
+            "bound": found.bound,
+            "optimal": found.optimal,
+            "nodes": found.nodes,
+            "checked": found.checked,
+        }
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The quasi-identifiers with the hierarchies that were used, automatic ones included."""
+        return tuple(domain.column for domain in self.domains_)
+
+    def _decide(self, problem: Problem) -> None:
+        self.domains_ = tuple(
+            with_hierarchy(written(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
+            for column, domain in enumerate(problem.domains)
+        )
+        self.generalisation_ = lattice(
+            problem.counts,
+            problem.guarantees,
+            [levels_of(domain) for domain in self.domains_],
+            suppress=self.suppress,
+            loss=one_of(Objective, self.objective, "objective"),
+            most_nodes=self.most_nodes,
+        )
+        kept = self.generalisation_.of_tuple >= 0
+        codes = [problem.codes[kept, column] for column in range(len(problem.domains))]
+        labels = [self._labels(domain)[code] for domain, code in zip(self.domains_, codes, strict=True)]
+        self.released_ = pl.DataFrame([series.alias(str(column)) for column, series in enumerate(labels)]).unique()
+
+    def _publish(self, tuples: Tuples) -> list[pl.Series]:
+        """Generalise the tuples; one whose class is not in the release is suppressed."""
+        both = zip(tuples.domains, self.domains_, strict=True)
+        new = [written(replace(mine, column=known.column)) for mine, known in both]
+        for domain in new:
+            _hierarchy(domain).check(domain.values, domain.name)
+        labels = pl.DataFrame(
+            [self._labels(domain)[tuples.codes[:, column]].alias(str(column)) for column, domain in enumerate(new)]
+        )
+        known = self.released_.with_columns(pl.lit(True).alias("released"))
+        joined = labels.join(known, on=labels.columns, how="left", nulls_equal=True, maintain_order="left")
+        released = joined["released"].fill_null(False)
+        if released.all():
+            exact = [level == 0 for level in self.generalisation_.levels]
+            return [
+                mine.values.gather(tuples.codes[:, column]).alias(mine.name)
+                if exact[column]
+                else labels[str(column)].alias(mine.name)
+                for column, mine in enumerate(tuples.domains)
+            ]
+        marked = pl.when(pl.lit(released))
+        return [
+            labels.select(marked.then(pl.col(str(column))).otherwise(pl.lit(MARK))).to_series().alias(domain.name)
+            for column, domain in enumerate(new)
+        ]
+
+    def _labels(self, domain: Domain) -> pl.Series:
+        """Return the label of each value on the level that was chosen; a missing value stays missing on level 0.
+
+        A group below the root that is called like the mark of suppression is written as the set of its values.
+        """
+        column = [one.name for one in self.domains_].index(domain.name)
+        level, hierarchy = self.generalisation_.levels[column], _hierarchy(domain)
+        labels = pl.Series(hierarchy.labels(domain.values, level), dtype=pl.String)
+        if level == 0:
+            return labels.set(domain.values.is_null(), None)
+        if level < hierarchy.height and (labels == MARK).any():
+            learnt = self.domains_[column]
+            texts = [learnt.label(code) for code in range(len(learnt))]
+            marked = [label == MARK for label in hierarchy.labels(learnt.values, level)]
+            labels = labels.set(labels == MARK, set_of([*itertools.compress(texts, marked)], known=texts))
+        return labels
+
+
+def _hierarchy(domain: Domain) -> Hierarchy:
+    if domain.column.hierarchy is None:
+        raise OptionError(f"column '{domain.name}' has no hierarchy")
+    return domain.column.hierarchy

@@ -1,0 +1,1 @@
+"""Microaggregation (MDAV): groups of near records, each published as its average."""

@@ -1,0 +1,256 @@
+"""Microaggregation: groups of neighbours, each published as its average (MDAV).
+
+J. Domingo-Ferrer, J. Mateo-Sanz, "Practical data-oriented microaggregation for statistical disclosure
+control", IEEE TKDE 14(1), 2002; for columns of mixed kinds J. Domingo-Ferrer, V. Torra, "Ordinal,
+continuous and heterogeneous k-anonymity through microaggregation", DMKD 11(2), 2005; for guarantees
+beyond k by merging J. Soria-Comas, J. Domingo-Ferrer, D. Sanchez, S. Martinez, "t-closeness through
+microaggregation: strict privacy with enhanced utility preservation", IEEE TKDE 27(11), 2015.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.anonymizers.base import Partitioner
+from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.mondrian.partition import partition
+from sfumato.anonymizers.problem import APART, Pieces, Problem
+from sfumato.anonymizers.publish import Members, Output, alike, publish
+from sfumato.errors import OptionError, one_of
+from sfumato.measures.classes import ClassCounts, Floats, Ints, ranges
+from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.models import AlphaK, KAnonymity, RecursiveCL
+
+if TYPE_CHECKING:
+    from sfumato.anonymizers.microaggregation.kernels import Scale
+
+__all__ = ["Microaggregate", "microaggregate"]
+
+_BARELY = 1e-12  # what a class misses that lies on a bound which it must not reach
+
+
+@dataclass(eq=False, repr=False)
+class Microaggregate(Partitioner):
+    """Anonymize by groups of neighbours, each published as its average; see `microaggregate`.
+
+    Every value keeps its type, and sums and means of numbers stay close to the true ones.
+
+    Parameters
+    ----------
+    guarantees, qi, sensitive, output
+        See `Partitioner`; here the mean is published by default. Groups that would be published alike become one.
+    block : int
+        The time grows with the square of the distinct tuples: a table of more than this is first cut into
+        blocks, as Mondrian does, of about this many.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import sfumato as sf
+    >>> people = pd.DataFrame({"age": [20, 22, 24, 40, 60], "sex": ["f", "f", "m", "m", "m"]})
+    >>> published = sf.Microaggregate("k=2", qi=["age", "sex"]).fit_transform(people)
+    >>> published["age"].tolist(), published["sex"].tolist()
+    ([22, 22, 22, 50, 50], ['f', 'f', 'f', 'm', 'm'])
+    """
+
+    output: Output | str = Output.MEAN
+    block: int = 4096
+
+    name = "microaggregate"
+
+    def _members(self, problem: Problem) -> Members:
+        output = one_of(Output, self.output, "output")
+        groups = microaggregate(problem, block=self.block)
+        while (number := _published_alike(problem, groups, output)).max() + 1 < len(number):
+            groups = _keeping(problem, number[groups])
+        return Members.of(problem, groups)
+
+
+def microaggregate(problem: Problem, *, block: int = 4096) -> Ints:
+    """Put the tuples into groups of near ones that keep every guarantee.
+
+    ::
+
+        while at least 3k records are left:
+            r = the tuple farthest from the average of what is left
+            s = the tuple farthest from r
+            make a group of r and its nearest tuples, until it has k records
+            make a group of s and its nearest tuples, until it has k records
+        if at least 2k records are left: make a group around the tuple farthest from their average
+        what is left is a group
+        while a group does not keep a guarantee:
+            merge the one that misses it most with the group whose average is nearest
+
+    Equal records stay together, so that a group may exceed k, and the last ones may be merged with
+    others. The distance is Euclidean: numbers, dates and ordinals count by their place in units of the
+    column's standard deviation (a missing one lies a whole range away), categories by 0 or 1, or by the
+    share of the levels of their hierarchy on which they differ. The average is the mean, and of categories
+    the most frequent one.
+
+    Returns
+    -------
+    The group of each tuple.
+
+    Raises
+    ------
+    InputError
+        If even the whole table as one group does not keep a guarantee.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.engines import reduce
+    >>> table = sf.Table(pl.DataFrame({"x": [0, 1, 5, 8, 9]}))
+    >>> problem = Problem.of(reduce(table, ["x"]), ["x"], [], [sf.KAnonymity(2)])
+    >>> microaggregate(problem).tolist()
+    [0, 0, 1, 1, 1]
+    """
+    if not isinstance(block, numbers.Integral) or block < 1:
+        raise OptionError(f"the tuples of a block must be a whole number of at least 1, got {block!r}")
+    problem.require_reachable()
+    k = limits(problem.counts, problem.guarantees).k
+    groups = _keeping(problem, _mdav(problem, k, _blocks(problem, max(int(block), k))))
+    problem.require_kept(problem.merged(groups))
+    return groups
+
+
+def _blocks(problem: Problem, size: int) -> list[Ints]:
+    """Cut the tuples into blocks of at least so many by the cuts of Mondrian, a tuple counting once."""
+    everything = np.arange(len(problem))
+    if len(problem) < 2 * size:
+        return [everything]
+    once = Pieces(everything, np.zeros((len(problem), 0), dtype=np.int64), np.ones_like(everything), joint=True)
+    block = partition(replace(problem, guarantees=(KAnonymity(size),)), once)
+    order = np.argsort(block, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(block[order])) + 1)
+
+
+def _mdav(problem: Problem, k: int, blocks: Sequence[Ints]) -> Ints:
+    """Run MDAV on each block; a group that has less than k records may be left of a block."""
+    from sfumato.anonymizers.microaggregation.kernels import mdav
+
+    points, scale = _points(problem)
+    groups = np.full(len(problem), -1)
+    # Blocks do not share a tuple, so that the threads never write to the same place.
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, len(blocks))) as pool:
+        made = list(pool.map(lambda block: mdav(points, problem.records, block, k, scale, groups), blocks))
+    for block, before in zip(blocks, np.cumsum(made) - made, strict=True):
+        groups[block] += before
+    return groups
+
+
+def _points(problem: Problem) -> tuple[Floats, Scale]:
+    """Return where the tuples lie: ordered columns in units of their standard deviation, categories by position."""
+    from sfumato.anonymizers.microaggregation.kernels import Scale
+
+    points = np.empty(problem.codes.shape)
+    for column, line in enumerate(problem.lines):
+        code = problem.codes[:, column]
+        if line.ordered:
+            known = line.place[code] != APART
+            deviation = _deviation(line.place[code][known], problem.records[known])
+            points[:, column] = line.place[code] / (deviation or 1.0)
+        else:
+            points[:, column] = line.position[code]
+    length = np.array([len(line.position) for line in problem.lines], dtype=np.int64)
+    nodes = np.array([line.nodes.size for line in problem.lines], dtype=np.int64)
+    counted = np.array([0 if line.ordered else len(line.position) for line in problem.lines], dtype=np.int64)
+    scale = Scale(
+        height=np.array([-1 if line.ordered else len(line.nodes) for line in problem.lines], dtype=np.int64),
+        length=length,
+        node_at=np.cumsum(nodes) - nodes,
+        node=np.concatenate([line.nodes.ravel() for line in problem.lines]).astype(np.int32),
+        held_at=np.concatenate([[0], np.cumsum(counted)]),
+    )
+    return points, scale
+
+
+def _deviation(place: Floats, records: Ints) -> float:
+    if not len(place):
+        return 0.0
+    mean = np.average(place, weights=records)
+    return float(np.sqrt(np.average((place - mean) ** 2, weights=records)))
+
+
+def _keeping(problem: Problem, groups: Ints) -> Ints:
+    """Merge the group that misses a guarantee most with the nearest one, until none misses any."""
+    from sfumato.anonymizers.microaggregation.kernels import centre_of, nearest
+
+    missed = _missed(problem.guarantees, problem.merged(groups))
+    if not missed.any():
+        return groups
+    points, scale = _points(problem)
+    members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
+    centres, held = np.empty((len(members), points.shape[1])), np.zeros(scale.held_at[-1], dtype=np.int64)
+    for centre, rows in zip(centres, members, strict=True):
+        centre_of(points, problem.records, rows, held, scale, centre)
+    there = np.ones(len(members), dtype=np.bool_)
+    while missed.any():
+        worst = int(missed.argmax())
+        other = nearest(centres, there, worst, scale)
+        members[worst] = np.concatenate([members[worst], members[other]])
+        there[other], missed[other] = False, 0.0
+        centre_of(points, problem.records, members[worst], held, scale, centres[worst])
+        missed[worst] = _missed(problem.guarantees, _against_the_rest(problem, members[worst]))[0]
+    merged = np.empty_like(groups)
+    for number, group in enumerate(np.flatnonzero(there).tolist()):
+        merged[members[group]] = number
+    return merged
+
+
+def _against_the_rest(problem: Problem, rows: Ints) -> list[ClassCounts]:
+    """Return the counts of a table with two classes: some tuples, and all others; or one, if there are none."""
+    mine = int(problem.records[rows].sum())
+    size = np.array([mine, problem.counts[0].rows - mine])
+    number = 1 + bool(size[1])
+    tables = []
+    for one in problem.counts:
+        _, entry = ranges(one.start[rows], one.start[rows + 1])
+        held = np.bincount(one.value[entry], weights=one.count[entry], minlength=len(one.total)).astype(np.int64)
+        both = np.stack([held, one.total - held])[:number]
+        owner, value = np.nonzero(both)
+        start = np.searchsorted(owner, np.arange(number + 1))
+        records = size[:number]
+        tables.append(replace(one, size=records, records=records, start=start, value=value, count=both[owner, value]))
+    return tables
+
+
+def _missed(guarantees: Sequence[Guarantee], counts: Sequence[ClassCounts]) -> Floats:
+    """Return which share of a guarantee each class misses at most; 0 if it keeps them all."""
+    missed = np.zeros(len(counts[0]))
+    for guarantee in [*guarantees, *(KAnonymity(one.k) for one in guarantees if isinstance(one, AlphaK))]:
+        asked = getattr(guarantee, guarantee.bounds[guarantee.key].field)
+        for one in counts:
+            value = _per_class(guarantee, one, counts)
+            broken = np.flatnonzero([not guarantee.accepts(number) for number in value.tolist()])
+            low, high = (value[broken], asked) if guarantee.larger_is_safer else (asked, value[broken])
+            share = 1.0 - low / np.maximum(high, np.finfo(np.float64).tiny)
+            missed[broken] = np.maximum(missed[broken], np.maximum(share, _BARELY))
+    return missed
+
+
+def _per_class(guarantee: Guarantee, one: ClassCounts, counts: Sequence[ClassCounts]) -> Floats:
+    """Return the number of each class; of recursive (c,l) without an l, with the l that the class has itself.
+
+    The l of the table is the least of its classes, and the number grows with l: so no class hides behind another.
+    """
+    if not isinstance(guarantee, RecursiveCL) or guarantee.l is not None:
+        return np.asarray(guarantee.per_class(one), dtype=np.float64)
+    own = np.min([np.diff(each.start) for each in counts], axis=0)
+    value = np.empty(len(own))
+    for l in np.unique(own).tolist():
+        value[own == l] = replace(guarantee, l=l).per_class(one)[own == l]
+    return value
+
+
+def _published_alike(problem: Problem, groups: Ints, output: Output) -> Ints:
+    """Give each group a number, and the same one to groups that would be published alike."""
+    return alike(publish(problem, Members.of(problem, groups), output))

@@ -1,0 +1,319 @@
+"""Mondrian where the rows are: Spark holds the tuples, and what comes to this process is counts of single columns.
+
+Reduce: Spark counts the distinct tuples and keeps them. Decide: the first cuts are decided here, from sums over the
+tuples; the parts that they leave are cut in Spark's workers, each by the same kernel as a table in memory. Apply: a
+worker writes what is published of its part, and the rows get it by a join. The groups are those that `mondrian` makes
+of the whole table: a part is cut without looking at the others.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from sfumato._repr import Discreet
+from sfumato.anonymizers.base import measured, refuse_unreadable, require_quasi
+from sfumato.anonymizers.lattice.levels import with_hierarchy
+from sfumato.anonymizers.mondrian.packing import Layout, batch_of, packed, unpacked
+from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, first_cuts
+from sfumato.anonymizers.mondrian.spark_parts import Summaries, finished, loss_of_parts
+from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.publish import Output, released_schema
+from sfumato.data.coding import Domain, coded
+from sfumato.data.schema import Column, Schema
+from sfumato.data.table import Table
+from sfumato.engines.spark import SENT_TO_ALL, asking, grouped, is_spark, joined, quiet, require_pyspark
+from sfumato.engines.stream import native, panics
+from sfumato.errors import InputError, OptionError, one_of
+from sfumato.measures.assessment import Assessment
+from sfumato.measures.classes import ClassCounts, Ints, added_up
+from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.loss.generalised import MARK
+from sfumato.measures.loss.information_loss import Loss
+
+__all__ = ["OnSpark", "mondrian_on_spark"]
+
+_PARTITIONS_PER_CORE = 4
+_HASHED = 200_000  # tuples of a partition that fit into a hash table of a join; more are sorted
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OnSpark(Discreet):
+    """A table that was anonymized in Spark, what was measured on it, and what it lost.
+
+    Attributes
+    ----------
+    table : the released rows, a Spark frame, without the identifiers
+    assessment : what was measured over all of its rows
+    loss : what it lost; the Kullback-Leibler divergence is left out
+    groups, parts : how many groups Mondrian has made, and in how many parts of the table
+    """
+
+    _told: ClassVar[tuple[str, ...]] = ("groups", "parts")
+
+    table: Table
+    assessment: Assessment
+    loss: Loss
+    groups: int
+    parts: int
+
+
+def mondrian_on_spark(
+    table: Table,
+    guarantees: Sequence[Guarantee],
+    *,
+    output: Output | str = Output.INTERVAL,
+    keep_order: bool = False,
+) -> OnSpark:
+    """Anonymize a Spark frame by strict Mondrian, without bringing its tuples to this process.
+
+    The groups and what is published of them are those of ``Mondrian``; see `mondrian`. The release is
+    measured anew over all rows, for which its own distinct tuples are fetched. Spark keeps what is published of
+    each tuple for as long as the released frame is in use here, and gives it to the rows whenever it is asked for them.
+
+    Parameters
+    ----------
+    table : Table
+        Of a Spark frame, with the roles of its columns; identifiers are left out of the release.
+    guarantees : sequence of Guarantee
+        At least one.
+    output : {"interval", "tight", "level", "median", "mean", "medoid"}
+        What is published of a group; see `Output`. Intervals have exact ends if a guarantee could break where groups
+        are published alike.
+    keep_order : bool
+        Whether the rows are left in the order that Spark's join gives them, often that of the original. By default
+        they are sorted by Spark's random numbers, which are not cryptographic.
+
+    Raises
+    ------
+    InputError
+        If even the whole table as one group does not keep a guarantee, or the release does not when it is
+        measured; or if Spark cannot finish, because its workers lack Sfumato for example.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> def ten_anonymous(spark_frame):
+    ...     people = sf.Table.of(spark_frame, qi=["age", "sex"], sensitive=["disease"])
+    ...     return mondrian_on_spark(people, [sf.KAnonymity(10)]).table.frame
+    """
+    require_pyspark()
+    from pyspark.sql import functions
+
+    output = one_of(Output, output, "output")
+    if output is Output.INTERVAL and not all(one.survives_merging for one in guarantees):
+        output = Output.TIGHT
+    schema = table.schema
+    if not is_spark(table):
+        raise OptionError("only a Spark frame is anonymized in Spark", hint="take anonymize for any other")
+    require_quasi(schema)
+    frame = native(table)
+    # Values that no guarantee looks at need not be told apart.
+    sensitive = schema.sensitive if any(one.needs_sensitive for one in guarantees) else ()
+    names, number = (*schema.quasi, *sensitive), len(schema.quasi)
+    with _asking_workers(frame.sparkSession), panics(), ExitStack() as kept, ExitStack() as kept_longer:
+        cores = _cores(frame.sparkSession)
+        # A frame that is kept has as many partitions as Spark makes for any size, and each of them costs every job.
+        tuples = grouped(frame, [schema.names.index(name) for name in names]).coalesce(_PARTITIONS_PER_CORE * cores)
+        tuples = _kept(tuples, kept)
+        columns = [_counted(tuples, at, schema[name]) for at, name in enumerate(names)]
+        if output is Output.LEVEL:
+            columns[:number] = [
+                _Column(with_hierarchy(column.domain, column.records), column.records) for column in columns[:number]
+            ]
+        whole = _whole(columns[:number], columns[number:], guarantees)
+        layout = Layout.of(whole)
+        words = _kept(tuples.mapInArrow(partial(packed, layout), _longs(layout.names)), kept)
+        cuts = first_cuts(partial(_summed, words, layout), layout, cores)
+        look_up = _kept(_published(words, layout, cuts, tuples, output, columns[:number]), kept_longer)
+        parts = _summaries(look_up, number)
+        released = _released(frame, schema, look_up, parts, output)
+        for field in released.schema.fields:
+            if field.metadata:  # such as the labels that Spark's own models list there, of rows that are not here
+                released = released.withMetadata(field.name, {})
+        released = released if keep_order else released.orderBy(functions.rand())
+        result = Table(released, released_schema(schema))
+        assessment = measured(result, guarantees)
+        # The session ends with the process, and what it keeps with it.
+        weakref.finalize(released, kept_longer.pop_all().close).atexit = False
+    return OnSpark(
+        table=result,
+        assessment=assessment,
+        loss=loss_of_parts(parts, whole.domains, assessment),
+        groups=int(parts.groups.sum()),
+        parts=len(parts.groups),
+    )
+
+
+# Reduce
+
+
+class _Column(NamedTuple):
+    """The values of a column, and how many records have each."""
+
+    domain: Domain
+    records: Ints
+
+
+def _counted(tuples: Any, position: int, column: Column) -> _Column:
+    """Count the values of one column."""
+    from pyspark.sql import functions
+
+    values, records = tuples.groupBy(f"c{position}").agg(functions.sum("records")).toArrow().columns
+    codes, domain = coded(pl.Series(values), column)  # a missing number may be null or NaN
+    return _Column(domain, added_up(codes, pl.Series(records).to_numpy(), len(domain)))
+
+
+def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: Sequence[Guarantee]) -> Problem:
+    """Pose the problem for the whole table as one class, which must keep what is asked for."""
+    for column in quasi:
+        refuse_unreadable(column.domain)
+    size = quasi[0].records.sum(keepdims=True)
+    labels, domains = np.zeros((1, len(quasi)), dtype=np.int32), tuple(column.domain for column in quasi)
+    counts = []
+    for one in sensitive:
+        start = np.array([0, len(one.domain)])
+        values = np.arange(len(one.domain))
+        counts.append(ClassCounts(size, size, start, values, one.records, one.records, one.domain, labels, domains))
+    if not size[0]:
+        raise InputError("the table has no rows to anonymize")
+    problem = Problem(tuple(counts) or (ClassCounts.sizes(size, labels, domains),), tuple(guarantees))
+    problem.require_reachable()
+    return problem
+
+
+# Decide
+
+
+def _summed(words: Any, layout: Layout, count: Count, shape: tuple[int, int]) -> Ints:
+    """Add up in Spark what workers count in numbered cells, and fetch the sums."""
+    from pyspark.sql import functions
+
+    cells = words.mapInArrow(partial(_cells, layout, count), _longs(("cell", "records")))
+    sums = cells.groupBy("cell").agg(functions.sum("records"))
+    cell, records = (pl.Series(column).to_numpy() for column in sums.toArrow().columns)
+    found = np.zeros(shape, dtype=np.int64)
+    found.ravel()[cell] = records
+    return found
+
+
+def _cells(layout: Layout, count: Count, batches: Iterator[Any]) -> Iterator[Any]:
+    """Count the tuples that a worker holds."""
+    for cells in count(*unpacked(layout, batches)):
+        yield batch_of(("cell", "records"), cells)
+
+
+# Apply
+
+
+def _published(words: Any, layout: Layout, cuts: Cuts, tuples: Any, output: Output, columns: Sequence[_Column]) -> Any:
+    """Let workers finish the parts: what every tuple was, what it becomes, and once per part a summary of it."""
+    from pyspark.sql import types
+
+    kinds = [field.dataType for field in tuples.schema.fields[: len(columns)]]
+    new = kinds if output.is_value else [types.StringType()] * len(columns)
+    schema = types.StructType(
+        [
+            *(types.StructField(f"before{at}", kind) for at, kind in enumerate(kinds)),
+            *(types.StructField(f"after{at}", kind) for at, kind in enumerate(new)),
+            types.StructField("summary", types.ArrayType(types.DoubleType())),
+        ]
+    )
+    arrow = tuples.limit(0).toArrow().schema.types[: len(columns)]
+    records = tuple(column.records for column in columns)
+    parted = words.mapInArrow(partial(_parted, layout, cuts), _longs(("part", *layout.names)))
+    parts = parted.repartition(2 * cuts.uncut, "part").groupBy("part")
+    # Spark would read the types of a function that has some.
+    return parts.applyInArrow(lambda part: _finished(layout, output, records, arrow, part), schema)
+
+
+def _parted(layout: Layout, cuts: Cuts, batches: Iterator[Any]) -> Iterator[Any]:
+    """Say, in a worker, which part each tuple is in."""
+    words, records = unpacked(layout, batches)
+    yield batch_of(("part", *layout.names), [cuts.parts(layout, words), *words, records])
+
+
+def _finished(layout: Layout, output: Output, counts: Sequence[Ints], arrow: Sequence[Any], part: Any) -> Any:
+    """Finish a part, in a worker; its summary is beside the first tuple. The quasi-identifiers have these types."""
+    import pyarrow
+
+    before, after, summary = finished(layout, *unpacked(layout, part.to_batches()), output, counts)
+    kinds = [*arrow, *(arrow if output.is_value else [pyarrow.string()] * len(after))]
+    columns = [series.to_arrow().cast(kind) for series, kind in zip((*before, *after), kinds, strict=True)]
+    summaries = pyarrow.array([summary, *[None] * (len(before[0]) - 1)], pyarrow.list_(pyarrow.float64()))
+    names = [f"{when}{at}" for when in ("before", "after") for at in range(len(after))]
+    return pyarrow.Table.from_arrays([*columns, summaries], [*names, "summary"])
+
+
+def _summaries(look_up: Any, columns: int) -> Summaries:
+    """Finish all parts, and fetch what is told of them."""
+    told = pl.Series(look_up.where("summary IS NOT NULL").select("summary").toArrow().column(0))
+    return Summaries.of(np.array(told.to_list(), dtype=np.float64), columns)
+
+
+def _released(frame: Any, schema: Schema, look_up: Any, parts: Summaries, output: Output) -> Any:
+    """Give each row what is published of its tuple, and leave the identifiers out."""
+    from pyspark.sql import functions
+
+    keys, new = [schema.names.index(name) for name in schema.quasi], {}
+    for at, key in enumerate(keys):
+        as_it_was = not output.is_value and not parts.generalised[:, at].any()
+        new[key] = functions.col(f"before{at}" if as_it_was else f"after{at}")
+    if parts.marked.all():
+        new[keys[0]] = functions.lit(MARK)
+    tuples, partitions = parts.tuples.sum(), int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    if tuples <= SENT_TO_ALL:
+        look_up = look_up.hint("broadcast")
+    elif tuples <= _HASHED * partitions:
+        look_up = look_up.hint("shuffle_hash")
+    return joined(frame, keys, look_up.drop("summary"), new, schema.identifiers)
+
+
+# Spark
+
+
+def _longs(names: Sequence[str]) -> str:
+    """Return the schema of a frame of whole numbers."""
+    return ", ".join(f"{name} long" for name in names)
+
+
+def _kept(frame: Any, until: ExitStack) -> Any:
+    """Let Spark keep a frame once it is made, until it is not needed any more."""
+    until.callback(_forget, frame.persist())
+    return frame
+
+
+def _forget(frame: Any) -> None:
+    with suppress(Exception), quiet():  # the session may be gone
+        frame.unpersist()
+
+
+def _cores(session: Any) -> int:
+    """Return how many tasks Spark runs at a time; Spark Connect does not tell, but how many it makes."""
+    if hasattr(session, "sparkContext"):
+        return int(session.sparkContext.defaultParallelism)
+    return int(session.conf.get("spark.sql.shuffle.partitions"))
+
+
+@contextmanager
+def _asking_workers(session: Any) -> Iterator[None]:
+    """Turn whatever Spark raises into one sentence; its workers must have what this process has."""
+    with asking(session), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # we need none
+        try:
+            yield
+        except Exception as error:
+            if "No module named 'sfumato" in str(error):
+                raise InputError(
+                    "the workers of Spark cannot import sfumato, which cuts the parts of the table there",
+                    hint="install it where they are, for the Python that PYSPARK_PYTHON names",
+                ) from error
+            raise

@@ -1,0 +1,1 @@
+"""Local suppression: as few single cells as possible become ``*``."""

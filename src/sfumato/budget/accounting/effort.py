@@ -1,0 +1,128 @@
+"""What accounting for a stranger's events may cost, decided before it is spent.
+
+A certificate of a few lines can ask for hours: thousands of different events, each of which takes a convolution, or
+events within events within events. `read_events` refuses what no training of ours records, and `bounded_epsilon`
+falls back on Renyi privacy, which is looser and cheap, where privacy loss distributions would take too long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.budget.accounting.accountant import spent
+from sfumato.budget.accounting.pld import distinct_events
+from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.budget.events import (
+    ApproximateEvent,
+    Event,
+    FixedSampled,
+    Gaussian,
+    NoiseEvent,
+    Parallel,
+    PoissonSampled,
+    Selected,
+)
+from sfumato.errors import InputError, OptionError
+
+__all__ = ["Bounded", "bounded_epsilon", "read_events"]
+
+_MOST_EVENTS = 2_000
+_DEEPEST = 16
+_MOST_TIMES = 10**12
+_MOST_WORK = 40.0  # in convolutions, each of about a tenth of a second
+_MOST_RENYI = 100  # different events whose Renyi privacy is added up
+_OFTEN = 100  # repetitions of one event, from which they take longer
+_SEVERAL = 10.0  # convolutions for events on separate parts, or for the best of several runs
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """An epsilon that holds for events, and whether it is what `spent` would give."""
+
+    epsilon: float
+    exact: bool = True
+    why: str = ""
+
+
+def read_events(plain: Any) -> tuple[Event, ...]:
+    """Build the events of a certificate, unless they are too many or too deeply nested to be a training's.
+
+    Examples
+    --------
+    >>> read_events([Gaussian(1.0).to_dict()])
+    (Gaussian(scale=1.0, sensitivity=1.0, relation=<Relation.ADD_REMOVE: 'add-remove'>),)
+    """
+    if not isinstance(plain, list):
+        raise InputError("the certificate has no list of events")
+    _refuse_many(plain)
+    return tuple(Event.from_dict(one) for one in plain)
+
+
+def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> Bounded:
+    """Return an epsilon for events at the delta of a promise, in bounded time and memory.
+
+    Examples
+    --------
+    >>> bounded_epsilon([Gaussian(4.0)], DifferentialPrivacy(1.0, 1e-5)).exact
+    True
+    """
+    given = tuple(events)
+    work = _work(given)
+    if work <= _MOST_WORK:
+        return Bounded(spent(given, promise.delta, relation=promise.relation).epsilon)
+    why = f"accounting for its events exactly would take about {work / 10:,.0f} s"
+    if len(distinct_events(given)) > _MOST_RENYI:
+        return Bounded(math.inf, exact=False, why=why)
+    try:
+        cheap = spent(given, promise.delta, relation=promise.relation, accountant="rdp").epsilon
+    except OptionError:  # Renyi privacy cannot count some event
+        return Bounded(math.inf, exact=False, why=why)
+    return Bounded(cheap, exact=False, why=f"{why}; Renyi privacy proves epsilon {cheap:.3g}")
+
+
+def _refuse_many(plain: list[Any]) -> None:
+    """Walk through plain events without building them."""
+    left, count = [(one, 1) for one in plain[: _MOST_EVENTS + 1]], 0
+    while left:
+        one, depth = left.pop()
+        count += 1
+        if count > _MOST_EVENTS or depth > _DEEPEST:
+            raise InputError(
+                f"there are more than {_MOST_EVENTS:,} events, or they are nested beyond {_DEEPEST} levels"
+            )
+        if not isinstance(one, Mapping):
+            continue
+        if isinstance(one.get("times"), int) and one["times"] > _MOST_TIMES:
+            raise InputError(f"an event is repeated more than {_MOST_TIMES:,} times")
+        within = one.get("events")
+        inner = [one.get("event"), *(within[: _MOST_EVENTS + 1] if isinstance(within, list) else ())]
+        left += [(each, depth + 1) for each in inner if each is not None]
+
+
+def _work(events: Iterable[Event]) -> float:
+    """Return about how many convolutions accounting for events takes."""
+    work = 0.0
+    for event, times in distinct_events(events).items():
+        match event:
+            case Gaussian():
+                work += 0.01  # all of them are one
+            case Parallel():
+                work += _SEVERAL + sum(_work([one]) for one in event.events)
+            case Selected():
+                work += _SEVERAL + 3 * _work([event.event])
+            case ApproximateEvent() if event.epsilon == 0:
+                work += 0.01  # they are added
+            case _:
+                work += _convolutions(event, times)
+    return work
+
+
+def _convolutions(event: Event, times: int) -> float:
+    """Return about how many convolutions one event takes: more if it is often repeated, or if its losses reach far."""
+    inner = event.event if isinstance(event, PoissonSampled | FixedSampled) else event
+    is_wide = isinstance(inner, NoiseEvent) and inner.noise_multiplier < 1
+    often = 1.0 if times < _OFTEN else 2 * (1 + math.log10(times / _OFTEN))
+    return often * (3 if is_wide else 1)

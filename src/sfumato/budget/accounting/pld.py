@@ -1,0 +1,641 @@
+"""The privacy losses of events, on a grid: how likely an answer tells two neighbouring tables apart, and by how much.
+
+The losses of every event are put on a grid and all are convolved (Koskela et al. 2020; Doroshenko et al. 2022, as
+dp-accounting implements them). The grid only ever adds to the loss, so the epsilon is an upper bound; how much it
+can have added at most gives the lower bound beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache, reduce
+from typing import Any
+
+from sfumato.budget.accounting.private_selection import RandomStopping
+from sfumato.budget.events import (
+    ApproximateEvent,
+    Composed,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    FixedSampled,
+    Gaussian,
+    Laplace,
+    NoiseEvent,
+    Parallel,
+    PoissonSampled,
+    PureEvent,
+    Relation,
+    Repeated,
+    Selected,
+    Shuffled,
+)
+from sfumato.errors import OptionError
+
+__all__ = ["distinct_events", "least_epsilon", "most_epsilon", "own_cost", "set_aside"]
+
+_GRID = 1e-4  # how finely privacy losses are told apart
+_POINTS = 200_000  # how many losses of one event are told apart at most, about
+_WIDE = 500  # the scale from which noise in whole numbers is counted like noise in real ones
+_FAR = 10.0  # Gaussian noise beyond so many scales is put at infinity
+_FLOAT = 2.0**-50  # how far a function of floats may be off, relatively
+_TAIL = 1e-15  # what dp-accounting may cut off in one convolution
+_MOST_TIMES = 20_000_000  # of more equal events, the rounding of each to the grid adds up to too much
+_MOST_WIDE = 2**21  # how many losses of many equal events are told apart at most; beyond it the grid is made coarser
+_DOTS = 10_000  # how many losses of one run, of which the best is taken, are looked at
+_MOST_LOST = 500.0  # by one event of a run, of which the best is taken: beyond it, nothing is proven
+_FARTHEST = 700.0  # a larger loss has no exponential that is a float
+_UNLIKELY = 1e-12  # the chance of a larger loss than one reckons with when a grid is chosen
+_NO_PRIVACY = 300.0  # an epsilon of one event beyond which it is added, and no longer composed
+_TINY = 1e-6  # an epsilon below which it is added, too: the grid would make it a hundred times as large
+
+
+def own_cost(event: Event) -> tuple[float, float]:
+    """Return an epsilon and a delta that hold for an event alone, without any search."""
+    match event:
+        case PureEvent():
+            return event.epsilon, 0.0
+        case ApproximateEvent():
+            return event.epsilon, event.delta
+        case Laplace() | DiscreteLaplace():
+            return event.sensitivity / event.scale, 0.0
+        case Shuffled():
+            return own_cost(event.event)
+        case PoissonSampled() if event.relation is Relation.ADD_REMOVE:
+            return _amplified(own_cost(event.event), event.rate)
+        case FixedSampled():
+            return _amplified(own_cost(event.event), event.rate)
+        case Selected():
+            return _best_cost(event, own_cost(event.event))
+        case Repeated():
+            epsilon, delta = own_cost(event.event)
+            return epsilon * event.times, delta * event.times
+        case Composed():
+            costs = list(map(own_cost, event.events))
+            return math.fsum(epsilon for epsilon, _ in costs), math.fsum(delta for _, delta in costs)
+        case Parallel():
+            costs = list(map(own_cost, event.events))
+            return max(epsilon for epsilon, _ in costs), max(delta for _, delta in costs)
+    return math.inf, 0.0
+
+
+def _amplified(cost: tuple[float, float], rate: float) -> tuple[float, float]:
+    """Return what an event costs on a sample (Balle, Barthe and Gaboardi 2018)."""
+    epsilon, delta = cost
+    if epsilon > 700:  # its exponential has no float
+        return epsilon, rate * delta
+    return math.log1p(rate * math.expm1(epsilon)), rate * delta
+
+
+def _best_cost(event: Selected, cost: tuple[float, float]) -> tuple[float, float]:
+    """Return what the best of several runs costs, given what one of them costs."""
+    epsilon, delta = cost
+    if epsilon == math.inf or event.mean * delta >= 1:
+        return math.inf, 0.0
+    stopping = RandomStopping(event.mean, event.shape)
+    # Anything is (0, 1)-private, too.
+    return epsilon + min(float(stopping.added(epsilon, delta)), float(stopping.added(0.0, 1.0))), event.mean * delta
+
+
+def set_aside(events: tuple[Event, ...]) -> tuple[tuple[Event, ...], float, float]:
+    """Take out the events of next to no epsilon: return the others, and the epsilons and the deltas of those added up.
+
+    They say by how much samples of a fixed size and noise in floats differ from ideal ones. An epsilon that is added,
+    not composed, holds also where it depends on the other events.
+    """
+    left, epsilons, deltas = list[Event](), list[float](), list[float]()
+    for event in events:
+        within, times = (event.event, event.times) if isinstance(event, Repeated) else (event, 1)
+        others: tuple[Event, ...]
+        if isinstance(within, ApproximateEvent) and within.epsilon < _TINY:
+            others, epsilon, delta = (), within.epsilon, within.delta
+        elif isinstance(within, Composed):
+            others, epsilon, delta = set_aside(within.events)
+        else:
+            others, epsilon, delta = (within,), 0.0, 0.0
+        left.extend(one if times == 1 else Repeated(one, times) for one in others)
+        epsilons.append(times * epsilon)
+        deltas.append(times * delta)
+    return tuple(left), math.fsum(epsilons), math.fsum(deltas)
+
+
+@lru_cache(maxsize=4096)
+def most_epsilon(events: tuple[Event, ...], delta: float) -> float:
+    """Return an epsilon that holds for the events at a delta."""
+    smooth, shift = _smoothed(_times(events))
+    if _are_too_many(smooth) or any(isinstance(one, Selected) and _tells_all(one) for one in smooth):
+        return math.inf
+    return _epsilon_of(smooth, delta, _grid(smooth), -_rounding(smooth)) + shift
+
+
+def _are_too_many(times: Counter[Event]) -> bool:
+    return any(count > _MOST_TIMES for event, count in times.items() if not isinstance(event, Gaussian))
+
+
+def _tells_all(event: Selected) -> bool:
+    """Say whether a run loses so much at once that it is not worth the time to account for the best of several."""
+    return max(map(_reach, _times([event.event])), default=0.0) > _MOST_LOST
+
+
+def _grid(times: Counter[Event]) -> float:
+    """Return how finely losses are told apart: less finely where they are so large that nobody minds."""
+    widest = max(map(_reach, times), default=0.0)
+    return _GRID * 2.0 ** max(0, math.ceil(math.log2(max(widest, 1e-9) / (_POINTS * _GRID))))
+
+
+def _reach(event: Event) -> float:
+    """Return about how large the loss of an event can become."""
+    match event:
+        case PoissonSampled() | FixedSampled():
+            return _reach(event.event)
+        case Gaussian() | DiscreteGaussian():
+            return 1 / (2 * event.noise_multiplier**2) + _FAR / event.noise_multiplier
+        case Parallel():
+            return max(_reach(one) for part in event.events for one in _times([part]))
+        case Selected():
+            epsilon, _ = _best_cost(event, (most_epsilon((event.event,), _UNLIKELY), 0.0))
+            return epsilon if epsilon < math.inf else 0.0
+    epsilon, _ = own_cost(event)
+    return epsilon if epsilon < math.inf else 0.0  # and has no bound that is known
+
+
+def _epsilon_of(times: Counter[Event], delta: float, grid: float, slack: float) -> float:
+    """Return the epsilon for a delta; one that takes convolutions is asked for the delta and its slack."""
+    if not times:
+        return 0.0
+    if all(isinstance(event, Gaussian) for event in times):
+        return _gaussian_epsilon(_strength(times), delta)
+    if delta + slack <= 0:
+        return math.inf
+    try:
+        return float(_composed(times, grid).get_epsilon_for_delta(min(delta + slack, 1.0)))
+    except _TooFine as wide:
+        return _epsilon_of(times, delta, grid * wide.factor, slack)
+    except OverflowError:  # of losses beyond what floats have exponentials of, too, nothing is proven
+        return math.inf
+
+
+def _rounding(times: Counter[Event]) -> float:
+    """Return how much of a delta the floats of convolutions can hide; 2e-14 was seen for any number of events."""
+    return 1e-13 + 1e-14 * len(times)
+
+
+def _smoothed(times: Counter[Event]) -> tuple[Counter[Event], float]:
+    """Return the events with noise of a large scale in real instead of whole numbers, and what that can hide.
+
+    An event of a large epsilon, or of next to none, is left out, too, and its epsilon is a part of what that hides.
+
+    Noise in whole numbers is at most 1 larger than some noise in real numbers of the same scale (both
+    tails of the one lie between those of the other and of the other moved by 1), so the loss is larger by no
+    more than it changes over 1. Listing all the whole numbers would take long.
+    """
+    smooth: Counter[Event] = Counter()
+    shift = 0.0
+    for event, count in times.items():
+        same, moved = _smoothed_one(event)
+        if same is not None:
+            smooth[same] += count
+        shift += count * moved
+    return smooth, shift
+
+
+def _smoothed_one(event: Event) -> tuple[Event | None, float]:
+    epsilon, delta = own_cost(event)
+    is_tiny = isinstance(event, ApproximateEvent) and epsilon < _TINY
+    if is_tiny or _NO_PRIVACY < epsilon < math.inf:
+        return ApproximateEvent(0.0, delta, event.relation) if delta else None, epsilon
+    match event:
+        case DiscreteGaussian() if event.scale > _WIDE:
+            return Gaussian(event.scale, event.sensitivity, event.relation), event.sensitivity / event.scale**2
+        case DiscreteLaplace() if event.scale > _WIDE:
+            return Laplace(event.scale, event.sensitivity, event.relation), 2 / event.scale
+        case PoissonSampled():
+            inner, moved = _smoothed_one(event.event)
+            return (event, 0.0) if inner is None else (PoissonSampled(event.rate, inner), moved)
+        case Parallel():
+            parts = [_smoothed(_times([one])) for one in event.events]
+            left = [Composed(tuple(Repeated(one, count) for one, count in part.items())) for part, _ in parts if part]
+            return Parallel(tuple(left)) if left else None, max(moved for _, moved in parts)
+    return event, 0.0
+
+
+def least_epsilon(events: tuple[Event, ...], delta: float) -> float:
+    """Return a lower bound of epsilon: the loss on the grid, less what the grid can have added.
+
+    A loss that is spread over the two ends of its cell without bias is moved by at most the square root
+    of the number of events (Hoeffding) and a bias of the second order; one rounded up by a cell each.
+    """
+    times, shift = _smoothed(_times(events))
+    if _are_too_many(times) or any(map(_is_selected, times)):
+        return 0.0
+    if all(isinstance(event, Gaussian) for event in times):
+        return max(0.0, _epsilon_of(times, delta, _GRID, 0.0) - shift)
+    unlikely = delta / 1000
+    spread = sum(1 if isinstance(event, Gaussian) else count for event, count in times.items() if _is_spread(event))
+    rounded = sum(count * _pieces(event) for event, count in times.items() if not _is_spread(event))
+    many = spread >= 100 and not any(isinstance(event, FixedSampled) for event in times)  # their losses reach too far
+    grid = _grid(times) / 10 if many else _grid(times)
+    moved = math.sqrt(spread * math.log(1 / unlikely) / 2) + spread * grid / 4 + rounded
+    slack = unlikely + _rounding(times)
+    return max(0.0, _epsilon_of(times, delta, grid, slack) - moved * grid - shift)
+
+
+def _is_selected(event: Event) -> bool:
+    """Say whether the best of several runs is in an event; what the grid adds to it is not bounded here."""
+    if isinstance(event, Parallel):
+        return any(_is_selected(one) for part in event.events for one in _times([part]))
+    return isinstance(event, Selected)
+
+
+def _is_spread(event: Event) -> bool:
+    inner = event.event if isinstance(event, PoissonSampled | FixedSampled) else event
+    return isinstance(inner, Gaussian) or (isinstance(inner, Laplace) and not isinstance(event, FixedSampled))
+
+
+def _pieces(event: Event) -> int:
+    """Return how many losses are rounded to the grid for an event."""
+    if isinstance(event, Parallel):
+        return 1 + max(sum(count * _pieces(one) for one, count in _times([part]).items()) for part in event.events)
+    return 1
+
+
+def _strength(times: Counter[Event]) -> float:
+    """Return the sensitivity over the scale of the one Gaussian that several ones together are."""
+    return math.sqrt(
+        math.fsum(count / event.noise_multiplier**2 for event, count in times.items() if isinstance(event, Gaussian))
+    )
+
+
+@lru_cache(maxsize=1024)
+def _gaussian_epsilon(strength: float, delta: float) -> float:
+    """Return the smallest epsilon of Gaussian noise (Balle and Wang 2018), from above to the last digits."""
+    from scipy.special import log_ndtr, ndtr
+
+    def lost(epsilon: float) -> float:
+        above, below = strength / 2 - epsilon / strength, -strength / 2 - epsilon / strength
+        less = float(log_ndtr(below))
+        # Each of the two is off by a few units in its last place, and delta may be a small difference of them.
+        return float(ndtr(above)) * (1 + _FLOAT) - math.exp(epsilon + less) * (1 - _FLOAT * (1 + epsilon - less))
+
+    low, high = 0.0, 1.0
+    if lost(low) <= delta:
+        return 0.0
+    while lost(high) > delta:
+        low, high = high, high * 2
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if lost(middle) <= delta else (middle, high)
+    return high
+
+
+def _times(events: Iterable[Event]) -> Counter[Event]:
+    """Return how often each event that is not made of others happened."""
+    times: Counter[Event] = Counter()
+
+    def add(event: Event, count: int) -> None:
+        match event:
+            case Repeated():
+                add(event.event, count * event.times)
+            case Composed():
+                for one in event.events:
+                    add(one, count)
+            case Shuffled():
+                add(event.event, count)
+            case Parallel() if len(set(event.events)) == 1:
+                add(event.events[0], count)
+            case Parallel() if (strongest := _strongest(event)) is not None:
+                add(strongest, count)
+            case _:
+                times[event] += count
+
+    for event in events:
+        add(event, 1)
+    return times
+
+
+def distinct_events(events: Iterable[Event]) -> Counter[Event]:
+    """Return the different events that are not made of others, and how often each is."""
+    return _times(events)
+
+
+def _strongest(event: Parallel) -> Event | None:
+    """Return the part that tells most, if all are Gaussian noise: then it does so at every point."""
+    strengths = {}
+    for one in event.events:
+        times = _times([one])
+        if not all(isinstance(each, Gaussian) for each in times):
+            return None
+        strengths[one] = _strength(times)
+    return max(strengths, key=strengths.__getitem__)
+
+
+def _composed(times: Counter[Event], grid: float) -> Any:
+    """Return the distribution of all events; equal ones are convolved at once."""
+    parts = [_repeated(event, count, grid) for event, count in times.items() if not isinstance(event, Gaussian)]
+    strength = _strength(times)
+    if strength:  # the sum of Gaussians is one: no convolution, no rounding
+        parts.append(_single(Gaussian(1 / strength), grid))
+    return reduce(lambda total, part: total.compose(part, _TAIL), parts)
+
+
+@lru_cache(maxsize=256)
+def _repeated(event: Event, count: int, grid: float) -> Any:
+    if count > _MOST_TIMES:
+        raise OptionError(f"an event within others is counted at most {_MOST_TIMES:,} times, got {count:,}")
+    return _single(event, grid) if count == 1 else _self_composed(_single(event, grid), count)
+
+
+class _TooFine(Exception):
+    """So many equal events take more memory on this grid than is to be spent."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.factor = 2.0 ** math.ceil(math.log2(width / _MOST_WIDE))
+
+
+def _self_composed(single: Any, count: int) -> Any:
+    """Return the distribution of equal events: one Fourier transform, whatever their number.
+
+    dp-accounting bounds the tails by moments of orders that do not follow the number of events, so that its
+    arrays grow with that number. With the best order they grow with its square root.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.PrivacyLossDistribution(*(_power(way, count) for way in _ways(single)))
+
+
+def _power(mass: Any, count: int) -> Any:
+    import numpy as np
+    from dp_accounting.pld import common, pld_pmf
+    from scipy import fft
+
+    chances = np.asarray(mass._probs, dtype=np.float64)
+    places = np.arange(len(chances))
+    mean = float(chances @ places)
+    spread = max(float(chances @ np.square(places - mean)), 1e-9)
+    best = math.sqrt(2 * math.log(2 / _TAIL) / (count * spread))  # by Chernoff, for a normal sum
+    orders = best * 2.0 ** np.arange(-3, 4)
+    low, high = common.compute_self_convolve_bounds(chances, count, _TAIL, [*-orders, *orders])
+    if (width := high - low + 1) > max(_MOST_WIDE, len(chances)):
+        raise _TooFine(width)
+    length = fft.next_fast_len(max(width, len(chances)), real=True)
+    powered = fft.irfft(fft.rfft(chances, length) ** count, length)
+    lost = _TAIL - math.expm1(count * math.log1p(-mass._infinity_mass)) if mass._infinity_mass < 1 else 1.0
+    kept = np.roll(powered, -(low % length))[:width]
+    return pld_pmf.DensePLDPmf(mass._discretization, mass._lower_loss * count + low, kept, lost, True)
+
+
+@lru_cache(maxsize=256)
+def _single(event: Event, grid: float) -> Any:
+    """Return the privacy loss distribution of one event."""
+    match event:
+        case Gaussian():
+            return _of_gaussian(event, grid)
+        case NoiseEvent():
+            return _of_noise(event, 1.0, grid)
+        case PoissonSampled(event=Gaussian() as inner) if inner.relation is Relation.ADD_REMOVE and event.rate < 1:
+            return _of_sampled(inner, event.rate, grid)
+        case PoissonSampled(event=NoiseEvent() as inner) if inner.relation is Relation.ADD_REMOVE:
+            return _of_noise(inner, event.rate, grid)
+        case PoissonSampled(event=Gaussian() as inner):
+            return _of_replaced(inner, event.rate, grid)
+        case FixedSampled(event=Gaussian() as inner):
+            return _of_fixed(inner, event.rate, grid)
+        case Parallel():
+            return _of_worst(event, grid)
+        case Selected():
+            return _of_best(event, grid)
+    epsilon, delta = own_cost(event)
+    if epsilon < math.inf and delta < 1:
+        return _of_parameters(epsilon, delta, grid)
+    raise OptionError(f"no bound is known for this event under {event.relation.value}: {event}")
+
+
+def _of_noise(event: NoiseEvent, rate: float, grid: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    shared: dict[str, Any] = {"value_discretization_interval": grid, "sampling_prob": rate}
+    match event:
+        case Gaussian():
+            return pld.from_gaussian_mechanism(event.scale, event.sensitivity, **shared)
+        case Laplace():
+            return pld.from_laplace_mechanism(event.scale, event.sensitivity, **shared)
+        case DiscreteLaplace():
+            return pld.from_discrete_laplace_mechanism(1 / event.scale, int(event.sensitivity), **shared)
+        case DiscreteGaussian():
+            return pld.from_discrete_gaussian_mechanism(event.scale, int(event.sensitivity), **shared)
+    raise OptionError(f"no bound is known for this noise: {event}")
+
+
+def _of_gaussian(event: Gaussian, grid: float) -> Any:
+    """Return the distribution of Gaussian noise on all records: what dp-accounting makes, in one step, not in 10^5."""
+    import numpy as np
+    from scipy.special import log_ndtr, ndtr
+
+    multiplier = event.noise_multiplier
+    middle, farthest = 1 / (2 * multiplier**2), _FAR / multiplier
+    losses = _losses(math.floor((middle - farthest) / grid), math.ceil((middle + farthest) / grid), grid)
+    place = losses * multiplier
+    with np.errstate(over="ignore", under="ignore"):
+        # Far above, the difference of two numbers that are almost equal would lose its digits.
+        first, second = 1 / (2 * multiplier) - place, -1 / (2 * multiplier) - place
+        deltas = ndtr(first) - np.exp(losses + log_ndtr(second))
+    return _of_profile(np.clip(deltas, 0.0, 1.0), losses, grid)
+
+
+def _of_replaced(event: Gaussian, rate: float, grid: float) -> Any:
+    """Return the distribution of a Poisson sampled sum under replace-one: half of the sensitivity each way."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_gaussian_mechanism(
+        event.scale,
+        event.sensitivity / 2,
+        value_discretization_interval=grid,
+        sampling_prob=rate,
+        neighboring_relation=NeighboringRelation.REPLACE_ONE,
+    )
+
+
+def _of_parameters(epsilon: float, delta: float, grid: float) -> Any:
+    """Return the worst distribution of anything that is (epsilon, delta)-private (Kairouz, Oh and Viswanath 2015)."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+
+    return pld.from_privacy_parameters(DifferentialPrivacyParameters(epsilon, delta), grid)
+
+
+def _of_fixed(event: Gaussian, rate: float, grid: float) -> Any:
+    """Return the distribution of a sample without replacement (Zhu, Dong and Wang 2022).
+
+    For losses above 0 the worst pair is the mixture against the noise, below 0 the noise against the
+    mixture. Neither alone is a bound after composition (Lebeda et al. 2024), so one distribution is built from both.
+    """
+    if rate == 1:
+        return _of_noise(event, 1.0, grid)
+    highest = math.ceil(_mixture_loss(1 + _FAR * event.noise_multiplier, event, rate) / grid)
+    lowest = math.floor(-_mixture_loss(_FAR * event.noise_multiplier, event, rate) / grid)
+    negative, positive = _losses(min(lowest, -1), -1, grid), _losses(0, max(highest, 1), grid)
+    return _of_profile([*_add_profile(negative, event, rate), *_remove_profile(positive, event, rate)], negative, grid)
+
+
+def _of_sampled(event: Gaussian, rate: float, grid: float) -> Any:
+    """Return the distribution of Gaussian noise on a Poisson sample: adding and removing a record differ."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    multiplier = event.noise_multiplier
+    ends = [_mixture_loss(place, event, rate) for place in (-_FAR * multiplier, _FAR * multiplier)]
+    farthest = _mixture_loss(1 + _FAR * multiplier, event, rate)
+    removed = _losses(math.floor(ends[0] / grid), math.ceil(farthest / grid), grid)
+    added = _losses(math.floor(-ends[1] / grid), math.ceil(-ends[0] / grid), grid)
+    return pld.PrivacyLossDistribution(
+        _mass(_remove_profile(removed, event, rate), removed, grid),
+        _mass(_add_profile(added, event, rate), added, grid),
+    )
+
+
+def _losses(lowest: int, highest: int, grid: float) -> Any:
+    import numpy as np
+
+    return np.arange(lowest, highest + 1) * grid
+
+
+def _mixture_loss(place: float, event: Gaussian, rate: float) -> float:
+    """Return the loss, at a place in sensitivities, of noise that is moved by 1 at a rate against noise that is not."""
+    exponent = (2 * place - 1) / (2 * event.noise_multiplier**2)
+    if exponent > 500:  # its exponential has no float
+        return exponent + math.log(rate)
+    return math.log1p(rate * math.expm1(exponent))
+
+
+def _remove_profile(losses: Any, event: Gaussian, rate: float) -> Any:
+    """Return, for each loss, the delta of noise that is moved by 1 at a rate against noise that is not."""
+    import numpy as np
+    from scipy.special import log_ndtr, ndtr
+
+    multiplier = event.noise_multiplier
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        # log(exp(loss) - (1 - rate)), which for a large loss is the loss itself
+        excess = np.where(losses > 500, losses, np.log(np.expm1(np.minimum(losses, 500)) + rate))
+        place = 0.5 + multiplier**2 * (excess - math.log(rate))
+        deltas = rate * ndtr((1 - place) / multiplier) - np.exp(excess + log_ndtr(-place / multiplier))
+        deltas = np.where(losses <= math.log1p(-rate), -np.expm1(losses), deltas)
+    return np.clip(deltas, 0.0, 1.0)
+
+
+def _add_profile(losses: Any, event: Gaussian, rate: float) -> Any:
+    """Return, for each loss, the delta of noise that is not moved against noise that is moved by 1 at a rate."""
+    import numpy as np
+    from scipy.special import ndtr
+
+    multiplier = event.noise_multiplier
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        rest = np.expm1(-losses) + rate
+        place = 0.5 + multiplier**2 * (np.log(rest) - math.log(rate))
+        deltas = np.exp(losses) * (rest * ndtr(place / multiplier) - rate * ndtr((place - 1) / multiplier))
+    return np.clip(np.where(losses >= -math.log1p(-rate), 0.0, deltas), 0.0, 1.0)
+
+
+def _of_worst(event: Parallel, grid: float) -> Any:
+    """Return a distribution that is nowhere better than that of any part."""
+    import numpy as np
+
+    parts = [_composed(_times([one]), grid) for one in dict.fromkeys(event.events)]
+    ways = [way for part in parts for way in _ways(part)]
+    lowest = min(way._lower_loss for way in ways)
+    highest = max(way._lower_loss + way.size - 1 for way in ways)
+    limit = 10 * _POINTS  # beyond it, losses are put at infinity, or at the least that is told apart
+    lowest, highest = max(min(lowest, -1), -limit), min(max(highest, 1), limit)
+    deltas = np.max([_profile(way, lowest, highest, grid) for way in ways], axis=0)
+    # The floats of a distribution add up to a hair more than 1.
+    return _of_profile(np.minimum(deltas, 1.0), _losses(lowest, highest, grid), grid)
+
+
+def _profile(mass: Any, lowest: int, highest: int, grid: float) -> Any:
+    """Return the deltas of a distribution at the losses of a range of the grid.
+
+    With r = exp(-grid), the delta at loss k is the sum of p_i (1 - r^(i-k)) over the losses i above k. From one loss
+    to the next lower one it grows by (1 - r) times the sum of p_i r^(i-k-1), which is a filter: no difference is taken.
+    """
+    import numpy as np
+    from scipy.signal import lfilter
+
+    first, last = max(mass._lower_loss, lowest), min(mass._lower_loss + mass.size - 1, highest)
+    within = np.zeros(highest - lowest + 1)
+    if first <= last:
+        chances = np.asarray(mass._probs)[first - mass._lower_loss : last - mass._lower_loss + 1]
+        within[first - lowest : last - lowest + 1] = np.maximum(chances, 0.0)
+    beyond = float(np.maximum(np.asarray(mass._probs)[max(highest + 1 - mass._lower_loss, 0) :], 0.0).sum())
+    faded = lfilter([0.0, 1.0], [1.0, -math.exp(-grid)], within[::-1])
+    return (mass._infinity_mass + beyond - math.expm1(-grid) * np.cumsum(faded))[::-1]
+
+
+def _ways(distribution: Any) -> list[Any]:
+    """Return the masses of removing and, where it differs, of adding a record."""
+    both = [distribution._pmf_remove] if distribution._symmetric else [distribution._pmf_remove, distribution._pmf_add]
+    return [way.to_dense_pmf() for way in both]
+
+
+def _of_best(event: Selected, grid: float) -> Any:
+    """Return a distribution that is nowhere better than that of the best of several runs (Koskela et al. 2024).
+
+    Its delta is at most the mean number of runs times that of one run, at an epsilon that is less by what the
+    random number of runs adds: see `RandomStopping.added`.
+    """
+    import numpy as np
+
+    times, moved = _smoothed(_times([event.event]))
+    run = _composed(times, grid)
+    reach = run.get_epsilon_for_delta(run.get_delta_for_epsilon(_FARTHEST) + _TAIL) + moved
+    losses = np.linspace(0.0, reach + grid, _DOTS)
+    deltas = run.get_delta_for_epsilon(np.minimum(losses - moved, _FARTHEST)) + _rounding(times)
+    deltas = np.minimum(deltas, 1.0)
+    added = float(np.min(RandomStopping(event.mean, event.shape).added(losses, deltas)))
+    limit = min(math.ceil((reach + added) / grid) + 1, 10 * _POINTS)  # beyond it, losses are put at infinity
+    deltas, losses = _both_ways(deltas, losses)
+    most = _losses(0, limit, grid)
+    # The delta of one run is convex in exp(loss), so between the dots it is below the straight line.
+    less = np.exp(np.clip(most - added, -_FARTHEST, _FARTHEST))
+    best = event.mean * np.interp(less, np.exp(np.clip(losses, -_FARTHEST, _FARTHEST)), deltas, left=1.0)
+    if best[-1] >= 1:  # a run tells all so often that among so many one is sure to
+        raise OverflowError("nothing is proven for the best of these runs")
+    deltas, losses = _both_ways(_convex(np.minimum(best, 1.0), most), most)
+    return _of_profile(deltas, losses, grid)
+
+
+def _convex(deltas: Any, losses: Any) -> Any:
+    """Return the deltas at losses from 0 on, and where the losses are small, less: the true ones are convex.
+
+    By the convexity in exp(loss), the true deltas between a loss and its negative are below the straight line;
+    the lowest such line is taken.
+    """
+    import numpy as np
+
+    small = np.exp(-losses)
+    at = int(np.argmin((1 - small + 2 * deltas * small) / (1 + small)))  # the lines where the loss is 0
+    line = deltas[at] + (1 - deltas[at]) * (1 - np.exp(losses[:at] - losses[at])) / (1 + small[at])
+    return np.concatenate([line, deltas[at:]])
+
+
+def _both_ways(deltas: Any, losses: Any) -> tuple[Any, Any]:
+    """Return the deltas at losses from 0 on and at their negatives, where those of the other table tell them."""
+    import numpy as np
+
+    mirrored = 1 - np.exp(-losses) * (1 - deltas)
+    return np.concatenate([mirrored[:0:-1], deltas]), np.concatenate([-losses[:0:-1], losses])
+
+
+def _of_profile(deltas: Any, losses: Any, grid: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.PrivacyLossDistribution(_mass(deltas, losses, grid))
+
+
+def _mass(deltas: Any, losses: Any, grid: float) -> Any:
+    """Return the distribution whose deltas from the first loss on are given, and larger between them."""
+    from dp_accounting.pld import pld_pmf
+
+    lowest = round(float(losses[0]) / grid)
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, lowest, lowest + len(deltas) - 1, deltas)

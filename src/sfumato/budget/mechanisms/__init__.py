@@ -1,0 +1,1 @@
+"""Mechanisms: each answers with noise and carries the event that it ran."""

@@ -1,0 +1,176 @@
+"""What is not declared can be bought: the categories of a column, the bounds of its numbers, the number of rows."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sfumato.budget.accounting.accountant import check_delta
+from sfumato.budget.events import ApproximateEvent, Event, Relation
+from sfumato.budget.mechanisms.additive import AddedNoise, Mechanism, positive
+from sfumato.budget.noise import Source
+from sfumato.errors import OptionError, SfumatoError, one_of
+
+__all__ = ["CountRows", "FindBounds", "SelectCategories"]
+
+_LOWEST, _HIGHEST = -32, 40  # powers of two between which numbers are told apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectCategories(Mechanism):
+    """Find the categories that enough records have, without giving away one that a single record has.
+
+    Every category that occurs is counted with noise, and named only if the noisy count reaches a threshold,
+    which a single record does with a probability of at most delta (Korolova et al. 2009).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+    relation : Relation or str
+
+    Examples
+    --------
+    >>> selection = SelectCategories(epsilon=1.0, delta=1e-6)
+    >>> selection.threshold
+    15
+    >>> list(selection.answer(["flu"] * 500 + ["rare"], Source(insecure_seed=1)))
+    ['flu']
+    """
+
+    epsilon: float
+    delta: float
+    relation: Relation = Relation.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
+        positive("epsilon", self.epsilon)
+        check_delta(self.delta)
+
+    @cached_property
+    def noise(self) -> AddedNoise:
+        """The noise on each count."""
+        changes = 1 if self.relation is Relation.ADD_REMOVE else 2
+        return AddedNoise(sensitivity=1, epsilon=self.epsilon, changes=changes, whole=True, relation=self.relation)
+
+    @cached_property
+    def threshold(self) -> int:
+        """The smallest noisy count of a category that is named."""
+        # Of a count of 1: P(1 + noise >= t) = exp(-(t - 1) / scale) / (1 + exp(-1 / scale)). Under replace-one the
+        # record can be alone in a category before and in another after.
+        scale = self.noise.scale
+        allowed = self.delta / self.noise.changes
+        return max(2, 1 + math.ceil(-scale * (math.log(allowed) + math.log1p(math.exp(-1 / scale))) + 1e-9))
+
+    @property
+    def event(self) -> Event:
+        """What the selection costs, however many categories there are."""
+        return ApproximateEvent(self.epsilon, self.delta, self.relation)
+
+    def answer(self, values: Iterable[Hashable], source: Source | None = None) -> dict[Any, int]:
+        """Return the categories that are named, with their noisy counts, in the order of their texts."""
+        chosen = Source() if source is None else source
+        counts = Counter(value for value in values if not _is_missing(value))
+        labels = sorted(counts, key=lambda value: (str(value), str(type(value))))  # not the order of the records
+        noisy = self.noise.release_steps([counts[label] for label in labels], chosen)
+        return {label: count for label, count in zip(labels, noisy, strict=True) if count >= self.threshold}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindBounds(Mechanism):
+    """Find bounds for numbers from a noisy histogram of their sizes (Wilson et al. 2020).
+
+    The numbers are counted by their sign and the powers of two around their size. The bounds enclose
+    every bin whose noisy count is so large that, with the given confidence, no empty bin reaches it.
+    They are powers of two, and a few numbers may lie outside.
+
+    Examples
+    --------
+    >>> ages = np.random.default_rng(0).integers(20, 90, 10_000)
+    >>> FindBounds(epsilon=1.0).answer(ages)
+    (16.0, 128.0)
+    """
+
+    epsilon: float
+    confidence: float = 1 - 1e-6
+    relation: Relation = Relation.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
+        positive("epsilon", self.epsilon)
+        if not 0 < self.confidence < 1:
+            raise OptionError(f"the confidence must be a number between 0 and 1, got {self.confidence!r}")
+
+    @cached_property
+    def noise(self) -> AddedNoise:
+        """The noise on each bin."""
+        changes = 1 if self.relation is Relation.ADD_REMOVE else 2
+        return AddedNoise(sensitivity=1, epsilon=self.epsilon, changes=changes, whole=True, relation=self.relation)
+
+    @property
+    def threshold(self) -> int:
+        """The smallest noisy count of a bin that is enclosed: no empty bin reaches it, with the confidence."""
+        bins = len(_edges()) - 1
+        return round(self.noise.half_width(1 - 2 * (1 - self.confidence) / bins)) + 1  # either side has half
+
+    @property
+    def event(self) -> Event:
+        """What the histogram costs."""
+        return self.noise.event
+
+    def answer(self, values: Any, source: Source | None = None) -> tuple[float, float]:
+        """Return the lower and the upper bound."""
+        edges = _edges()
+        numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+        numbers = np.clip(numbers[~np.isnan(numbers)], edges[0], edges[-1])
+        bins = np.minimum(np.searchsorted(edges, numbers, "right") - 1, len(edges) - 2)
+        noisy = self.noise.release(np.bincount(bins, minlength=len(edges) - 1), source)
+        full = np.flatnonzero(noisy >= self.threshold)
+        if not len(full):
+            raise SfumatoError(
+                "no bounds stood out from the noise", hint="there are too few numbers for this epsilon; it is spent"
+            )
+        return float(edges[full[0]]), float(edges[full[-1] + 1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountRows(Mechanism):
+    """Count the records, with noise; under add-or-remove-one their number is private like everything else.
+
+    The answer is at least the scale of the noise, so that a count that is lost in it is not taken for none.
+
+    Examples
+    --------
+    >>> CountRows(epsilon=0.02).answer(30_000, Source(insecure_seed=1))
+    30058
+    """
+
+    epsilon: float
+
+    @cached_property
+    def noise(self) -> AddedNoise:
+        """The noise on the count."""
+        return AddedNoise(sensitivity=1, epsilon=positive("epsilon", self.epsilon), whole=True)
+
+    @property
+    def event(self) -> Event:
+        """What the count costs."""
+        return self.noise.event
+
+    def answer(self, rows: int, source: Source | None = None) -> int:
+        """Return about how many records there are."""
+        return max(int(self.noise.release(rows, source)), math.ceil(self.noise.scale))
+
+
+def _edges() -> Any:
+    powers = 2.0 ** np.arange(_LOWEST, _HIGHEST + 1)
+    return np.concatenate([-powers[::-1], [0.0], powers])
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value

@@ -1,0 +1,1 @@
+"""One module per command; each translates its options to one Python function."""

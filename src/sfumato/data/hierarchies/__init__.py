@@ -1,0 +1,1 @@
+"""How the values of a column generalize: trees, rules for numbers, codes and dates, and automatic hierarchies."""

@@ -1,0 +1,206 @@
+"""Write a table as the text file that it is from is written: separator, quotes, line ends, encoding, numbers and dates.
+
+Values that were in the file get their own texts back, so that trailing zeros and the formats of dates stay; new values
+are written in the notation of their column. What is written must mean the same when it is read without any option: a
+column, or a file, of which that is not so is written as programs write.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import polars as pl
+
+from sfumato.data.io.encodings import encoding_of
+from sfumato.data.io.field_offsets import Fields, encoded
+from sfumato.data.io.files import format_of, write_bytes
+from sfumato.data.io.formulas import escaped, refuse_typed
+from sfumato.data.io.notation import Habits, Meaning, find_cells
+from sfumato.data.io.source import File, column
+from sfumato.data.io.text import EVERY_FIELD, SEPARATORS, TextFile
+from sfumato.errors import FileError
+
+__all__ = ["escape_file", "write_as_read"]
+
+
+class _Quotes(StrEnum):
+    """Which fields are in quotes."""
+
+    NEEDED = "needed"
+    TEXTS = "texts"
+    ALL = "all"
+
+
+def write_as_read(frame: pl.DataFrame, file: File, path: str | Path, *, escape_formulas: bool = False) -> None:
+    """Write a frame to a text file in the way of the one that its values are from.
+
+    Examples
+    --------
+    >>> _ = Path("labs.csv").write_bytes(b"day;hba1c\\r\\n31.12.1980;7,50\\r\\n01.02.1990;6,10\\r\\n")
+    >>> file = File(Path("labs.csv"))
+    >>> write_as_read(file.read().reverse(), file, "out.csv")
+    >>> Path("out.csv").read_bytes()
+    b'day;hba1c\\r\\n01.02.1990;6,10\\r\\n31.12.1980;7,50\\r\\n'
+    """
+    text = file.text
+    separator = "\t" if format_of(Path(path)) == "tsv" else _separator(text, frame.columns)
+    known = [name for name in frame.columns if name in text.found and text.found[name].meaning in _FORMATTED]
+    with file.reading():
+        originals = text.scan().select(map(column, known)).collect(optimizations=EVERY_FIELD)
+    columns = _columns(frame, text, originals, separator)
+    if columns is None:  # where semicolons separate fields, a point may be one of thousands
+        separator, columns = ",", [_plainly(values) for values in frame]
+    texts = pl.DataFrame(columns)
+    if escape_formulas:
+        refuse_typed(path, format_of(Path(path)))
+        texts = escaped(texts.lazy()).collect()
+    _put(texts, Path(path), text, separator, _numbers(frame))
+
+
+def escape_file(path: str | Path) -> None:
+    """Write a CSV or TSV file again with its formulas escaped, see `formulas`; all else stays as it is."""
+    refuse_typed(path, format_of(Path(path)))
+    file = File(Path(path))
+    with file.reading():
+        numbers, texts = _numbers(file.read()), _raw(file.text, file.text.names)
+    _put(escaped(texts.lazy()).collect(), Path(path), file.text, file.text.separator, numbers)
+
+
+def _numbers(frame: pl.DataFrame) -> list[str]:
+    return [values.name for values in frame if values.dtype.is_numeric()]
+
+
+def _separator(text: TextFile, names: Sequence[str]) -> str:
+    """Return the separator of a file if it is found from a header of these names, and else a comma."""
+    header = text.separator.join(names)
+    found = max(SEPARATORS, key=header.count)
+    return text.separator if found == text.separator else ","
+
+
+def _columns(frame: pl.DataFrame, text: TextFile, originals: pl.DataFrame, separator: str) -> list[pl.Series] | None:
+    """Return the columns as texts that mean the same when they are read; None if there are no such texts."""
+    habits = Habits(semicolons=separator == ";")
+    columns = []
+    for values in frame:
+        known = values.name in originals.columns
+        texts = _restored(values, text, originals[values.name]) if known else _plainly(values)
+        is_sure = known and text.found[values.name].is_plain and not habits.semicolons
+        if not is_sure and not _means(texts, values, habits):
+            texts = _plainly(values)
+            if habits.semicolons and not _means(texts, values, habits):
+                return None
+        columns.append(texts)
+    return columns
+
+
+_FORMATTED = (Meaning.NUMBER, Meaning.DATE, Meaning.MOMENT)  # a whole number is written in one way only
+
+
+def _restored(values: pl.Series, text: TextFile, originals: pl.Series) -> pl.Series:
+    """Give values the texts that they have in the file; new ones are written in the notation of the column."""
+    cells = text.found[values.name]
+    distinct = originals.str.strip_chars().drop_nulls().unique()
+    meant = cells.read(distinct)
+    if meant.dtype != values.dtype:  # it was recoded, and now holds something else
+        return _plainly(values)
+    look_up = pl.DataFrame({"value": meant, "text": distinct})
+    found = values.rename("value").to_frame().join(look_up, on="value", how="left", maintain_order="left")["text"]
+    new = found.is_null() & values.is_not_null()
+    if new.any():
+        found = found.zip_with(~new, _plainly(cells.notation.written(values)))
+    return found.rename(values.name)
+
+
+def _plainly(values: pl.Series) -> pl.Series:
+    """Write values as programs do."""
+    if isinstance(values.dtype, pl.Datetime):
+        return values.dt.to_string("%Y-%m-%d %H:%M:%S%.f")
+    return values.cast(pl.String)
+
+
+def _means(texts: pl.Series, values: pl.Series, habits: Habits) -> bool:
+    """Say whether numbers and dates are read back from their texts."""
+    if not (values.dtype.is_float() or isinstance(values.dtype, pl.Date | pl.Datetime)):
+        return True
+    distinct = texts.drop_nulls().unique()
+    cells = find_cells(distinct, habits)
+    if distinct.is_empty() or cells.meaning is Meaning.TEXT:
+        return distinct.is_empty()
+    read = cells.read(texts)
+    return read.dtype == values.dtype and bool(read.equals(values))
+
+
+def _raw(text: TextFile, names: Sequence[str]) -> pl.DataFrame:
+    """Read some columns of a file as texts, without blank lines."""
+    return text.without_blank_lines(text.scan()).select(map(column, names)).collect(optimizations=EVERY_FIELD)
+
+
+def _put(texts: pl.DataFrame, path: Path, text: TextFile, separator: str, numbers: Sequence[str]) -> None:
+    """Write texts with the quotes, the line ends and the encoding of a file."""
+    way = _Way.of(text)
+    lines = io.BytesIO()
+    header = pl.DataFrame([pl.Series(name, [name]) for name in texts.columns])
+    unquoted = set(numbers) if way.quotes is _Quotes.TEXTS else set()
+    for part in (header, texts):
+        fields = [_quoted(one, way.quotes, separator, part is texts and one.name in unquoted) for one in part]
+        pl.DataFrame(fields).write_csv(
+            lines,
+            separator=separator,
+            line_terminator=way.line_end,
+            quote_style="never",
+            include_header=False,
+        )
+    content = lines.getvalue()
+    try:
+        other = encoded(way.mark + content, text)
+        found = encoding_of(other)
+        if found is not None and other.decode(found).removeprefix("\ufeff") == content.decode():
+            write_bytes(other, path)
+            return
+    except FileError:  # a label has letters that the encoding of the file lacks
+        pass
+    write_bytes(content, path)
+
+
+def _quoted(texts: pl.Series, quotes: _Quotes, separator: str, is_number: bool) -> pl.Series:
+    needed = None
+    if quotes is _Quotes.NEEDED:
+        needed = texts.str.contains(rf'["\r\n{re.escape(separator)}]|^$')
+    if is_number or (needed is not None and not needed.any()):
+        return texts
+    quoted = ('"' + texts.str.replace_all('"', '""', literal=True) + '"').alias(texts.name)
+    if needed is not None:
+        return quoted.zip_with(needed.fill_null(False), texts)
+    return quoted.fill_null('""') if quotes is _Quotes.ALL else quoted
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a text file writes its fields."""
+
+    quotes: _Quotes = _Quotes.NEEDED
+    line_end: str = "\n"
+    mark: bytes = b""
+
+    @classmethod
+    def of(cls, text: TextFile) -> _Way:
+        fields = Fields.at_the_top(text)
+        if fields is None:
+            return cls()
+        line_end = "\r\n" if b"\r\n" in fields.content[: int(fields.end[0, -1]) + 2] else "\n"
+        mark = "\ufeff".encode() if fields.content.startswith("\ufeff".encode()) else b""
+        quoted, there = fields.are_quoted(slice(None)), fields.end > fields.start
+        if quoted[there].all():
+            return cls(_Quotes.ALL, line_end, mark)
+        is_number = [
+            name in text.found and text.found[name].meaning in (Meaning.NUMBER, Meaning.WHOLE) for name in text.names
+        ]
+        texts = [at for at, number in enumerate(is_number) if not number]
+        if quoted[0].all() and quoted[1:, texts][there[1:, texts]].all():
+            return cls(_Quotes.TEXTS, line_end, mark)
+        return cls(_Quotes.NEEDED, line_end, mark)

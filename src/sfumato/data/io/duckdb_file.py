@@ -1,0 +1,68 @@
+"""A database file of DuckDB: a table in it by its name, never silently the first of several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import FileError, InputError, OptionError, did_you_mean, require_extra
+
+__all__ = ["open_duckdb"]
+
+_SETTINGS = {
+    "access_mode": "READ_ONLY",
+    "enable_external_access": False,  # a view of a stranger must not read other files
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+def open_duckdb(path: Path, table: str | None = None) -> Any:
+    """Return a table, or a view, of a database file as a relation; the file is only read.
+
+    Examples
+    --------
+    >>> import duckdb
+    >>> with duckdb.connect("clinic.duckdb") as clinic:
+    ...     _ = clinic.execute("CREATE TABLE patients AS SELECT 30 AS age")
+    >>> open_duckdb(Path("clinic.duckdb")).fetchall()
+    [(30,)]
+    """
+    require_extra("pyarrow", "duckdb", "reading a database of DuckDB")
+    duckdb = require_extra("duckdb", "duckdb", "reading a database of DuckDB")
+    if not path.is_file():
+        raise FileError(f"there is no file '{path}'", hint="check the path")
+    try:
+        connection = duckdb.connect(str(path), config=_SETTINGS)
+    except duckdb.Error as error:
+        busy = "lock" in str(error).lower()
+        raise FileError(
+            f"'{path}' cannot be opened: "
+            + (
+                "another program is writing it"
+                if busy
+                else "it is damaged, of another version or no database of DuckDB"
+            )
+        ) from None
+    names = [".".join(row) for row in connection.execute(_TABLES).fetchall()]
+    short = {name.removeprefix("main."): name for name in names}
+    if table is None and len(names) != 1:
+        few = f"it holds {', '.join(sorted(short))}" if names else "it holds none"
+        raise OptionError(f"'{path}' has {len(names)} tables", hint=f"name one with table / --table: {few}")
+    chosen = next(iter(short)) if table is None else table
+    if chosen not in short and chosen not in names:
+        raise InputError(f"'{path}' has no table '{chosen}'", hint=did_you_mean(chosen, sorted(short)))
+    schema, _, name = short.get(chosen, chosen).partition(".")
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name))
+    try:
+        return connection.sql(f"SELECT * FROM {quoted}")  # noqa: S608 - both names are quoted
+    except duckdb.Error:
+        raise InputError(
+            f"the table '{chosen}' of '{path}' cannot be read", hint="is it a view of something that is elsewhere?"
+        ) from None
+
+
+_TABLES = """
+SELECT table_schema, table_name FROM information_schema.tables
+WHERE table_catalog = current_database() AND table_schema NOT IN ('information_schema', 'pg_catalog') ORDER BY 1, 2
+"""

@@ -1,0 +1,130 @@
+"""Reduce a table to its distinct tuples with the engine that suits it, and recode it likewise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from sfumato.data.io.database import Database
+from sfumato.data.io.source import Source
+from sfumato.data.table import Table
+from sfumato.engines.engine import Engine, Progress, Recoding
+from sfumato.engines.memory import Memory
+from sfumato.engines.tuples import Tuples
+from sfumato.errors import one_of
+
+__all__ = ["EngineName", "choose", "recode", "reduce"]
+
+
+class EngineName(StrEnum):
+    """Where a table is counted.
+
+    Examples
+    --------
+    >>> EngineName("duckdb")
+    <EngineName.DUCKDB: 'duckdb'>
+    """
+
+    AUTO = "auto"
+    """Where the rows are: in the database, in DuckDB, in Spark, or in this process."""
+    MEMORY = "memory"
+    """In this process; a file is read batch by batch."""
+    DUCKDB = "duckdb"
+    """In DuckDB, which keeps on disk what exceeds its memory."""
+    SQL = "sql"
+    """In the database that holds the table."""
+    SPARK = "spark"
+    """In Spark."""
+
+
+def reduce(
+    table: Table, names: Sequence[str], engine: Engine | str = EngineName.AUTO, progress: Progress | None = None
+) -> Tuples:
+    """Count how often each distinct tuple of the named columns occurs.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> import polars as pl
+    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 30, 30]}))
+    >>> tuples = reduce(table, ["sex", "age"])
+    >>> tuples.codes.tolist(), tuples.count.tolist()
+    ([[0, 0], [1, 0]], [2, 1])
+    """
+    try:
+        return choose(table, engine).joint_count(table, names, progress and _apart(progress))
+    except _ProgressFailed as failed:
+        raise failed.error from None
+
+
+class _ProgressFailed(BaseException):
+    """What the caller's own progress raised: no trouble of the file or the database that is being read."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _apart(progress: Progress) -> Progress:
+    def tell(share: float) -> None:
+        try:
+            progress(share)
+        except Exception as error:
+            raise _ProgressFailed(error) from error
+
+    return tell
+
+
+def recode(
+    table: Table,
+    recoding: Recoding,
+    to: str | Path | None = None,
+    engine: Engine | str = EngineName.AUTO,
+    progress: Progress | None = None,
+) -> Table:
+    """Replace every tuple of a table by what it becomes; see `Recoding`."""
+    try:
+        return choose(table, engine).recode(table, recoding, to, progress and _apart(progress))
+    except _ProgressFailed as failed:
+        raise failed.error from None
+
+
+def choose(table: Table, engine: Engine | str = EngineName.AUTO) -> Engine:
+    """Return the engine of this name, or the one that suits the table.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> choose(sf.read("patients.csv"))
+    Memory()
+    """
+    if isinstance(engine, Engine):
+        return engine
+    name = one_of(EngineName, engine, "engine")
+    if name is EngineName.AUTO:
+        name = _where_it_lives(table)
+    if name is EngineName.DUCKDB:
+        from sfumato.engines.duckdb import DuckDB
+
+        return DuckDB()
+    if name is EngineName.SQL:
+        from sfumato.engines.sql import Sql
+
+        return Sql()
+    if name is EngineName.SPARK:
+        from sfumato.engines.spark import Spark
+
+        return Spark()
+    return Memory()
+
+
+def _where_it_lives(table: Table) -> EngineName:
+    """Name the engine that need not move the rows. A file of any size is counted here: only its tuples are kept."""
+    if isinstance(table.source, Database):
+        return EngineName.SQL
+    if isinstance(table.source, Source):
+        return EngineName.MEMORY
+    implementation = table.implementation
+    if implementation.is_duckdb():
+        return EngineName.DUCKDB
+    return EngineName.SPARK if implementation.is_pyspark() else EngineName.MEMORY

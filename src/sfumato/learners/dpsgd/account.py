@@ -1,0 +1,196 @@
+"""What a training may cost, what it has cost so far, and the ledger that is charged before each epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from sfumato.budget.accounting.accountant import Spent, check_delta, spent
+from sfumato.budget.events import Composed, Event, Relation
+from sfumato.budget.ledger.ledger import Ledger
+from sfumato.budget.mechanisms.additive import positive
+from sfumato.errors import OptionError
+from sfumato.learners.dpsgd.distributed import Alone
+from sfumato.learners.dpsgd.optimizers import Schedule
+from sfumato.learners.dpsgd.options import whole
+from sfumato.learners.dpsgd.plan import Progress, Stage, events_of, plan
+from sfumato.learners.dpsgd.sampling import Sampler
+
+__all__ = ["Account"]
+
+
+class Account:
+    """The account of a training.
+
+    Parameters
+    ----------
+    epsilon, noise_multiplier : float, optional
+        One of them: the target, or the noise. An infinite epsilon is a training without privacy.
+    delta : float
+    epochs, steps : number, optional
+        One of them.
+    course : callable
+        The factor of the noise along the way.
+    ledger : Ledger, optional
+
+    Examples
+    --------
+    >>> from sfumato.learners.dpsgd.sampling import Full
+    >>> account = Account(epsilon=1.0, noise_multiplier=None, delta=1e-3, epochs=None, steps=2, course=lambda way: 1.0)
+    >>> account.open(Full(100))
+    >>> account.begin() == account.begin()
+    True
+    >>> 0.99 < account.spent.epsilon <= 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None,
+        noise_multiplier: float | None,
+        delta: float,
+        epochs: float | None,
+        steps: int | None,
+        course: Schedule,
+        ledger: Ledger | None = None,
+    ) -> None:
+        if (epsilon is None) == (noise_multiplier is None):
+            raise OptionError("give either epsilon or noise_multiplier")
+        self.epsilon = epsilon if epsilon in (None, math.inf) else positive("epsilon", epsilon)
+        self.delta = check_delta(delta)
+        self.course, self.ledger = course, ledger
+        if ledger is not None and not self.private:
+            raise OptionError("a training without privacy cannot be charged to a ledger", hint="it has no epsilon")
+        noise = None if noise_multiplier is None else positive("the noise multiplier", noise_multiplier)
+        self.asked = {**_length(epochs, steps), "epsilon": self.epsilon, "noise multiplier": noise}
+        """What the steps ahead are planned for, by the names under which another plan is refused."""
+        self.extended = False
+        self.sampler: Sampler | None = None
+        self.progress = Progress()
+        self._is_planned = False
+
+    @property
+    def private(self) -> bool:
+        """Whether it has a bound at all."""
+        return self.epsilon != math.inf
+
+    @property
+    def up_to(self) -> float:
+        """An epsilon that the training will not exceed, for what has to be bounded beforehand."""
+        return 20.0 if self.epsilon is not None and self.epsilon <= 20 else 60.0
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was done with the data so far, or counts as done."""
+        counted = (*self.progress.ran, *self.progress.waived)
+        return tuple(events_of(self.sampler, counted)) if self.private and self.sampler else ()
+
+    @property
+    def spent(self) -> Spent:
+        """What that costs."""
+        if not self.private and self.progress.done:
+            return Spent(math.inf, self.delta, Relation.ADD_REMOVE, "pld", ())
+        return spent(self.events, self.delta)
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """The noise of the next step, or of the last one if there is no more; None before it is known."""
+        stage = self.progress.current
+        return stage.noise_multiplier if stage else self.asked["noise multiplier"]
+
+    def extend(self, epochs: float | None, steps: int | None, epsilon: float | None) -> None:
+        """Ask for other steps than those that are left: with the noise of before, or for a new total."""
+        if epsilon is not None and not self.private:
+            raise OptionError("a training without privacy cannot be given an epsilon later")
+        more = None if epsilon is None else positive("epsilon", epsilon)
+        self.asked = {**self.asked, **_length(epochs, steps), "epsilon": more}
+        self.extended, self._is_planned = True, False
+
+    def refuse(self, sampler: Sampler) -> None:
+        """Refuse samples that this account is not for."""
+        if self.private:
+            check_delta(self.delta, sampler.rows)
+        if self.sampler not in (None, sampler):
+            raise OptionError("a training continues with as many samples as it began with")
+
+    def open(self, sampler: Sampler) -> None:
+        """Plan the steps of these samples, unless they are planned."""
+        self.refuse(sampler)
+        self.sampler = sampler
+        if not self._is_planned:
+            self.progress.redirect(self._plan(sampler))
+            self._is_planned = True
+
+    def pay(self, every: int, crew: Alone, *, seeded: bool = False) -> None:
+        """Charge what is left of an epoch of so many steps, before its noise is drawn, unless it is paid for."""
+        if self.progress.paid or not self.private or self.sampler is None:
+            return
+        stage, ledger = self.progress.ahead[0], self.ledger
+        event, steps = self.sampler.event(stage.noise_multiplier), min(stage.steps, every - self.progress.done % every)
+
+        def charge() -> None:
+            if ledger is not None:
+                ledger.charge(event, times=steps, note="training", private=not seeded)
+
+        crew.once(charge)
+        self.progress.paid = steps
+
+    def pay_all(self, crew: Alone, *, seeded: bool = False) -> None:
+        """Charge all steps ahead at once: what may end early by noisy values costs all of them."""
+        ahead, ledger = self.progress.ahead, self.ledger
+        if not ahead or not self.private or self.sampler is None:
+            return
+        event = Composed(tuple(events_of(self.sampler, ahead)))
+
+        def charge() -> None:
+            if ledger is not None:
+                ledger.charge(event, note="training that may stop early", private=not seeded)
+
+        crew.once(charge)
+        self.progress.paid = sum(stage.steps for stage in ahead)
+
+    def begin(self) -> float:
+        """Count the next step as made, and return its noise."""
+        return self.progress.begin().noise_multiplier
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was made and what is to come, as plain values."""
+        return {
+            name: [[stage.steps, stage.noise_multiplier] for stage in stages]
+            for name, stages in (("ran", self.progress.ran), ("ahead", self.progress.ahead))
+        }
+
+    def continue_from(self, plain: Mapping[str, Any]) -> None:
+        """Go on where `to_dict` was; what was paid for beyond it is lost."""
+        ran, ahead = ([Stage(*one) for one in plain[name]] for name in ("ran", "ahead"))
+        self.progress = Progress(ran, ahead)
+        self._is_planned = not self.extended
+
+    def _plan(self, sampler: Sampler) -> list[Stage]:
+        steps, epochs, target = (self.asked[name] for name in ("number of steps", "number of epochs", "epsilon"))
+        count = int(steps) if steps else max(1, round((epochs or 0) * sampler.rows / sampler.expected))
+        if not self.private:
+            return [Stage(count, 0.0)]
+        last = self.progress.ran[-1:]
+        if target is None and last:  # more of the same
+            return [Stage(count, last[0].noise_multiplier)]
+        return plan(
+            sampler,
+            count,
+            self.course,
+            delta=self.delta,
+            epsilon=target or self.epsilon,
+            noise_multiplier=self.asked["noise multiplier"] or 1.0,
+            past=self.events,
+        )
+
+
+def _length(epochs: float | None, steps: int | None) -> dict[str, float | None]:
+    if (epochs is None) == (steps is None):
+        raise OptionError("give either epochs or steps")
+    return {
+        "number of epochs": None if epochs is None else positive("the number of epochs", epochs),
+        "number of steps": None if steps is None else whole("the number of steps", steps),
+    }

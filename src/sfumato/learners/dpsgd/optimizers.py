@@ -1,0 +1,154 @@
+"""How the weights follow a gradient: rules, their course over time, and averages of the way.
+
+All of it works on what a private step has released, and costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato.errors import OptionError, did_you_mean
+
+__all__ = ["SCHEDULES", "Adam", "Rule", "Schedule", "Sgd", "schedule_of"]
+
+Schedule = Callable[[float], float]
+"""A factor for each point of the way from 0 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(ABC):
+    """How weights follow a gradient."""
+
+    learning_rate: float
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < math.inf:
+            raise OptionError(f"the learning rate must be a finite number above 0, got {self.learning_rate!r}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise OptionError(f"the weight decay must be a finite number of at least 0, got {self.weight_decay!r}")
+
+    @abstractmethod
+    def begin(self, weights: Tensor) -> dict[str, Tensor]:
+        """Return what the rule remembers, before the first step."""
+
+    @abstractmethod
+    def follow(self, weights: Tensor, gradient: Tensor, memory: dict[str, Tensor], rate: float | Tensor) -> None:
+        """Change the weights in place; ``rate`` is the learning rate of this step."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rule as plain values."""
+        return {"rule": type(self).__name__.lower(), **vars(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd(Rule):
+    """Gradient descent with momentum.
+
+    Examples
+    --------
+    >>> rule, weights = Sgd(learning_rate=0.5), torch.tensor([1.0, 2.0])
+    >>> rule.follow(weights, torch.tensor([1.0, 0.0]), rule.begin(weights), 0.5)
+    >>> weights
+    tensor([0.5000, 2.0000])
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise OptionError(f"the momentum must be at least 0 and below 1, got {self.momentum!r}")
+        if self.nesterov and not self.momentum:
+            raise OptionError("Nesterov's way needs a momentum above 0")
+
+    def begin(self, weights: Tensor) -> dict[str, Tensor]:
+        """Stand still."""
+        return {"velocity": torch.zeros_like(weights)} if self.momentum else {}
+
+    def follow(self, weights: Tensor, gradient: Tensor, memory: dict[str, Tensor], rate: float | Tensor) -> None:
+        """Keep some of the velocity."""
+        if self.weight_decay:
+            gradient = gradient.add(weights, alpha=self.weight_decay)
+        if self.momentum:
+            velocity = memory["velocity"].mul_(self.momentum).add_(gradient)
+            gradient = gradient.add(velocity, alpha=self.momentum) if self.nesterov else velocity
+        _subtract(weights, gradient, rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Rule):
+    """Adam (Kingma and Ba 2015) on private gradients; the weight decay is decoupled (AdamW)."""
+
+    learning_rate: float = 1e-3
+    first: float = 0.9
+    second: float = 0.999
+    small: float = 1e-8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("first", "second"):
+            if not 0 <= getattr(self, name) < 1:
+                raise OptionError(f"Adam's {name} must be at least 0 and below 1, got {getattr(self, name)!r}")
+        if not 0 < self.small < math.inf:
+            raise OptionError(f"Adam's small must be a finite number above 0, got {self.small!r}")
+
+    def begin(self, weights: Tensor) -> dict[str, Tensor]:
+        """Know nothing."""
+        return {
+            "mean": torch.zeros_like(weights),
+            "square": torch.zeros_like(weights),
+            "steps": torch.zeros((), device=weights.device, dtype=torch.float64),  # 1 - 0.999 is to be exact
+        }
+
+    def follow(self, weights: Tensor, gradient: Tensor, memory: dict[str, Tensor], rate: float | Tensor) -> None:
+        """Divide the mean gradient by the root of its mean square, both without their bias to 0."""
+        steps = memory["steps"].add_(1)
+        mean = memory["mean"].lerp_(gradient, 1 - self.first)
+        square = memory["square"].mul_(self.second).addcmul_(gradient, gradient, value=1 - self.second)
+        root = (square / (1 - self.second**steps)).sqrt_().add_(self.small)
+        if self.weight_decay:
+            weights.mul_(1 - rate * self.weight_decay)
+        _subtract(weights, (mean / (1 - self.first**steps)).div_(root), rate)
+
+
+def _subtract(weights: Tensor, change: Tensor, rate: float | Tensor) -> None:
+    if isinstance(rate, Tensor):
+        weights.addcmul_(change, rate, value=-1)
+    else:
+        weights.add_(change, alpha=-rate)
+
+
+def _warm(course: Schedule) -> Schedule:
+    return lambda way: min(1.0, way / 0.1) * course(way)
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": lambda way: 1.0,
+    "linear": lambda way: 1 - way,
+    "cosine": lambda way: (1 + math.cos(math.pi * way)) / 2,
+    "warm-cosine": _warm(lambda way: (1 + math.cos(math.pi * way)) / 2),
+}
+
+
+def schedule_of(schedule: str | Schedule) -> Schedule:
+    """Return a schedule by its name, or the one given.
+
+    Examples
+    --------
+    >>> [round(schedule_of("cosine")(way), 2) for way in (0.0, 0.5, 1.0)]
+    [1.0, 0.5, 0.0]
+    """
+    if callable(schedule):
+        return schedule
+    if schedule not in SCHEDULES:
+        raise OptionError(f"there is no schedule {schedule!r}", hint=did_you_mean(str(schedule), SCHEDULES))
+    return SCHEDULES[schedule]

@@ -1,0 +1,197 @@
+"""Which samples a step takes: each way knows the event that it is, for the accountant.
+
+Every sampler divides by the batch it expects, never by the one it got: the number of samples
+that were drawn is private. So is the number of samples there are: rate, steps and divisor come from
+``rows``, which is public, and the draw alone knows how many samples there really are.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.budget.accounting.training_events import step_event
+from sfumato.budget.events import ApproximateEvent, Composed, Event
+from sfumato.budget.mechanisms.rounded_gaussian import rounding_event
+from sfumato.budget.noise import Source
+from sfumato.errors import OptionError
+
+__all__ = ["FixedPoisson", "Full", "Poisson", "Sampler"]
+
+_SMALLEST = 2.0**-40  # of smaller rates, the jumps from sample to sample would not fit into whole numbers
+
+
+@dataclass(frozen=True)
+class Sampler(ABC):
+    """A way to take samples of about ``rows``, the public number of them.
+
+    ``dimensions`` says how many numbers get noise in a step, for what `rounding_event` charges; 0 leaves that out, as
+    for ideal noise.
+    """
+
+    rows: int
+    dimensions: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise OptionError("there are no samples to train on")
+
+    @property
+    @abstractmethod
+    def expected(self) -> float:
+        """How many samples a step takes on average; sums are divided by it."""
+
+    @abstractmethod
+    def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
+        """Return which samples the next step takes, of those that are there; by default ``rows``."""
+
+    def event(self, noise_multiplier: float) -> Event:
+        """Return what one step is: noise of so many clips on the sum over the samples taken, and what it misses."""
+        more = self._more(noise_multiplier)
+        ideal = self._ideal(noise_multiplier)
+        return Composed((ideal, *more)) if more else ideal
+
+    @abstractmethod
+    def _ideal(self, noise_multiplier: float) -> Event:
+        """Return what a step would be with ideal noise."""
+
+    def _more(self, noise_multiplier: float) -> list[Event]:
+        """Return what a step costs beyond that."""
+        return [rounding_event(self.dimensions, noise_multiplier)] if self.dimensions else []
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sampler as plain values."""
+
+
+@dataclass(frozen=True)
+class Poisson(Sampler):
+    """Every sample is taken with the same probability, each for itself.
+
+    Examples
+    --------
+    >>> sampler = Poisson(rows=60_000, rate=64 / 60_000)
+    >>> sampler.expected
+    64.0
+    >>> print(sampler.event(1.2))
+    on a Poisson sample of rate 0.00106667: Gaussian noise of scale 1.2 on a sensitivity of 1
+    >>> 20 < len(sampler.draw(Source())) < 130
+    True
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _SMALLEST <= self.rate <= 1:
+            raise OptionError(f"the sampling rate must be at least 2**-40 and at most 1, got {self.rate!r}")
+
+    @property
+    def expected(self) -> float:
+        """The rate times the rows."""
+        return self.rate * self.rows
+
+    def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
+        """Jump from one sample that is taken to the next: the gaps are geometric numbers."""
+        count = self.rows if there is None else there
+        if self.rate == 1:
+            return np.arange(count)
+        scale = -1 / math.log1p(-self.rate)  # a gap is at least m with the probability (1 - rate)^m
+        many = int(self.rate * count + 5 * math.sqrt(self.rate * count)) + 8
+        taken = np.cumsum(source.geometric(scale, many) + 1) - 1
+        while taken[-1] < count:
+            taken = np.concatenate([taken, taken[-1] + np.cumsum(source.geometric(scale, many) + 1)])
+        return taken[taken < count]
+
+    def _ideal(self, noise_multiplier: float) -> Event:
+        return step_event("poisson", self.rate, noise_multiplier)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind and the rate."""
+        return {"kind": "poisson", "rate": self.rate}
+
+
+@dataclass(frozen=True)
+class FixedPoisson(Poisson):
+    """Poisson sampling into batches of a fixed size; what a sample has beyond it is left out.
+
+    Steps that differ from Poisson sampling with a chance of t, whatever the data, cost
+    ``(1 + e^epsilon) t`` more of delta. That is charged with every step, for an epsilon of at most ``up_to`` and
+    for at most ``most`` samples: of more, nothing is left out.
+
+    Examples
+    --------
+    >>> sampler = FixedPoisson.of(Poisson(60_000, 512 / 60_000), delta=1e-5, up_to=20)
+    >>> sampler.size
+    752
+    >>> sampler.beyond < 1e-5 / 1e9
+    True
+    """
+
+    size: int
+    up_to: float
+    most: int
+
+    @classmethod
+    def of(cls, sampler: Poisson, delta: float, up_to: float, most: int | None = None) -> FixedPoisson:
+        """Choose the size so that a million steps do not cost a thousandth of delta."""
+        from scipy.stats import binom
+
+        rows = sampler.rows if most is None else most
+        chance, sizes = delta * 1e-9 / (1 + math.exp(up_to)), range(0, rows + 8, 8)
+        enough = bisect_left(sizes, True, key=lambda size: bool(binom.sf(size, rows, sampler.rate) <= chance))
+        size = min(rows, sizes[enough])
+        return cls(sampler.rows, sampler.rate, size, up_to, rows, dimensions=sampler.dimensions)
+
+    @property
+    def beyond(self) -> float:
+        """The delta of one step for what is left out."""
+        from scipy.stats import binom
+
+        return float((1 + math.exp(self.up_to)) * binom.sf(self.size, self.most, self.rate))
+
+    def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
+        """Draw, and leave out what is beyond the size."""
+        taken = super().draw(source, there)
+        return taken[: self.size] if (there or 0) <= self.most else taken
+
+    def _more(self, noise_multiplier: float) -> list[Event]:
+        beyond = [ApproximateEvent(0.0, self.beyond)] if self.beyond else []
+        return [*super()._more(noise_multiplier), *beyond]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind, the rate and the size."""
+        return {**super().to_dict(), "size": self.size}
+
+
+@dataclass(frozen=True)
+class Full(Sampler):
+    """Every step takes all samples; nothing is amplified.
+
+    Examples
+    --------
+    >>> print(Full(rows=100).event(2.0))
+    Gaussian noise of scale 2 on a sensitivity of 1
+    """
+
+    @property
+    def expected(self) -> float:
+        """The public number of them."""
+        return float(self.rows)
+
+    def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
+        """Take all."""
+        return np.arange(self.rows if there is None else there)
+
+    def _ideal(self, noise_multiplier: float) -> Event:
+        return step_event("full", 1.0, noise_multiplier)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind."""
+        return {"kind": "full", "rate": 1.0}

@@ -1,0 +1,1 @@
+"""Estimators with scikit-learn's interface that see the data through noisy sums only."""

@@ -1,0 +1,223 @@
+"""A random forest that looks at the data twice: once to draw its splits, once to fill its leaves.
+
+Fletcher and Islam (2017) let each leaf answer with its most frequent class, drawn by the exponential mechanism with the
+smooth sensitivity of that answer. That is not differentially private (docs/explanation/smooth-sensitivity.md), so
+leaves are noisy counts here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.learners.dpsgd.options import whole
+from sfumato.learners.estimators.estimator import Classifier, Ints
+from sfumato.learners.estimators.features import Columns
+from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
+
+__all__ = ["PrivateRandomForest"]
+
+_STANDS_OUT = 2.0  # a side of a split holds at least so many deviations of its noise
+_AVERAGE_LEAF = 1.0  # holds at least so many deviations of its noise; less deep trees have fuller leaves
+_EMPTY_LEAF = 1 / 16  # records in a leaf on average, at which more leaves tell nothing even without noise
+_LEAST_SHARE = 1e-3  # of a class in a leaf: a tree alone never rules out a class
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateRandomForest(Classifier):
+    """A random forest with differential privacy.
+
+    The counts of every column's values within every class are bought first. They say how much each split of a column
+    tells about the class by itself, and splits are drawn at random, in proportion to that; all nodes of a level
+    share one split, and a tree takes a column again only after all others. Then the classes in the leaves of all trees
+    are counted, with noise. A node whose count is lost in noise answers like the node above it, and the answers of the
+    trees are multiplied.
+
+    Parameters
+    ----------
+    trees : int
+        All trees count all records: with Gaussian noise that is better than parts of the records for each.
+    depth : int
+        How many splits a tree has at most; with much noise it has fewer.
+    cells : int
+        In how many cells a number is counted, between which it can be split.
+    random_state : int, optional
+        Makes the draw of the splits reproducible, not the noise.
+
+    Notes
+    -----
+    The defaults were chosen by cross-validation on the training records of Adult.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> adult = sf.datasets.adult("train")
+    >>> model = PrivateRandomForest(epsilon=1).fit(adult, "income")
+    >>> model.score(sf.datasets.adult("test"), "income") > 0.8
+    True
+    >>> print(model.spent_)
+    epsilon 1 at delta 1e-05 (add or remove one record)
+    """
+
+    trees: int = 40
+    depth: int = 12
+    cells: int = 256
+    random_state: int | None = None
+
+    _state: ClassVar = ("columns_", "sides_", "leaf_log_prob_")
+
+    def _shares(self, columns: int) -> Mapping[str, Share]:
+        whole("the number of trees", self.trees)
+        whole("the depth", self.depth)
+        whole("the number of cells", self.cells)
+        if self.random_state is not None:
+            whole("the random state", self.random_state, least=0)
+        return {"columns": Share(1, 0.2), "leaves": Share(1, 0.8)}
+
+    def _learn(self, columns: Columns, target: Ints, sums: NoisySums) -> None:
+        classes = len(self.classes_)
+        known = target < classes
+        target, cells = target[known], self.features_.cells(columns, self.cells)[known]
+        counts = self._column_counts(cells, target, sums)
+        noise = sums.deviation_of("leaves", norm=math.sqrt(self.trees))
+        depth = self._depth(counts, noise)
+        seed = self.insecure_seed if self.random_state is None else self.random_state
+        self.columns_, self.sides_ = _drawn(
+            [one.is_number for one in self.features_.features],
+            counts,
+            sums.deviation_of("columns", norm=math.sqrt(len(counts))),
+            (self.trees, depth),
+            np.random.default_rng(seed),
+        )
+        leaves = np.zeros((self.trees, 2**depth, classes))
+        for tree, leaf in enumerate(self._leaves(cells)):
+            leaves[tree] = np.bincount(leaf * classes + target, minlength=leaves[0].size).reshape(-1, classes)
+        self.leaf_log_prob_ = np.log(_shares_of(sums("leaves", leaves, norm=math.sqrt(self.trees)), noise))
+
+    def _refuse_misfits(self) -> None:
+        trees, depth = self.columns_.shape
+        sizes = self.features_.sizes(self.cells)
+        fits = self.sides_.shape == (trees, depth, max(sizes)) and self.sides_.dtype == bool
+        fits &= self.columns_.dtype.kind == "i" and bool(((self.columns_ >= 0) & (self.columns_ < len(sizes))).all())
+        if not fits or self.leaf_log_prob_.shape != (trees, 2**depth, len(self.classes_)):
+            raise InputError("the trees are not those of these columns and classes")
+
+    def predict_proba(self, X: Any) -> Floats:  # noqa: N803
+        """Return the probability of each class, in the order of ``classes_``."""
+        columns = self._columns(X)
+        cells = self.features_.cells(columns, self.cells)
+        logs = np.zeros((len(cells), len(self.classes_)))
+        for own, leaf in zip(self.leaf_log_prob_, self._leaves(cells), strict=True):
+            logs += own[leaf]
+        chances = np.exp((logs - logs.max(axis=1, keepdims=True)) / len(self.leaf_log_prob_))
+        return chances / chances.sum(axis=1, keepdims=True)
+
+    def _column_counts(self, cells: Ints, target: Ints, sums: NoisySums) -> list[Floats]:
+        """Buy the classes in every cell of every column: a record counts once per column."""
+        classes, sizes = len(self.classes_), self.features_.sizes(self.cells)
+        places = (cells + np.cumsum([0, *sizes[:-1]])) * classes + target[:, None]
+        counts = np.bincount(places.ravel(), minlength=sum(sizes) * classes).reshape(-1, classes)
+        return np.split(sums("columns", counts, norm=math.sqrt(len(sizes))), np.cumsum(sizes)[:-1])
+
+    def _depth(self, counts: Sequence[Floats], noise: float) -> int:
+        # Every column counts the same records, and the sums of fewer cells are less noisy.
+        rows = sum(one.sum() / one.size for one in counts) / sum(1 / one.size for one in counts)
+        return int(np.clip(np.log2(max(rows, 1.0) / max(_AVERAGE_LEAF * noise, _EMPTY_LEAF)), 1, self.depth))
+
+    def _leaves(self, cells: Ints) -> Iterator[Ints]:
+        """Return for each tree the leaf of each record: a digit per split, 1 for its right side."""
+        by_column = np.ascontiguousarray(cells.T)
+        for columns, sides in zip(self.columns_, self.sides_, strict=True):
+            leaf = np.zeros(len(cells), dtype=np.int64)
+            for column, right in zip(columns, sides, strict=True):
+                leaf = 2 * leaf + right[by_column[column]]
+            yield leaf
+
+
+def _drawn(
+    ordered: Sequence[bool],
+    counts: Sequence[Floats],
+    noise: float,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """Draw the column of each split of each tree, and which of its cells are on the right side.
+
+    Categories are ordered by the share of a class, which is drawn for each tree; of two, it does not matter which.
+    """
+    classes = counts[0].shape[1]
+    orders = [
+        [
+            np.arange(len(one)) if is_ordered else _order(one, at, noise)
+            for one, is_ordered in zip(counts, ordered, strict=True)
+        ]
+        for at in range(classes)
+    ]
+    gains = [[_gains(one[order], noise) for one, order in zip(counts, found, strict=True)] for found in orders]
+    columns, sides = np.zeros(shape, dtype=np.int64), np.zeros((*shape, max(map(len, counts))), dtype=bool)
+    for tree in range(shape[0]):
+        at = int(rng.integers(classes))
+        best = _chances(np.array([one.max(initial=0.0) for one in gains[at]]))
+        rounds = [rng.choice(len(best), len(best), replace=False, p=best) for _ in range(0, shape[1], len(best))]
+        columns[tree] = np.concatenate(rounds)[: shape[1]]
+        for level, column in enumerate(columns[tree]):
+            if not len(gains[at][column]):
+                continue  # a column of a single cell has no sides
+            cut = rng.choice(len(gains[at][column]), p=_chances(gains[at][column]))
+            sides[tree, level, orders[at][column][cut + 1 :]] = True
+    return columns, sides
+
+
+def _chances(gains: Floats) -> Floats:
+    """Return chances in proportion to what is gained; none is 0, and all are equal if nothing is gained."""
+    held: Floats = np.maximum(gains, max(gains.max() * 1e-9, 1e-12))
+    return held / held.sum()
+
+
+def _order(counts: Floats, class_: int, noise: float) -> Ints:
+    """Return categories from the least to the most share of a class; a rare one has nearly that of all."""
+    held = np.maximum(counts, 0.0)
+    usual = held[:, class_].sum() / max(held.sum(), 1.0)
+    rows = held.sum(axis=1)
+    few = 1.0 + 2.0 * noise
+    return np.argsort((held[:, class_] + few * usual) / (rows + few), kind="stable")
+
+
+def _gains(counts: Floats, noise: float) -> Floats:
+    """Return the mutual information of the class and the side, for a split after each cell but the last."""
+    below = np.cumsum(counts, axis=0)
+    left, right, both = (np.maximum(one, 0.0) for one in (below[:-1], below[-1] - below[:-1], below[-1:]))
+    gained = (_entropy(both) - _entropy(left) - _entropy(right)) / max(both.sum(), 1.0)
+    least = _STANDS_OUT * noise * math.sqrt(len(counts))
+    clear = np.minimum(left.sum(axis=1), right.sum(axis=1)) > least
+    return np.where(clear, np.maximum(gained, 0.0), 0.0)
+
+
+def _entropy(counts: Floats) -> Floats:
+    """Return the entropy of each row of counts, times its sum."""
+    sums = counts.sum(axis=1, keepdims=True)
+    shares = np.maximum(counts / np.maximum(sums, 1e-12), 1e-12)
+    return -(counts * np.log(shares)).sum(axis=1)
+
+
+def _shares_of(leaves: Floats, noise: float) -> Floats:
+    """Return the share of each class in each leaf; a node whose count is lost in noise has those of the one above."""
+    trees, count, classes = leaves.shape
+    whole = np.maximum(leaves.sum(axis=1, keepdims=True), 1.0)
+    shares: Floats = whole / whole.sum(axis=2, keepdims=True)
+    while shares.shape[1] < count:
+        shares = np.repeat(shares, 2, axis=1)
+        counts = leaves.reshape(trees, shares.shape[1], -1, classes)
+        deviation = noise * math.sqrt(counts.shape[2] * classes)
+        nodes = counts.sum(axis=2)
+        clear = nodes.sum(axis=2, keepdims=True) > deviation
+        held = np.maximum(nodes, 0.0) + shares  # the node above counts as one record
+        shares = np.where(clear, held / held.sum(axis=2, keepdims=True), shares)
+    held = np.maximum(shares, _LEAST_SHARE)
+    return held / held.sum(axis=2, keepdims=True)

@@ -1,0 +1,1 @@
+"""Per-sample gradients and their clipped sums, layer by layer. Needs torch."""

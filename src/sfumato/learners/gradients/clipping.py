@@ -1,0 +1,339 @@
+"""The clipped sum: what one batch says about the weights, no sample saying more than a bound.
+
+One forward pass that notes what enters every layer, one backward pass to the outputs of the
+layers (no gradient of a weight is computed), the norm of every sample's gradient over all
+trained weights together, and one weighted sum per layer (see `layers`). The sum changes by at
+most ``clip`` when one sample is added or removed; noise in proportion to it makes a step
+differentially private (Abadi et al. 2016).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.nn import functional
+from torch.nn.utils.parametrize import is_parametrized
+from torch.utils._pytree import tree_map_only
+
+from sfumato.errors import ModelError, OptionError
+from sfumato.learners.dpsgd.module_checks import refuse_wrong_gradients
+from sfumato.learners.dpsgd.sample_independence import refuse_mixing_loss
+from sfumato.learners.gradients.gradients import Call, Factors, Layer, norm, tensors
+from sfumato.learners.gradients.layers import Unknown, layer_of
+
+__all__ = ["ClippedSum", "Clipper", "Loss", "private_step"]
+
+Loss = Callable[[Any, Tensor], Tensor]
+_NEVER = 1e30  # a clip that no gradient reaches
+
+
+class ClippedSum(NamedTuple):
+    """What a batch says about the weights."""
+
+    gradients: list[Tensor]
+    """The sum of the clipped gradients, per trained parameter."""
+    norms: Tensor
+    """The norm of every sample's gradient before it was clipped."""
+    losses: Tensor
+    """The loss of every sample, before the step."""
+
+
+def private_step(
+    module: nn.Module,
+    loss: Loss,
+    inputs: Tensor,
+    targets: Tensor,
+    weights: Tensor | None = None,
+    *,
+    clip: float = 1.0,
+) -> dict[str, Tensor]:
+    """Return the sum of the clipped gradients of single samples, by the name of the parameter.
+
+    Adding or removing one sample changes all of it together by at most ``clip`` in the Euclidean
+    norm. It is not private until noise in proportion to ``clip`` is added; `Trainer` does that.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        No layer of it may mix samples; see `check`.
+    loss : callable
+        Gives one number per sample for outputs and targets, like ``cross_entropy`` with
+        ``reduction="none"``. One that is seen to mix samples is refused.
+    inputs, targets : Tensor
+    weights : Tensor, optional
+        One number from 0 to 1 per sample; 0 leaves it out. All are 1 by default.
+    clip : float
+
+    Examples
+    --------
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> def squared(outputs, targets):
+    ...     return (outputs.squeeze(1) - targets) ** 2
+    >>> gradient = private_step(model, squared, torch.eye(2) * 1e6, torch.zeros(2), clip=0.5)["weight"]
+    >>> gradient.abs()
+    tensor([[0.5000, 0.5000]])
+    """
+    with Clipper(module, loss) as clipper:
+        found = clipper(inputs, targets, weights, clip)
+    return dict(zip(clipper.names, found.gradients, strict=True))
+
+
+class Clipper:
+    """Makes clipped sums of a module, step after step.
+
+    It listens to the layers of the module in a ``with`` block, or from `listen` to `close`.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    loss : callable
+        One number per sample.
+    views : int
+        How many views of a sample follow each other in a batch; the mean of their gradients is clipped.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss, *, views: int = 1) -> None:
+        self.module, self.loss, self.views = module, loss, views
+        trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self.names, self.parameters = list(trained), list(trained.values())
+        if not self.parameters:
+            raise OptionError("the model has no weights to train")
+        kinds = {one.dtype for one in self.parameters}
+        if not (kinds <= {torch.float32} or kinds <= {torch.float64}):
+            told = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+            raise ModelError(
+                f"the trained weights must all be float32 or all be float64, got {told}",
+                hint="call float() on the model; the passes may run in half precision all the same",
+            )
+        memory: dict[str, Tensor] = {}
+        self.layers = [layer_of(unit, views, memory) for unit in dict.fromkeys(units(module))]
+        used = Counter(one for layer in self.layers for one in layer.parameters)
+        self._shared = {one for one, times in used.items() if times > 1}
+        self._calls: list[tuple[Layer, Call]] | None = None
+        self._hooks: list[Any] = []
+        self._inside: list[Tensor] = []  # layers that are being run as one, whatever they are made of
+        self._vetted = False
+
+    def __enter__(self) -> Clipper:
+        self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def listen(self) -> None:
+        """Begin to listen to the module."""
+        if self._hooks:
+            return
+        if [id(one) for one in self.module.parameters() if one.requires_grad] != [id(one) for one in self.parameters]:
+            raise ModelError("other weights of the model are trained than when the clipper was made")
+        for layer in self.layers:
+            if isinstance(layer, Unknown):
+                self._hooks.append(layer.module.register_forward_pre_hook(self._enter))
+            # Before the user's own hooks, which may change what comes out.
+            listener = self._listener(layer)
+            self._hooks.append(layer.module.register_forward_hook(listener, with_kwargs=True, prepend=True))
+
+    def close(self) -> None:
+        """Stop listening to the module."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def __call__(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, clip: float | Tensor = 1.0
+    ) -> ClippedSum:
+        """Return the sum of the clipped gradients of a batch.
+
+        Before the first one, gradients of random samples are compared with torch's own, one by one, and the
+        loss is tried on random outputs: one that mixes samples is refused.
+        """
+        if isinstance(clip, int | float) and not 0 < clip < math.inf:
+            raise OptionError(f"the clip must be a finite number above 0, got {clip!r}")
+        if weights is not None and not weights.is_cuda and not bool(((weights >= 0) & (weights <= 1)).all()):
+            raise OptionError("the weights of samples must be numbers from 0 to 1")
+        if not len(inputs):
+            nothing = self.parameters[0].new_zeros(0)
+            return ClippedSum([torch.zeros_like(one) for one in self.parameters], nothing, nothing)
+        if not self._vetted:
+            refuse_wrong_gradients(self, inputs)
+            refuse_mixing_loss(self.module, self.loss, inputs, targets)
+            self._vetted = True
+        losses, calls = self._passes(inputs, targets, self.loss)
+        with _exact(inputs.device.type):  # whatever the passes ran in: the norms are those of what is added
+            gradients, norms = self._clipped(calls, weights, clip)
+        return ClippedSum(gradients, norms, losses)
+
+    def _clipped(
+        self, calls: list[tuple[Layer, Call]], weights: Tensor | None, clip: float | Tensor
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return the sum of the clipped gradients, and the norms before clipping."""
+        times = Counter(id(layer) for layer, _ in calls)
+        once: list[tuple[Layer, Call]] = []
+        more: list[tuple[Layer, Call]] = []
+        for layer, call in calls:
+            is_alone = times[id(layer)] == 1 and self._shared.isdisjoint(layer.parameters)
+            (once if is_alone else more).append((layer, call))
+        several = self._summed(more)
+        norms = [one for layer, call in once for one in layer.norms(call)] + [norm(one) for one in several.values()]
+        if not norms:
+            raise OptionError("no weight of the model has a part in the loss")
+        length = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+        known = length.isfinite()
+        values = torch.where(known, clip / length.clamp(min=clip), 0.0)
+        # On a GPU it is not waited for whether a gradient is not finite.
+        factors = Factors(
+            values if weights is None else values * weights, doubtful=length.is_cuda or not bool(known.all())
+        )
+        sums = {one: factors.summed(gradients) for one, gradients in several.items()}
+        for layer, call in once:
+            sums.update(zip(layer.parameters, layer.weighted_sum(call, factors), strict=True))
+        return [sums[one] if one in sums else torch.zeros_like(one) for one in self.parameters], length
+
+    def single(self, inputs: Tensor, loss: Callable[[Any], Tensor]) -> Iterator[tuple[list[Tensor], Tensor]]:
+        """Yield each sample's gradient, as it is added, and its norm, as it is clipped by."""
+        _, calls = self._passes(inputs, inputs, lambda outputs, _: loss(outputs))
+        samples = len(inputs) // self.views
+        for one in torch.eye(samples, device=inputs.device, dtype=self.parameters[0].dtype):
+            with _exact(inputs.device.type):
+                gradients, norms = self._clipped(calls, one, _NEVER)
+            yield gradients, one @ norms
+
+    def _passes(self, inputs: Tensor, targets: Tensor, loss: Loss) -> tuple[Tensor, list[tuple[Layer, Call]]]:
+        """Run forward, and backward to the outputs of the layers."""
+        self.listen()
+        with self._listening() as calls, torch.enable_grad():
+            losses = loss(self.module(inputs), targets)
+        if losses.shape != (len(inputs),):
+            raise OptionError(
+                f"the loss must give one number per sample, a vector of {len(inputs)}, "
+                f"got the shape {tuple(losses.shape)}",
+                hint='use reduction="none"',
+            )
+        edges = [edge for _, call in calls for edge in call.edges]
+        with torch.enable_grad():
+            total = losses.sum() / self.views
+        found = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
+        dtype = self.parameters[0].dtype
+        reached = []
+        for layer, call in calls:
+            backs = [next(found) for _ in call.edges]
+            if all(back is None for back in backs):
+                continue
+            if any(shape[:1] != losses.shape for shape in call.shapes):
+                raise ModelError(
+                    f"layer '{self._name(layer)}' must have one row per sample, {len(losses)}, got outputs of the "
+                    f"shape {' and '.join(str(tuple(shape)) for shape in call.shapes)}",
+                    hint="keep the samples apart in the first dimension, and expand what all of them share",
+                )
+            if call.versions != tuple(one._version for one in call.inputs if isinstance(one, Tensor)):
+                raise ModelError(
+                    f"the input of layer '{self._name(layer)}' is changed in place after the layer has read it"
+                )
+            call.gradients = tuple(
+                losses.new_zeros(shape, dtype=dtype) if back is None else back.to(dtype)
+                for back, shape in zip(backs, call.shapes, strict=True)
+            )
+            call.inputs = tuple(
+                one.to(dtype) if isinstance(one, Tensor) and one.is_floating_point() else one for one in call.inputs
+            )
+            if call.options:
+                call.options = tree_map_only(
+                    Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, call.options
+                )
+            reached.append((layer, call))
+        losses = losses.detach()
+        return (losses.view(-1, self.views).mean(1) if self.views > 1 else losses), reached
+
+    def _summed(self, calls: list[tuple[Layer, Call]]) -> dict[nn.Parameter, Tensor]:
+        """Add, sample by sample, the gradients of weights that were used more than once."""
+        found: dict[nn.Parameter, Tensor] = {}
+        for layer, call in calls:
+            for one, gradients in zip(layer.parameters, layer.per_sample(call), strict=True):
+                found[one] = found[one] + gradients if one in found else gradients
+        return found
+
+    @contextmanager
+    def _listening(self) -> Iterator[list[tuple[Layer, Call]]]:
+        calls: list[tuple[Layer, Call]] = []
+        self._calls, self._inside = calls, []
+        try:
+            yield calls
+        finally:
+            self._calls = None
+
+    def _name(self, layer: Layer) -> str:
+        return next(name for name, one in self.module.named_modules() if one is layer.module)
+
+    def _enter(self, _: nn.Module, __: tuple[Any, ...]) -> None:
+        """Note that a layer is run as one, and the random numbers that it begins with."""
+        if self._calls is not None:
+            self._inside.append(torch.get_rng_state())
+
+    def _listener(self, layer: Layer) -> Callable[..., None]:
+        def listen(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], outputs: Any) -> None:
+            if self._calls is None:
+                return
+            random = self._inside.pop() if isinstance(layer, Unknown) else None
+            if self._inside:
+                return
+            if not inputs and not isinstance(layer, Unknown):  # known layers take one argument, by whatever name
+                inputs, options = tuple(options.values()), {}
+            found = tensors(outputs)
+            given = tuple(at for at, one in enumerate(found) if one.requires_grad)
+            self._calls.append(
+                (
+                    layer,
+                    Call(
+                        tuple(one.detach() if isinstance(one, Tensor) else one for one in inputs),
+                        options,
+                        tuple(get_gradient_edge(found[at]) for at in given),
+                        tuple(found[at].shape for at in given),
+                        given,
+                        tuple(one._version for one in inputs if isinstance(one, Tensor)),
+                        random,
+                    ),
+                )
+            )
+
+        return listen
+
+
+@contextmanager
+def _exact(device: str) -> Iterator[None]:
+    """Multiply matrices in full precision; what convolutions lose is accounted for where they are."""
+    with torch.autocast(device, enabled=False):
+        before = torch.get_float32_matmul_precision()
+        if before != "highest":
+            torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            if before != "highest":
+                torch.set_float32_matmul_precision(before)
+
+
+def units(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules whose gradients are found each as one: those that hold weights of their own."""
+    # A parametrized layer may have no weights left but those that its weights are made of.
+    if any(one.requires_grad for one in module.parameters(recurse=is_parametrized(module))):
+        yield module
+        return
+    for child in module.children():
+        yield from units(child)
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of every sample."""
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the squared error of every sample."""
+    return (outputs.flatten(1) - targets.reshape(len(targets), -1)).square().mean(1)

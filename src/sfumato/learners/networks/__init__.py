@@ -1,0 +1,1 @@
+"""Networks with scikit-learn's interface, architectures, and the scattering transform. Needs torch."""

@@ -1,0 +1,293 @@
+"""The networks that can be trained by name, none of which mixes samples.
+
+Each is made for samples of a shape and for a number of outputs. There is no batch normalization in any
+of them: it would make what is learnt from one record depend on the others. Where a network is
+known with it, group normalization takes its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.errors import OptionError, did_you_mean
+from sfumato.learners.networks.scattering import channels_of, normalized_scattering
+
+__all__ = ["ARCHITECTURES", "Architecture", "architecture", "rebuilt"]
+
+Shape = tuple[int, ...]
+Features = Callable[..., Tensor]
+
+_LARGEST = 2**22  # numbers of a sample that a stored network may be for
+_SCATTERED = 2**26  # pixels of all channels that its scattering transform may compute
+
+
+@dataclass(frozen=True, eq=False)
+class Architecture:
+    """A network, and what its samples go through before they reach it.
+
+    Attributes
+    ----------
+    name : str
+        One of `ARCHITECTURES`.
+    inputs : tuple of int
+        The shape of a sample.
+    outputs : int
+        How many numbers come out.
+    options : dict
+        What else the network was made with, defaults included.
+    module : torch.nn.Module
+        The network, untrained.
+    features : callable, optional
+        If there is one, the network takes what it returns instead of the samples. It is fixed and public:
+        it knows nothing of the data, turns every sample on its own, and so costs no privacy and is called
+        once, before training. It can be given ``progress``.
+
+    Examples
+    --------
+    >>> digits = architecture("scattering-linear", (28, 28), 10)
+    >>> images = torch.zeros(5, 28, 28)
+    >>> digits.module(digits.features(images)).shape
+    torch.Size([5, 10])
+    """
+
+    name: str
+    inputs: Shape
+    outputs: int
+    options: dict[str, Any]
+    module: nn.Module
+    features: Features | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the weights as plain values; `architecture` makes the same network of them.
+
+        Examples
+        --------
+        >>> architecture("mlp", 14, 2).to_dict()
+        {'name': 'mlp', 'inputs': [14], 'outputs': 2, 'hidden': [100]}
+        """
+        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
+        return {"name": self.name, "inputs": list(self.inputs), "outputs": self.outputs, **options}
+
+
+def architecture(name: str, inputs: int | Sequence[int], outputs: int, **options: Any) -> Architecture:
+    """Make a network by its name, with new weights from torch's own generator.
+
+    Parameters
+    ----------
+    name : str
+        - ``cnn``: two convolutions and two linear layers; for images.
+        - ``resnet18``: the residual network of 18 layers (He et al. 2016) with group normalization; for
+          images. Option ``groups``: 32 by default.
+        - ``mlp``: linear layers with ReLU between. Option ``hidden``: their widths, ``(100,)`` by default.
+        - ``logistic``: one linear layer, zero at first.
+        - ``scattering-linear``: one linear layer, zero at first, on `normalized_scattering`; for grey
+          images. Options ``scales``, ``angles`` and ``groups``.
+    inputs : int or sequence of int
+        The number of columns, or the shape of an image: (height, width) if it is grey, or
+        (channels, height, width). The networks for images take (count, channels, height, width).
+    outputs : int
+        How many numbers come out: one per class.
+
+    Examples
+    --------
+    >>> small = architecture("cnn", (28, 28), 10)
+    >>> small.module(torch.zeros(5, 1, 28, 28)).shape
+    torch.Size([5, 10])
+    >>> sum(parameter.numel() for parameter in small.module.parameters())
+    26010
+    """
+    if name not in ARCHITECTURES:
+        hint = did_you_mean(name, ARCHITECTURES) if isinstance(name, str) else ""
+        raise OptionError(f"an architecture must be one of {', '.join(ARCHITECTURES)}, got {name!r}", hint=hint)
+    make = ARCHITECTURES[name]
+    known = {
+        option: parameter.default
+        for option, parameter in inspect.signature(make).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    for option in options:
+        if option not in known:
+            hint = did_you_mean(option, known) if known else "leave it out"
+            raise OptionError(f"the architecture '{name}' has no option '{option}'", hint=hint)
+    shape = _sizes("the number of inputs", inputs if isinstance(inputs, Sequence) else (inputs,))
+    if not shape:
+        raise OptionError("the inputs must have at least one size, got none")
+    (count,) = _sizes("the number of outputs", (outputs,))
+    chosen = {**known, **options}
+    module, features = make(shape, count, **chosen)
+    return Architecture(name, shape, count, chosen, module, features)
+
+
+def rebuilt(plain: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Architecture:
+    """Make the network that stored weights belong to; refuse any other before it takes memory or time.
+
+    Parameters
+    ----------
+    plain : mapping
+        What `Architecture.to_dict` returned, or a stranger wrote in its place.
+    shapes : mapping
+        The shapes of the stored weights, by name.
+
+    Examples
+    --------
+    >>> rebuilt({"name": "logistic", "inputs": [3], "outputs": 2}, {"1.weight": (2, 3), "1.bias": (2,)}).inputs
+    (3,)
+    >>> rebuilt({"name": "mlp", "inputs": [3], "outputs": 2, "hidden": [90000]}, {"1.weight": (2, 3)})
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: the weights are not those of the network 'mlp' that is described
+    """
+    name, (*inputs,) = plain["name"], _sizes("the number of inputs", plain["inputs"])
+    if math.prod(inputs) > _LARGEST or len(plain.get("hidden", ())) > len(shapes):
+        raise OptionError(f"the network '{name}' that is described is too large for its weights")
+    if name == "scattering-linear":
+        scales, angles = plain.get("scales", 2), plain.get("angles", 8)
+        channels, (count,) = channels_of(scales, angles), _sizes("the number of outputs", (plain["outputs"],))
+        if channels * math.prod(inputs) > _SCATTERED:
+            raise OptionError(f"the network '{name}' that is described has too many channels")
+        width = channels * math.prod(side >> scales for side in inputs[-2:])
+        wanted: dict[str, Shape] = {"1.weight": (count, width), "1.bias": (count,)}
+    else:
+        with torch.device("meta"):  # shapes without memory
+            skeleton = architecture(**plain).module
+        wanted = {name: tuple(one.shape) for name, one in skeleton.state_dict().items()}
+    if wanted != {name: tuple(shape) for name, shape in shapes.items()}:
+        raise OptionError(f"the weights are not those of the network '{name}' that is described")
+    return architecture(**plain)
+
+
+def _cnn(inputs: Shape, outputs: int) -> tuple[nn.Module, None]:
+    channels, *sides = _image("cnn", inputs)
+    height, width = ((side // 2 - 5) // 2 for side in sides)
+    if min(height, width) < 1:
+        raise OptionError(f"the images for 'cnn' must have at least 14 pixels a side, got {sides[0]} x {sides[1]}")
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 8, stride=2, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(32 * height * width, 32),
+        nn.ReLU(),
+        nn.Linear(32, outputs),
+    ), None
+
+
+def _resnet18(inputs: Shape, outputs: int, *, groups: int = 32) -> tuple[nn.Module, None]:
+    channels, *_ = _image("resnet18", inputs)
+    (groups,) = _sizes("the number of groups", (groups,))
+    if 64 % groups:
+        raise OptionError(f"the number of groups of 'resnet18' must divide 64, got {groups!r}")
+    widths = (64, 64, 64, 128, 128, 256, 256, 512, 512)
+    module = nn.Sequential(
+        nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False),
+        nn.GroupNorm(groups, 64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        *(_Residual(before, after, groups) for before, after in itertools.pairwise(widths)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, outputs),
+    )
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+    return module, None
+
+
+class _Residual(nn.Module):
+    """Two convolutions beside a shortcut; where the width grows, the image shrinks to half."""
+
+    def __init__(self, before: int, after: int, groups: int) -> None:
+        super().__init__()
+        stride = 1 if before == after else 2
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False),
+            nn.GroupNorm(groups, after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, padding=1, bias=False),
+            nn.GroupNorm(groups, after),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if before != after:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.GroupNorm(groups, after)
+            )
+        self.last = nn.ReLU()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Add both ways; not in place, since per-sample gradients need what went in."""
+        result: Tensor = self.last(self.convolutions(images) + self.shortcut(images))
+        return result
+
+
+def _mlp(inputs: Shape, outputs: int, *, hidden: Sequence[int] = (100,)) -> tuple[nn.Module, None]:
+    if not isinstance(hidden, Sequence):
+        raise OptionError(f"the hidden layers must be a list of their widths, got {hidden!r}")
+    widths = (math.prod(inputs), *_sizes("the width of a hidden layer", hidden))
+    layers = [part for pair in itertools.pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], outputs)), None
+
+
+def _logistic(inputs: Shape, outputs: int) -> tuple[nn.Module, None]:
+    return _linear(math.prod(inputs), outputs), None
+
+
+def _scattering_linear(
+    inputs: Shape, outputs: int, *, scales: int = 2, angles: int = 8, groups: int = 27
+) -> tuple[nn.Module, Features]:
+    channels, height, width = _image("scattering-linear", inputs)
+    if channels != 1:
+        raise OptionError(f"the images for 'scattering-linear' must be grey, got {channels} channels")
+    features = partial(normalized_scattering, scales=scales, angles=angles, groups=groups)
+    size = features(torch.zeros(1, height, width)).shape[1]
+    return _linear(size, outputs), features
+
+
+def _linear(inputs: int, outputs: int) -> nn.Module:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.zeros_(layer.weight)  # the loss has one valley: any other start would only add to the way
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def _image(name: str, inputs: Shape) -> tuple[int, int, int]:
+    """Return the channels, height and width of an image; a grey one may leave out its channel."""
+    match inputs:
+        case (height, width):
+            return 1, height, width
+        case (channels, height, width):
+            return channels, height, width
+    raise OptionError(
+        f"the architecture '{name}' is for images, got samples of the shape {inputs}",
+        hint="take 'mlp' or 'logistic' for a table",
+    )
+
+
+def _sizes(name: str, values: Sequence[Any]) -> Shape:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return tuple(map(int, values))
+
+
+ARCHITECTURES: dict[str, Callable[..., tuple[nn.Module, Features | None]]] = {
+    "cnn": _cnn,
+    "resnet18": _resnet18,
+    "mlp": _mlp,
+    "logistic": _logistic,
+    "scattering-linear": _scattering_linear,
+}
+"""What makes each network, by its name."""

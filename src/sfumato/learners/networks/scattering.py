@@ -1,0 +1,288 @@
+"""The wavelet scattering transform of images: fixed features that are learnt from nothing.
+
+An image is filtered by wavelets of several scales and angles, and only the moduli are kept; the
+moduli are filtered once more by the wavelets of larger scales; all of it is smoothed and thinned
+out (Mallat 2012; Bruna and Mallat 2013). What comes out hardly changes when the image is moved or
+bent a little. So a linear model of it does what otherwise takes a convolutional network, and has
+fewer parameters that need noise (Tramèr and Boneh 2021).
+
+No parameter depends on data, and what becomes of an image depends on that image alone: the
+transform costs no privacy.
+
+The filters are those of Kymatio (Andreux et al. 2020): Morlet wavelets of the deviation 0.8 * 2**j,
+the frequency 3/4 * pi / 2**j and the slant 4 / angles, and a Gaussian of the deviation 0.8 * 2**(scales - 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato.errors import InputError, OptionError
+
+if TYPE_CHECKING:
+    from sfumato.engines.engine import Progress
+
+__all__ = ["channels_of", "normalized_scattering", "scattering"]
+
+Floats = NDArray[np.float64]
+
+_AT_ONCE = 1 << 15  # pixels, so that all that a batch needs stays in the processor's cache
+_AT_ONCE_ON_DEVICE = 1 << 22
+_PERIODS = 5  # so often is a filter wrapped around the image, until nothing of it is left
+_BLANK = 1e-5  # added to a variance: a group that is nearly blank is not blown up
+
+
+def scattering(images: Any, scales: int = 2, angles: int = 8, *, progress: Progress | None = None) -> Tensor:
+    """Return the scattering coefficients of images.
+
+    Parameters
+    ----------
+    images : tensor or array of shape (count, height, width) or (count, 1, height, width)
+        Grey images. Bytes count as 0 to 1; other numbers are taken as they are.
+    scales : int
+        How many scales J the wavelets have, each twice as wide as the one before. In each direction
+        there are 2**J times fewer coefficients than pixels.
+    angles : int
+        How many angles L they have.
+    progress : callable, optional
+        Is told, now and then, which share of the images is done.
+
+    Returns
+    -------
+    tensor of shape (count, 1 + J L + J (J - 1) / 2 L**2, height // 2**J, width // 2**J)
+        In 32-bit floats: the smoothed image, then one channel for each scale and angle of a
+        wavelet, then one for each scale and angle of a first and, on a larger scale, a second one.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> scattering(sf.datasets.mnist().train_images[:5]).shape
+    torch.Size([5, 81, 7, 7])
+
+    What does not vary has no waves, and smoothing leaves it as it is:
+
+    >>> found = scattering(torch.full((1, 28, 28), 0.5))
+    >>> round(float(found[0, 0].mean()), 5), float(found[0, 1:].max()) < 1e-5
+    (0.5, True)
+    """
+    return _in_batches(images, scales, angles, None, progress)
+
+
+def normalized_scattering(
+    images: Any, scales: int = 2, angles: int = 8, groups: int = 27, *, progress: Progress | None = None
+) -> Tensor:
+    """Return the scattering coefficients of images as rows of features, normalized within each image.
+
+    Neighbouring channels form a group, and the values of a group in one image are brought to the
+    mean 0 and the variance 1 (Wu and He 2018). Nothing is taken from other images, so this costs
+    no privacy either.
+
+    Parameters
+    ----------
+    images, scales, angles, progress
+        See `scattering`.
+    groups : int
+        How many groups; it must divide the number of channels.
+
+    Returns
+    -------
+    tensor of shape (count, channels * (height // 2**J) * (width // 2**J))
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> features = normalized_scattering(sf.datasets.mnist().train_images[:5])
+    >>> features.shape
+    torch.Size([5, 3969])
+    >>> first = features[0, : 3 * 49]
+    >>> round(float(first.var(correction=0)), 2)
+    1.0
+    """
+    channels = channels_of(scales, angles)
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1 or channels % groups:
+        raise OptionError(f"the number of groups must divide the {channels} channels, got {groups!r}")
+
+    def normalize(batch: Tensor) -> Tensor:
+        return functional.group_norm(batch, groups, eps=_BLANK).flatten(1)
+
+    return _in_batches(images, scales, angles, normalize, progress)
+
+
+def channels_of(scales: int = 2, angles: int = 8) -> int:
+    """Return how many channels the scattering coefficients have.
+
+    Examples
+    --------
+    >>> channels_of(scales=2, angles=8)
+    81
+    """
+    for name, value in (("scales", scales), ("angles", angles)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise OptionError(f"the number of {name} must be a whole number of at least 1, got {value!r}")
+    return 1 + scales * angles + scales * (scales - 1) // 2 * angles**2
+
+
+@torch.no_grad()
+def _in_batches(
+    images: Any, scales: int, angles: int, finish: Callable[[Tensor], Tensor] | None, progress: Progress | None
+) -> Tensor:
+    channels = channels_of(scales, angles)
+    every = _checked(images, scales)
+    height, width = every.shape[1:]
+    bank = _bank(height, width, scales, angles, every.device)
+    size = max(1, (_AT_ONCE if every.device.type == "cpu" else _AT_ONCE_ON_DEVICE) // (height * width))
+    shape: tuple[int, ...] = (channels, height >> scales, width >> scales)
+    result = torch.empty((len(every), *((math.prod(shape),) if finish else shape)), device=every.device)
+    for start in range(0, len(every), size):
+        batch = every[start : start + size]
+        values = batch.float() / 255 if batch.dtype == torch.uint8 else batch.float()
+        if not values.isfinite().all():
+            raise InputError("images must be of finite numbers, got one that is not")
+        found = bank.transform(values)
+        result[start : start + size] = finish(found) if finish else found
+        if progress is not None:
+            progress(min(1.0, (start + size) / len(every)))
+    return result
+
+
+def _checked(images: Any, scales: int) -> Tensor:
+    if not isinstance(images, Tensor):
+        array = np.require(images, requirements=["C", "W"])  # a copy, if torch could not take it
+        if array.dtype.kind not in "buif":
+            raise InputError(f"images must be of real numbers, got {array.dtype}")
+        images = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+    found: Tensor = images[:, 0] if images.dim() == 4 and images.shape[1] == 1 else images
+    if found.dim() != 3:
+        shape = " x ".join(map(str, found.shape)) or "one number"
+        raise InputError(f"grey images must have the shape count x height x width, got {shape}")
+    height, width = found.shape[1:]
+    if min(height, width) <= 2**scales:
+        raise InputError(
+            f"images for {scales} scales must have more than {2**scales} pixels a side, got {height} x {width}",
+            hint="take fewer scales",
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Bank:
+    """The filters for images of one size.
+
+    Attributes
+    ----------
+    padding : tuple of int
+        How many pixels are reflected on the left, right, top and bottom.
+    wavelets : dictionary of tensors of shape (angles, thinned, height * width * 2)
+        By their scale and that of the moduli they are for: the Fourier transforms, in the parts that
+        fall on each other when the result is thinned out; twice, for the real and the imaginary part.
+    smoothing : sequence of pairs of matrices
+        For moduli of each scale: what smooths and thins out the rows and the columns, without the padding.
+    """
+
+    padding: tuple[int, int, int, int]
+    wavelets: dict[tuple[int, int], Tensor]
+    smoothing: tuple[tuple[Tensor, Tensor], ...]
+
+    def transform(self, images: Tensor) -> Tensor:
+        """Return the scattering coefficients of a batch."""
+        scales = len(self.smoothing)
+        image = functional.pad(images[:, None], self.padding, mode="reflect")
+        spectrum = torch.fft.fft2(image[:, 0])
+        zeroth, first, second = self._smooth(image, 0), [], []
+        for one in range(scales):
+            moduli = self._moduli(spectrum, one, 0)
+            first.append(self._smooth(moduli, one))
+            if one + 1 < scales:
+                of_moduli = torch.fft.fft2(moduli)
+                after = [self._smooth(self._moduli(of_moduli, two, one), two) for two in range(one + 1, scales)]
+                second.append(torch.cat(after, dim=2).flatten(1, 2))
+        return torch.cat([zeroth, *first, *second], dim=1)
+
+    def _moduli(self, spectrum: Tensor, scale: int, resolution: int) -> Tensor:
+        """Filter by the wavelets of a scale, all angles, thin out accordingly and take the moduli."""
+        step = 1 << (scale - resolution)
+        height, width = spectrum.shape[-2] // step, spectrum.shape[-1] // step
+        wavelets = self.wavelets[scale, resolution]
+        # To thin out an image is to add up parts of its spectrum. As rows of real numbers they are added up fastest.
+        split = torch.view_as_real(spectrum).reshape(-1, step, height, step, 2 * width).transpose(2, 3)
+        parts = split.reshape(-1, step * step, height * width * 2)[:, :, None].unbind(1)
+        filtered = parts[0] * wavelets[:, 0]
+        for part, filters in zip(parts[1:], wavelets.unbind(1)[1:], strict=True):
+            filtered.addcmul_(part, filters)
+        shape = (*spectrum.shape[:-2], len(wavelets), height, width, 2)
+        waves = torch.fft.ifft2(torch.view_as_complex(filtered.view(shape)))
+        squares = torch.view_as_real(waves).square_()
+        return (squares[..., 0] + squares[..., 1]).sqrt_()  # torch.abs takes four times as long
+
+    def _smooth(self, moduli: Tensor, scale: int) -> Tensor:
+        rows, columns = self.smoothing[scale]
+        return rows @ (moduli @ columns.T)
+
+
+@lru_cache(maxsize=8)
+def _bank(height: int, width: int, scales: int, angles: int, device: torch.device) -> _Bank:
+    rows, columns = (((side >> scales) + 2) << scales for side in (height, width))
+    more, wider = rows - height, columns - width
+    wavelets = {}
+    for scale in range(scales):
+        spectra = np.stack([_wavelet(rows, columns, scale, angle, angles) for angle in range(angles)])
+        for resolution in range(max(scale, 1)):
+            found = _coarser(_coarser(spectra, resolution, axis=1), resolution, axis=2)
+            step = 1 << (scale - resolution)
+            parts = found.reshape(angles, step, found.shape[1] // step, step, -1).swapaxes(2, 3) / step**2
+            wavelets[scale, resolution] = _tensor(parts.reshape(angles, step**2, -1).repeat(2, axis=2), device)
+    smoothing = tuple(
+        (_tensor(_smoothing(rows, scales, scale), device), _tensor(_smoothing(columns, scales, scale), device))
+        for scale in range(scales)
+    )
+    return _Bank((wider // 2, wider - wider // 2, more // 2, more - more // 2), wavelets, smoothing)
+
+
+def _wavelet(rows: int, columns: int, scale: int, angle: int, angles: int) -> Floats:
+    """Return the Fourier transform of a Morlet wavelet, which is real: a wave under a bell, less what is not a wave."""
+    deviation, frequency, slant = 0.8 * 2**scale, 0.75 * math.pi / 2**scale, 4 / angles
+    turn = (angles // 2 - 1 - angle) * math.pi / angles
+    row, column = _places(rows)[:, None], _places(columns)
+    along = row * math.cos(turn) + column * math.sin(turn)
+    across = column * math.cos(turn) - row * math.sin(turn)
+    bell = np.exp(-(along**2 + (slant * across) ** 2) / (2 * deviation**2))
+    wave = bell * np.exp(1j * frequency * along)
+    wave -= bell * (wave.sum() / bell.sum())  # so that the mean is 0
+    wrapped = wave.reshape(_PERIODS, rows, _PERIODS, columns).sum((0, 2))
+    return np.asarray(np.fft.fft2(wrapped).real * slant / (2 * math.pi * deviation**2))
+
+
+def _smoothing(side: int, scales: int, resolution: int) -> Floats:
+    """Return the matrix that smooths a line of moduli, thins it out to the last scale and leaves out the padding."""
+    deviation = 0.8 * 2 ** (scales - 1)
+    bell = np.exp(-(_places(side) ** 2) / (2 * deviation**2)) / (math.sqrt(2 * math.pi) * deviation)
+    spectrum = _coarser(np.fft.fft(bell.reshape(_PERIODS, side).sum(0)).real, resolution, axis=0)
+    kernel = np.fft.ifft(spectrum).real
+    kept = np.arange(1, (side >> scales) - 1) << (scales - resolution)
+    return np.asarray(kernel[(kept[:, None] - np.arange(len(kernel))) % len(kernel)])
+
+
+def _places(side: int) -> Floats:
+    """Return the places at which a filter is taken before it is wrapped around the image."""
+    return np.arange(_PERIODS * side, dtype=np.float64) - _PERIODS // 2 * side
+
+
+def _coarser(spectrum: Floats, resolution: int, axis: int) -> Floats:
+    """Return the low frequencies, which are all that an image has that was thinned out 2**resolution times."""
+    side = spectrum.shape[axis] >> resolution
+    frequencies = np.r_[: side // 2, -(side // 2) : 0]
+    return np.asarray(spectrum.take(frequencies, axis=axis))
+
+
+def _tensor(values: Floats, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32, device=device)

@@ -1,0 +1,1 @@
+"""Train and compare: split, train at several epsilons, score, choose hyper-parameters, store models."""

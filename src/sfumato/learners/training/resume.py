@@ -1,0 +1,173 @@
+"""What is kept of a sweep until it is finished: runs that are, and where one that is not stands.
+
+The folder is for its owner alone: what it holds has no epsilon yet, and the key of the division into records for
+training and for testing is in it. It belongs to one training, on the same data with the same settings, and to one
+process at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sfumato
+from sfumato.budget.ledger.fingerprint import content_fingerprint
+from sfumato.data.io.files import atomic_path, why
+from sfumato.data.io.fingerprint import keyed
+from sfumato.data.io.folders import atomic_folder, held
+from sfumato.data.table import Table
+from sfumato.errors import FileError
+from sfumato.learners.training.division import KEY_BYTES
+from sfumato.learners.training.runs import Run
+from sfumato.learners.training.split import Material
+from sfumato.learners.training.stored import load_model, write_model
+
+__all__ = ["checkpoint_of", "keep", "key_in", "opened", "read_run", "settings_of", "write_owned"]
+
+_RUN, _OWNER, _SETTINGS = "run.json", "owner.json", "settings.json"
+_KEY = "division"
+_CHECKPOINT = "checkpoint.safetensors"
+
+
+def settings_of(
+    material: Material,
+    model: str,
+    regression: bool,
+    delta: float,
+    seed: int,
+    insecure_seed: int | None,
+    charged: bool,
+    parameters: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what a training must have in common with one that it continues."""
+    if material.whole is not None:
+        tested = material.test.fetched().with_columns(material.test_target.alias(material.target))
+        prints = [content_fingerprint(one)[0] for one in (material.whole, Table(tested))]
+    else:
+        prints = [_fingerprint(one) for one in (material.train, material.test)]
+    return {
+        "version": sfumato.__version__,
+        "seed": seed,  # before what it decides, so that a difference is told by its cause
+        "insecure seed": insecure_seed,
+        "data": [material.name, material.target, material.rows, prints[0]],
+        "schema": material.schema.to_dict(),
+        "budget": charged,
+        "model": model,
+        "regression": regression,
+        "delta": delta,
+        "test rows": [len(material.test_target), prints[1]],
+        **{name.replace("_", " "): value for name, value in parameters.items()},
+        _KEY: material.key.hex(),
+    }
+
+
+def key_in(folder: Path | None) -> bytes | None:
+    """Return the key by which an unfinished training divides its records; None if there is none."""
+    if folder is None or not (folder / _SETTINGS).exists():
+        return None
+    try:
+        key = bytes.fromhex({**_plain(folder / _SETTINGS)}[_KEY])
+    except OSError as error:
+        raise FileError(f"'{folder / _SETTINGS}' cannot be read: {why(error)}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FileError(f"'{folder / _SETTINGS}' is damaged", hint="remove the folder to begin again") from error
+    return key if len(key) == KEY_BYTES else None
+
+
+def write_owned(path: Path, plain: Any) -> None:
+    """Write plain values as JSON into a file that only its owner can read."""
+    with atomic_path(path, mode=0o600) as temporary:
+        path.unlink(missing_ok=True)  # its permissions would be kept
+        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
+
+
+def _plain(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def _fingerprint(images: Any) -> str:
+    mac = keyed()
+    mac.update(np.ascontiguousarray(images).data)
+    return mac.hexdigest()
+
+
+def _open(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse a folder of another training; in one where nothing was reached yet, this one begins."""
+    now = json.loads(json.dumps(settings, default=str))
+    path = folder / _SETTINGS
+    try:
+        there = {one.name for one in folder.iterdir()}
+        if not there - {_SETTINGS} or not path.exists():
+            if there - {_SETTINGS}:
+                raise FileError(f"'{folder}' exists already, and holds no training", hint="choose another name")
+            write_owned(path, now)
+            return
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
+    try:
+        then = {**json.loads(text)}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FileError(f"'{path}' is damaged", hint="remove the folder to begin again") from error
+    for name in {**now, **then}:
+        if now.get(name) != then.get(name):
+            raise FileError(
+                f"'{folder}' holds an unfinished training with another {name}",
+                hint="train as before to go on, remove it to begin again, or choose another name",
+            )
+
+
+@contextmanager
+def opened(folder: Path | None, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Make a folder and keep other processes out of it; if nothing was reached in the end, none is left."""
+    if folder is None:
+        yield
+        return
+    try:
+        folder.mkdir(exist_ok=True, mode=0o700)  # what has no bound is in it, too
+    except OSError as error:
+        raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
+    with held(folder) as alone:
+        if not alone:
+            raise FileError(f"another process trains in '{folder}'", hint="wait for it, or choose another name")
+        try:
+            _open(folder, settings)
+            yield
+        except BaseException:
+            if {one.name for one in folder.iterdir()} <= {_SETTINGS}:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def checkpoint_of(place: Path) -> Path:
+    """Return the file of a run that is not finished."""
+    return place.with_name(f"{place.name}.{_CHECKPOINT}")
+
+
+def keep(place: Path, run: Run, model: Any) -> None:
+    """Write a finished run."""
+    with atomic_folder(place) as folder:
+        write_model(model, folder)
+        (folder / _RUN).write_text(json.dumps(run.to_dict(), allow_nan=False), encoding="utf-8")
+        if run.owner is not None:
+            write_owned(folder / _OWNER, run.owner)
+
+
+def read_run(place: Path) -> tuple[Run, Any]:
+    """Read a finished run and its model."""
+    try:
+        run = Run.from_dict(json.loads((place / _RUN).read_text(encoding="utf-8")))
+        if (place / _OWNER).exists():
+            run = replace(run, owner=json.loads((place / _OWNER).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise FileError(f"'{place / _RUN}' cannot be read: {why(error)}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise FileError(f"'{place / _RUN}' is damaged", hint="remove the folder to train it again") from error
+    return run, load_model(place)

@@ -1,0 +1,379 @@
+"""How good a model is on records that it was not trained on: exactly, or with noise that the training has paid for.
+
+Held-out records are people too, so what is published of them is noisy: counts of answers by class, histograms of the
+chances that classes get, and a sum of capped losses.
+
+Why that costs nothing beyond the training: whatever the key, each record's own coin puts it into one of the two parts
+(`division`), so adding a record changes one part only. If it joins the training part, the scores are post-processing of
+the model; if it joins the test part, the model is unchanged and the scores run events that are among those of the
+training. So every record meets at most the events of the training (parallel composition).
+
+A training that adds Gaussian noise to sums over all records is matched by one such release with the noise of all of
+them together. One that draws Poisson samples is matched by rounds on samples of the test part, drawn at the same rates
+with the same noise; only the total of all rounds is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato.budget.events import Composed, Event, Gaussian, PoissonSampled, Repeated
+from sfumato.budget.noise import Source
+from sfumato.errors import InputError, ModelError
+from sfumato.learners.dpsgd.sampling import Poisson
+from sfumato.learners.estimators.features import Feature, texts_in
+from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
+from sfumato.learners.training.runs import Scores
+
+__all__ = ["Tallies", "exact_scores", "noisy_scores", "scoring_events", "tallies_of"]
+
+Floats = NDArray[np.float64]
+
+_BINS = 12  # of the scores that a class gets
+_EDGES = 1 / (1 + np.exp(-np.linspace(-5, 5, _BINS - 1)))
+_CLASSES = {"answers": Share(1, 0.6), "curves": Share(1, 0.25), "losses": Share(1, 0.15)}
+_NUMBERS = {"errors": Share(1, 1.0)}
+_SURE = 1.96  # deviations to either side, for 95 %
+_MOST_UNSURE = 0.1  # the noise on an area under a curve, beyond which it says nothing
+
+
+def exact_scores(model: Any, rows: Any, target: Any) -> Scores:
+    """Return how well a fitted model answers; rows of a class that it does not know are left out."""
+    if not len(target):
+        raise InputError("no row was held out to test on", hint="hold out a larger share")
+    answers = np.asarray(model.predict_proba(rows) if hasattr(model, "classes_") else model.predict(rows))
+    if not np.isfinite(answers).all():
+        raise ModelError("the training has diverged: some answers are not numbers", hint="take a smaller learning rate")
+    if not hasattr(model, "classes_"):
+        numbers = np.asarray(target, dtype=np.float64)
+        known = np.isfinite(numbers)
+        if not known.any():
+            raise InputError("no test row has a number to compare with")
+        return Scores.of_numbers(numbers[known], answers[known])
+    classes = model.classes_.tolist()
+    truth = _truth(model, target)
+    known = truth < len(classes)
+    if not known.any():
+        raise InputError("no test row has a class that the model knows")
+    return Scores.of(truth[known], answers[known], classes)
+
+
+def noisy_scores(model: Any, rows: Any, target: Any, events: Iterable[Event], source: Source) -> Scores:
+    """Return how well a fitted model answers, released with noise of events that are among those of its training.
+
+    Parameters
+    ----------
+    model : PrivateEstimator
+        Trained on other records.
+    rows, target : table and column
+    events : iterable of Event
+        Those of the training. If none of them adds Gaussian noise, nothing is released. A loss that is smaller than
+        its noise is not a number, and an area under a curve that noise moves by more than 0.1 is left out.
+    source : Source
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.learners import PrivateNaiveBayes
+    >>> model = PrivateNaiveBayes(epsilon=1).fit(sf.datasets.adult("train"), "income")
+    >>> test = sf.datasets.adult("test").fetched()
+    >>> scores = noisy_scores(model, test.drop("income"), test["income"], model.events_, Source())
+    >>> abs(scores.accuracy - 0.83) < 0.02, scores.margin < 0.01
+    (True, True)
+    """
+    rounds = _rounds(events)
+    if not rounds:
+        return Scores.none()
+    tallies = tallies_of(model, rows, target)
+    found = _estimated(tallies, rounds, source)
+    return _of_classes(found, model.classes_) if hasattr(model, "classes_") else _of_numbers(found, model)
+
+
+def scoring_events(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return what `noisy_scores` does with the records, given the events of the training.
+
+    Examples
+    --------
+    >>> from sfumato.budget import PureEvent
+    >>> scoring_events([PureEvent(0.1), Composed((Gaussian(4.0), Gaussian(4.0)))])
+    (Repeated(event=Gaussian(scale=4.0, sensitivity=1.0, relation=<Relation.ADD_REMOVE: 'add-remove'>), times=2),)
+    """
+    return tuple(one.event for one in _rounds(events))
+
+
+# --- what a record adds ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """Where each record counts: for every kind of sum the cells that it adds to, and how much it adds."""
+
+    shares: Mapping[str, Share]
+    sizes: Mapping[str, int]
+    norms: Mapping[str, float]
+    """The largest Euclidean norm of what one record adds, of each kind."""
+    cells: Mapping[str, NDArray[np.int64]]
+    """A row per record."""
+    amounts: Mapping[str, Floats]
+    rows: int
+
+    def sums(self, name: str, weights: Floats) -> Floats:
+        """Add up what the records add to a kind of sum, each so often."""
+        flat = (self.amounts[name] * weights[:, None]).reshape(-1)
+        sums: Floats = np.bincount(self.cells[name].reshape(-1), weights=flat, minlength=self.sizes[name]).astype(float)
+        return sums
+
+
+def tallies_of(model: Any, rows: Any, target: Any) -> Tallies:
+    """Return what every record adds to the sums; one without a known answer adds nothing."""
+    return (_tallied_classes if hasattr(model, "classes_") else _tallied_numbers)(model, rows, target)
+
+
+def _tallied_classes(model: Any, rows: Any, target: Any) -> Tallies:
+    count, curves = len(model.classes_), _curves(len(model.classes_))
+    truth = _truth(model, target)
+    known = truth < count
+    chances = np.zeros((len(truth), count))
+    if len(truth):
+        chances = np.nan_to_num(
+            np.asarray(model.predict_proba(rows), dtype=np.float64), nan=0.0, posinf=1.0, neginf=0.0
+        )
+    chances, truth = chances[known], truth[known]
+    own = chances[np.arange(len(truth)), truth]
+    cap = _cap(count)
+    losses = on_grid(np.clip(-np.log(np.clip(own, 1e-300, 1.0)) / cap, 0.0, 1.0))
+    bins = np.searchsorted(_EDGES, chances[:, curves])
+    right = truth[:, None] == np.array(curves)
+    return Tallies(
+        _CLASSES,
+        {"answers": count**2, "curves": len(curves) * 2 * _BINS, "losses": 1},
+        {"answers": 1.0, "curves": math.sqrt(len(curves)), "losses": 1.0},
+        {
+            "answers": (truth * count + chances.argmax(1))[:, None],
+            "curves": (np.arange(len(curves)) * 2 + right) * _BINS + bins,
+            "losses": np.zeros((len(truth), 1), dtype=np.int64),
+        },
+        {
+            "answers": np.ones((len(truth), 1)),
+            "curves": np.ones((len(truth), len(curves))),
+            "losses": losses[:, None],
+        },
+        len(truth),
+    )
+
+
+def _tallied_numbers(model: Any, rows: Any, target: Any) -> Tallies:
+    """Count records, their squared errors, and two moments of the target, with the bounds of the target as the unit."""
+    low, high = model.target_.bounds
+    numbers = np.asarray(target, dtype=np.float64)
+    known = np.isfinite(numbers)
+    found = np.zeros(len(numbers))
+    if len(numbers):
+        found = np.nan_to_num(np.asarray(model.predict(rows), dtype=np.float64), nan=high, posinf=high, neginf=low)
+    truth, answers = ((np.clip(one[known], low, high) - low) / (high - low) - 0.5 for one in (numbers, found))
+    amounts = on_grid(np.column_stack([np.ones(len(truth)), np.square(answers - truth), truth, np.square(truth)]))
+    return Tallies(
+        _NUMBERS,
+        {"errors": 4},
+        {"errors": math.sqrt(1 + 1 + 1 / 4 + 1 / 16)},
+        {"errors": np.tile(np.arange(4), (len(truth), 1))},
+        {"errors": amounts},
+        len(truth),
+    )
+
+
+def _truth(model: Any, target: Any) -> NDArray[np.int64]:
+    return Feature("target", domain=texts_in(model.classes_.tolist())).codes(pl.Series("target", target))
+
+
+def _curves(classes: int) -> list[int]:
+    """Return the classes that have a curve."""
+    return [1] if classes == 2 else list(range(classes))
+
+
+def _cap(classes: int) -> float:
+    """Return where the loss of a record is cut off: that of a class which is given a twentieth of a guess's chance."""
+    return math.log(20 * classes)
+
+
+# --- noise ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Round:
+    """So many sums with noise of one multiplier, each over a Poisson sample of one rate, or over all."""
+
+    rate: float
+    multiplier: float
+    times: int
+
+    @property
+    def event(self) -> Event:
+        noise = Gaussian(self.multiplier)
+        one = noise if self.rate == 1 else PoissonSampled(self.rate, noise)
+        return one if self.times == 1 else Repeated(one, self.times)
+
+
+def _rounds(events: Iterable[Event]) -> list[_Round]:
+    """Return those events of a training that add Gaussian noise: to samples if there are any, else to all records."""
+    sampled, full = Counter[tuple[float, float]](), Counter[float]()
+    for event, times in _leaves(events):
+        if isinstance(event, Gaussian):
+            full[event.noise_multiplier] += times
+        elif isinstance(event, PoissonSampled) and isinstance(event.event, Gaussian):
+            sampled[event.rate, event.event.noise_multiplier] += times
+    if sampled:
+        return [_Round(rate, multiplier, times) for (rate, multiplier), times in sampled.items()]
+    return [_Round(1.0, multiplier, times) for multiplier, times in full.items()]
+
+
+def _leaves(events: Iterable[Event], times: int = 1) -> Iterator[tuple[Event, int]]:
+    for event in events:
+        if isinstance(event, Repeated):
+            yield from _leaves([event.event], times * event.times)
+        elif isinstance(event, Composed):
+            yield from _leaves(event.events, times)
+        else:
+            yield event, times
+
+
+@dataclass(frozen=True)
+class _Estimated:
+    """Sums over all records as they are estimated from noisy ones."""
+
+    sums: dict[str, Floats]
+    deviations: dict[str, float]
+    """Of the noise on every number of a kind."""
+    draws: float
+    """How often a record was drawn, on average; infinity if all were taken as they are."""
+    events: tuple[dict[str, Any], ...]
+
+
+def _estimated(tallies: Tallies, rounds: list[_Round], source: Source) -> _Estimated:
+    """Add up the rounds, those with less noise counting for more, and bring them to the scale of all records."""
+    totals = {name: np.zeros(size) for name, size in tallies.sizes.items()}
+    variances = dict.fromkeys(tallies.sizes, 0.0)
+    scale = draws = 0.0
+    for one in rounds:
+        weights = np.full(tallies.rows, float(one.times))
+        if one.rate < 1:
+            weights = np.zeros(tallies.rows)
+            if tallies.rows:  # all rounds at once: a record has a coin of its own in each of them
+                drawn = Poisson(tallies.rows * one.times, one.rate).draw(source)
+                weights = np.bincount(drawn % tallies.rows, minlength=tallies.rows).astype(np.float64)
+        noise = NoisySums(tallies.shares, one.multiplier * math.sqrt(one.times), source)
+        worth = one.multiplier**-2
+        for name, norm in tallies.norms.items():
+            totals[name] += worth * noise(name, tallies.sums(name, weights), norm)
+            variances[name] += (worth * noise.deviation_of(name, norm)) ** 2
+        scale += worth * one.times * one.rate
+        draws += one.times * one.rate
+    return _Estimated(
+        {name: total / scale for name, total in totals.items()},
+        {name: math.sqrt(variance) / scale for name, variance in variances.items()},
+        math.inf if all(one.rate == 1 for one in rounds) else draws,
+        tuple(one.event.to_dict() for one in rounds),
+    )
+
+
+# --- scores of noisy sums -------------------------------------------------------------------------
+
+
+def _of_classes(found: _Estimated, classes: Any) -> Scores:
+    count = len(classes)
+    answers = found.sums["answers"].reshape(count, count)
+    rows = max(float(answers.sum()), 1.0)
+    accuracy = _within(float(np.trace(answers)) / rows)
+    # Of the noise on the diagonal over that on all cells, and of which records were drawn how often.
+    spread = found.deviations["answers"] ** 2 * (count - 2 * accuracy * count + accuracy**2 * count**2) / rows**2
+    spread += accuracy * (1 - accuracy) / rows / found.draws
+    histograms = _consistent(found, answers)
+    areas = [_area(*one) for one in histograms if one.sum(1).min() > 1]
+    unsure = max((_area_margin(found.deviations["curves"], *one.sum(1)) for one in histograms), default=math.inf)
+    cap = _cap(count)
+    loss, hidden = found.sums["losses"][0] / rows, _SURE * found.deviations["losses"] / rows
+    return Scores(
+        rows=round(rows),
+        loss=math.nan if hidden >= loss else cap * _within(float(loss)),
+        baseline=_within(float(answers.sum(1).max()) / rows),
+        accuracy=accuracy,
+        auc=float(np.mean(areas)) if areas and unsure <= _MOST_UNSURE else None,
+        classes=tuple(map(str, classes.tolist())),
+        confusion=tuple(tuple(max(0, round(cell)) for cell in row) for row in answers.tolist()),
+        curves=tuple(_curve(*one) for one in histograms),
+        how="noisy",
+        margin=min(1.0, _SURE * math.sqrt(spread)),
+        events=found.events,
+    )
+
+
+def _of_numbers(found: _Estimated, model: Any) -> Scores:
+    low, high = model.target_.bounds
+    unit = (high - low) ** 2
+    total, errors, first, second = found.sums["errors"].tolist()
+    rows = max(total, 1.0)
+    loss = _within(errors / rows)
+    spread = (found.deviations["errors"] / rows) ** 2 * (1 + loss**2) + loss * (1 - loss) / rows / found.draws
+    margin = min(1.0, _SURE * math.sqrt(spread))
+    always = min(max(second / rows - (first / rows) ** 2, 0.0), 0.25)
+    return Scores(
+        rows=round(rows),
+        loss=math.nan if margin >= loss else unit * loss,
+        baseline=math.nan if margin >= always else unit * always,
+        how="noisy",
+        margin=unit * margin,
+        events=found.events,
+    )
+
+
+def _consistent(found: _Estimated, answers: Floats) -> Floats:
+    """Return the histograms of records of other classes and of the own one, for each curve, as well as they are known.
+
+    How many records a class has is in the counts of answers, too, and with less noise: bins are moved, all alike, so
+    that they add up to the mean of both, weighted by how sure each is.
+    """
+    count = len(answers)
+    histograms = found.sums["curves"].reshape(-1, 2, _BINS)
+    own = answers.sum(1)[_curves(count)]
+    totals = np.column_stack([answers.sum() - own, own])
+    unsure = found.deviations["answers"] ** 2 * np.array([count * (count - 1), count])
+    worth = found.deviations["curves"] ** 2 * _BINS / (found.deviations["curves"] ** 2 * _BINS + unsure)
+    moved: Floats = histograms + (worth * (totals - histograms.sum(2)) / _BINS)[:, :, None]
+    return moved
+
+
+def _within(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+def _area(others: Floats, own: Floats) -> float:
+    """Return the chance that a record of the class is above one of another, given the histograms of both."""
+    below = np.cumsum(others) - others / 2
+    return _within(float(own @ below) / float(own.sum() * others.sum()))
+
+
+def _area_margin(deviation: float, others: float, own: float) -> float:
+    """Return by how much noise on the bins moves that chance, in 95 % of cases: a bin weighs a third on average."""
+    if min(others, own) <= 1:
+        return math.inf
+    return _SURE * deviation * math.sqrt(_BINS / 3) * math.hypot(1 / others, 1 / own)
+
+
+def _curve(others: Floats, own: Floats) -> tuple[tuple[float, float], ...]:
+    """Return the points of a ROC curve that rises, as a true one does."""
+    alarms, hits = (_rising(np.cumsum(one[::-1])) for one in (others, own))
+    return tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(alarms, hits, strict=True))
+
+
+def _rising(sums: Floats) -> Floats:
+    whole = max(float(sums[-1]), 1.0)
+    shares = np.maximum.accumulate(np.clip(sums / whole, 0.0, 1.0))
+    return np.concatenate([[0.0], shares[:-1], [1.0]])

@@ -1,0 +1,206 @@
+"""A fitted model on disk: ``model.safetensors`` with its numbers and ``model.json`` with all else; never a pickle.
+
+Loading a model runs no code of whoever wrote it, and takes no more memory and time than its files are worth: the
+network that they describe is compared with the weights before it is made. What is loaded has answered for made-up
+records. What is kept is what was released: the noisy numbers, what is public
+of the columns, and the parameters; neither the ledger nor the schema nor any record, nor, of a private model, losses
+and scores, which are read from records without noise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import sfumato
+from sfumato.budget.accounting.accountant import Spent
+from sfumato.budget.events import Event, Relation
+from sfumato.data.certificate import is_own, read_plain
+from sfumato.data.io.files import why
+from sfumato.errors import FileError, ModelError
+from sfumato.learners.estimators.estimator import PrivateEstimator
+from sfumato.learners.estimators.features import Columns
+
+__all__ = ["FACTS", "WEIGHTS", "load_model", "write_model"]
+
+WEIGHTS, FACTS = "model.safetensors", "model.json"
+_FORMAT = 1
+_SMALL = 2**18  # numbers of an image on which a model is tried when it is loaded
+_NEVER = ("ledger", "schema", "checkpoint")  # parameters that are not the model's
+
+
+def write_model(model: PrivateEstimator, folder: str | Path) -> None:
+    """Write a fitted model into a folder that is there.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.learners import PrivateNaiveBayes
+    >>> train = sf.datasets.adult("train")
+    >>> model = PrivateNaiveBayes(epsilon=1).fit(train, "income")
+    >>> Path("model").mkdir()
+    >>> write_model(model, "model")
+    >>> again = load_model("model")
+    >>> bool((again.predict(train) == model.predict(train)).all())
+    True
+    """
+    from safetensors.numpy import save
+
+    arrays, facts = model.state()
+    cost = {name: value for name, value in model.to_dict().items() if name != "history"}
+    if model.is_private and "history" in facts:
+        facts["history"] = [{**one, "loss": None, "score": None, "seconds": 0.0} for one in facts["history"]]
+    told = {
+        "format": _FORMAT,
+        "estimator": type(model).__name__,
+        "parameters": {name: _plain(name, value) for name, value in model.get_params(deep=False).items()},
+        "state": facts,
+        "cost": cost,
+        "sfumato": sfumato.__version__,
+    }
+    text = json.dumps(told, indent=2, allow_nan=False)
+    weights = save({name: np.ascontiguousarray(one) for name, one in arrays.items()})
+    Path(folder, FACTS).write_text(text + "\n", encoding="utf-8")
+    Path(folder, WEIGHTS).write_bytes(weights)
+
+
+def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
+    """Read a model that was written by `write_model` or is in a release, ready to predict.
+
+    Parameters
+    ----------
+    folder : path
+    module : torch.nn.Module, optional
+        The network to put the weights into, if it was none of the named ones: a file does not bring code.
+
+    Raises
+    ------
+    FileError
+        If a file is absent, damaged or of another version.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sf.save(sf.train("adult", "naive-bayes", target="income", epsilon=1), "model of adult")
+    >>> model = load_model("model of adult")
+    >>> print(model.spent_)
+    epsilon 1 at delta 1e-05 (add or remove one record)
+    >>> model.predict(sf.datasets.adult("test")).shape
+    (16281,)
+    """
+    plain = _read_facts(Path(folder, FACTS))
+    arrays = _read_arrays(Path(folder, WEIGHTS))
+    try:
+        kind = _estimator(plain["estimator"])
+        names = set(kind().get_params(deep=False))
+        names -= {*_NEVER}  # a stranger's path is neither read nor written
+        parameters = {name: value for name, value in plain["parameters"].items() if name in names and value is not None}
+        if parameters.get("epsilon") == "inf":
+            parameters["epsilon"] = math.inf
+        if module is not None:
+            parameters["model"] = module
+        model = kind(**parameters)
+        model.restore(arrays, plain["state"])
+        if not hasattr(model, "features_"):
+            raise KeyError("features")
+        _try(model)
+        model.events_ = tuple(Event.from_dict(one) for one in plain["cost"]["events"])
+        cost = plain["cost"]
+        epsilon = math.inf if cost["epsilon"] == "inf" else float(cost["epsilon"])
+        model.noise_multiplier_, model.sampling_ = cost["noise_multiplier"], cost["sampling"]
+        model.spent_ = Spent(epsilon, cost["delta"], Relation(cost["relation"]), cost["accountant"], model.events_)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever a stranger's numbers bring about
+        raise FileError(f"the model in '{folder}' is damaged, or is none of this version of Sfumato") from error
+    return model
+
+
+def _try(model: Any) -> None:
+    """Let a model answer for made-up records, so that one that is loaded does not fail later."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for count in (2, 5):  # what fits one number of records by chance does not fit the other
+            made_up = _made_up(model, count)
+            if made_up is None:
+                return
+            found = model.predict(made_up) if hasattr(model, "predict") else model.transform(made_up)
+            if len(found) != count:
+                raise ValueError("answers")
+            if hasattr(model, "classes_") and model.predict_proba(made_up).shape != (count, *model.classes_.shape):
+                raise ValueError("classes")
+
+
+def _made_up(model: Any, count: int) -> Any:
+    """Return records at the ends of what the columns can hold, or blank images unless they are large."""
+    if model.features_ is None:
+        return np.zeros((count, *model.inputs_)) if math.prod(model.inputs_) <= _SMALL else None
+    ends = [(one.bounds if one.is_number else (one.domain or (None,))) for one in model.features_.features]
+    values = [[one[0], one[-1], None, *one[:1] * count][:count] for one in ends]
+    kinds = [pl.Float64 if one.is_number else pl.String for one in model.features_.features]
+    names = model.features_.names
+    return Columns(tuple(map(pl.Series, names, values, kinds)), None, named=False)
+
+
+def _estimator(name: Any) -> type[PrivateEstimator]:
+    """Return the estimator of a name, if it is one: nothing else is looked up."""
+    from sfumato import learners
+
+    if name not in learners.__all__ or not str(name).startswith("Private"):
+        raise KeyError(name)
+    kind = getattr(learners, name)
+    if not issubclass(kind, PrivateEstimator):
+        raise KeyError(name)
+    return kind
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    if not is_own(path):
+        raise FileError(f"'{path.parent}' holds no model, for want of {FACTS}", hint="sfumato train makes one")
+    plain = read_plain(path)
+    if not isinstance(plain, dict) or "format" not in plain:
+        raise FileError(f"'{path}' is no model of Sfumato")
+    if plain["format"] != _FORMAT:
+        made = str(plain.get("sfumato"))[:20]
+        raise FileError(
+            f"'{path}' is of format {plain['format']!r}, and this version of Sfumato reads format {_FORMAT}",
+            hint=f"it was written by Sfumato {made}",
+        )
+    return plain
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if not is_own(path):
+        raise FileError(f"'{path.parent}' holds no model: there is no {WEIGHTS}")
+    try:
+        found: dict[str, Any] = load(path.read_bytes())
+    except OSError as error:
+        raise FileError(f"'{path}' cannot be read: {why(error)}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"'{path}' is damaged, or no file of safetensors") from error
+    return found
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a parameter as plain values, or None if it has none."""
+    if name in _NEVER:
+        return None
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, tuple | list):
+        return [_plain("", one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain("", one) for key, one in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else None
+    return value if isinstance(value, bool | int | float | str) else None

@@ -1,0 +1,230 @@
+"""Equivalence classes and what they hold: all that the nine privacy models look at.
+
+The engine reduces a table to distinct tuples with counts; this module groups the tuples into
+equivalence classes (rows equal on all quasi-identifiers) and counts, in each class, every
+value of one sensitive attribute. The result is a few integer arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato._repr import Discreet
+from sfumato.data.coding import Domain
+from sfumato.engines.tuples import Tuples, group, group_keys
+
+__all__ = ["ClassCounts", "Missing", "added_up", "class_counts", "ranges", "without_missing", "without_suppressed"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.float64] | NDArray[np.int64]
+
+
+class Missing(StrEnum):
+    """What a missing value means.
+
+    Examples
+    --------
+    >>> Missing("wildcard")
+    <Missing.WILDCARD: 'wildcard'>
+    """
+
+    VALUE = "value"
+    """A value of its own: rows that miss it are alike."""
+    WILDCARD = "wildcard"
+    """A missing quasi-identifier may be anything: see `class_counts`."""
+    DROP = "drop"
+    """A row that misses a quasi-identifier or a sensitive value is left out, and counted as dropped."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassCounts(Discreet):
+    """How often each value of one sensitive attribute occurs in each equivalence class.
+
+    A sparse matrix with a row per class: the entries of class ``i`` are
+    ``value[start[i]:start[i+1]]`` and ``count[start[i]:start[i+1]]``, in the order of the
+    values. Without a sensitive attribute there are no entries, only sizes.
+
+    Attributes
+    ----------
+    size : rows in each class
+    records : rows that lie in this class alone (less than `size` only for wildcards)
+    start, value, count : the sparse matrix
+    total : how often each value occurs in the whole table
+    attribute : what the values are
+    labels : the codes of the quasi-identifiers that make each class
+    quasi : what these codes are
+    """
+
+    size: Ints
+    records: Ints
+    start: Ints
+    value: Ints
+    count: Ints
+    total: Ints
+    attribute: Domain | None
+    labels: NDArray[np.int32]
+    quasi: tuple[Domain, ...]
+
+    @classmethod
+    def sizes(cls, size: Ints, labels: NDArray[np.int32], quasi: tuple[Domain, ...]) -> ClassCounts:
+        """Return classes of these sizes, without a sensitive attribute."""
+        none, start = np.zeros(0, dtype=np.int64), np.zeros(len(size) + 1, dtype=np.int64)
+        return cls(size, size, start, none, none, np.zeros(1, dtype=np.int64), None, labels, quasi)
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the table."""
+        return int(self.records.sum())
+
+    @cached_property
+    def owner(self) -> Ints:
+        """The class that each entry belongs to."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    @cached_property
+    def ratio(self) -> Floats:
+        """The ratio q/p of each entry: its share in the class by its share in the table."""
+        # Multiplied out, so that a class distributed like the table gives exactly 1.
+        count, size, total = (part.astype(np.float64) for part in (self.count, self.size, self.total))
+        return (count * self.rows) / (size[self.owner] * total[self.value])
+
+    def label(self, index: int) -> dict[str, str]:
+        """Return the values that make a class, as texts."""
+        return {domain.name: domain.label(code) for domain, code in zip(self.quasi, self.labels[index], strict=True)}
+
+
+def without_suppressed(tuples: Tuples, quasi: Sequence[str], mark: str | None) -> tuple[Tuples, int]:
+    """Leave out the rows in which every quasi-identifier is the mark, and say how many they are.
+
+    If every row is marked, nothing is told apart and nothing is left out: the table has
+    been generalised to the root and is one class.
+    """
+    if mark is None:
+        return tuples, 0
+    suppressed = np.ones(len(tuples.count), dtype=bool)
+    for name in quasi:
+        position = tuples.position[name]
+        code = tuples.domains[position].code_of(mark)
+        suppressed &= tuples.codes[:, position] == (-1 if code is None else code)
+    return (tuples, 0) if suppressed.all() else _keep(tuples, ~suppressed)
+
+
+def without_missing(tuples: Tuples) -> tuple[Tuples, int]:
+    """Leave out the rows that miss a value, and say how many they are."""
+    complete = np.ones(len(tuples.count), dtype=bool)
+    for position, domain in enumerate(tuples.domains):
+        if domain.missing is not None:
+            complete &= tuples.codes[:, position] != domain.missing
+    return _keep(tuples, complete)
+
+
+def class_counts(
+    tuples: Tuples, quasi: Sequence[str], sensitive: str | None, missing: Missing = Missing.VALUE
+) -> ClassCounts:
+    """Group tuples into equivalence classes and count a sensitive attribute in each.
+
+    With ``missing="wildcard"`` an attacker cannot rule out a row whose quasi-identifiers are
+    missing where they differ from what is known of a person. The class of a row is then every
+    row that equals it wherever that row is not missing; where the row itself misses a value,
+    the worst is assumed: the person's true value is one that no other row shows. Classes
+    overlap, and a row that misses something has a class of its own kind.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> import polars as pl
+    >>> from sfumato.engines import reduce
+    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "m"], "disease": ["flu", "ulcer", "flu"]}))
+    >>> counts = class_counts(reduce(table, ["sex", "disease"]), ["sex"], "disease")
+    >>> counts.size.tolist(), counts.label(1)
+    ([2, 1], {'sex': 'm'})
+    """
+    positions = [tuples.position[name] for name in quasi]
+    domains = tuple(tuples.domains[position] for position in positions)
+    sizes = [len(domain) for domain in domains]
+    first, of_tuple = group(tuples.codes[:, positions], sizes)
+    labels = tuples.codes[:, positions][first]
+    records = added_up(of_tuple, tuples.count, len(labels))
+
+    if sensitive is None:
+        attribute, total = None, np.zeros(1, dtype=np.int64)
+        owner = value = count = np.zeros(0, dtype=np.int64)
+    else:
+        position = tuples.position[sensitive]
+        domain, code = tuples.domains[position], tuples.codes[:, position]
+        present = np.flatnonzero(np.bincount(code, minlength=len(domain)))
+        rank = np.zeros(len(domain), dtype=np.int64)
+        rank[present] = np.arange(len(present))
+        value = rank[code]
+        attribute = replace(domain, values=domain.values.gather(present))
+        total = added_up(value, tuples.count, len(present))
+        owner, value, count = _entries(of_tuple, value, tuples.count, len(present))
+
+    size = records
+    if missing is Missing.WILDCARD:
+        target, source = _candidates(labels, domains)
+        size = added_up(target, records[source], len(labels))
+        start = np.searchsorted(owner, np.arange(len(labels) + 1))
+        pair, entry = ranges(start[source], start[source + 1])
+        owner, value, count = _entries(target[pair], value[entry], count[entry], len(total))
+    start = np.searchsorted(owner, np.arange(len(labels) + 1))
+    return ClassCounts(size, records, start, value, count, total, attribute, labels, domains)
+
+
+def _keep(tuples: Tuples, mask: NDArray[np.bool_]) -> tuple[Tuples, int]:
+    if mask.all():
+        return tuples, 0
+    kept = replace(tuples, codes=tuples.codes[mask], count=tuples.count[mask])
+    return kept, int(tuples.count.sum() - kept.count.sum())
+
+
+def added_up(index: NDArray[Any], weight: Ints, length: int) -> Ints:
+    """Add up the weights of each index."""
+    # bincount adds in float64, which is exact below 2**53 rows.
+    return np.bincount(index, weights=weight, minlength=length).astype(np.int64)
+
+
+def _entries(owner: NDArray[np.intp], value: NDArray[np.intp], count: Ints, values: int) -> tuple[Ints, Ints, Ints]:
+    """Add up the counts of equal (class, value) pairs; return them in order."""
+    pair = owner * values + value
+    first, of_pair = group_keys(pair)
+    distinct = pair[first]
+    return distinct // values, distinct % values, added_up(of_pair, count, len(distinct))
+
+
+def _candidates(labels: NDArray[np.int32], domains: Sequence[Domain]) -> tuple[Ints, Ints]:
+    """Pair each class with the classes whose rows could be its rows, were their missing values known."""
+    absent = labels == [-1 if domain.missing is None else domain.missing for domain in domains]
+    everyone = np.arange(len(labels))
+    targets, sources = [everyone], [everyone]
+    for pattern in np.unique(absent, axis=0):
+        members = np.flatnonzero((absent == pattern).all(axis=1))
+        known = np.flatnonzero(~pattern)
+        first, of_class = group(labels[:, known], [len(domains[position]) for position in known.tolist()])
+        # Members differ on the known columns, so each group of classes has at most one.
+        member = np.full(len(first), -1)
+        member[of_class[members]] = members
+        source = member[of_class]
+        matched = (source >= 0) & (source != everyone)
+        targets.append(everyone[matched])
+        sources.append(source[matched])
+    return np.concatenate(targets), np.concatenate(sources)
+
+
+def ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """List every position of every range, with the range that it belongs to."""
+    length = stop - start
+    of_range = np.repeat(np.arange(len(start)), length)
+    offset = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
+    return of_range, start[of_range] + offset

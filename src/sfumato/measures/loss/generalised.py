@@ -1,0 +1,517 @@
+"""A released value stands for a set of original values; all loss and utility follow from that set.
+
+How a released value is read, the first that fits:
+
+==================  ==========================================================================
+``*``               everything, a missing value included
+missing             the missing value; everything, if the original column misses none
+a value             itself; of a number or date column also a value that nobody has (a median). A
+                    text that is also the name of a group in the hierarchy is the group if the
+                    release holds none of the other values in it
+``[20, 30)``        the numbers, dates or ordinals between the bounds. ``[`` and ``]`` include the
+                    bound, ``(`` and ``)`` exclude it, and so do the outward ``]20, 30[``; a bound
+                    is a number (``-inf``, ``inf``), ``2024-05-31``, ``2024-05-31 12:00``
+                    or a value of an ordinal column
+a label             the values under that node of the column's hierarchy
+``20-29``           the whole numbers from 20 to 29
+``1960s``           the dates and times of a decade, and so of ``1984``, ``1960-1979``, ``2023-06``,
+                    ``2023-06 to 2023-09``; `measures.ranges` has them all
+``low to mid``      the ordinals, or texts that are numbers, from one to the other
+``130**``           the codes that begin so, if all have one length
+``{a, "b, c"}``     the union of its members: values, intervals, labels or ``(missing)``; quoted as in
+                    CSV if they hold commas. ``{*}`` is everything, in a row that is not suppressed
+``all but {a, b}``  all values, except the missing one, that are not in the set
+==================  ==========================================================================
+
+All values that a column may take are its *universe*: those of the original table and those of
+the public domain in its schema. The range of a number or date is from the least to the greatest
+original value, or the public bounds. An interval is cut to the range. Where all numbers are
+whole (dates count days or ticks), ``[20, 30)`` and ``[20, 29]`` are the same set and so the same interval.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato._repr import Discreet
+from sfumato.data.coding import Codes, Domain, encode
+from sfumato.data.hierarchies.label_paths import MISSING, text_of
+from sfumato.data.schema import Column, Kind
+from sfumato.data.table import Table
+from sfumato.engines.tuples import Tuples, group
+from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.loss.ranges import read_range
+from sfumato.measures.loss.universe import Universe, as_floats, number_of, universe
+
+__all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "paired"]
+
+MARK = "*"
+Bools = NDArray[np.bool_]
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_INTERVAL = re.compile(r"\s*([\[(\]])\s*([^,]*?)\s*,\s*([^,]*?)\s*([\])\[])\s*")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Coverage(Discreet):
+    """What each distinct released value of a column stands for: runs of positions in the universe.
+
+    The runs of released value ``i`` are ``first[j]`` up to, not including, ``stop[j]`` for
+    ``start[i] <= j < start[i+1]``, in order.
+
+    Attributes
+    ----------
+    low, high : the interval of a number or date; NaN for what is not on the line
+    everything : whether the value is the mark of suppression
+    exact : whether the value is one value, and not a generalised one
+    level : the level of the hierarchy that the value is on (without a hierarchy the mark is on level 1), or -1
+    """
+
+    universe: Universe
+    start: Ints
+    first: Ints
+    stop: Ints
+    low: Floats
+    high: Floats
+    everything: Bools
+    exact: Bools
+    level: Ints
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    @cached_property
+    def owner(self) -> Ints:
+        """The released value that each run belongs to."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    @cached_property
+    def size(self) -> Ints:
+        """How many values of the universe each released value stands for."""
+        return self.total(np.ones(len(self.universe))).astype(np.int64)
+
+    def total(self, weight: NDArray[Any]) -> Floats:
+        """Add up a weight, one number per value of the universe, over what each released value stands for."""
+        before = np.concatenate([[0.0], np.cumsum(weight)])
+        runs = before[self.stop] - before[self.first]
+        return np.bincount(self.owner, weights=runs, minlength=len(self)).astype(np.float64)
+
+    def spread(self, weight: NDArray[Any]) -> Floats:
+        """Share out a weight, one number per released value, evenly over what each stands for."""
+        each = (np.asarray(weight, dtype=np.float64) / np.maximum(self.size, 1))[self.owner]
+        # The values that are released as they are must stay exact: the sums of the runs would round them.
+        single = self.stop - self.first == 1
+        length = len(self.universe) + 1
+        alone = np.bincount(self.first[single], weights=each[single], minlength=length)
+        begins = np.bincount(self.first[~single], weights=each[~single], minlength=length)
+        ends = np.bincount(self.stop[~single], weights=each[~single], minlength=length)
+        return np.asarray((alone + np.maximum(np.cumsum(begins - ends), 0))[:-1], dtype=np.float64)
+
+    def covers(self, released: NDArray[Any], position: NDArray[Any]) -> Bools:
+        """Say whether each released value (a code) stands for the value at a position, among others."""
+        span = len(self.universe) + 1
+        if not len(self.first):
+            return np.zeros(len(released), dtype=bool)
+        key = self.owner * span + self.first
+        run = np.searchsorted(key, released.astype(np.int64) * span + position, side="right") - 1
+        return np.asarray((run >= 0) & (self.owner[run] == released) & (position < self.stop[run]))
+
+    def with_everything(self) -> Coverage:
+        """Return the same with one more released value, the last: one that stands for everything."""
+        of = self.universe
+        top = of.column.hierarchy.height if of.column.hierarchy is not None else 1
+        return replace(
+            self,
+            start=np.append(self.start, self.start[-1] + 1),
+            first=np.append(self.first, 0),
+            stop=np.append(self.stop, len(of)),
+            low=np.append(self.low, of.low if of.is_line else np.nan),
+            high=np.append(self.high, of.high if of.is_line else np.nan),
+            everything=np.append(self.everything, True),
+            exact=np.append(self.exact, False),
+            level=np.append(self.level, top),
+        )
+
+
+def coverage(of: Universe, released: pl.Series, mark: str | None = MARK) -> Coverage:
+    """Read the distinct released values of a column: see the top of this module for how.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> import polars as pl
+    >>> ages = universe(sf.Table(pl.DataFrame({"age": [20, 24, 30, 61]})).encode(["age"]).domains[0])
+    >>> read = coverage(ages, pl.Series(["24", "[20, 30)", "{20, 61}", "*"]))
+    >>> read.size.tolist()
+    [1, 2, 2, 4]
+    >>> read.low.tolist(), read.high.tolist()
+    ([24.0, 20.0, 20.0, 20.0], [24.0, 29.0, 61.0, 61.0])
+    """
+    values = released.to_list()
+    point = _points(of, released)
+    if of.is_line:
+        position = of.locate(point)
+    else:
+        position = np.array([of.position.get(text_of(value), -1) for value in values], dtype=np.int64)
+    value = (position >= 0) | ~np.isnan(point)
+    exact, everything = value.copy(), np.zeros(len(values), dtype=bool)
+    low, high, level = point.copy(), point.copy(), np.where(value, 0, -1)
+    top = of.column.hierarchy.height if of.column.hierarchy is not None else 1
+    runs = []
+    # Of numbers without a hierarchy, all that read as a number are done.
+    for code in np.flatnonzero(~value) if of.is_line and not of.groups else range(len(values)):
+        text = text_of(values[code])
+        named = of.groups.get(text, (-1, ()))
+        if values[code] is None and of.missing is not None:
+            members, level[code], exact[code] = np.array([of.missing]), 0, True
+        elif values[code] is None or text == mark:
+            members, everything[code], exact[code], level[code] = np.arange(len(of)), True, False, top
+            if of.is_line:
+                low[code], high[code] = of.low, of.high
+        elif value[code] and not _is_group(of, position[code], named[1], position):
+            continue
+        else:
+            members, low[code], high[code] = _read(of, text)
+            level[code], exact[code] = named[0], False
+        position[code] = -1
+        if len(members):
+            breaks = np.flatnonzero(np.diff(members) > 1)
+            first, last = members[np.append(0, breaks + 1)], members[np.append(breaks, len(members) - 1)]
+            runs.append(np.column_stack([np.full(len(first), code), first, last]))
+    known = np.flatnonzero(position >= 0)
+    table = np.concatenate([np.column_stack([known, position[known], position[known]]), *runs]).astype(np.int64)
+    table = table[np.lexsort((table[:, 1], table[:, 0]))]
+    start = np.searchsorted(table[:, 0], np.arange(len(values) + 1)).astype(np.int64)
+    return Coverage(of, start, table[:, 1], table[:, 2] + 1, low, high, everything, exact, level.astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pairing(Discreet):
+    """An original and a released table, column by column, as codes.
+
+    Attributes
+    ----------
+    original : the position in the universe of every value of the original rows
+    released : the released rows as codes
+    domains : what these codes are
+    meaning : the released rows as codes of what they stand for; see `aligned`
+    coverages : what they stand for
+    records : how many rows each row stands for, if not one
+    """
+
+    _told: ClassVar[tuple[str, ...]] = ("rows",)
+
+    original: NDArray[np.int32]
+    released: NDArray[np.int32]
+    domains: tuple[Domain, ...]
+    meaning: NDArray[np.int32]
+    coverages: tuple[Coverage, ...]
+    records: Ints | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the original."""
+        return len(self.original) if self.records is None else int(self.records.sum())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(domain.name for domain in self.domains)
+
+    @cached_property
+    def classes(self) -> Tuples:
+        """The distinct released rows and how often each occurs."""
+        codes, count = distinct(self.released, [len(domain) for domain in self.domains], self.records)
+        return Tuples(codes, count, self.domains)
+
+    @cached_property
+    def people(self) -> tuple[NDArray[np.int32], Ints]:
+        """The distinct original rows, as positions in the universes, and how often each occurs."""
+        return distinct(self.original, [len(read.universe) for read in self.coverages], self.records)
+
+    @cached_property
+    def regions(self) -> tuple[NDArray[np.int32], Ints]:
+        """The distinct meanings of the released rows and how often each occurs."""
+        return distinct(self.meaning, [len(read) for read in self.coverages], self.records)
+
+    def aligned(self) -> Pairing:
+        """Check that row i of the release is row i of the original, as far as that can be seen.
+
+        A generalised value must cover the original value of its row; a single value need not,
+        since it may be a representative or noise. A value that became missing is read as the mark.
+        """
+        if len(self.original) != len(self.released):
+            raise InputError(
+                f"the original table has {len(self.original)} rows and the release {len(self.released)}",
+                hint="keep suppressed rows, with '*' in every quasi-identifier",
+            )
+        coverages, meaning = [], self.released.copy(order="F")
+        for position, (read, domain) in enumerate(zip(self.coverages, self.domains, strict=True)):
+            ours, theirs = self.original[:, position], meaning[:, position]
+            if domain.missing is not None and read.universe.missing is not None:
+                theirs[(theirs == domain.missing) & (ours != read.universe.missing)] = len(domain)
+            read = read.with_everything()
+            wrong = ~(read.exact | read.everything)[theirs]
+            wrong[wrong] = ~read.covers(theirs[wrong], ours[wrong])
+            if wrong.any():
+                raise InputError(
+                    f"the released value of column '{domain.name}' does not cover the original one in "
+                    f"{int(wrong.sum())} of {len(wrong)} rows",
+                    hint="the rows of both tables must be in the same order, and releases are shuffled: compare "
+                    "release.aligned, or anonymize with keep_order / --keep-order",
+                )
+            coverages.append(read)
+        return replace(self, meaning=meaning, coverages=tuple(coverages))
+
+
+def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | None = MARK) -> Pairing:
+    """Code the named columns of both tables, and read what the released values stand for.
+
+    Parameters
+    ----------
+    original, released : Table, frame or path
+    names : sequence of str
+        The quasi-identifiers of the original's schema by default.
+    mark : str or None
+        What stands for everything.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> original = pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 40, 50]})
+    >>> released = pl.DataFrame({"sex": ["f", "m", "*"], "age": ["[30, 40]", "[30, 40]", "*"]})
+    >>> both = pair(original, released, ["sex", "age"]).aligned()
+    >>> [read.size[both.meaning[:, i]].tolist() for i, read in enumerate(both.coverages)]
+    [[1, 1, 2], [2, 2, 3]]
+    """
+    raw, other = Table.of(original), Table.of(released)
+    names = tuple(names) or raw.schema.quasi
+    if not names:
+        raise OptionError("no column is named", hint="name some, or give the original table a schema with roles")
+    for name in names:
+        if name not in other.schema.names:
+            raise ColumnError(f"the release has no column '{name}'", hint=did_you_mean(name, other.schema.names))
+    ours = raw.encode(names)
+    if not len(ours.values) or not other.rows:
+        raise InputError("the original table or the release has no rows")
+    return paired(ours, [other.column(name) for name in names], mark)
+
+
+def paired(
+    ours: Codes,
+    released: Sequence[pl.Series],
+    mark: str | None = MARK,
+    *,
+    group: Ints | None = None,
+    records: Ints | None = None,
+) -> Pairing:
+    """Pair original rows, as codes, with what was released of each; see `pair`.
+
+    Parameters
+    ----------
+    ours : Codes
+    released : a series per column
+    mark : str or None
+    group : which of the released values each row got; its own by default
+    records : how many rows each row stands for; one by default
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> ages = sf.Table(pl.DataFrame({"age": [30, 40]})).encode(["age"])
+    >>> both = paired(ages, [pl.Series(["[30, 40]"])], group=np.array([0, 0]), records=np.array([5, 2]))
+    >>> both.rows, both.classes.count.tolist()
+    (7, [7])
+    """
+    # What the released values are is said by the original schema; here they are only told apart.
+    theirs = encode(released, [Column(name=name) for name in ours.names])
+    if group is not None:
+        theirs = replace(theirs, values=np.asfortranarray(theirs.values[group]))
+    universes = [universe(domain) for domain in ours.domains]
+    places = np.empty_like(ours.values)
+    for position, of in enumerate(universes):
+        places[:, position] = of.place[ours.values[:, position]]
+    read = [coverage(of, domain.values, mark) for of, domain in zip(universes, theirs.domains, strict=True)]
+    return Pairing(places, theirs.values, theirs.domains, theirs.values, tuple(read), records)
+
+
+def distinct(
+    codes: NDArray[np.int32], sizes: Sequence[int], records: Ints | None = None
+) -> tuple[NDArray[np.int32], Ints]:
+    """Return the distinct rows of a code matrix and how often each occurs, if each row counts once or as it says.
+
+    Examples
+    --------
+    >>> rows, count = distinct(np.array([[1, 0], [0, 5], [1, 0]], dtype=np.int32), [2, 6])
+    >>> rows.tolist(), count.tolist()
+    ([[0, 5], [1, 0]], [1, 2])
+    """
+    first, of_row = group(codes, sizes)
+    return codes[first], np.bincount(of_row, weights=records, minlength=len(first)).astype(np.int64)
+
+
+def _is_group(of: Universe, itself: int, members: Sequence[int] | Ints, released: Ints) -> bool:
+    """Say whether a text that is a value and the name of a group, such as Other, is the group.
+
+    It is if the original table has other values of the group and the release has none of them.
+    """
+    if len(members) < 2:
+        return False
+    others = np.setdiff1d(np.intersect1d(members, of.place), [itself])
+    return len(others) > 0 and not np.isin(others, released).any()
+
+
+def _points(of: Universe, released: pl.Series) -> Floats:
+    """Read each released value of a number or date column as a number; NaN where it is none."""
+    ours, theirs = of.values.values.dtype, released.dtype
+    calendar = (pl.Date, pl.Datetime)
+    if of.is_line and theirs == pl.String and ours.is_temporal():
+        return np.array([_point(of, text or "") for text in released], dtype=np.float64)
+    if of.is_line and theirs == pl.Date and _has_times(of):
+        return np.full(len(released), np.nan)  # it stands for a day
+    if of.is_line and theirs == pl.String:
+        numbers = released.str.strip_chars().cast(pl.Float64, strict=False)
+    elif of.is_line and (ours == theirs or (isinstance(ours, calendar) and isinstance(theirs, calendar))):
+        numbers = as_floats(released.cast(ours).to_physical())
+    elif of.is_line and not ours.is_temporal() and not theirs.is_temporal():
+        numbers = as_floats(released)
+    else:
+        return np.full(len(released), np.nan)
+    plain = numbers.fill_null(np.nan).to_numpy()
+    return np.where(np.isfinite(plain), plain, np.nan)
+
+
+def _point(of: Universe, text: str) -> float:
+    """Read one number or moment; NaN if it is none. In a column of times a day is not a moment."""
+    return np.nan if _has_times(of) and len(text) <= len("2024-05-31") else number_of(text, of.values.values.dtype)
+
+
+def _has_times(of: Universe) -> bool:
+    """Say whether a column holds times of a day, not only days."""
+    return isinstance(of.values.values.dtype, pl.Datetime) and not of.has_only_days
+
+
+def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
+    """Return the positions that a generalised value covers, and its interval if the column is a line."""
+    interval = _INTERVAL.fullmatch(text)
+    if interval and of.is_line:
+        left, a, b, right = interval.groups()
+        dtype = of.values.values.dtype
+        found = _between_numbers(of, left, number_of(a, dtype), number_of(b, dtype), right)
+    elif interval and of.column.kind is Kind.ORDINAL:
+        found = _between_ranks(of, *interval.groups())
+    else:
+        found = None
+    if found is None and text in of.groups:
+        found = _hull(of, of.groups[text][1])
+    if found is None and of.is_line and (ends := read_range(text, of.values.values.dtype)) is not None:
+        found = _between_numbers(of, "[", *ends, "]")
+    if found is None and text == MISSING and of.missing is not None:
+        found = np.array([of.missing]), of.low if of.is_line else np.nan, of.high if of.is_line else np.nan
+    if found is None and not of.is_line:
+        found = _by_looks(of, text)
+    if found is None and text.startswith("all but {") and text.endswith("}"):
+        found = _complement(of, _read(of, text.removeprefix("all but "))[0])
+    if found is None and text.startswith("{") and text.endswith("}"):
+        found = _union(of, next(csv.reader([text[1:-1]], skipinitialspace=True), []))
+    if found is None:
+        raise ColumnError(
+            f"a released value of column '{of.column.name}' stands for no original value",
+            hint="it should be a value, an interval [a, b) or 20-29, a set {a, b}, a label of the column's hierarchy "
+            "or '*'",
+        )
+    return found
+
+
+def _between_numbers(of: Universe, left: str, low: float, high: float, right: str) -> tuple[Ints, float, float] | None:
+    if np.isnan(low) or np.isnan(high):
+        return None
+    known = of.numbers[: len(of) - (of.missing is not None)]
+    begin = np.searchsorted(known, low, side="left" if left == "[" else "right")
+    end = np.searchsorted(known, high, side="right" if right == "]" else "left")
+    if of.whole:
+        low = of.unit * (np.ceil(low / of.unit) if left == "[" else np.floor(low / of.unit) + 1)
+        high = of.unit * (np.floor(high / of.unit) if right == "]" else np.ceil(high / of.unit) - 1)
+    low, high = max(low, of.low), min(high, of.high)
+    closed = of.whole or (left == "[" and right == "]")
+    if not (low <= high if closed else low < high or begin < end):  # empty, or outside the range
+        return None
+    return np.arange(begin, end), float(low), float(high)
+
+
+def _between_ranks(of: Universe, left: str, a: str, b: str, right: str) -> tuple[Ints, float, float] | None:
+    if a not in of.position or b not in of.position:
+        return None
+    begin, end = of.position[a] + (left != "["), of.position[b] + (right == "]")
+    return (np.arange(begin, end), np.nan, np.nan) if begin < end else None
+
+
+def _by_looks(of: Universe, text: str) -> tuple[Ints, float, float] | None:
+    """Read what an automatic hierarchy calls a group of ordinals, or of texts that are numbers, codes or dates.
+
+    These are ``low to mid`` (None if it can be read in two ways), ``130**`` and ``2024-05``.
+    """
+    texts = of.texts[: len(of) - (of.missing is not None)]
+    if " to " in text and (of.column.kind is Kind.ORDINAL or all(map(_PLAIN_NUMBER.fullmatch, texts))):
+        order = range(len(texts)) if of.column.kind is Kind.ORDINAL else map(float, texts)
+        place = dict(zip(texts, order, strict=True))
+        words = text.split(" to ")
+        pairs = [(" to ".join(words[:at]), " to ".join(words[at:])) for at in range(1, len(words))]
+        ends = [(place[a], place[b]) for a, b in pairs if a in place and b in place]
+        inside = [] if len(ends) != 1 else [ends[0][0] <= place[one] <= ends[0][1] for one in texts]
+    elif (known := text.rstrip("*")) != text and {len(text)} == set(map(len, texts)):
+        inside = [one.startswith(known) for one in texts]
+    elif (ends_of := read_range(text, pl.Date())) is not None and all(map(_DATE.match, texts)):
+        inside = [ends_of[0] <= number_of(one[:10], pl.Date()) <= ends_of[1] for one in texts]
+    else:
+        return None
+    members = np.flatnonzero(inside)
+    return (members, np.nan, np.nan) if len(members) else None
+
+
+def _complement(of: Universe, members: Ints) -> tuple[Ints, float, float]:
+    known = np.arange(len(of) - (of.missing is not None))
+    return _hull(of, np.setdiff1d(known, members))
+
+
+def _hull(of: Universe, members: Ints) -> tuple[Ints, float, float]:
+    return members, *_ends(of.numbers[members] if of.is_line else [])
+
+
+def _ends(numbers: Iterable[float]) -> tuple[float, float]:
+    known = [float(number) for number in numbers if not np.isnan(number)]
+    return (min(known), max(known)) if known else (np.nan, np.nan)
+
+
+def _union(of: Universe, texts: Iterable[str]) -> tuple[Ints, float, float] | None:
+    parts: list[Ints] = []
+    ends: list[float] = []
+    for raw in texts:
+        text = raw if raw in of.position else raw.strip()
+        number = _point(of, text) if of.is_line else np.nan
+        if text in of.position:
+            members, low, high = _hull(of, np.array([of.position[text]]))
+        elif text == MISSING and of.missing is not None:  # it may be anything, and costs as much
+            members, low, high = np.array([of.missing]), of.low, of.high
+        elif text == MARK:
+            members, low, high = np.arange(len(of)), of.low, of.high
+        elif np.isfinite(number):
+            members, low, high = of.locate(np.array([number])), number, number
+        else:
+            members, low, high = _read(of, text)
+        parts.append(members[members >= 0])
+        ends += [low, high]
+    if not parts:
+        return None
+    return np.unique(np.concatenate(parts)), *_ends(ends)

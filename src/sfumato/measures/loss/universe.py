@@ -1,0 +1,208 @@
+"""All values that a column may take: what the released values of the column are read against.
+
+They are those of the original table and those of the public domain in the column's schema. The
+range of a number or date column is from the least to the greatest of them, or the public bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from sfumato._repr import Discreet
+from sfumato.data.coding import Domain
+from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.schema import Column, Kind
+from sfumato.errors import ColumnError, SchemaError
+from sfumato.measures.classes import Floats, Ints
+
+__all__ = ["Universe", "as_floats", "number_of", "universe"]
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Universe(Discreet):
+    """All values that a column may take, in their order; a missing value, if there is one, is the last.
+
+    Attributes
+    ----------
+    column : what is known of the column
+    place : the position in the universe of each code of the original column
+    texts : each value as a text
+    numbers : each value of a number or date column as a number; empty for other kinds
+    low, high : the range of a number or date column
+    whole : whether all numbers are whole
+    missing : the position of the missing value, or None
+    """
+
+    column: Column
+    place: Ints
+    values: Domain
+    numbers: Floats
+    low: float
+    high: float
+    whole: bool
+    missing: int | None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def is_line(self) -> bool:
+        """Whether the values lie on a line: numbers and dates."""
+        return self.column.kind in (Kind.NUMBER, Kind.DATE)
+
+    @cached_property
+    def unit(self) -> float:
+        """The distance of neighbouring numbers that are whole; of times a day, a minute or a second, if all fit."""
+        dtype, known = self.values.values.dtype, self.numbers[: len(self) - (self.missing is not None)]
+        if not self.whole or not isinstance(dtype, pl.Datetime):
+            return 1.0
+        second = {"ms": 1e3, "us": 1e6, "ns": 1e9}[dtype.time_unit]
+        return next((unit for unit in (86_400 * second, 60 * second, second) if not (known % unit).any()), 1.0)
+
+    @property
+    def has_only_days(self) -> bool:
+        """Whether all times are midnights: dates, as pandas has them."""
+        dtype = self.values.values.dtype
+        return isinstance(dtype, pl.Datetime) and self.unit == number_of("1970-01-02", dtype)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The values as texts."""
+        return [self.values.label(position) for position in range(len(self))]
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """The position of each value but the missing one, by its text."""
+        return {text: position for position, text in enumerate(self.texts) if position != self.missing}
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[int, Ints]]:
+        """Each label of the hierarchy: its level, and the positions of the values under it."""
+        hierarchy = self.column.hierarchy
+        found: dict[str, tuple[int, Ints]] = {}
+        if hierarchy is None:
+            return found
+        held = self.values.values
+        values = (as_floats(held) if held.dtype == pl.Float32 else held).to_list()
+        for level in range(hierarchy.height + 1):
+            members: dict[str, list[int]] = {}
+            for position, label in enumerate(hierarchy.labels(values, level)):
+                members.setdefault(label, []).append(position)
+            for label, positions in members.items():
+                # A name that several levels use is that of the widest of its groups, on the lowest level that has it.
+                if len(positions) > len(found.get(label, (level, ()))[1]):
+                    found[label] = (level, np.array(positions, dtype=np.int64))
+        return found
+
+    def locate(self, numbers: Floats) -> Ints:
+        """Return the position of each number, or -1 where the universe lacks it."""
+        known = self.numbers[: len(self) - (self.missing is not None)]
+        if not len(known):
+            return np.full(len(numbers), -1)
+        position = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+        return np.where(known[position] == numbers, position, -1)
+
+
+def universe(domain: Domain) -> Universe:
+    """Collect all values that a column may take: the original ones and those of its public domain.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> import polars as pl
+    >>> schema = sf.Schema([sf.Column(name="age", kind="number", bounds=(0, 120))])
+    >>> ages = universe(sf.Table(pl.DataFrame({"age": [40, 30, 40]}), schema).encode(["age"]).domains[0])
+    >>> ages.texts, ages.low, ages.high
+    (['30', '40'], 0.0, 120.0)
+    """
+    column, values = domain.column, domain.values.drop_nulls()
+    present = np.arange(len(domain)) != (-1 if domain.missing is None else domain.missing)
+    place = np.full(len(domain), -1)
+    numbers, low, high, whole = np.zeros(0), 0.0, 0.0, False
+    if column.kind in (Kind.NUMBER, Kind.DATE):
+        declared = pl.Series(column.domain or [], strict=False)
+        ours, theirs = _all_numbers(values, values.dtype, column), _all_numbers(declared, values.dtype, column)
+        numbers, where = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
+        place[present] = where[: len(ours)]
+        if len(numbers):
+            low, high, whole = float(numbers[0]), float(numbers[-1]), bool((numbers == np.floor(numbers)).all())
+            values = pl.concat([values, declared.cast(values.dtype)]) if len(theirs) else values
+            values = values.gather(np.unique(where, return_index=True)[1])
+        if column.bounds is not None:
+            if len(numbers) and (low < column.bounds[0] or high > column.bounds[1]):
+                raise SchemaError(f"column '{column.name}' holds values outside its public bounds {column.bounds}")
+            low, high = column.bounds
+    elif column.domain is not None:
+        texts = [domain.label(code) for code in np.flatnonzero(present).tolist()]
+        values = pl.Series([text_of(value) for value in column.domain], dtype=pl.String)
+        known = {text: position for position, text in enumerate(values)}
+        unknown = [text for text in texts if text not in known]
+        if unknown:
+            raise SchemaError(
+                f"column '{column.name}' holds {len(unknown)} value(s) that its public domain does not list",
+                hint="add them to the domain, or leave it out of the schema",
+            )
+        place[present] = [known[text] for text in texts]
+    else:
+        place[present] = np.arange(len(values))
+    missing = None
+    if domain.missing is not None:
+        missing = place[domain.missing] = len(values)
+        values = pl.concat([values, pl.Series([None], dtype=values.dtype)])
+        numbers = np.append(numbers, np.nan) if column.kind in (Kind.NUMBER, Kind.DATE) else numbers
+    return Universe(column, place, Domain(column, values), numbers, low, high, whole, missing)
+
+
+def number_of(text: str, dtype: pl.DataType) -> float:
+    """Read one bound, number or date as a number in the unit of the column; NaN if it is none.
+
+    Examples
+    --------
+    >>> number_of("-1.5", pl.Float64()), number_of("1970-02-01", pl.Date()), number_of("?", pl.Date())
+    (-1.5, 31.0, nan)
+    """
+    try:
+        if not dtype.is_temporal() or text.lstrip("+-") == "inf":
+            return float(text)
+        moment = datetime.fromisoformat(text) if _MOMENT.fullmatch(text) else None
+    except ValueError:
+        return float("nan")
+    if moment is None or not isinstance(dtype, pl.Date | pl.Datetime):
+        return float("nan")
+    tick = (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) / timedelta(microseconds=1)
+    unit = "d" if isinstance(dtype, pl.Date) else dtype.time_unit
+    return tick * 1000 if unit == "ns" else tick / {"d": 86_400_000_000, "ms": 1000, "us": 1}[unit]
+
+
+def as_floats(values: pl.Series) -> pl.Series:
+    """Return numbers as floats of 64 bits; those of 32 bits are what they are written as: 0.7, not 0.699999988079071.
+
+    Examples
+    --------
+    >>> as_floats(pl.Series([0.7], dtype=pl.Float32)).to_list()
+    [0.7]
+    """
+    return (values.cast(pl.String) if values.dtype == pl.Float32 else values).cast(pl.Float64, strict=False)
+
+
+def _all_numbers(values: pl.Series, dtype: pl.DataType, column: Column) -> Floats:
+    """Return the values of a number or date column as numbers."""
+    if dtype == pl.String:
+        raise SchemaError(f"column '{column.name}' is declared a {column.kind.value}, but holds texts")
+    try:
+        typed = values.cast(dtype)
+    except pl.exceptions.PolarsError:
+        raise SchemaError(f"the domain of column '{column.name}' lists what is not a {column.kind.value}") from None
+    numbers = as_floats(typed.to_physical() if dtype.is_temporal() else typed).to_numpy()
+    if not np.isfinite(numbers).all():
+        raise ColumnError(f"column '{column.name}' holds an infinite number, which has no place in a range")
+    return np.asarray(numbers, dtype=np.float64)

@@ -1,0 +1,409 @@
+"""What a release is still good for: counting queries, and models trained on it. Its distributions are in `marginals`.
+
+A released value is spread evenly over what it stands for (see `generalised`): a category over its
+values, a number or date along its interval. The release need not be made by generalisation.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.schema import Kind
+from sfumato.data.table import Table
+from sfumato.errors import OptionError, did_you_mean
+from sfumato.measures.classes import Floats
+from sfumato.measures.loss.generalised import MARK, Coverage, Pairing, pair
+
+__all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error", "query_error_of"]
+
+_MOST_CATEGORIES = 1000
+_MOST_FEATURES = 2000
+_MOST_ROWS = 50_000
+MODELS = ("logistic", "tree", "forest", "boosting")
+
+
+@dataclass(frozen=True)
+class QueryError:
+    """The relative error of random counting queries on a release.
+
+    Attributes
+    ----------
+    median, mean : of the relative errors
+    queries, selectivity, sanity, seed : how they were asked; see `query_error`
+    answer : the mean true answer, as a share of the rows
+    """
+
+    median: float
+    mean: float
+    queries: int
+    selectivity: float
+    sanity: float
+    seed: int
+    answer: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the numbers as plain values."""
+        return asdict(self)
+
+
+def query_error(
+    original: Table | Any,
+    released: Table | Any,
+    *,
+    columns: Sequence[str] = (),
+    queries: int = 1000,
+    selectivity: float = 0.05,
+    dimensions: int | None = None,
+    sanity: float = 0.001,
+    seed: int = 0,
+    suppressed: str | None = MARK,
+) -> QueryError:
+    """Ask how many rows lie in random ranges, on both tables (LeFevre et al. 2006; Xiao & Tao 2006).
+
+    A query is a conjunction over q random columns. On each it asks for a share ``selectivity^(1/q)`` of
+    the column's distinct values, at least one: neighbours in a number, date or ordinal column, any
+    values of another. A released row counts with the share of what it stands for that lies in the query.
+    The error is ``|estimate - truth| / max(truth, sanity * rows)``: without the sanity bound, queries that
+    hardly any row meets would decide alone.
+
+    Parameters
+    ----------
+    original, released : Table, frame or path
+        They need not have the same rows.
+    columns : sequence of str
+        The columns to ask about; the quasi-identifiers of the original's schema by default.
+    queries : int
+    selectivity : float
+        The share of rows that a query would meet if all values were equally frequent and independent.
+    dimensions : int, optional
+        The number of columns q of each query; random from 1 to all by default.
+    sanity : float
+    seed : int
+    suppressed : str or None
+        The mark that stands for everything.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> ages = pl.DataFrame({"age": list(range(20, 60))})
+    >>> tens = pl.DataFrame({"age": [f"[{age // 10 * 10}, {age // 10 * 10 + 10})" for age in range(20, 60)]})
+    >>> query_error(ages, tens, columns=["age"]).median  # uniform ages: the assumption holds
+    0.0
+    >>> cities = pl.DataFrame({"city": ["Bonn"] * 9 + ["Rome"]})  # asked for either, the release says 5
+    >>> query_error(cities, pl.DataFrame({"city": ["*"] * 10}), columns=["city"]).mean > 2
+    True
+    """
+    both = pair(original, released, columns, suppressed)
+    return query_error_of(
+        both, queries=queries, selectivity=selectivity, dimensions=dimensions, sanity=sanity, seed=seed
+    )
+
+
+def query_error_of(
+    both: Pairing,
+    *,
+    queries: int = 1000,
+    selectivity: float = 0.05,
+    dimensions: int | None = None,
+    sanity: float = 0.001,
+    seed: int = 0,
+) -> QueryError:
+    """Ask random counting queries of an original and a release that are paired already; see `query_error`."""
+    names = both.names
+    if queries < 1 or not 0 < selectivity <= 1 or not sanity > 0:
+        raise OptionError("queries must be at least 1, selectivity above 0 and at most 1, and sanity above 0")
+    if dimensions is not None and not 1 <= dimensions <= len(names):
+        raise OptionError(f"dimensions must be from 1 to the number of columns, {len(names)}, got {dimensions}")
+    generator = np.random.default_rng(seed)
+    (people, count), (regions, weight) = both.people, both.regions
+    people, regions = np.asfortranarray(people), np.asfortranarray(regions)
+    truth, estimate = np.empty(queries), np.empty(queries)
+    for query in range(queries):
+        asked = dimensions or int(generator.integers(1, len(names) + 1))
+        rows: Any = slice(None)
+        cells: Any = slice(None)
+        part = weight.astype(float)
+        for column in generator.choice(len(names), size=asked, replace=False):
+            read = both.coverages[column]
+            chosen = _choose(read, selectivity ** (1 / asked), generator)
+            rows = _narrow(rows, chosen[people[rows, column]])
+            inside = _share_inside(read, chosen)[regions[cells, column]]
+            cells, part = _narrow(cells, inside > 0), (part * inside)[inside > 0]
+        truth[query], estimate[query] = count[rows].sum(), part.sum()
+    size = both.rows
+    error = np.abs(estimate - truth) / np.maximum(truth, sanity * size)
+    error = np.where(error < 1e-12, 0.0, error)  # sums of shares round
+    answer = float(truth.mean() / size)
+    return QueryError(float(np.median(error)), float(error.mean()), queries, selectivity, sanity, seed, answer)
+
+
+@dataclass(frozen=True)
+class ModelAccuracy:
+    """How well a model predicts raw hold-out rows, trained on raw and on released rows.
+
+    Attributes
+    ----------
+    model : its name
+    raw, released : the mean accuracy over the splits, trained on raw and on released rows
+    raw_spread, released_spread : the standard deviations over the splits
+    baseline : the mean accuracy of always answering the most frequent raw training label
+    rows : how many rows were trained and tested on
+    repeats, holdout, seed : how it was measured; see `model_accuracy`
+    left_out : the columns that were not learnt from, because they have too many categories
+    """
+
+    model: str
+    raw: float
+    raw_spread: float
+    released: float
+    released_spread: float
+    baseline: float
+    rows: int
+    repeats: int
+    holdout: float
+    seed: int
+    left_out: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain values."""
+        return asdict(self)
+
+
+def model_accuracy(
+    original: Table | Any,
+    released: Table | Any,
+    *,
+    target: str | None = None,
+    columns: Sequence[str] = (),
+    models: Sequence[str] | Mapping[str, Any] = MODELS,
+    repeats: int = 5,
+    holdout: float = 0.3,
+    width: bool = False,
+    rows: int | None = _MOST_ROWS,
+    seed: int = 0,
+    suppressed: str | None = MARK,
+) -> tuple[ModelAccuracy, ...]:
+    """Train models on raw and on released rows, and test both on raw rows that neither has seen.
+
+    The rows of both tables must be aligned. A number enters as the middle of its interval; a
+    category as one feature per original value (one-hot), so that raw and released rows are coded
+    alike: for a set or a label one of the values that it stands for is drawn, anew for each split.
+    A missing number is the mean of the training rows, with an indicator; the mark is read as missing.
+
+    Parameters
+    ----------
+    original, released : Table, frame or path
+    target : str, optional
+        The column to predict; the target of the original's schema by default. Rows that miss it are left out.
+    columns : sequence of str
+        The features; all columns that both tables have, but the target and the identifiers, by default. Of these,
+        columns of more than 1,000 categories are left out, and the widest while all together have more than 2,000.
+    models : sequence of str, or mapping of names to estimators
+        Some of ``logistic``, ``tree``, ``forest``, ``boosting``; or scikit-learn estimators by name.
+    repeats : int
+        How many random splits.
+    holdout : float
+        The share of rows held out.
+    width : bool
+        Whether the width of an interval is a feature too. Raw rows have the width 0.
+    rows : int or None
+        So many rows at most are trained and tested on, drawn at random, 50,000 by default; all rows if None.
+    seed : int
+        The seed of the splits, and of the models that take one.
+    suppressed : str or None
+        The mark that stands for everything.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> raw = pl.DataFrame({"age": list(range(100)), "retired": ["no"] * 65 + ["yes"] * 35})
+    >>> blurred = raw.with_columns(age=pl.lit("*"))
+    >>> (result,) = model_accuracy(raw, blurred, target="retired", models=["tree"])
+    >>> result.raw > 0.9, result.released == result.baseline
+    (True, True)
+    """
+    table, other = Table.of(original), Table.of(released)
+    target = target or table.schema.target
+    if target is None:
+        raise OptionError("no target is named", hint="name the column to predict, with target")
+    if repeats < 1 or not 0 < holdout < 1:
+        raise OptionError(f"repeats must be at least 1 and holdout between 0 and 1, got {repeats} and {holdout}")
+    if rows is not None and rows < 2:
+        raise OptionError(f"rows must be at least 2, or None for all, got {rows}")
+    left_out = {target, *table.schema.identifiers}
+    names = list(columns)
+    unused: tuple[str, ...] = ()
+    if not names:
+        known = [n for n in table.schema.names if n in other.schema.names and n not in left_out]
+        names, unused = _affordable(table, known)
+    if not names:
+        raise OptionError("no column is left to predict from", hint="name the features, with columns")
+    both = pair(table, other, [*names, target], suppressed).aligned()
+    estimators = estimators_of(models, seed)
+    features = both.coverages[:-1]
+    tables = [_codebook(read, width) for read in features]
+    labels = both.coverages[-1]
+    absent = -1 if labels.universe.missing is None else labels.universe.missing
+    usable = np.flatnonzero(both.original[:, -1] != absent)
+    if rows is not None and rows < len(usable):
+        usable = np.sort(np.random.default_rng(seed).choice(usable, rows, replace=False))
+    original, meaning = both.original[usable], both.meaning[usable]
+    raw = np.hstack([table[original[:, i]] for i, table in enumerate(tables)])
+    truth = original[:, -1]
+    # A released label counts if it is one label: that of the only run, which has length 1.
+    taught = np.append(labels.first, -1)[labels.start[:-1]]
+    taught = np.where(labels.size == 1, taught, -1)[meaning[:, -1]]
+    if len(np.unique(truth)) < 2:
+        raise OptionError(f"the target '{target}' has fewer than two values to tell apart")
+    held = min(max(round(holdout * len(truth)), 1), len(truth) - 1)
+    scores = np.empty((len(estimators), 2, repeats))
+    majority = np.empty(repeats)
+    for repeat in range(repeats):
+        generator = np.random.default_rng([seed, repeat])
+        order = generator.permutation(len(truth))
+        test, train = order[:held], order[held:]
+        drawn = [_draw(read, meaning[:, i], tables[i], generator) for i, read in enumerate(features)]
+        blurred = np.hstack(drawn)
+        majority[repeat] = np.mean(truth[test] == np.bincount(truth[train]).argmax())
+        learnt = train[(taught[train] >= 0) & (taught[train] != absent)]
+        for position, estimator in enumerate(estimators.values()):
+            for side, (source, answers, rows) in enumerate([(raw, truth, train), (blurred, taught, learnt)]):
+                guess = _fit_and_predict(estimator, source[rows], answers[rows], raw[test])
+                scores[position, side, repeat] = np.mean(guess == truth[test])
+    mean, spread = scores.mean(axis=2), scores.std(axis=2, ddof=min(1, repeats - 1))
+    return tuple(
+        ModelAccuracy(
+            model=name,
+            raw=float(mean[position, 0]),
+            raw_spread=float(spread[position, 0]),
+            released=float(mean[position, 1]),
+            released_spread=float(spread[position, 1]),
+            baseline=float(majority.mean()),
+            rows=len(truth),
+            repeats=repeats,
+            holdout=holdout,
+            seed=seed,
+            left_out=unused,
+        )
+        for position, name in enumerate(estimators)
+    )
+
+
+def _affordable(table: Table, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the columns that a model can learn from at a bounded cost, and the others."""
+    width = {name: _features(table, name) for name in names}
+    kept = sorted((name for name in names if width[name] <= _MOST_CATEGORIES), key=lambda name: width[name])
+    while sum(width[name] for name in kept) > _MOST_FEATURES:
+        kept.pop()
+    return [name for name in names if name in kept], tuple(name for name in names if name not in kept)
+
+
+def _features(table: Table, name: str) -> int:
+    """Return how many features a column makes: a number or date two, a category one for each value."""
+    column, series = table.schema[name], table.column(name)
+    on_line = series.dtype.is_numeric() or series.dtype.is_temporal()
+    if on_line and column.kind in (Kind.AUTO, Kind.NUMBER, Kind.DATE):
+        return 2
+    return max(series.n_unique(), len(column.domain or ()))
+
+
+def _narrow(index: Any, keep: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return those of the rows at an index that are kept: each predicate leaves fewer to look at."""
+    return np.flatnonzero(keep) if isinstance(index, slice) else index[keep]
+
+
+def _choose(read: Coverage, share: float, generator: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose a share of the values of a column, but never the missing one."""
+    values = len(read.universe) - (read.universe.missing is not None)
+    many = min(max(round(share * values), 1), values)
+    chosen = np.zeros(len(read.universe), dtype=bool)
+    if read.universe.column.kind.is_ordered:
+        first = int(generator.integers(0, values - many + 1))
+        chosen[first : first + many] = True
+    else:
+        chosen[generator.choice(values, size=many, replace=False)] = True
+    return chosen
+
+
+def _share_inside(read: Coverage, chosen: NDArray[np.bool_]) -> Floats:
+    """Return which share of what each released value stands for lies among the chosen values."""
+    of = read.universe
+    if not of.is_line:
+        return read.total(chosen) / np.maximum(read.size, 1)
+    ends = of.numbers[chosen]
+    if not len(ends):
+        return np.zeros(len(read))
+    half = 0.5 if of.whole else 0.0  # a whole number is a cell of width 1
+    low, high = read.low - half, read.high + half
+    inside = np.clip(np.minimum(high, ends[-1] + half) - np.maximum(low, ends[0] - half), 0, None)
+    point = (read.low >= ends[0]) & (read.high <= ends[-1])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share: Floats = np.where(high > low, inside / (high - low), point)
+    return np.nan_to_num(share)
+
+
+def _codebook(read: Coverage, width: bool) -> NDArray[np.float32]:
+    """Return the features of each value of a column, and last of an unknown one."""
+    of = read.universe
+    if of.is_line:
+        number = np.append(of.numbers, np.nan)
+        return np.column_stack([number, np.isnan(number), number - number][: 3 if width else 2]).astype(np.float32)
+    if len(of) > _MOST_CATEGORIES:
+        raise OptionError(
+            f"column '{of.column.name}' has {len(of)} categories, and at most {_MOST_CATEGORIES} can be features",
+            hint="leave it out of columns",
+        )
+    return np.eye(len(of) + 1, len(of), dtype=np.float32)
+
+
+def _draw(
+    read: Coverage, codes: NDArray[np.int32], table: NDArray[np.float32], generator: np.random.Generator
+) -> NDArray[np.float32]:
+    """Return the features of released rows: the middle of an interval, or one of the covered values at random."""
+    if read.universe.is_line:
+        middle = np.where(read.everything, np.nan, (read.low + read.high) / 2)
+        features = [middle, np.isnan(middle), np.where(read.everything, np.nan, read.high - read.low)]
+        return np.column_stack(features[: table.shape[1]]).astype(np.float32)[codes]
+    before = np.concatenate([[0], np.cumsum(read.stop - read.first)])  # all covered values, run after run
+    wanted = before[read.start[codes]] + (generator.random(len(codes)) * read.size[codes]).astype(np.int64)
+    run = np.searchsorted(before, wanted, side="right") - 1
+    position = read.first[run] + wanted - before[run]
+    return table[np.where(read.everything[codes], len(table) - 1, position)]
+
+
+def _sklearn(part: str) -> Any:
+    """Import a part of scikit-learn when it is used: it takes a second, and few callers train models."""
+    return importlib.import_module(f"sklearn.{part}")
+
+
+def estimators_of(models: Sequence[str] | Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return the classifiers of these names, or those that are given."""
+    if isinstance(models, Mapping):
+        return dict(models)
+    known = {
+        "logistic": _sklearn("pipeline").make_pipeline(
+            _sklearn("preprocessing").StandardScaler(), _sklearn("linear_model").LogisticRegression(max_iter=1000)
+        ),
+        "tree": _sklearn("tree").DecisionTreeClassifier(min_samples_leaf=5, random_state=seed),
+        "forest": _sklearn("ensemble").RandomForestClassifier(min_samples_leaf=2, random_state=seed),
+        "boosting": _sklearn("ensemble").HistGradientBoostingClassifier(random_state=seed),
+    }
+    for name in models:
+        if name not in known:
+            raise OptionError(f"there is no model '{name}'", hint=did_you_mean(str(name), known))
+    return {name: known[name] for name in models}
+
+
+def _fit_and_predict(estimator: Any, rows: NDArray[Any], answers: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
+    if len(np.unique(answers)) < 2:  # nothing to learn: many estimators refuse
+        return np.full(len(test), answers[0] if len(answers) else -1)
+    known = np.isfinite(rows)
+    mean = np.where(known, rows, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    fitted = _sklearn("base").clone(estimator).fit(np.where(known, rows, mean), answers)
+    return np.asarray(fitted.predict(np.where(np.isfinite(test), test, mean)))

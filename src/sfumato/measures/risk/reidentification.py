@@ -1,0 +1,251 @@
+"""How likely an attacker is to find a person's row, and which columns help.
+
+A *prosecutor* knows that a person is in the table: the chance of picking the right row is one in
+the size of the class. A *marketer* wants to match as many rows as possible and does not care which.
+Attackers who only know a population that the table is a sample of are in `journalist`.
+
+- El Emam and Dankar, *Protecting privacy using k-anonymity*, Journal of the American Medical
+  Informatics Association 15(5), 2008: prosecutor.
+- Dankar and El Emam, *A method for evaluating marketer re-identification risk*, EDBT/ICDT
+  workshops 2010.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from sfumato.engines.tuples import Tuples, group
+from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.measures.classes import ClassCounts, Ints
+from sfumato.measures.guarantee import Bound
+
+__all__ = [
+    "MOST_SUBSETS",
+    "THRESHOLD",
+    "ColumnRisk",
+    "Risk",
+    "SubsetRisk",
+    "column_risks",
+    "number_of_subsets",
+    "reidentification_risk",
+    "subset_risks",
+]
+
+THRESHOLD = 0.09
+"""The risk that the European Medicines Agency and Health Canada accept for one record; see `presets`."""
+
+MOST_SUBSETS = 5_000
+"""So many subsets of the quasi-identifiers are looked at; more would take minutes."""
+
+_DENSE = 1 << 22  # so many possible tuples are counted in an array instead of by sorting
+
+
+@dataclass(frozen=True)
+class Risk:
+    """The chance that an attacker who knows a person's quasi-identifiers picks the person's row."""
+
+    prosecutor_max: float
+    """For the person at most risk."""
+    prosecutor_mean: float
+    """For the average person."""
+    uniques: int
+    """The number of rows that are alone in their class."""
+    marketer: float
+    """The share of rows that an attacker who links the whole table gets right on average: classes / rows.
+
+    With disjoint classes this is the prosecutor mean; with ``missing="wildcard"`` classes overlap.
+    """
+    threshold: float
+    """The risk above which a record counts as at risk."""
+    above_threshold: float
+    """The share of records with a risk strictly above the threshold."""
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the risks as plain values."""
+        return asdict(self)
+
+
+def reidentification_risk(counts: ClassCounts, threshold: float = THRESHOLD) -> Risk:
+    """Measure the re-identification risk of every row.
+
+    The risk of a row is 1/n_E, with n_E the size of its class.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> import polars as pl
+    >>> from sfumato.engines import reduce
+    >>> from sfumato.measures import class_counts
+    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "f", "m"]}))
+    >>> result = reidentification_risk(class_counts(reduce(table, ["sex"]), ["sex"], None), threshold=0.5)
+    >>> result.prosecutor_max, result.prosecutor_mean, result.uniques
+    (1.0, 0.5, 1)
+    >>> result.marketer, result.above_threshold
+    (0.5, 0.25)
+    """
+    threshold = VALID_THRESHOLD.valid("threshold", threshold)
+    return Risk(
+        prosecutor_max=float(1 / counts.size.min()),
+        prosecutor_mean=float((counts.records / counts.size).sum() / counts.rows),
+        uniques=int(counts.records[counts.size == 1].sum()),
+        marketer=len(counts) / counts.rows,
+        threshold=threshold,
+        above_threshold=float(counts.records[1 / counts.size > threshold].sum() / counts.rows),
+    )
+
+
+@dataclass(frozen=True)
+class SubsetRisk:
+    """How well some of the quasi-identifiers alone single people out."""
+
+    columns: tuple[str, ...]
+    k: int
+    """The smallest class."""
+    uniques: int
+    """The rows that are alone in their class."""
+    unique_share: float
+    """Their share of all rows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain values."""
+        return {**asdict(self), "columns": list(self.columns)}
+
+
+def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[SubsetRisk, ...]:
+    """Measure k and the uniques of every set of at most `size` quasi-identifiers, the worst set first.
+
+    Worst means: most uniques, then the smallest k, then the fewest columns, because a set never
+    has fewer uniques or a larger k than its subsets.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> import polars as pl
+    >>> from sfumato.engines import reduce
+    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "m", "m"], "age": [30, 40, 30, 30]}))
+    >>> for one in subset_risks(reduce(table, ["sex", "age"]), ["sex", "age"], size=2):
+    ...     print(one.columns, one.k, one.uniques)
+    ('sex', 'age') 1 2
+    ('age',) 1 1
+    ('sex',) 2 0
+    """
+    size = min(int(Bound("size", low=1, whole=True).valid("size", size)), len(quasi))
+    tuples = _only(tuples, quasi)
+    subsets = number_of_subsets(len(quasi), size)
+    if subsets > MOST_SUBSETS:
+        raise OptionError(
+            f"{len(quasi)} quasi-identifiers have {subsets} subsets of at most {size} columns, "
+            f"more than {MOST_SUBSETS}",
+            hint="ask for a smaller size or fewer quasi-identifiers",
+        )
+    rows = int(tuples.count.sum())
+    found = []
+    for number in range(1, size + 1):
+        for chosen in combinations(range(len(quasi)), number):
+            classes = _class_sizes(tuples, chosen)
+            uniques = int((classes == 1).sum())
+            names = tuple(quasi[position] for position in chosen)
+            found.append(SubsetRisk(names, int(classes.min()), uniques, uniques / rows))
+    return tuple(sorted(found, key=lambda one: (-one.uniques, one.k, len(one.columns))))
+
+
+@dataclass(frozen=True)
+class ColumnRisk:
+    """What one quasi-identifier adds to the risk, and what it does alone."""
+
+    column: str
+    mean_drop: float
+    """By how much the mean prosecutor risk falls when the column is left out."""
+    uniques_drop: int
+    """How many fewer rows are unique when the column is left out."""
+    mean_alone: float
+    """The mean prosecutor risk if this were the only quasi-identifier."""
+    uniques_alone: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain values."""
+        return asdict(self)
+
+
+def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]:
+    """Measure what each quasi-identifier adds to the risk, the one that adds most first.
+
+    The drops of several columns do not add up: what two columns tell together, neither need tell.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> import polars as pl
+    >>> from sfumato.engines import reduce
+    >>> table = sf.Table(pl.DataFrame({"sex": ["f", "f", "m", "m"], "age": [30, 40, 30, 30]}))
+    >>> column_risks(reduce(table, ["sex", "age"]), ["sex", "age"])[0]
+    ColumnRisk(column='age', mean_drop=0.25, uniques_drop=2, mean_alone=0.5, uniques_alone=1)
+    """
+    tuples = _only(tuples, quasi)
+    rows = int(tuples.count.sum())
+    everything = range(len(quasi))
+    all_classes = _class_sizes(tuples, tuple(everything))
+    found = []
+    for position in everything:
+        without = _class_sizes(tuples, tuple(other for other in everything if other != position))
+        alone = _class_sizes(tuples, (position,))
+        found.append(
+            ColumnRisk(
+                column=quasi[position],
+                # With disjoint classes the mean of 1/n_E over the rows is the number of classes by that of rows.
+                mean_drop=(len(all_classes) - len(without)) / rows,
+                uniques_drop=int((all_classes == 1).sum() - (without == 1).sum()),
+                mean_alone=len(alone) / rows,
+                uniques_alone=int((alone == 1).sum()),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (-one.mean_drop, -one.uniques_drop)))
+
+
+def number_of_subsets(columns: int, size: int) -> int:
+    """Return how many subsets of at most a size some columns have.
+
+    Examples
+    --------
+    >>> number_of_subsets(6, 3)
+    41
+    """
+    return sum(math.comb(columns, number) for number in range(1, size + 1))
+
+
+VALID_THRESHOLD = Bound("threshold", low=0, high=1)
+
+
+def _only(tuples: Tuples, quasi: Sequence[str]) -> Tuples:
+    """Return the distinct tuples of the quasi-identifiers, in their order."""
+    if not quasi:
+        raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
+    for name in quasi:
+        if name not in tuples.position:
+            raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, tuples.position))
+    positions = [tuples.position[name] for name in quasi]
+    codes, domains = tuples.codes[:, positions], tuple(tuples.domains[position] for position in positions)
+    first, of_tuple = group(codes, [len(domain) for domain in domains])
+    count = np.bincount(of_tuple, weights=tuples.count, minlength=len(first)).astype(np.int64)
+    if not len(count):
+        raise InputError("the table has no rows")
+    return Tuples(codes[first], count, domains)
+
+
+def _class_sizes(tuples: Tuples, positions: Sequence[int]) -> Ints:
+    """Return the sizes of the classes that some columns make."""
+    sizes = [len(tuples.domains[position]) for position in positions]
+    if math.prod(sizes) <= _DENSE:
+        key = np.zeros(len(tuples.count), dtype=np.int64)
+        for position, size in zip(positions, sizes, strict=True):
+            key = key * size + tuples.codes[:, position]
+    else:
+        _, key = group(tuples.codes[:, list(positions)], sizes)
+    classes = np.bincount(key, weights=tuples.count).astype(np.int64)
+    return classes[classes > 0]

@@ -1,0 +1,304 @@
+"""Replace identifiers by tokens, alike in all tables, and back.
+
+The engine finds the distinct identifiers of each table, the method makes a token for each, and the
+engine gives it to the rows: no identifier is handled twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+
+from sfumato._repr import Discreet
+from sfumato.data.io.field_offsets import Fields, encoded
+from sfumato.data.io.files import format_of, write_bytes
+from sfumato.data.io.source import File, Source
+from sfumato.data.sanitize import sanitized
+from sfumato.data.schema import Column, Schema
+from sfumato.data.table import Table, write
+from sfumato.engines.dispatch import recode, reduce
+from sfumato.engines.engine import Recoding
+from sfumato.engines.released_schema import used_only
+from sfumato.engines.tuples import Tuples
+from sfumato.errors import ColumnError, InputError, OptionError
+from sfumato.pseudonyms.tokens import Found, Spaces, Tokens
+
+__all__ = ["Replaced", "canonical", "pseudonymize", "reidentify", "replace_identifiers"]
+
+_EXACT = {"Float16": 2**11, "Float32": 2**24, "Float64": 2**53}  # beyond, a float skips whole numbers
+
+
+def pseudonymize(data: Any, method: Tokens, *, columns: Sequence[str] = (), space: str | None = None) -> Any:
+    """Replace the identifiers of a table, or of several that belong together, by tokens.
+
+    Equal identifiers get equal tokens, in every table and at any later time, so that tables can still be
+    joined. An identifier is what it reads as: the number 7, 7.0 and the text "7" are one,
+    "007" is another. Missing values, and empty texts, come out missing; all other columns stay
+    as they are, and the rows in their order, so that tokens can be turned back row for row. The index of a pandas
+    frame does not come out, whatever it holds, nor do categories that no row has: make the index a column first.
+
+    Pseudonymized data is still personal data (GDPR, Article 4(5) and Recital 26): whoever has the key,
+    or recognises a person by the other columns, knows whose rows they are.
+
+    Parameters
+    ----------
+    data : Table, frame or path; or a mapping or a sequence of them
+    method : KeyedTokens, RandomTokens or EncryptedTokens
+    columns : sequence of str
+        The columns to replace, which every table must have; the identifiers of its schema by default.
+    space : str, optional
+        What the identifiers are of; the name of each column by default. Name one if columns of
+        different names hold the identifiers of the same people.
+
+    Returns
+    -------
+    A frame of the same kind, a Polars frame of a file, or a table of a table; a dict of a mapping, a
+    list of a sequence.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> patients = pl.DataFrame({"patient_id": ["7", "8"], "sex": ["f", "m"]})
+    >>> visits = pl.DataFrame({"patient_id": [8, 8, 7, None], "cost": [10, 20, 30, 40]})
+    >>> method = sf.pseudonyms.KeyedTokens(sf.Key.new("pseudonyms.key"))
+    >>> patients, visits = sf.pseudonymize([patients, visits], method, columns=["patient_id"])
+    >>> patients.join(visits, on="patient_id")["sex", "cost"].sort("cost").rows()
+    [('m', 10), ('m', 20), ('f', 30)]
+    """
+    return _each(data, lambda tables: replace_identifiers(tables, method, columns, space))
+
+
+def reidentify(data: Any, method: Tokens, *, columns: Sequence[str] = (), space: str | None = None) -> Any:
+    """Turn tokens back into identifiers, with the method that made them.
+
+    They come back as texts, whatever they were. A token that the method did not make, for
+    this space, is an error.
+
+    Parameters
+    ----------
+    data, columns, space
+        As for `pseudonymize`.
+    method : RandomTokens or EncryptedTokens
+        Keyed tokens cannot be turned back.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> method = sf.pseudonyms.EncryptedTokens(sf.Key.new("clinic.key"))
+    >>> tokens = sf.pseudonymize(pl.DataFrame({"id": [7, 8]}), method, columns=["id"])
+    >>> sf.reidentify(tokens, method, columns=["id"])["id"].to_list()
+    ['7', '8']
+    """
+    return _each(data, lambda tables: replace_identifiers(tables, method, columns, space, back=True))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Replaced(Discreet):
+    """A table with other identifiers, and how many different ones each column has."""
+
+    _told: ClassVar[tuple[str, ...]] = ("table",)
+
+    table: Table
+    distinct: dict[str, int]
+    became: dict[str, dict[str, str]]
+    """What each identifier of each column became."""
+    types: dict[str, pl.DataType]
+    """The type that each of these columns had."""
+    file: File | None = None
+
+    def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
+        """Write the table; from a text file to a text file, every byte that is not an identifier stays as it was."""
+        file = self.file
+        if file is None or not file.is_text or escape_formulas or format_of(Path(path)) != file.format:
+            write(self.table, path, escape_formulas=escape_formulas)
+            return
+        with file.reading():
+            content = Fields.of(file.text).replaced({name: partial(self._field, name) for name in self.became})
+            content = encoded(content, file.text)
+        write_bytes(content, path)
+
+    def _field(self, column: str, text: str) -> str:
+        """Return what becomes of a field; the blanks around a number or a token stay."""
+        assert self.file is not None
+        dtype, became = self.types[column], self.became[column]
+        if dtype == pl.String and text in became:
+            return became[text]
+        bare = text.strip()
+        if not bare or text in self.file.na:
+            return text
+        known = bare
+        if dtype.is_numeric():  # which may be written as +7 or 7.0
+            number = float(bare)
+            known = bare if number != number else str(int(bare if dtype.is_integer() else number))
+        before, _, after = text.partition(bare)
+        return before + became.get(known, bare) + after
+
+
+def replace_identifiers(
+    tables: Sequence[tuple[str, Any]],
+    method: Tokens,
+    columns: Sequence[str],
+    space: str | None = None,
+    *,
+    back: bool = False,
+) -> list[Replaced]:
+    """Replace identifiers by tokens, or back, in tables that have names for messages."""
+    if not isinstance(method, Tokens):
+        raise OptionError(
+            f"the method must be one such as KeyedTokens(key), got {getattr(method, '__name__', type(method).__name__)}"
+        )
+    if isinstance(columns, str):
+        raise OptionError(f"the columns must be a list of names, got the text '{columns}'")
+    if space is not None and (not isinstance(space, str) or not space):
+        raise OptionError(f"a space must be a text of at least one character, got {space!r}")
+    parts = [_Part.of(_opened(data, name), columns, name, back=back) for name, data in tables]
+    spaces: dict[str, pl.Series] = {}
+    for part in parts:
+        for column, values in part.values.items():
+            found = spaces.get(space or column, pl.Series(dtype=pl.String))
+            spaces[space or column] = pl.concat([found, values.drop_nulls().rename("")]).unique(maintain_order=True)
+    asked: Spaces = {name: values.to_list() for name, values in spaces.items()}
+    became: Found = method.find(asked) if back else method.make(asked)
+    look_up = {
+        name: pl.DataFrame({"is": spaces[name], "becomes": pl.Series(became[name], dtype=pl.String)}) for name in asked
+    }
+    return [part.replaced({column: look_up[space or column] for column in part.values}) for part in parts]
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One of the tables, with the distinct identifiers of each column."""
+
+    table: Table
+    tuples: dict[str, Tuples]
+    values: dict[str, pl.Series]
+
+    @classmethod
+    def of(cls, table: Table, columns: Sequence[str], name: str, *, back: bool = False) -> _Part:
+        chosen = list(dict.fromkeys(columns)) or list(table.schema.identifiers)
+        if not chosen:
+            raise OptionError(
+                f"no identifier column is named{_of(name)}",
+                hint="name those that name a person, with columns / --columns",
+            )
+        tuples, values = {}, {}
+        table = _as_written(table, [column for column in chosen if column in table.schema.names])
+        plain = Table(table.frame)  # what the schema says of a column does not matter
+        for column in chosen:
+            try:
+                table.schema[column]
+                tuples[column] = reduce(plain, [column])
+                texts = canonical(tuples[column].domains[0].values, column)
+                values[column] = texts.str.strip_chars() if back else texts
+            except ColumnError as error:
+                raise ColumnError(error.message + _of(name), hint=error.hint) from error
+        return cls(table, tuples, values)
+
+    def replaced(self, look_up: dict[str, pl.DataFrame]) -> Replaced:
+        rows = Table(self.table.frame)
+        for column, values in self.values.items():
+            new = values.rename("is").to_frame().join(look_up[column], on="is", how="left", maintain_order="left")
+            unknown = int((new["becomes"].is_null() & values.is_not_null()).sum())
+            if unknown:
+                raise InputError(
+                    f"{unknown:,} of {values.drop_nulls().n_unique():,} tokens in column '{column}' are unknown",
+                    hint="they are damaged, or of another key, mapping or space",
+                )
+            tuples = self.tuples[column]
+            rows = recode(rows, Recoding(tuples, [new["becomes"].gather(tuples.codes[:, 0]).alias(column)]))
+        columns = (
+            Column(name=column.name, role=column.role) if column.name in self.values else column
+            for column in self.table.schema.columns
+        )
+        distinct = {name: values.drop_nulls().n_unique() for name, values in self.values.items()}
+        became = {name: dict(look_up[name].drop_nulls().iter_rows()) for name in self.values}
+        types = {name: self.tuples[name].domains[0].values.dtype for name in self.values}
+        frame = rows.frame if rows.is_lazy else sanitized(rows.frame)  # what is elsewhere stays there
+        file = self.table.file
+        table = Table(frame, used_only(Schema(columns), self.table, frame), layout=file)
+        return Replaced(table, distinct, became, types, file)
+
+
+def _as_written(table: Table, columns: Sequence[str]) -> Table:
+    """Return a table in which identifiers of a text file that look like 31.12.1980 or 1.234.567 are what they read."""
+    file = table.file
+    if file is None or not file.is_text or not isinstance(table.frame, pl.DataFrame):
+        return table
+    found = file.text.found
+    other = [name for name in columns if name in found and not found[name].is_plain]
+    if not other:
+        return table
+    plain = replace(file, inferred=False, encoding=file.text.encoding, decimal=None, dates=())
+    return Table(table.frame.with_columns(plain.read(other).get_columns()), table.schema, origin=file)
+
+
+def canonical(values: pl.Series, name: str) -> pl.Series:
+    """Return identifiers as the texts that they read as; what is no identifier is refused.
+
+    Examples
+    --------
+    >>> canonical(pl.Series([7.0, None, float("nan")]), "id").to_list()
+    ['7', None, None]
+    >>> canonical(pl.Series(["7", "007", " 7", ""]), "id").to_list()
+    ['7', '007', ' 7', None]
+    """
+    dtype = values.dtype
+    if dtype.is_float():
+        values = values.fill_nan(None)
+        wrong = int((~(values.abs() <= _EXACT[str(dtype)]) | (values != values.floor())).sum())
+        _refuse_fractions(wrong, name)
+        values = values.cast(pl.Int64)
+    elif isinstance(dtype, pl.Decimal):
+        values = values.cast(pl.String).str.replace(r"\.0*$", "")
+        _refuse_fractions(int(values.str.contains(".", literal=True).sum()), name)
+    elif not (dtype.is_integer() or isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Date | pl.Null)):
+        raise ColumnError(
+            f"column '{name}' holds {str(dtype).split('(')[0].lower()} values, "
+            "but an identifier is a text, a whole number or a date",
+            hint="turn them into texts",
+        )
+    texts = values.cast(pl.String)
+    return texts.set(texts == "", None)
+
+
+def _refuse_fractions(wrong: int, name: str) -> None:
+    if wrong:
+        raise ColumnError(
+            f"column '{name}' holds {wrong:,} different number(s) that are not whole, or too large to be exact",
+            hint="an identifier is a text, a whole number or a date: turn them into texts",
+        )
+
+
+def _opened(data: Any, name: str) -> Table:
+    try:
+        table = Table.of(data)
+    except ColumnError as error:
+        raise ColumnError(error.message + _of(name), hint=error.hint) from error
+    return Table(table.frame, table.schema, origin=table.file) if isinstance(table.source, Source) else table
+
+
+def _of(name: str) -> str:
+    return f" in {name}" if name else ""
+
+
+def _each(data: Any, replace: Callable[[list[tuple[str, Any]]], list[Replaced]]) -> Any:
+    """Replace in one table or in several, and return what was given."""
+    if isinstance(data, Mapping):
+        named = [(f"table '{name}'", one) for name, one in data.items()]
+    elif isinstance(data, Sequence) and not isinstance(data, str):
+        named = [(f"table {number}", one) for number, one in enumerate(data, start=1)]
+    else:
+        named = [("", data)]
+    if not named:
+        raise OptionError("no table is given")
+    tables = [one.table for one in replace(named)]
+    done = [table if isinstance(given, Table) else table.frame for table, (_, given) in zip(tables, named, strict=True)]
+    if isinstance(data, Mapping):
+        return dict(zip(data, done, strict=True))
+    return done if named[0][0] else done[0]

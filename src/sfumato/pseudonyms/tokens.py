@@ -1,0 +1,282 @@
+"""Three ways to make tokens of identifiers: keyed, random with a sealed mapping, and encrypted.
+
+Each is given the distinct identifiers of a space, as texts, and returns a token for each. A space
+is what identifiers are of, such as patients: equal identifiers of one space have equal tokens, and
+tokens of different spaces have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from sfumato.errors import OptionError
+from sfumato.pseudonyms import base32
+from sfumato.pseudonyms.keys import Key, Passphrase
+from sfumato.pseudonyms.mapping_file import SealedMapping
+
+__all__ = ["EncryptedTokens", "Found", "KeyedTokens", "RandomTokens", "Spaces", "Tokens"]
+
+Spaces = Mapping[str, Sequence[str]]
+"""The distinct identifiers, or tokens, of each space."""
+Found = Mapping[str, Sequence[str | None]]
+"""What each of them became; None if it is unknown."""
+
+_LENGTHS = (4, 51)  # characters; 51 are the 256 bits of a SHA-256
+_UNLIKELY = 1e-9
+
+
+class Tokens(ABC):
+    """A way to replace identifiers by tokens: `KeyedTokens`, `RandomTokens` or `EncryptedTokens`."""
+
+    name: ClassVar[str]
+    """What the command line calls it."""
+
+    @abstractmethod
+    def make(self, spaces: Spaces) -> dict[str, list[str]]:
+        """Return the token of each identifier."""
+
+    @abstractmethod
+    def find(self, spaces: Spaces) -> Found:
+        """Return the identifier of each token, or None if it is unknown."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedTokens(Tokens):
+    """Tokens that only the holder of a key can make, and nobody can turn back: HMAC-SHA256.
+
+    Nothing has to be stored but the key. Whoever has it can compute the tokens of guessed
+    identifiers, and all identifiers of 8 digits are tried in minutes: the tokens are safe only while the
+    key is secret. Two of n identifiers share a token with a probability of about
+    n² / 2^(5 length + 1), for 20 characters and 10^9 identifiers below 10^-12; if two in the data do,
+    that is an error.
+
+    Parameters
+    ----------
+    key : Key or path
+        See `Key.new`.
+    length : int
+        The characters of a token, 4 to 51; each has 5 bits.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> method = sf.pseudonyms.KeyedTokens(sf.Key(bytes(32)))
+    >>> sf.pseudonymize(pl.DataFrame({"patient_id": [7, 8, 7]}), method, columns=["patient_id"])["patient_id"].to_list()
+    ['o7iikffthipbbnluadx4', 'sqicltfig2q2pgwmghgh', 'o7iikffthipbbnluadx4']
+    >>> method.collision_probability(10**9) < 1e-12
+    True
+    """
+
+    name: ClassVar[str] = "keyed"
+    key: Key | str | Path
+    length: int = 20
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", Key.of(self.key))
+        _check_length(self.length)
+
+    def make(self, spaces: Spaces) -> dict[str, list[str]]:
+        """Return the token of each identifier."""
+        return {space: self._made(space, identifiers) for space, identifiers in spaces.items()}
+
+    def _made(self, space: str, identifiers: Sequence[str]) -> list[str]:
+        started = hmac.new(Key.of(self.key).derive(f"keyed tokens: {space}", 32), digestmod="sha256")
+        size = _size(self.length)
+        digests = []
+        for identifier in identifiers:
+            code = started.copy()  # the key is taken in only once
+            code.update(identifier.encode())
+            digests.append(code.digest()[:size])
+        tokens = [token[: self.length] for token in base32.encode(digests)]
+        shared = len(tokens) - len(set(tokens))
+        if shared:
+            enough = next(n for n in range(*_LENGTHS) if _collision(len(tokens), n) < _UNLIKELY)
+            raise OptionError(
+                f"{shared:,} of {len(tokens):,} identifiers of '{space}' would get the token of another one, "
+                f"because tokens have only {self.length} characters",
+                hint=f"take length={enough} / --length {enough}, for all tables that belong together",
+            )
+        return tokens
+
+    def find(self, spaces: Spaces) -> Found:
+        """Refuse: nobody can turn these tokens back."""
+        raise OptionError(
+            "keyed tokens cannot be turned back", hint="take random or encrypted tokens if that must be possible"
+        )
+
+    def collision_probability(self, identifiers: int) -> float:
+        """Return how likely it is that two of so many identifiers share a token."""
+        return _collision(identifiers, self.length)
+
+
+@dataclass(frozen=True, eq=False)
+class RandomTokens(Tokens):
+    """Random tokens, with a sealed file that remembers whose they are.
+
+    A token has no relation to its identifier but in the file, which is encrypted (AES-256-GCM).
+    Destroy the file, or its key, and no token can ever be turned back. The file is made if there is none;
+    if there is one it is extended, so that the next table gets the same tokens.
+    Several processes may extend it at once.
+
+    Parameters
+    ----------
+    mapping : path
+        The sealed file.
+    key : Key or path, optional
+        What seals it.
+    passphrase : str, optional
+        What seals it, if no key does: at least 12 characters.
+    length : int
+        The characters of a new token, 4 to 51; each has 5 bits.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> method = sf.pseudonyms.RandomTokens("patients.mapping", key=sf.Key(bytes(32)))
+    >>> frame = pl.DataFrame({"patient_id": ["P7", "P8", "P7"]})
+    >>> tokens = sf.pseudonymize(frame, method, columns=["patient_id"])
+    >>> tokens["patient_id"].n_unique()
+    2
+    >>> sf.reidentify(tokens, method, columns=["patient_id"])["patient_id"].to_list()
+    ['P7', 'P8', 'P7']
+    """
+
+    name: ClassVar[str] = "random"
+    mapping: str | Path
+    key: Key | str | Path | None = None
+    passphrase: InitVar[str | None] = None
+    length: int = 20
+    _sealed: SealedMapping = field(init=False, repr=False)
+
+    def __post_init__(self, passphrase: str | None) -> None:
+        _check_length(self.length)
+        secret: Key | Passphrase
+        if self.key is not None and passphrase is None:
+            secret = Key.of(self.key)
+            object.__setattr__(self, "key", secret)
+        elif self.key is None and passphrase is not None:
+            secret = Passphrase(passphrase)
+        else:
+            raise OptionError("a mapping is sealed with a key or with a passphrase", hint="give one of them")
+        object.__setattr__(self, "_sealed", SealedMapping(Path(self.mapping), secret))
+
+    def make(self, spaces: Spaces) -> dict[str, list[str]]:
+        """Return the token of each identifier; new ones are in the file before they are returned."""
+        if not any(spaces.values()):
+            return {space: [] for space in spaces}
+        with self._sealed.extending() as mapping:
+            for space, identifiers in spaces.items():
+                known = mapping.setdefault(space, {})
+                new = [identifier for identifier in identifiers if identifier not in known]
+                known.update(zip(new, self._drawn(len(new), set(known.values())), strict=True))
+        return {space: [mapping[space][one] for one in identifiers] for space, identifiers in spaces.items()}
+
+    def _drawn(self, count: int, taken: set[str]) -> list[str]:
+        """Draw tokens that are not taken, each as likely as any other."""
+        if len(taken) + count > 2 ** (base32.BITS * self.length - 1):
+            raise OptionError(
+                f"{len(taken) + count:,} identifiers need longer tokens than {self.length} characters",
+                hint="take a larger length / --length",
+            )
+        size = _size(self.length)
+        drawn: dict[str, None] = {}
+        while len(drawn) < count:
+            source = secrets.token_bytes(size * (count - len(drawn)))
+            texts = base32.encode([source[start : start + size] for start in range(0, len(source), size)])
+            drawn |= dict.fromkeys(token for text in texts if (token := text[: self.length]) not in taken)
+        return list(drawn)
+
+    def find(self, spaces: Spaces) -> Found:
+        """Return the identifier of each token, or None if it is unknown."""
+        mapping = self._sealed.read()
+        found = {}
+        for space, tokens in spaces.items():
+            back = {token: identifier for identifier, token in mapping.get(space, {}).items()}
+            found[space] = [back.get(token) for token in tokens]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class EncryptedTokens(Tokens):
+    """Tokens that hold the identifier, encrypted: whoever has the key can turn them back.
+
+    AES-SIV (RFC 5297) with a 512-bit key is deterministic: equal identifiers have equal tokens. A
+    token is authenticated, so that a damaged one is refused. Its length tells that of the
+    identifier.
+
+    Parameters
+    ----------
+    key : Key or path
+        See `Key.new`.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> method = sf.pseudonyms.EncryptedTokens(sf.Key(bytes(32)))
+    >>> tokens = sf.pseudonymize(pl.DataFrame({"patient_id": ["P7"]}), method, columns=["patient_id"])
+    >>> tokens["patient_id"][0]
+    'jfw225ivm4dvy5266pnyn3xoedajw'
+    >>> sf.reidentify(tokens, method, columns=["patient_id"])["patient_id"][0]
+    'P7'
+    """
+
+    name: ClassVar[str] = "encrypted"
+    key: Key | str | Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", Key.of(self.key))
+
+    def make(self, spaces: Spaces) -> dict[str, list[str]]:
+        """Return the token of each identifier."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+        cipher = AESSIV(self._derived())
+        return {
+            space: base32.encode([cipher.encrypt(one.encode(), [space.encode()]) for one in identifiers])
+            for space, identifiers in spaces.items()
+        }
+
+    def find(self, spaces: Spaces) -> Found:
+        """Return the identifier of each token, or None if it is unknown."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+        cipher = AESSIV(self._derived())
+
+        def opened(blob: bytes | None, space: str) -> str | None:
+            if blob is None or len(blob) <= 16:  # the tag alone has 16 bytes
+                return None
+            try:
+                return cipher.decrypt(blob, [space.encode()]).decode()
+            except InvalidTag:
+                return None
+
+        return {space: [opened(blob, space) for blob in base32.decode(tokens)] for space, tokens in spaces.items()}
+
+    def _derived(self) -> bytes:
+        return Key.of(self.key).derive("encrypted tokens", 64)
+
+
+def _check_length(length: int) -> None:
+    low, high = _LENGTHS
+    if isinstance(length, bool) or not isinstance(length, int) or not low <= length <= high:
+        raise OptionError(f"the length of a token must be a whole number from {low} to {high}, got {length!r}")
+
+
+def _size(length: int) -> int:
+    """Return how many bytes have the bits of so many characters."""
+    return math.ceil(base32.BITS * length / 8)
+
+
+def _collision(identifiers: int, length: int) -> float:
+    """Return how likely two of so many identifiers share a token: the birthday bound of Poisson."""
+    pairs = identifiers * (identifiers - 1) / 2
+    return -math.expm1(-pairs / 2 ** (base32.BITS * length))

@@ -1,0 +1,317 @@
+"""Verify a model that was released: derive its epsilon again from its events, and its events from its training.
+
+What was done to the private data cannot be seen in the weights: that the training ran as it is described is the word of
+its maker. Everything that follows from the description is checked: the certificate, ``model.json`` and the recipe
+agree, the events hold every step with the stated noise, and they cost what is claimed. Accounting for a stranger's
+events is bounded in time and memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.budget.accounting.effort import Bounded, bounded_epsilon, read_events
+from sfumato.budget.accounting.training_events import uncharged
+from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.budget.events import Event
+from sfumato.data.certificate import Certificate, is_own, read_plain
+from sfumato.data.recipe import Recipe
+from sfumato.errors import FileError, SfumatoError
+from sfumato.releases.claim import Claim, same_number, same_plain, shown
+
+__all__ = ["verify_model"]
+
+_MODEL = "model.json"
+_NUMBERS = ("epsilon", "delta", "relation")
+_FACTS = ("format", "estimator", "parameters", "state", "cost", "sfumato")
+"""What the file beside the weights holds."""
+_DAMAGED = (TypeError, KeyError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""What values of another type than ours cause."""
+_NOT_SETTINGS = {"data", "model", "epsilon", "noise_multiplier", "target", "insecure_seed"}
+"""Options of a recipe that a certificate states elsewhere, or not at all."""
+
+
+def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
+    """Check the claims of a model."""
+    yield _weights(folder / certificate.data)
+    model, recipe = _read(folder, certificate)
+    yield from model.problem
+    yield from recipe.problem
+    try:
+        events = read_events(certificate.parameters.get("events"))
+        promises = [DifferentialPrivacy.from_dict(one) for one in certificate.guarantees]
+    except (SfumatoError, *_DAMAGED) as error:
+        yield Claim("its events can be accounted for", False, _why(error))
+        return
+    if not promises:
+        yield Claim("something is guaranteed", False, "it was trained without privacy")
+    if len(promises) > 1:
+        yield Claim("one epsilon is guaranteed", False, f"{len(promises)} are")
+    for promise in promises[:1]:
+        yield from _accounted(certificate, events, promise)
+        yield from _steps(certificate, events, model.plain)
+        yield from _noise(certificate, model.plain, recipe.plain)
+        yield from _scores(certificate, promise)
+    yield from _as_in_model(certificate, model.plain, promises)
+    yield from _as_in_recipe(certificate, recipe.plain, promises)
+    yield from _rows(certificate, model.plain, promises)
+    yield from _unchecked(certificate, model.plain, recipe.plain)
+
+
+def _weights(path: Path) -> Claim:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    claim = "its weights can be read, and are numbers"
+    if not is_own(path):
+        return Claim(claim, False, "it is missing, or not a file of this folder")
+    try:
+        arrays = load(path.read_bytes())
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        return Claim(claim, False, "it is damaged")
+    finite = all(bool(np.isfinite(one).all()) for one in arrays.values())
+    count = sum(one.size for one in arrays.values())
+    return Claim(claim, finite, f"{count:,} numbers" if finite else "some are infinite or not numbers")
+
+
+# --- the other files --------------------------------------------------------------------------
+
+
+class _Beside:
+    """A file beside the certificate: its plain values, or the claim that it has none."""
+
+    def __init__(self, plain: Mapping[str, Any], *problem: Claim) -> None:
+        self.plain, self.problem = plain, problem
+
+
+def _read(folder: Path, certificate: Certificate) -> tuple[_Beside, _Beside]:
+    return _read_model(folder), _read_recipe(folder, certificate)
+
+
+def _read_model(folder: Path) -> _Beside:
+    claim, path = f"{_MODEL} says the same", folder / _MODEL
+    if not is_own(path):
+        return _Beside({}, Claim(claim, False, "it is missing, or not a file of this folder"))
+    try:
+        plain = read_plain(path)
+        parts = [plain[name] for name in ("cost", "parameters", "state")]
+        if not all(isinstance(one, dict) for one in parts):
+            raise FileError("a part of it is of another type")
+        if strange := plain.keys() - {*_FACTS}:
+            return _Beside(plain, Claim(claim, False, f"it holds {', '.join(map(shown, sorted(strange)))}, too"))
+    except (FileError, *_DAMAGED):
+        return _Beside({}, Claim(claim, False, "it is damaged"))
+    return _Beside(plain)
+
+
+def _read_recipe(folder: Path, certificate: Certificate) -> _Beside:
+    claim = "the recipe says the same"
+    try:
+        recipe = Recipe.of_release(folder, "train")
+    except SfumatoError as error:
+        return _Beside({}, Claim(claim, False, _why(error)))
+    if recipe.schema != certificate.schema:
+        return _Beside(recipe.options, Claim(claim, False, "it declares other columns"))
+    return _Beside(recipe.options)
+
+
+def _as_in_model(
+    certificate: Certificate, model: Mapping[str, Any], promises: list[DifferentialPrivacy]
+) -> Iterator[Claim]:
+    """Compare with the file beside the weights: whoever lowers a promise in one may forget the other."""
+    if not model:
+        return
+    cost, parameters, state = model["cost"], model["parameters"], model["state"]
+    stated = {**certificate.parameters, **(certificate.claims if promises else {"epsilon": cost.get("epsilon")})}
+    others = [name for name in cost if not same_plain(cost[name], stated.get(name))]
+    others += [name for name in ("events", "sampling", "noise_multiplier", *_NUMBERS) if name not in cost]
+    training = state.get("training")
+    if isinstance(training, dict):  # a network, which keeps how it was trained
+        others += [name for name in training if not same_plain(training[name], cost.get(name))]
+        if promises and not same_plain(parameters.get("clip"), cost.get("clip")):
+            others.append("clip")
+    elif cost.get("clip") is not None:
+        others.append("clip")
+    if not promises and cost.get("epsilon") != "inf":
+        others.append("epsilon")
+    for promise in promises[:1]:
+        by_noise = parameters.get("noise_multiplier") is not None  # then what it cost is what is promised
+        asked = {"delta": parameters.get("delta"), "epsilon": (cost if by_noise else parameters).get("epsilon")}
+        others += [name for name, value in asked.items() if not same_plain(value, getattr(promise, name))]
+    others += [
+        name
+        for name in parameters.keys() & certificate.parameters.keys() - cost.keys()
+        if not same_plain(parameters[name], certificate.parameters[name])
+    ]
+    found = f"it records other {', '.join(shown(name) for name in dict.fromkeys(others))}" if others else "the same"
+    yield Claim(f"{_MODEL} says the same", not others, found)
+
+
+def _as_in_recipe(
+    certificate: Certificate, recipe: Mapping[str, Any], promises: list[DifferentialPrivacy]
+) -> Iterator[Claim]:
+    """Compare with what the training was asked to do."""
+    if not recipe:
+        return
+    others = ["model"] if recipe.get("model") != certificate.method else []
+    others += ["target"] if recipe.get("target", certificate.schema.target) != certificate.schema.target else []
+    noises, asked = (_asked(recipe.get(name)) for name in ("noise_multiplier", "epsilon"))
+    if noises:
+        others += [] if same_plain(noises, [certificate.parameters.get("noise_multiplier")]) else ["noise_multiplier"]
+    elif not same_plain(asked, [promises[0].epsilon if promises else "none"]):
+        others.append("epsilon")
+    for name, value in recipe.items():
+        if name in certificate.parameters and name not in _NOT_SETTINGS:
+            others += [] if same_plain(value, certificate.parameters[name]) else [name]
+    found = f"it asks for other {', '.join(shown(name) for name in others)}" if others else "the same"
+    yield Claim("the recipe says the same", not others, found)
+
+
+def _asked(value: Any) -> list[Any]:
+    """Return the numbers that an option of a recipe lists: as numbers, or as the text of the command line."""
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    found: list[Any] = []
+    for part in parts:
+        text = part.strip().lower() if isinstance(part, str) else part
+        try:
+            found.append("none" if text in ("none", "inf") else float(text) if isinstance(text, str) else text)
+        except ValueError:
+            found.append(text)
+    return [one for one in found if one is not None]
+
+
+# --- what it costs ----------------------------------------------------------------------------
+
+
+def _accounted(certificate: Certificate, events: tuple[Event, ...], promise: DifferentialPrivacy) -> Iterator[Claim]:
+    """Derive epsilon from the events, and compare it with what is promised and claimed."""
+    claimed, parameters = certificate.claims, certificate.parameters
+    try:
+        found = bounded_epsilon(events, promise) if events else Bounded(math.inf)
+    except (SfumatoError, *_DAMAGED) as error:
+        yield Claim(str(promise), False, _why(error))
+        return
+    epsilon = claimed.get("epsilon")
+    if found.exact:
+        yield Claim(str(promise), found.epsilon <= promise.epsilon, _inf(found.epsilon))
+        held = same_number(epsilon, found.epsilon, precision=1e-6)
+        yield Claim(f"what was spent is epsilon {shown(epsilon)}", held, _inf(found.epsilon))
+    else:
+        if found.epsilon <= promise.epsilon:
+            yield Claim(str(promise), True, found.epsilon)
+        else:
+            yield Claim.unchecked(str(promise), found.why)
+        yield Claim.unchecked(f"claims.epsilon is {shown(epsilon)}", found.why)
+    for name, value in (("delta", promise.delta), ("relation", promise.relation.value)):
+        for stated in (claimed.get(name), parameters.get(name)):
+            if stated != value:
+                yield Claim(f"{name} is {shown(stated)}", False, value)
+    for name in claimed.keys() - {*_NUMBERS}:
+        yield Claim(f"{shown(name)} is {shown(claimed[name])}", False, "nobody can measure that of a model")
+
+
+def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[str, Any]) -> Iterator[Claim]:
+    """Find the stated steps, with the stated noise, among the events."""
+    stated = certificate.parameters
+    claim = "its events hold every step with the stated noise"
+    options = model.get("parameters", {}).get("trainer_options") if model else None
+    varies = isinstance(options, dict) and options.get("noise_schedule", "constant") != "constant"
+    try:
+        lacking = uncharged(
+            events,
+            sampling=stated["sampling"],
+            noise_multiplier=stated["noise_multiplier"],
+            each=_is_network(model) or stated.get("clip") is not None,
+            varies=varies,
+            dimensions=1,
+        )
+    except (SfumatoError, *_DAMAGED) as error:
+        yield Claim(claim, False, _why(error))
+        return
+    yield Claim(claim, not lacking, lacking or f"all {shown(stated['sampling']['steps'])}")
+    if varies:
+        yield Claim.unchecked("parameters.events: the noise of all steps but the last", "a schedule varied it")
+
+
+def _noise(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[Claim]:
+    """Look for a seed of the noise; that there was none, no file can prove."""
+    claim = "its noise cannot be made again"
+    seeds = [model.get("parameters", {}).get("insecure_seed"), recipe.get("insecure_seed")]
+    seeds.append(certificate.parameters.get("insecure_seed"))
+    private = [certificate.parameters.get("private"), model.get("cost", {}).get("private", True)]
+    if any(seed is not None for seed in seeds) or any(one is not True for one in private):
+        yield Claim(claim, False, "it came from a given seed")
+    else:
+        yield Claim.unchecked(claim, "whether it was secret; no file names a seed")
+
+
+def _scores(certificate: Certificate, promise: DifferentialPrivacy) -> Iterator[Claim]:
+    """Check that the scores of held-out records keep the promise, too: those records are people."""
+    how, claim = certificate.loss.get("scores"), "the scores of held-out records keep the promise"
+    if how == "none":
+        return
+    if how != "noisy":
+        exact = how == "exact" and certificate.source.get("public") is True
+        yield Claim(claim, exact, "the data is said to be public" if exact else "they are exact, or of an unknown kind")
+        return
+    try:
+        found = bounded_epsilon(read_events(certificate.loss.get("events")), promise)
+    except (SfumatoError, *_DAMAGED) as error:
+        yield Claim(claim, False, _why(error))
+        return
+    if found.exact or found.epsilon <= promise.epsilon:
+        yield Claim(claim, found.epsilon <= promise.epsilon, _inf(found.epsilon))
+    else:
+        yield Claim.unchecked(claim, found.why)
+
+
+def _rows(certificate: Certificate, model: Mapping[str, Any], promises: list[DifferentialPrivacy]) -> Iterator[Claim]:
+    """Compare the number of records with the delta, and with the rate of samples of a stated size."""
+    rows, sampling = certificate.source.get("rows"), certificate.parameters.get("sampling")
+    size = model.get("parameters", {}).get("batch_size")
+    rate = sampling.get("rate") if isinstance(sampling, dict) else None
+    claim = f"source.rows is {shown(rows)}"
+    if rows is not None and (type(rows) is not int or rows < 1):
+        yield Claim(claim, False, "it must be a number of records, or null where that is private")
+        return
+    if _is_network(model) and isinstance(size, int) and isinstance(rate, float) and 0 < rate < 1:
+        derived = round(size / rate) if size / rate < 1e15 else 0
+        yield Claim(claim, rows == derived, f"{shown(size)} at a rate of {shown(rate)} are of {shown(derived)}")
+    else:
+        yield Claim.unchecked(claim, "nothing in the release depends on it")
+    if rows is not None and promises and promises[0].delta >= 1 / rows:
+        yield Claim("delta is below one over the number of records", False, f"of {shown(rows)} records")
+
+
+def _is_network(model: Mapping[str, Any]) -> bool:
+    """Say whether every step has the stated noise, and not all steps together."""
+    return isinstance(model.get("state", {}).get("training"), dict)
+
+
+def _unchecked(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[Claim]:
+    """List what only the maker knows."""
+    yield Claim.unchecked("its training ran as described", "the weights do not show it")
+    yield Claim.unchecked(
+        "loss, parameters.tested on",
+        "accuracy, AUC, loss and margin need records that it was not trained on",
+    )
+    elsewhere = {*recipe, *model.get("cost", {}), *model.get("parameters", {})}
+    alone = {name for name in certificate.parameters if name not in elsewhere}
+    alone |= {name for name in recipe if name not in certificate.parameters and name not in _NOT_SETTINGS}
+    if alone := alone - {"tested on"}:
+        names = ", ".join(f"parameters.{shown(name)}" for name in sorted(alone))
+        yield Claim.unchecked(names, "one file alone states it")
+
+
+def _inf(value: float) -> Any:
+    return "inf" if value == math.inf else value
+
+
+def _why(error: BaseException) -> str:
+    """Say why something cannot be accounted for, in a line of which a stranger does not choose the length."""
+    return str(error).partition("\n")[0][:200] if isinstance(error, SfumatoError) else "it is damaged"

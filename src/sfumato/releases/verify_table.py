@@ -1,0 +1,235 @@
+"""Verify a table that was released: measure it again, and compare the certificate with the recipe.
+
+Whoever edits one file of a release may forget another, so everything that two of them state must agree. The
+certificate is measured by the schema that it declares; that schema follows from the one in the recipe, so that nobody
+can lower a number by declaring, say, a hierarchy of the sensitive values afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.data.certificate import Certificate, is_own
+from sfumato.data.column_audit import doubts, naming
+from sfumato.data.recipe import Recipe
+from sfumato.data.schema import Column, Kind, Role, Schema
+from sfumato.data.table import Table, read
+from sfumato.engines.engine import Progress
+from sfumato.errors import FileError, SfumatoError
+from sfumato.measures.assess import measure
+from sfumato.measures.assessment import Assessment
+from sfumato.measures.guarantee import Check, Guarantee
+from sfumato.measures.loss.information_loss import ColumnLoss, Loss
+from sfumato.releases.claim import Claim, same_number, same_plain, shown
+
+__all__ = ["claims_of", "class_loss", "verify_table"]
+
+_LOSSES = {one.name for one in fields(Loss)}
+_OF_A_COLUMN = {one.name for one in fields(ColumnLoss)}
+_AVERAGED = {"gcp": "ncp", "precision": "precision"}  # numbers that are the means of those of the columns
+
+
+def verify_table(folder: Path, certificate: Certificate, progress: Progress | None) -> Iterator[Claim]:
+    """Check the claims of a table; data that cannot be measured proves none."""
+    try:
+        asked = [Guarantee.from_dict(one) for one in certificate.guarantees]
+        if not is_own(folder / certificate.data):
+            raise FileError(f"'{certificate.data}' is missing, or not a file of this folder")
+        table = Table(read(folder / certificate.data).source, certificate.schema)
+        found = measure(table, require=asked, progress=progress)
+    except SfumatoError as error:
+        yield Claim("the data can be measured", False, str(error).partition("\n")[0])
+        yield from _as_in_recipe(folder, certificate, None)
+        return
+    yield from _as_in_recipe(folder, certificate, table)
+    unknown = sorted({*table.schema.names} - {*certificate.schema.names})
+    if unknown:
+        yield Claim("the certificate names all columns", False, shown(", ".join(unknown)))
+    if table.schema.identifiers:
+        yield Claim("no identifier is released", False, shown(", ".join(table.schema.identifiers)))
+    yield from _accounted(table, certificate.schema)
+    checks = () if found.verdict is None else found.verdict.checks
+    yield from (_checked(check) for check in checks)
+    if not checks:
+        yield Claim("something is guaranteed", False, "the certificate names no guarantee")
+    numbers = claims_of(found)
+    for name, claimed in certificate.claims.items():
+        held = name in numbers and same_number(claimed, numbers[name])
+        yield Claim(f"{shown(name)} is {shown(claimed)}", held, numbers.get(name))
+    for name in sorted(numbers.keys() - certificate.claims.keys()):
+        yield Claim(f"{name} is claimed", False, numbers[name])
+    yield from _rows(certificate, found)
+    yield from _loss(certificate, found)
+
+
+def _accounted(table: Table, certified: Schema) -> Iterator[Claim]:
+    """Check that what looks identifying is kept on purpose; of some columns, only the original tells."""
+    named = {name: reason for name, reason in naming(table).items() if name in certified.names}
+    if named:
+        listed = ", ".join(f"{name} ({reason})" for name, reason in named.items())
+        yield Claim("what names people is kept on purpose", False, shown(listed))
+    open_ = [name for name in certified.names if name in table.schema.names and certified[name].role is Role.OTHER]
+    doubtful = [name for name in doubts(table) if name in open_ and name not in named]
+    if doubtful:
+        yield Claim.unchecked(
+            f"schema: that {shown(', '.join(doubtful))} may be released as they are",
+            "they look like identifiers, free text or copies of other columns, which a person must judge",
+        )
+
+
+def claims_of(assessment: Assessment) -> dict[str, Any]:
+    """Return the numbers of an assessment that a certificate claims."""
+    counts = {"rows": assessment.rows, "classes": assessment.classes, "suppressed": assessment.suppressed}
+    return counts | {name: value for name, value in assessment.numbers().items() if value is not None}
+
+
+def class_loss(assessment: Assessment) -> dict[str, Any]:
+    """Return the losses that the classes of a release alone tell: see `Loss` for what they are.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"])
+    >>> class_loss(release.assessment)
+    {'discernibility': 32, 'average_class': 4.0, 'suppressed': 0.0}
+    """
+    rows, suppressed = assessment.rows, assessment.suppressed
+    squares = sum(size * count for size, count in assessment.rows_by_class_size.items())
+    return {
+        "discernibility": squares + (rows + suppressed) * suppressed,
+        "average_class": rows / assessment.classes,
+        "suppressed": suppressed / (rows + suppressed),
+    }
+
+
+# --- the recipe -------------------------------------------------------------------------------
+
+
+def _as_in_recipe(folder: Path, certificate: Certificate, table: Table | None) -> Iterator[Claim]:
+    """Compare the certificate with the recipe."""
+    claim = "the recipe says the same"
+    try:
+        recipe = Recipe.of_release(folder, "anonymize")
+        differing = []
+        if not same_plain(recipe.options.get("guarantees"), list(certificate.guarantees)):
+            differing.append("it asks for other guarantees")
+        if recipe.options.get("method") != certificate.method:
+            differing.append("it names another method")
+        if not same_plain(recipe.options.get("parameters", {}), certificate.parameters):
+            differing.append("it has other parameters")
+        if bool(recipe.options.get("keep_order")) != (certificate.source.get("order") == "kept"):
+            differing.append("it treats the order of the rows otherwise")
+        others = _other_columns(recipe.schema, certificate.schema, table)
+    except SfumatoError as error:
+        yield Claim(claim, False, str(error).partition("\n")[0])
+        return
+    differing += [why for why in others if why not in differing]
+    yield Claim(claim, not differing, "; ".join(differing) or "the same guarantees, method, parameters and columns")
+    trusted = [column.name for column in certificate.schema.columns if _is_typed(column, recipe.schema)]
+    if trusted:
+        yield Claim.unchecked(
+            f"schema: the order of the values of {shown(', '.join(trusted))}", "it came from the type of the original"
+        )
+    measured = [name for name in certificate.schema.sensitive if certificate.schema[name].hierarchy]
+    if measured:
+        yield Claim.unchecked(
+            f"schema: the hierarchy of {shown(', '.join(measured))}, by which t is measured",
+            "whether it is a fair measure of distance, a person must judge",
+        )
+
+
+def _other_columns(declared: Schema, certified: Schema, table: Table | None) -> Iterator[str]:
+    """Say how the columns of a certificate differ from those that follow from the recipe."""
+    expected = declared.released()
+    if {*expected.names} != {*certified.names}:
+        yield "it has other columns"
+        return
+    known = expected if table is None else Table(table.source, expected).schema
+    for column in certified.columns:
+        asked, found = expected[column.name], known[column.name]
+        if column.role is not asked.role:
+            yield "its columns have other roles"
+        if column.hierarchy != asked.hierarchy:
+            yield "its columns have other hierarchies"
+        if column.bounds != asked.bounds:
+            yield "its columns have other bounds"
+        if _is_typed(column, declared):
+            continue
+        if column.kind is not found.kind and not (column.role is Role.QUASI and column.kind is Kind.CATEGORY):
+            yield "its columns are of other kinds"
+        if column.domain != found.domain:
+            yield "its columns have other domains"
+
+
+def _is_typed(column: Column, declared: Schema) -> bool:
+    """Say whether a type of the original ordered the values: no recipe, and no text file, keeps such an order."""
+    open_kind = column.name in declared.names and declared[column.name].kind is Kind.AUTO
+    return open_kind and column.kind is Kind.ORDINAL and column.domain is not None
+
+
+# --- numbers ----------------------------------------------------------------------------------
+
+
+def _checked(check: Check) -> Claim:
+    value = check.measured.value
+    return Claim(_with_conventions(check.guarantee), check.held, "inf" if value == math.inf else value)
+
+
+def _with_conventions(guarantee: Guarantee) -> str:
+    """Write a guarantee with what differs from its defaults: alpha of one value is less than alpha of all."""
+    numbers = {bound.field for bound in guarantee.bounds.values()}
+    chosen = {one.name: getattr(guarantee, one.name) for one in fields(guarantee) if one.name not in numbers}
+    usual = {one.name: one.default for one in fields(guarantee)}
+    told = [
+        f"{name}: {value if isinstance(value, str) else ', '.join(value)}"
+        for name, value in chosen.items()
+        if value != usual[name]
+    ]
+    return f"{guarantee} ({'; '.join(told)})" if told else str(guarantee)
+
+
+def _rows(certificate: Certificate, found: Assessment) -> Iterator[Claim]:
+    """Compare the rows of the original with those released: suppression empties a row, and drops none."""
+    released, claimed = found.rows + found.suppressed, certificate.source.get("rows")
+    yield Claim(f"source.rows is {shown(claimed)}", same_number(claimed, released), released)
+
+
+def _loss(certificate: Certificate, found: Assessment) -> Iterator[Claim]:
+    """Derive the losses that the release alone tells, and compare totals with their columns."""
+    claimed = certificate.loss
+    derived = class_loss(found)
+    for name, value in derived.items():
+        held = same_number(claimed.get(name), value)
+        yield Claim(f"loss.{name} is {shown(claimed.get(name))}", held, value)
+    columns = _columns(claimed.get("by_column"), certificate.schema.quasi)
+    if not columns:
+        yield Claim("loss.by_column has the quasi-identifiers", False, "it has other columns, or values out of range")
+        return
+    for total, part in _AVERAGED.items():
+        parts = [column[part] for column in columns]
+        mean = None if None in parts else float(np.mean(parts))
+        yield Claim(f"loss.{total} is the mean of its columns", same_number(claimed.get(total), mean), mean)
+    if claimed.keys() != _LOSSES:
+        yield Claim("loss has the measures of a table", False, shown(", ".join(sorted(claimed.keys() ^ _LOSSES))))
+    rest = sorted(_LOSSES - derived.keys() - _AVERAGED.keys())
+    yield Claim.unchecked(", ".join(f"loss.{name}" for name in rest), "it needs the original table")
+
+
+def _columns(plain: Any, quasi: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    """Return the losses of the columns; none unless each quasi-identifier, and nothing else, has its shares."""
+    columns = list(plain.values()) if isinstance(plain, Mapping) and {*plain} == {*quasi} else []
+    if not all(isinstance(one, Mapping) and one.keys() == _OF_A_COLUMN for one in columns):
+        return []
+    return columns if all(_is_share(name, value) for one in columns for name, value in one.items()) else []
+
+
+def _is_share(name: str, value: Any) -> bool:
+    if value is None or isinstance(value, bool):
+        return value is None and name == "precision"
+    return isinstance(value, int | float) and -1e-9 <= value <= 1 + 1e-9

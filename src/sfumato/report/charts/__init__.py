@@ -1,0 +1,1 @@
+"""Charts and images as inline SVG and PNG: small, offline, readable without colour."""

@@ -1,0 +1,332 @@
+"""An original table and its release side by side, in numbers that a page may show.
+
+The rule for what is shown of the original table: nothing that fewer than `SMALLEST_SHOWN` of its rows have is shown
+alone. Values are in bins that at least so many rows have (see `bins`); a cell of two columns that fewer have is not
+shown; and every share is rounded, to 0.1 % or to so many rows, whichever is coarser, so that what is left out cannot
+be worked out from what is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato._repr import Discreet
+from sfumato.measures.assessment import Assessment
+from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of, rounded
+from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.loss.generalised import Pairing
+from sfumato.measures.loss.information_loss import Loss
+from sfumato.measures.loss.utility import ModelAccuracy, QueryError
+from sfumato.measures.profile import Profile
+from sfumato.measures.risk.reidentification import Risk
+
+__all__ = ["CLASS_SIZES", "Comparison", "Joint", "Marginal", "Standing", "compare", "rows_by_size", "size_label"]
+
+CLASS_SIZES = (1, 2, 3, 5, 10, 20, 50, 100)
+"""The sizes at which the bars of a chart of class sizes begin."""
+
+_BINS, _BINS_OF_PAIR = 12, 10
+_PAIRS = 3  # so many pairs that changed most are shown, and so many that were related most
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How anonymous one of the two tables is.
+
+    Attributes
+    ----------
+    rows, classes : the rows that are in a class, and the classes
+    suppressed : the rows that are in no class
+    numbers : what each model measured, as JSON can hold it; see `Measures`
+    risk : the risk of re-identification
+    rows_by_size : the rows in classes of the sizes that begin at each of `CLASS_SIZES`
+    """
+
+    rows: int
+    classes: int
+    suppressed: int
+    numbers: dict[str, float | str | None]
+    risk: Risk
+    rows_by_size: tuple[int, ...]
+
+    @classmethod
+    def of(cls, assessment: Assessment) -> Standing:
+        """Take what can be shown of an assessment: its numbers, but not the classes that decide them."""
+        a = assessment
+        return cls(a.rows, a.classes, a.suppressed, a.numbers(), a.risk, rows_by_size(a.rows_by_class_size))
+
+    @property
+    def k(self) -> int:
+        """The size of the smallest class."""
+        return int(self.numbers["k"] or 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain values."""
+        return {**asdict(self), "rows_by_size": list(self.rows_by_size)}
+
+
+@dataclass(frozen=True, repr=False)
+class Marginal(Discreet):
+    """The distribution of a column before and after.
+
+    Attributes
+    ----------
+    bins : the label of each bin
+    before, after : the share of the rows in each bin
+    moved : the share of the rows that is in another bin after than before: half the sum of the differences
+    replaced : the share of the rows that got a single value which is not their own, such as the mean of a class
+    """
+
+    column: str
+    bins: tuple[str, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    moved: float
+    replaced: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the distributions as plain values."""
+        lists = {name: list(getattr(self, name)) for name in ("bins", "before", "after")}
+        return {"column": self.column, **lists, "moved": self.moved, "replaced": self.replaced}
+
+
+@dataclass(frozen=True, repr=False)
+class Joint(Discreet):
+    """The joint distribution of two columns before and after.
+
+    Attributes
+    ----------
+    bins : the labels of the bins of the first column and of the second
+    before : for each bin of the first column, the share of the rows in each bin of the second; None if too few have it
+    after : the same of the release
+    unshown : the share of the original rows that is in cells which too few have
+    moved : the share of the rows that is in another cell after than before
+    related : how far the two columns were from independent: the share of rows that would have to move
+    """
+
+    columns: tuple[str, str]
+    bins: tuple[tuple[str, ...], tuple[str, ...]]
+    before: tuple[tuple[float | None, ...], ...]
+    after: tuple[tuple[float, ...], ...]
+    unshown: float
+    moved: float
+    related: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the distributions as plain values."""
+        lists = {name: [list(row) for row in getattr(self, name)] for name in ("bins", "before", "after")}
+        numbers = {"unshown": self.unshown, "moved": self.moved, "related": self.related}
+        return {"columns": list(self.columns), **lists, **numbers}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Discreet):
+    """An original table and its release side by side. Made by `compare`.
+
+    Attributes
+    ----------
+    before, after : how anonymous each is
+    loss : what the release lost
+    columns : the distribution of each quasi-identifier
+    pairs : the joint distribution of a few pairs of columns: those that changed most, then those that were related
+        most; of either no two with a column in common, so that one column is not in all of them
+    all_pairs : how many pairs there are
+    accuracy : how well models do that were trained on each, if that was measured
+    queries : how far counting queries on the release are off, if that was measured
+    others : what the columns hold that are released as they are
+    notes : what could not be compared, and why
+    """
+
+    before: Standing
+    after: Standing
+    loss: Loss
+    columns: tuple[Marginal, ...]
+    pairs: tuple[Joint, ...]
+    all_pairs: int
+    accuracy: tuple[ModelAccuracy, ...] = ()
+    queries: QueryError | None = None
+    others: tuple[Profile, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def replaced(self) -> float:
+        """The share of the values of quasi-identifiers that were replaced by another one."""
+        return float(np.mean([one.replaced for one in self.columns])) if self.columns else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain values, ready for JSON."""
+        return {
+            "class_sizes": [size_label(position) for position in range(len(CLASS_SIZES))],
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "loss": self.loss.to_dict(),
+            "columns": [one.to_dict() for one in self.columns],
+            "pairs": [one.to_dict() for one in self.pairs],
+            "all_pairs": self.all_pairs,
+            "accuracy": [one.to_dict() for one in self.accuracy],
+            "queries": self.queries and self.queries.to_dict(),
+            "others": [one.to_dict() for one in self.others],
+        }
+
+
+def compare(
+    both: Pairing,
+    before: Assessment,
+    after: Assessment,
+    lost: Loss,
+    *,
+    accuracy: Sequence[ModelAccuracy] | None = None,
+    queries: QueryError | None = None,
+    others: Sequence[Profile] = (),
+) -> Comparison:
+    """Put an original table and its release side by side, without showing what only a few people have.
+
+    A released value is spread over what it stands for, as in `distances`.
+
+    Parameters
+    ----------
+    both : Pairing
+        The quasi-identifiers of both tables; see `pair`.
+    before, after : Assessment
+        Of the original and of the release.
+    lost : Loss
+    accuracy : sequence of ModelAccuracy, optional
+    queries : QueryError, optional
+    others : sequence of Profile
+        Of the columns of the release that are as they were.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.measures.loss.generalised import pair
+    >>> from sfumato.measures.loss.information_loss import loss_of
+    >>> raw = pl.DataFrame({"sex": ["f", "m"] * 50, "age": range(100)})
+    >>> halves = raw.with_columns(age=pl.Series(["[0, 49]"] * 50 + ["[50, 99]"] * 50))
+    >>> both = pair(raw, halves, ["sex", "age"])
+    >>> before, after = (sf.assess(table, qi=["sex", "age"]) for table in (raw, halves))
+    >>> result = compare(both, before, after, loss_of(both))
+    >>> result.before.k, result.after.k
+    (1, 25)
+    >>> result.columns[0].bins, result.columns[0].after
+    (('f', 'm'), (0.5, 0.5))
+    """
+    totals = [
+        np.bincount(both.original[:, i], weights=both.records, minlength=len(read.universe)).astype(np.int64)
+        for i, read in enumerate(both.coverages)
+    ]
+    return Comparison(
+        before=Standing.of(before),
+        after=Standing.of(after),
+        loss=lost,
+        columns=tuple(_marginals(both, totals)),
+        pairs=tuple(_pairs(both, totals)),
+        all_pairs=len(both.names) * (len(both.names) - 1) // 2,
+        accuracy=tuple(accuracy or ()),
+        queries=queries,
+        others=tuple(others),
+    )
+
+
+def rows_by_size(rows_by_class_size: dict[int, int]) -> tuple[int, ...]:
+    """Add up the rows in classes of the sizes that begin at each of `CLASS_SIZES`.
+
+    Examples
+    --------
+    >>> rows_by_size({1: 5, 3: 6, 4: 4, 200: 200})
+    (5, 0, 10, 0, 0, 0, 0, 200)
+    """
+    bar = np.searchsorted(CLASS_SIZES, list(rows_by_class_size), side="right") - 1
+    rows = np.bincount(bar, weights=list(rows_by_class_size.values()), minlength=len(CLASS_SIZES))
+    return tuple(int(one) for one in rows)
+
+
+def size_label(position: int) -> str:
+    """Write the sizes of the classes in one bar.
+
+    Examples
+    --------
+    >>> [size_label(position) for position in (0, 2, 7)]
+    ['1', '3-4', '100+']
+    """
+    low, *rest = CLASS_SIZES[position:]
+    return f"{low}+" if not rest else str(low) if rest[0] == low + 1 else f"{low}-{rest[0] - 1}"
+
+
+def _marginals(both: Pairing, totals: Sequence[Ints]) -> list[Marginal]:
+    found = []
+    for position, (name, read) in enumerate(zip(both.names, both.coverages, strict=True)):
+        bins = bins_of(read.universe, totals[position], _BINS)
+        before = np.bincount(bins.of_value, weights=totals[position], minlength=len(bins)) / both.rows
+        records = np.bincount(both.meaning[:, position], weights=both.records, minlength=len(read))
+        after = records @ bins.share(read) / both.rows
+        shown = [tuple(rounded(shares, both.rows).tolist()) for shares in (before, after)]
+        moved = _moved(before, after, both.rows)
+        found.append(Marginal(name, bins.labels, shown[0], shown[1], moved, _replaced(both, position)))
+    return found
+
+
+def _replaced(both: Pairing, position: int) -> float:
+    """Return the share of the rows whose released value is a single one, and not their own."""
+    read, ours, theirs = both.coverages[position], both.original[:, position], both.meaning[:, position]
+    other = read.exact[theirs] & ~read.covers(theirs, ours)
+    return float(rounded(np.average(other, weights=both.records), both.rows))
+
+
+def _pairs(both: Pairing, totals: Sequence[Ints]) -> list[Joint]:
+    """Return the joint distributions of the few pairs that changed most, and of the few that were related most."""
+    reads = both.coverages
+    bins = [bins_of(read.universe, total, _BINS_OF_PAIR) for read, total in zip(reads, totals, strict=True)]
+    bin_of_row = [one.of_value[both.original[:, i]] for i, one in enumerate(bins)]
+    regions, records = both.regions
+    spread = [one.share(read)[regions[:, i]] for i, (one, read) in enumerate(zip(bins, reads, strict=True))]
+    found = []
+    for a, b in combinations(range(len(bins)), 2):
+        shape = len(bins[a]), len(bins[b])
+        count = np.bincount(
+            bin_of_row[a] * shape[1] + bin_of_row[b], weights=both.records, minlength=shape[0] * shape[1]
+        )
+        after = (spread[a] * records[:, None]).T @ spread[b] / both.rows
+        found.append(_joint(both, (a, b), (bins[a], bins[b]), count.astype(np.int64).reshape(shape), after))
+    found.sort(key=lambda one: -one.moved)
+    if len(found) <= 2 * _PAIRS:
+        return found
+    changed = _apart(found)
+    return changed + _apart(sorted((one for one in found if one not in changed), key=lambda one: -one.related))
+
+
+def _apart(ranked: Sequence[Joint]) -> list[Joint]:
+    """Return the first few pairs that have no column in common: one that changed much would be in all of them."""
+    chosen: list[Joint] = []
+    for one in ranked:
+        if len(chosen) < _PAIRS and not any(set(one.columns) & set(other.columns) for other in chosen):
+            chosen.append(one)
+    return chosen
+
+
+def _joint(
+    both: Pairing, pair: tuple[int, int], bins: tuple[Bins, Bins], count: Ints, after: NDArray[np.float64]
+) -> Joint:
+    before = count / both.rows
+    few = count < SMALLEST_SHOWN
+    shown = np.where(few, np.nan, rounded(before, both.rows)).tolist()
+    return Joint(
+        columns=(both.names[pair[0]], both.names[pair[1]]),
+        bins=(bins[0].labels, bins[1].labels),
+        before=tuple(tuple(None if share != share else share for share in row) for row in shown),
+        after=tuple(map(tuple, rounded(after, both.rows).tolist())),
+        unshown=float(rounded(before[few].sum(), both.rows)),
+        moved=_moved(before, after, both.rows),
+        related=_moved(before, np.outer(before.sum(axis=1), before.sum(axis=0)), both.rows),
+    )
+
+
+def _moved(before: Floats, after: Floats, rows: int) -> float:
+    """Return the total variation between two distributions."""
+    return float(rounded(np.abs(before - after).sum() / 2, rows))

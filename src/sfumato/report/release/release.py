@@ -1,0 +1,275 @@
+"""Write what became of a table as one offline HTML page: before and after, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from sfumato.data.schema import Role
+from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.guarantee import Check
+from sfumato.measures.loss.utility import ModelAccuracy
+from sfumato.measures.profile import Profile
+from sfumato.report.charts.plot import bar_pairs, bar_rows, hatching, heat_map, legend
+from sfumato.report.release.comparison import CLASS_SIZES, Comparison, Joint, Marginal, size_label
+from sfumato.report.summarise import count, number, percent, risks_of, role_of, share, title_of, words
+from sfumato.report.template import fill
+
+__all__ = ["render_release"]
+
+_BEFORE, _AFTER = "original table", "release"
+
+
+@dataclass(frozen=True)
+class _Promise:
+    """A guarantee, as a person reads it."""
+
+    title: str
+    stops: str
+    asked: str
+    before: str
+    after: str
+    held: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two columns: what is said of them, and the three heat maps."""
+
+    title: str
+    text: str
+    charts: tuple[tuple[str, Markup], ...]
+
+
+def render_release(
+    comparison: Comparison,
+    *,
+    title: str = "Before and after",
+    method: str,
+    guarantees: Sequence[Check],
+    warnings: Sequence[str] = (),
+    details: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
+    folder: str = "FOLDER",
+) -> str:
+    """Return what became of a table as an HTML page.
+
+    The page shows figures of the original table: who publishes the release decides whether to publish them too.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    title : str
+    method : str
+        How the release was made.
+    guarantees : sequence of Check
+        What was promised, and what was measured of it on the release.
+    warnings : sequence of str
+        What a reader must know before anything else.
+    details : mapping, optional
+        What only the method tells, such as the levels that the lattice chose.
+    facts : mapping, optional
+        What else the certificate says of how the release was made: names and plain values.
+    folder : str
+        What ``sfumato verify`` is to be called with.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.report.release.comparison import compare
+    >>> from sfumato.measures.loss.generalised import pair
+    >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"])
+    >>> both = pair("patients.csv", release.aligned, ["zip", "age"])
+    >>> before = sf.assess("patients.csv", qi=["zip", "age"])
+    >>> comparison = compare(both, before, release.assessment, release.loss)
+    >>> page = render_release(comparison, method="mondrian", guarantees=release.assessment.verdict.checks)
+    >>> "shares their combination of 2 quasi-identifiers with at least 3 others" in page
+    True
+    """
+    c = comparison
+    kept = all(check.held for check in guarantees)
+    return fill(
+        "release.html",
+        title=title,
+        headline=_headline(c, guarantees),
+        good=kept and c.after.k > 1,
+        warnings=warnings,
+        facts=_facts(c),
+        promises=[_promise(c, check) for check in guarantees],
+        hatching=hatching(),
+        legend=legend(_BEFORE, _AFTER),
+        sizes=_sizes(c),
+        risks=[(what, old, new) for (what, old), (_, new) in zip(risks_of(c.before), risks_of(c.after), strict=True)],
+        costs=_costs(c),
+        lost=share(_lost(c)),
+        replaced=c.replaced > 0,
+        marked=any(lost.suppressed for lost in c.loss.by_column.values()),
+        queries=c.queries and (share(c.queries.median), c.queries.queries),
+        columns=[(one.column, share(one.moved), _marginal(one)) for one in c.columns],
+        others=[_other(one) for one in c.others],
+        pairs=[_pair(one, c.before.rows) for one in c.pairs],
+        all_pairs=c.all_pairs,
+        accuracy=[(one, _kept(one)) for one in c.accuracy],
+        made=_made(method, facts or {}, details or {}),
+        only_k=all(check.guarantee.key == "k" for check in guarantees),
+        folder=folder,
+    )
+
+
+def _headline(c: Comparison, guarantees: Sequence[Check]) -> str:
+    failed = [str(check.guarantee) for check in guarantees if not check.held]
+    start = f"Not met: {', '.join(failed)}. " if failed else ""
+    combination = f"their combination of {count(len(c.columns), 'quasi-identifier')}"
+    if c.after.k > 1:
+        start += (
+            f"Every one of {c.after.rows:,} people shares {combination} with at least {count(c.after.k - 1, 'other')}"
+        )
+    else:
+        start += f"{c.after.risk.uniques:,} of {c.after.rows:,} people still stand alone with {combination}"
+    if c.replaced:
+        return f"{start}; {share(c.replaced)} of the values were replaced by one that stands for their class"
+    return f"{start}; the table lost {share(_lost(c))} of its detail"
+
+
+def _lost(c: Comparison) -> float:
+    """Return the share of detail that was lost: a value in place of another is as narrow as before, but tells less."""
+    return c.loss.entropy if c.replaced else c.loss.gcp
+
+
+def _facts(c: Comparison) -> list[str]:
+    before, after = c.before, c.after
+    alone = share(before.risk.uniques / before.rows)
+    now = number(after.risk.uniques) if after.risk.uniques else "nobody"
+    facts = [
+        f"{before.risk.uniques:,} of {before.rows:,} people ({alone}) stood alone in the original table; "
+        f"in the release, {now}",
+        f"anyone who knows a person's quasi-identifiers picks the right row with a chance of at most "
+        f"{percent(after.risk.prosecutor_max)}; before, {percent(before.risk.prosecutor_max)}",
+        f"quasi-identifiers: {', '.join(one.column for one in c.columns)}",
+    ]
+    if c.queries:
+        facts.append(
+            f"half of {c.queries.queries} random counting queries are off by {share(c.queries.median)} or less"
+        )
+    if after.suppressed:
+        gone = share(after.suppressed / (after.rows + after.suppressed))
+        facts.insert(0, f"{count(after.suppressed, 'row')} ({gone}) suppressed: every quasi-identifier is *")
+    return facts
+
+
+def _promise(c: Comparison, check: Check) -> _Promise:
+    title, stops = title_of(check.guarantee.key)
+    before = c.before.numbers.get(check.guarantee.key)
+    return _Promise(
+        title=title,
+        stops=stops,
+        asked=str(check.guarantee),
+        before="∞" if before == "inf" else number(before) if not isinstance(before, str) else before,
+        after=number(check.measured.value),
+        held=check.held,
+        reason=check.reason,
+    )
+
+
+def _sizes(c: Comparison) -> Markup:
+    bars = [(size_label(i), c.before.rows_by_size[i], c.after.rows_by_size[i]) for i in range(len(CLASS_SIZES))]
+    if c.before.suppressed or c.after.suppressed:
+        bars.append(("suppressed", c.before.suppressed, c.after.suppressed))
+    rows = [side.rows + side.suppressed for side in (c.before, c.after)]
+    return bar_pairs(
+        "Share of rows by the size of their class",
+        [
+            (label, (old / rows[0], share(old / rows[0])), (new / rows[1], share(new / rows[1])))
+            for label, old, new in bars
+        ],
+    )
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What a column lost: texts, and the length of a bar."""
+
+    column: str
+    lost: str
+    width: float
+    marked: str
+    replaced: str
+    moved: str
+
+
+def _costs(c: Comparison) -> list[_Cost]:
+    """Return what each column lost, most lost first."""
+    rows = []
+    for one in c.columns:
+        by = c.loss.by_column[one.column]
+        lost = by.entropy if c.replaced else by.ncp
+        marked = share(by.suppressed) if by.suppressed else ""
+        rows.append((lost, _Cost(one.column, share(lost), 100 * lost, marked, share(one.replaced), share(one.moved))))
+    return [cost for _, cost in sorted(rows, key=lambda row: -row[0])]
+
+
+def _other(one: Profile) -> tuple[str, str, Markup]:
+    """Return a column that is released as it was: its name, what it is, and its chart."""
+    kinds = [role_of(one.role)] if one.role is not Role.OTHER else []
+    kinds.append("not counted" if one.values is None else count(one.values, "different value"))
+    if one.missing:
+        kinds.append(f"{share(one.missing)} missing")
+    bars = [(label, [(part, share(part), "after")]) for label, part in zip(one.bins, one.shares, strict=True)]
+    return one.column, ", ".join(kinds), bar_rows(f"Distribution of {one.column}", bars)
+
+
+def _marginal(one: Marginal) -> Markup:
+    return bar_pairs(
+        f"Distribution of {one.column} before and after",
+        [
+            (label, (before, share(before)), (after, share(after)))
+            for label, before, after in zip(one.bins, one.before, one.after, strict=True)
+        ],
+    )
+
+
+def _pair(one: Joint, rows: int) -> _Pair:
+    title = f"{one.columns[0]} × {one.columns[1]}"
+    # In a large table, what too few rows have to be shown is less than 0.1 %: it counts as nothing.
+    unseen = 0.0 if rows >= 1000 * SMALLEST_SHOWN else None
+    difference = [
+        [
+            None if (was := unseen if b is None else b) is None else round(a - was, 3)
+            for b, a in zip(before, after, strict=True)
+        ]
+        for before, after in zip(one.before, one.after, strict=True)
+    ]
+    full = max((share or 0.0 for row in (*one.before, *one.after) for share in row), default=0.0)
+    most = max((abs(share or 0.0) for row in difference for share in row), default=0.0)
+
+    def drawn(what: str, cells: Sequence[Sequence[float | None]], **how: Any) -> Markup:
+        return heat_map(f"{title}, {what}", *one.bins, cells, axes=one.columns, **how)
+
+    unshown = f" The cells with a dot hold {share(one.unshown)} of the rows." if one.unshown else ""
+    return _Pair(
+        title=title,
+        text=f"{share(one.moved)} of the rows are in another cell. How strongly the two columns were related before: "
+        f"{share(one.related)} (0% is not at all).{unshown}",
+        charts=(
+            (_BEFORE, drawn(_BEFORE, one.before, full=full)),
+            (_AFTER, drawn(_AFTER, one.after, full=full)),
+            ("difference in points", drawn("difference", difference, full=max(most, 0.02), signed=True)),
+        ),
+    )
+
+
+def _kept(one: ModelAccuracy) -> str:
+    """Say what is left of what a model learns beyond the most frequent answer."""
+    learnt = one.raw - one.baseline
+    if learnt <= max(one.raw_spread, 0.001):
+        return "even on original rows it learns next to nothing"
+    return f"{share(max(one.released - one.baseline, 0.0) / learnt)} of what it learns is left"
+
+
+def _made(method: str, facts: Mapping[str, Any], details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    lines = {"method": method, **facts, **details}
+    return [(name.replace("_", " "), words(value)) for name, value in lines.items()]

@@ -1,0 +1,1 @@
+"""The page of a training: scores, curves, and the accounting in words."""
