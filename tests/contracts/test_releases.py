@@ -182,3 +182,6 @@ def test_masked_columns_that_name_people_are_not_saved(tmp_path: Path) -> None:
     named = PEOPLE.with_columns(email=pl.Series([f"person{i}@example.org" for i in range(240)]))
     with pytest.raises(sf.errors.InputError, match="email"):
         sf.save(sf.mask(named, MASKS), tmp_path / "masked")
+    with pytest.raises(sf.errors.ColumnError, match="'email' is an identifier"):
+        sf.save(sf.mask(sf.Table.of(named, identifiers=["email"]), MASKS), tmp_path / "masked")
+    assert not (tmp_path / "masked").exists()

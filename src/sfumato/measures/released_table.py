@@ -21,7 +21,7 @@ from sfumato.data.io.source import File
 from sfumato.data.release import Artifact, Layout
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
-from sfumato.errors import InputError, one_of
+from sfumato.errors import ColumnError, InputError, one_of
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.guarantee import ClassGuarantee
@@ -128,7 +128,12 @@ class ReleasedTable(Artifact, Discreet):
         return kind.file, replace(self, table=table, assessment=self._measured(table, guarantees, kind))
 
     def check_columns(self) -> None:
-        """Refuse a column that looks identifying and that nobody decided to release."""
+        """Refuse identifiers, and a column that looks like one and that nobody decided to release."""
+        if self.table.schema.identifiers:
+            raise ColumnError(
+                f"column '{self.table.schema.identifiers[0]}' is an identifier, which a release must not hold",
+                hint="leave it out of the table, or replace it with pseudonymize",
+            )
         accounted(self.table)
 
     def _measured(self, table: Table, guarantees: tuple[Guarantee, ...], kind: Format) -> Assessment | None:
