@@ -122,8 +122,8 @@ def test_a_seed_makes_it_reproducible_and_it_says_so() -> None:
         ({"way": "luck"}, "the way must be one of"),
         ({"settings": {}}, "at least one hyper-parameter"),
         ({"settings": {"cells": []}}, "at least one hyper-parameter"),
-        ({"settings": {"cell": [2]}}, "'cell' is no hyper-parameter"),
-        ({"settings": {"epsilon": [1, 2]}}, "'epsilon' is no hyper-parameter"),
+        ({"settings": {"cell": [2]}}, "'cell' is not a hyper-parameter"),
+        ({"settings": {"epsilon": [1, 2]}}, "'epsilon' is not a hyper-parameter"),
         ({"epsilon": 0}, "epsilon must be"),
         ({"epsilon": math.inf}, "epsilon must be"),
         ({"holdout": 1}, "between 0 and 1"),
@@ -138,7 +138,7 @@ def test_a_seed_makes_it_reproducible_and_it_says_so() -> None:
         ({"holdout": "some"}, "the share of records held out"),
         ({"stopping": 10}, "must be a RandomStopping"),
         ({"ledger": "some.ledger"}, "must be a Ledger"),
-        ({"seed": 1}, "the settings that are drawn must stay unknown"),
+        ({"seed": 1}, "the settings drawn must stay unknown"),
     ],
     ids=lambda one: one if isinstance(one, str) else " ".join(map(str, one)),
 )
@@ -175,7 +175,7 @@ def test_a_run_that_fails_is_the_worst_and_nothing_else_is_told_of_it() -> None:
     found = search(estimator=Sometimes(), way="composition").fit(people(), "ill")  # and warnings are errors
     assert found.best_params_ == {"cells": 36}
     with pytest.raises(
-        sf.errors.ModelError, match="every run has failed, and the budget is spent: the training has diverged"
+        sf.errors.ModelError, match="every run failed, and the budget is spent: the training has diverged"
     ):
         search(estimator=Sometimes(), settings={"cells": [2]}).fit(people(), "ill")
 
