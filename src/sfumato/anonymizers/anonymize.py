@@ -22,6 +22,7 @@ from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.anonymizers.suppression.local_suppression import LocalSuppression
 from sfumato.data.column_audit import accounted
 from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.database import Database
 from sfumato.data.io.dialect import escape_file
 from sfumato.data.io.files import atomic_path, format_of
 from sfumato.data.io.formulas import refuse_typed
@@ -31,9 +32,9 @@ from sfumato.data.sanitize import sanitized
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
-from sfumato.engines.dispatch import EngineName
-from sfumato.engines.engine import Progress
-from sfumato.engines.memory import streams
+from sfumato.engines.dispatch import EngineName, choose
+from sfumato.engines.engine import Engine, Progress
+from sfumato.engines.memory import Memory, streams
 from sfumato.engines.released_schema import declared_only, used_only
 from sfumato.engines.spark import is_spark
 from sfumato.errors import InputError, OptionError, did_you_mean
@@ -174,8 +175,9 @@ def anonymize(
     ----------
     data : Table, frame or path
         The index of a pandas frame is not released, whatever it holds; make it a column if it should be. A Spark frame
-        stays where it is if the method is strict Mondrian and the release goes to no file; all else
-        that is elsewhere is fetched.
+        or a DuckDB relation stays where it is, and so do the rows of a database if ``to`` names a new table of it: they
+        are counted there, and recoded there by a join. Rows that go into a file, or that guided anonymization and
+        relaxed Mondrian decide on one by one, are fetched.
     guarantees : str, ClassGuarantee, mapping or sequence of them
         What must hold, such as ``"k=10,l=3"``, ``{"k": 10, "l": 3}`` or ``[KAnonymity(10), LDiversity(3)]``.
     k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure : optional
@@ -195,7 +197,8 @@ def anonymize(
     schema : Schema, path or mapping, optional
         See `Schema.of`.
     to : path, optional
-        A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
+        A file to write the table to; or, without the suffix of a file, the name of a new table in the database that
+        the rows are in. From a Parquet file to a Parquet file the rows go batch by batch, so
         that a table of any size fits.
     exact_ends : bool
         Whether the ends of intervals are the least and the greatest value of a class, rather than rounded outward to
@@ -284,12 +287,19 @@ def anonymize(
             align=None,
         )
     told = _Stages(progress)
+    engine = choose(table)
     streamed = streams(table, to) and not anonymizer.divides_tuples
-    if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
+    stays = _stays(table, anonymizer, engine, to)
+    if table.is_lazy and not streamed and not stays:  # what is released must be what was measured
         table = Table(table.fetched(), table.schema, layout=table.layout)
     anonymizer.fit(table, progress=told(0.0, 0.4))
     apply = partial(anonymizer.apply, table, without=table.schema.identifiers)
-    if to is None:
+    if stays:
+        rows = apply(to=to, shuffle=not keep_order, progress=told(0.4, 0.8)).source
+        columns = used_only(released_schema(table.schema), table, rows)
+        released = Table(rows, columns)
+        assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
+    elif to is None:
         frame = sanitized(apply().source, shuffle=not keep_order)
         columns = used_only(released_schema(table.schema), table, frame)
         released = Table(frame, columns, layout=table.layout)
@@ -316,8 +326,18 @@ def anonymize(
         loss=loss_of(pairing),
         pairing=pairing,
         counted=Counted(anonymizer.tuples_),
-        align=apply,
+        align=None if stays and isinstance(table.source, Database) else apply,
     )
+
+
+def _stays(table: Table, method: Anonymizer, engine: Engine, to: str | Path | None) -> bool:
+    """Say whether the rows stay where they are: in DuckDB, in Spark, or in a database that gets a new table.
+
+    Rows that a method decides on one by one are fetched, and so are rows that go into a file.
+    """
+    if isinstance(engine, Memory) or method.needs_rows:
+        return False
+    return engine.names_a_table(to) or (to is None and not isinstance(table.source, Database))
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
