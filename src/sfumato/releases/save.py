@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfumato.anonymizers.anonymize import Release
 from sfumato.data.certificate import Certificate, FileFacts
 from sfumato.data.column_audit import accounted
 from sfumato.data.io.dialect import escape_file
-from sfumato.data.io.files import format_of
 from sfumato.data.io.fingerprint import fingerprint
 from sfumato.data.io.folders import atomic_folder
 from sfumato.data.io.formulas import refuse_typed
@@ -21,42 +19,18 @@ from sfumato.data.io.source import File
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.table import Table, read, write
 from sfumato.errors import InputError, OptionError, one_of
-from sfumato.learners.training.runs import Training
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
+from sfumato.releases.format import REPORT, Format
 from sfumato.releases.verify_table import claims_of, class_loss
 from sfumato.report.release.compared import in_spark, release_page
 from sfumato.report.release.comparison import Comparison
 from sfumato.report.release.side_by_side import Beside, render_side_by_side
 
-__all__ = ["REPORT", "Format", "complete", "save", "write_side_by_side"]
+if TYPE_CHECKING:
+    from sfumato.learners.training.runs import Training
 
-REPORT = "report.html"
-
-
-class Format(StrEnum):
-    """How the data of a release is stored.
-
-    Examples
-    --------
-    >>> Format("csv").file, Format.like("patients.csv")
-    ('table.csv', <Format.CSV: 'csv'>)
-    """
-
-    CSV = "csv"
-    PARQUET = "parquet"
-
-    @property
-    def file(self) -> str:
-        """The name of the file."""
-        return f"table.{self.value}"
-
-    @classmethod
-    def like(cls, origin: str | Path | None) -> Format:
-        """Return the format for the release of a file: text for texts, and Parquet for all else."""
-        if origin is None or "://" in str(origin):
-            return cls.PARQUET
-        return cls.CSV if format_of(Path(origin)) in ("csv", "tsv", "excel") else cls.PARQUET
+__all__ = ["complete", "save", "write_side_by_side"]
 
 
 def save(
@@ -99,8 +73,8 @@ def save(
     >>> sorted(file.name for file in Path("several").iterdir())
     ['k2', 'k4', 'report.html']
     """
-    if isinstance(release, Training):
-        from sfumato.releases.save_training import save_training  # with scikit-learn, which takes a second to load
+    if not isinstance(release, Release | Mapping):
+        from sfumato.releases.save_training import save_training  # with all of the learners
 
         save_training(release, path)
         return

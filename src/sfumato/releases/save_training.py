@@ -14,6 +14,7 @@ from sfumato.data.io.fingerprint import fingerprint
 from sfumato.data.io.folders import atomic_folder
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.schema import Column, Role, Schema
+from sfumato.errors import OptionError
 from sfumato.learners.training.resume import write_owned
 from sfumato.learners.training.runs import Run, Scores, Training
 from sfumato.learners.training.stored import FACTS, WEIGHTS, write_model
@@ -54,6 +55,11 @@ def save_training(
     >>> sf.verify("model").ok
     True
     """
+    if not isinstance(training, Training):
+        raise OptionError(
+            f"a release or what was trained can be saved, got {type(training).__name__}",
+            hint="sf.anonymize and sf.train return them",
+        )
     options = recipe or _options(training)
     if not training.is_public:
         refuse_unwritable(owner_file(path))

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sfumato.anonymizers.anonymize import METHODS, Release, tightened
+from sfumato.anonymizers.anonymize import Release, tightened
 from sfumato.anonymizers.anonymize import anonymize as anonymize_table
-from sfumato.anonymizers.base import Anonymizer, Partitioner
-from sfumato.anonymizers.guided.guided import Guided
-from sfumato.anonymizers.lattice.lattice import Lattice
-from sfumato.anonymizers.mondrian.mondrian import Mondrian
+from sfumato.anonymizers.base import Anonymizer
+from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output
-from sfumato.anonymizers.suppression.local_suppression import LocalSuppression
-from sfumato.cli.commands.assess import print_assessment
 from sfumato.cli.options import (
     Command,
     choice,
@@ -31,6 +27,7 @@ from sfumato.cli.options import (
     table_options,
 )
 from sfumato.cli.progress import patience, progress_bar
+from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo, style
 from sfumato.data.io.files import refuse_only_read, refuse_unwritable
 from sfumato.data.io.fingerprint import keyed
@@ -44,9 +41,11 @@ from sfumato.errors import OptionError
 from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.loss.utility import MODELS
 from sfumato.measures.models import parse
-from sfumato.releases.save import REPORT, Format, complete, write_side_by_side
-from sfumato.report.release.comparison import Comparison
-from sfumato.report.release.side_by_side import HEADINGS, Beside
+from sfumato.releases.format import REPORT, Format
+
+if TYPE_CHECKING:
+    from sfumato.report.release.comparison import Comparison
+    from sfumato.report.release.side_by_side import Beside
 
 __all__ = ["anonymize"]
 
@@ -204,6 +203,9 @@ def anonymize(
                 progress=progress and _part(progress, at, len(plans)),
             )
             if inside is not None:
+                from sfumato.releases.save import complete  # with the page, which a table alone does not need
+                from sfumato.report.release.side_by_side import Beside
+
                 called = "/".join(filter(None, (Path(output).name, name)))
                 measured = complete(release, inside, stored, name=called, models=[model or "forest"])
                 notes += [note for note in measured.notes if note not in notes]
@@ -211,6 +213,8 @@ def anonymize(
                     ones.append({"name": name, **release.to_dict(), **_compared(measured)})
                     beside.append(Beside.of(name, release, measured))
         if folder is not None and beside:
+            from sfumato.releases.save import write_side_by_side
+
             write_side_by_side(beside, folder, name=Path(output).name, rows=measured.before.rows)
     for note in notes:
         echo(f"The model of the report: {note}", err=True)
@@ -315,8 +319,8 @@ def _methods(
     """Return the methods with those of the options that are theirs; refuse one that is for none of them."""
     chosen = [METHODS[name]() for name in methods]
 
-    def give(kinds: Any, refused: OptionError, **parameters: Any) -> None:
-        takers = [one for one in chosen if isinstance(one, kinds)]
+    def give(refused: OptionError, **parameters: Any) -> None:
+        takers = [one for one in chosen if parameters.keys() <= one.get_params().keys()]
         if not takers:
             raise refused
         for one in takers:
@@ -324,25 +328,28 @@ def _methods(
 
     if suppress is not None:
         refused = OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
-        give(Lattice | LocalSuppression, refused, suppress=suppress)
+        give(refused, suppress=suppress)
     if representative is not None:
         named = ", ".join(methods)
         refused = OptionError(
             f"--representative is not for the {named} method, which leaves no choice of what to publish"
         )
-        give(Partitioner, refused, output=representative)
+        give(refused, output=representative)
     if exact_ends:
         for one in [one for one in chosen if getattr(one, "output", None) == Output.INTERVAL] or chosen:
             one.set_params(output=tightened(one))
     if relaxed:
-        give(Mondrian, OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
-    if any(isinstance(one, Guided) for one in chosen):
-        give(Guided, OptionError(""), model=model)
+        give(OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
+    for one in chosen:
+        if one.name == "guided":
+            one.set_params(model=model)
     return chosen
 
 
 def _print_beside(ones: Sequence[Beside]) -> None:
     """Print a line for each of several releases."""
+    from sfumato.report.release.side_by_side import HEADINGS
+
     width = max(len(one.name) for one in ones)
     headings = HEADINGS[: len(ones[0].texts())]
     echo("  ".join(["release".ljust(width), *headings]))

@@ -7,15 +7,16 @@ from pathlib import Path
 import click
 
 from sfumato.anonymizers.anonymize import anonymize
-from sfumato.cli.commands.assess import print_assessment
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.progress import patience
+from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo
 from sfumato.data import datasets
 from sfumato.data.io.files import why
 from sfumato.errors import FileError
 from sfumato.measures.assess import assess
-from sfumato.releases.save import REPORT, save
+from sfumato.releases.format import REPORT
+from sfumato.releases.save import save
 from sfumato.releases.verify import verify
 from sfumato.report.page import write_report
 
