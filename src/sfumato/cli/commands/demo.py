@@ -15,8 +15,7 @@ from sfumato.data import datasets
 from sfumato.data.io.files import why
 from sfumato.errors import FileError
 from sfumato.measures.assess import assess
-from sfumato.releases.format import REPORT
-from sfumato.releases.save import save
+from sfumato.releases.save import REPORT, save
 from sfumato.releases.verify import verify
 from sfumato.report.page import write_report
 
