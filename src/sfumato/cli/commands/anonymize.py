@@ -30,9 +30,10 @@ from sfumato.cli.progress import patience, progress_bar
 from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo, style
 from sfumato.data.guarantee import Guarantee
-from sfumato.data.io.files import refuse_only_read, refuse_unwritable
+from sfumato.data.io.files import format_of, refuse_only_read
 from sfumato.data.io.fingerprint import keyed
 from sfumato.data.io.folders import atomic_folder
+from sfumato.data.io.formulas import refuse_typed
 from sfumato.data.io.source import File
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release
@@ -177,11 +178,15 @@ def anonymize(
     if alone and len(plans) > 1:
         raise OptionError(f"several releases need a folder, got '{output}'", hint="give one --k and one --method")
     keep_output(output, force=force, folder=not alone)
-    if alone:
-        refuse_unwritable(output)
+    if escape_formulas and (alone or kind):
+        refuse_typed(output, format_of(Path(output)) if alone else str(kind))
+    if options["target"] is options["schema_file"] is schema is None:
+        _refuse_unguided(plans)
     table = Table.of(load_table(**options), schema=schema)
     if schema is not None:
         refuse_new(table, schema)
+    if table.schema.target is None:
+        _refuse_unguided(plans)
     if not alone and table.origin is not None:
         keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
@@ -226,6 +231,12 @@ def anonymize(
     else:
         _print(release)
     echo(f"The release is in {output}", err=True)
+
+
+def _refuse_unguided(plans: dict[str, tuple[Any, Anonymizer]]) -> None:
+    """Refuse a method that a target guides, where there is none, before the other methods have worked."""
+    if any(method.name == "guided" for _, method in plans.values()):
+        raise OptionError("nothing is given that guides", hint="name the column to predict: --target")
 
 
 def _part(progress: Progress, at: int, of: int) -> Progress:
@@ -306,6 +317,8 @@ def _methods(
             one.set_params(**parameters)
 
     if suppress is not None:
+        if not 0 <= suppress <= 1:
+            raise OptionError(f"the share of rows to suppress must be from 0 to 1, got {suppress:g}")
         refused = OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
         give(refused, suppress=suppress)
     if representative is not None:
