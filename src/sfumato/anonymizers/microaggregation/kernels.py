@@ -112,19 +112,19 @@ def _farthest(points: Floats, rows: Ints, number: int, centre: Floats, scale: Sc
 
 
 @kernel(error_model="numpy")
-def mdav(points: Floats, records: Ints, members: Ints, k: int, scale: Scale, groups: Ints) -> int:
+def mdav(points: Floats, records: Ints, members: Ints, k: int, scale: Scale, groups: Ints) -> Any:
     """Put the members, ascending, into groups of at least k records, and return how many; the last may be smaller.
 
     Maximum distance to average vector (Domingo-Ferrer & Mateo-Sanz 2002); ties go to the first.
     """
-    left, number, total = members.copy(), len(members), 0
+    left, number, total = members.copy(), len(members), np.int64(0)
     held = np.zeros(scale.held_at[-1], np.int64)
     for row in members:
         total += records[row]
         _count(points, row, records[row], held, scale)
     centre = np.empty(points.shape[1])
     room, away = np.empty(number, np.int64), np.empty(number)
-    made = 0
+    made = np.int64(0)  # of a constant, numba would compile a version of its own
     while total >= 2 * k:
         _centre(points, records, left, number, held, scale, centre)
         r = _farthest(points, left, number, centre, scale)

@@ -25,7 +25,7 @@ from sfumato.anonymizers.problem import APART, Pieces, Problem
 from sfumato.anonymizers.publish import Members, Output, alike, publish
 from sfumato.errors import OptionError, one_of
 from sfumato.measures.classes import ClassCounts, Floats, Ints, ranges
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import AlphaK, KAnonymity, RecursiveCL
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _against_the_rest(problem: Problem, rows: Ints) -> list[ClassCounts]:
     return tables
 
 
-def _missed(guarantees: Sequence[Guarantee], counts: Sequence[ClassCounts]) -> Floats:
+def _missed(guarantees: Sequence[ClassGuarantee], counts: Sequence[ClassCounts]) -> Floats:
     """Return which share of a guarantee each class misses at most; 0 if it keeps them all."""
     missed = np.zeros(len(counts[0]))
     for guarantee in [*guarantees, *(KAnonymity(one.k) for one in guarantees if isinstance(one, AlphaK))]:
@@ -267,7 +267,7 @@ def _missed(guarantees: Sequence[Guarantee], counts: Sequence[ClassCounts]) -> F
     return missed
 
 
-def _per_class(guarantee: Guarantee, one: ClassCounts, counts: Sequence[ClassCounts]) -> Floats:
+def _per_class(guarantee: ClassGuarantee, one: ClassCounts, counts: Sequence[ClassCounts]) -> Floats:
     """Return the number of each class; of recursive (c,l) without an l, with the l that the class has itself.
 
     The l of the table is the least of its classes, and the number grows with l: so no class hides behind another.

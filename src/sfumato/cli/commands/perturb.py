@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from sfumato.budget.local.perturb import perturb as perturb_table
 from sfumato.cli.commands.budget import NOT_PRIVATE, ledger_option, seed_option
 from sfumato.cli.options import (
     Command,
@@ -21,6 +20,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.terminal import echo, printable
 from sfumato.data.io.files import refuse_only_read
+from sfumato.masking.perturb import perturb as perturb_table
 
 __all__ = ["perturb"]
 
