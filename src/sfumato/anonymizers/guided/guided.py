@@ -9,6 +9,7 @@ al., "Classification and regression trees", 1984.
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -476,8 +477,8 @@ def _entries(problem: Problem) -> tuple[Ints, Ints, Ints]:
 
 def _block(problem: Problem) -> int:
     """Return among how many tuples neighbours are looked for, so that the time grows with the table, not its square."""
-    k = limits(problem.counts, problem.guarantees).k
-    return max(round(_BLOCK * max(1.0, k / 10) ** 0.5 * len(problem) / int(problem.records.sum())), 1)
+    records: float = _BLOCK * math.sqrt(max(1.0, limits(problem.counts, problem.guarantees).k / 10))
+    return max(round(records * len(problem) / int(problem.records.sum())), 1)
 
 
 def _can_be_held_out(problem: Problem, labels: Guidance) -> bool:
