@@ -26,6 +26,7 @@ class Scale(NamedTuple):
     node_at : where its nodes begin
     node : the node of each position on each level
     held_at : where the positions of each category begin in a row of counts
+    weight : what one unit of the squared distance in each column counts
     """
 
     height: Ints
@@ -33,6 +34,7 @@ class Scale(NamedTuple):
     node_at: Ints
     node: NDArray[np.int32]
     held_at: Ints
+    weight: Floats
 
 
 @kernel(error_model="numpy")
@@ -46,16 +48,16 @@ def apart(points: Floats, row: int, centre: Floats, scale: Scale) -> float:
         here, there = points[row, column], centre[column]
         height = scale.height[column]
         if height < 0:
-            total += (here - there) * (here - there)
+            total += scale.weight[column] * (here - there) * (here - there)
         elif here != there:
             if height == 0:
-                total += 1.0
+                total += scale.weight[column]
             else:
                 at, differ = scale.node_at[column], 0
                 for _ in range(height):
                     differ += scale.node[at + np.int64(here)] != scale.node[at + np.int64(there)]
                     at += scale.length[column]
-                total += (differ / height) * (differ / height)
+                total += scale.weight[column] * (differ / height) * (differ / height)
     return total
 
 
