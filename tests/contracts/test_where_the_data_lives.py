@@ -129,3 +129,12 @@ def test_a_release_that_lives_elsewhere_is_saved_and_verified(
     }.items():
         sf.save(release, tmp_path / name)
         assert sf.verify(tmp_path / name).ok
+
+
+def test_methods_run_in_spark(spark: Any) -> None:
+    rows = spark.createDataFrame(ROWS.to_arrow())
+    for name in ("hilbert", "lattice", "microaggregate"):
+        release = sf.anonymize(rows, "k=5", method=METHODS[name](), **ROLES)
+        assert type(release.table.frame).__module__.startswith("pyspark."), name
+        assert release.assessment.k >= 5
+        assert rows_of(release) == rows_of(here(name)), name

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato import Key
-from sfumato.data.suggest import key_of
+from sfumato.data.suggest import Key, key_of
 from sfumato.measures.people import People, keys_of, people_of
 from tests.hospital import extract
 

@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from sfumato.budget.accounting.accountant import check_delta
 from sfumato.cli.options import (
     READING,
     Command,
@@ -148,6 +149,8 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
         model = best_model((28, 28) if data == "mnist" else None)
         echo(f"Training '{model}', the best we know for such data; --model takes another", err=True)
     asked["epsilon"] = _epsilons(asked)
+    if asked.get("delta") is not None:
+        check_delta(asked["delta"])
     shown = _without_password(data)
     out = output or f"{Path(shown).stem}-{model}"
     keep_input(out, data, recipe)
