@@ -12,6 +12,8 @@ import pytest
 from sfumato.cli.progress import bar_text, progress_bar
 from sfumato.cli.terminal import be_quiet, echo
 
+END = "(end)"
+
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
@@ -21,12 +23,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     with os.fdopen(inner, "w", buffering=1, encoding="utf-8") as stream, monkeypatch.context() as patch:
         patch.setattr("sys.stderr", stream)
         yield shown
+        stream.write(END)
         stream.flush()
-        os.set_blocking(outer, False)
-        try:
-            shown.append(os.read(outer, 2**16).decode())
-        except BlockingIOError:
-            shown.append("")
+        said = ""
+        while not said.endswith(END):  # what a terminal is sent arrives piece by piece
+            said += os.read(outer, 2**16).decode()
+        shown.append(said.removesuffix(END))
     os.close(outer)
 
 

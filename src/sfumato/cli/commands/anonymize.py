@@ -220,7 +220,8 @@ def anonymize(
 
             compared = page_of_all(made, pages, name=Path(output).name)
             (folder / REPORT).write_text(compared.html, encoding="utf-8")
-    for note in dict.fromkeys(note for page in pages.values() for note in page.summary.notes):
+    notes = list(dict.fromkeys(note for page in pages.values() for note in page.summary.notes))
+    for note in notes:
         echo(f"The model of the report: {note}", err=True)
     if len(plans) > 1:
         ones = [{"name": name, **one.to_dict(), **_compared(pages[name].summary)} for name, one in made.items()]
@@ -228,7 +229,7 @@ def anonymize(
         echo(f"The releases are in {output}, and compared in {Path(output) / REPORT}", err=True)
         return
     if as_json:
-        print_json(release.to_dict())
+        print_json({**release.to_dict(), **({"notes": notes} if notes else {})})
     else:
         _print(release)
     echo(f"The release is in {output}", err=True)
@@ -249,6 +250,7 @@ def _compared(measured: Comparison) -> dict[str, Any]:
     return {
         "query_error": measured.queries and measured.queries.to_dict(),
         "accuracy": [one.to_dict() for one in measured.accuracy],
+        "notes": list(measured.notes),
     }
 
 
