@@ -6,7 +6,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -16,6 +16,7 @@ from sfumato.anonymizers.hilbert.kernels import along_the_curve
 from .problems import Case, case, cases, keeps, tuple_of_row, whole_table_keeps
 
 
+@settings(max_examples=40)
 @given(one=cases())
 def test_every_group_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):
