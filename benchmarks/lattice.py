@@ -22,6 +22,7 @@ from sfumato.anonymizers.lattice.levels import Levels, levels_of
 from sfumato.anonymizers.lattice.search import Generalisation, lattice
 from sfumato.engines import reduce
 from sfumato.measures import ClassCounts, class_counts
+from sfumato.measures.models import parse
 
 ANJANA = {
     "age": "age",
@@ -43,7 +44,7 @@ def problem(frame: pl.DataFrame, files: dict[str, Path], sensitive: str | None) 
 
 
 def solve(counts: ClassCounts, levels: Sequence[Levels], asked: str, suppress: float, **options: Any) -> Generalisation:
-    found = lattice([counts], sf.Guarantee.parse(asked), levels, suppress=suppress, **options)
+    found = lattice([counts], parse(asked), levels, suppress=suppress, **options)
     assert found.optimal
     return found
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sfumato import measures as measures
     from sfumato import pseudonyms as pseudonyms
     from sfumato import releases as releases
-    from sfumato.anonymizers.anonymize import Release as Release
     from sfumato.anonymizers.anonymize import anonymize as anonymize
     from sfumato.anonymizers.guided.guided import Guided as Guided
     from sfumato.anonymizers.guided.model import anonymize_model as anonymize_model
@@ -33,11 +32,12 @@ if TYPE_CHECKING:
     from sfumato.anonymizers.suppression.local_suppression import LocalSuppression as LocalSuppression
     from sfumato.budget.differential_privacy import DifferentialPrivacy as DifferentialPrivacy
     from sfumato.budget.ledger.ledger import Ledger as Ledger
-    from sfumato.budget.local.perturb import perturb as perturb
     from sfumato.budget.query.preview import preview as preview
     from sfumato.budget.query.query import query as query
     from sfumato.data import datasets as datasets
+    from sfumato.data.guarantee import Guarantee as Guarantee
     from sfumato.data.hierarchies.hierarchy import Hierarchy as Hierarchy
+    from sfumato.data.release import Release as Release
     from sfumato.data.schema import Column as Column
     from sfumato.data.schema import Kind as Kind
     from sfumato.data.schema import Role as Role
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from sfumato.errors import SfumatoError as SfumatoError
     from sfumato.learners.training.sweep import train as train
     from sfumato.masking.masking import mask as mask
+    from sfumato.masking.perturb import perturb as perturb
     from sfumato.measures.assess import assess as assess
     from sfumato.measures.assess import check as check
     from sfumato.measures.assessment import Assessment as Assessment
-    from sfumato.measures.guarantee import Guarantee as Guarantee
     from sfumato.measures.loss.information_loss import loss as loss
     from sfumato.measures.models import KAnonymity as KAnonymity
     from sfumato.measures.models import LDiversity as LDiversity
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from sfumato.pseudonyms.keys import Key as Key
     from sfumato.pseudonyms.pseudonymize import pseudonymize as pseudonymize
     from sfumato.pseudonyms.pseudonymize import reidentify as reidentify
+    from sfumato.releases.load import load as load
+    from sfumato.releases.run import run as run
     from sfumato.releases.save import save as save
     from sfumato.releases.verify import Verification as Verification
     from sfumato.releases.verify import verify as verify
@@ -70,7 +72,7 @@ __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "anonymizers.anonymize": "Release anonymize",
+        "anonymizers.anonymize": "anonymize",
         "anonymizers.guided.guided": "Guided",
         "anonymizers.guided.model": "anonymize_model",
         "anonymizers.hilbert.hilbert": "Hilbert",
@@ -81,10 +83,11 @@ __getattr__, __dir__, __all__ = lazy(
         "anonymizers.suppression.local_suppression": "LocalSuppression",
         "budget.differential_privacy": "DifferentialPrivacy",
         "budget.ledger.ledger": "Ledger",
-        "budget.local.perturb": "perturb",
+        "masking.perturb": "perturb",
         "budget.query.preview": "preview",
         "budget.query.query": "query",
         "data.hierarchies.hierarchy": "Hierarchy",
+        "data.release": "Release",
         "data.schema": "Column Kind Role Schema",
         "data.table": "Table read write",
         "errors": "SfumatoError",
@@ -92,12 +95,14 @@ __getattr__, __dir__, __all__ = lazy(
         "masking.masking": "mask",
         "measures.assess": "assess check",
         "measures.assessment": "Assessment",
-        "measures.guarantee": "Guarantee",
+        "data.guarantee": "Guarantee",
         "measures.loss.information_loss": "loss",
         "measures.models": "KAnonymity LDiversity TCloseness",
         "measures.risk.safe_harbor": "safe_harbor",
         "pseudonyms.keys": "Key",
         "pseudonyms.pseudonymize": "pseudonymize reidentify",
+        "releases.load": "load",
+        "releases.run": "run",
         "releases.save": "save",
         "releases.verify": "Verification verify",
         "report.page": "write_report",

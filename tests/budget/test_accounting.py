@@ -426,3 +426,25 @@ class TestManySteps:
         score = Composed((Gaussian(13.0), PureEvent(0.01)))
         alone = spent(run, 1e-5).epsilon
         assert alone <= spent(Parallel((run, score)), 1e-5).epsilon <= alone + 1e-6
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-5, 1e-3])
+@pytest.mark.parametrize(
+    "events",
+    [
+        (Laplace(2.0),),
+        (DiscreteLaplace(20.0),) * 4,
+        (PureEvent(0.3), Laplace(1.0), DiscreteLaplace(3.0)),
+        (Composed((PureEvent(0.3), Repeated(Laplace(1.0), 3))),),
+        (Parallel((Laplace(2.0), Repeated(Laplace(9.0), 3))), PureEvent(0.01)),
+        (Repeated(DiscreteLaplace(2.0), 12),),
+        (PoissonSampled(0.1, Laplace(1.0)),),
+    ],
+)
+def test_loss_distributions_are_skipped_only_where_they_would_save_next_to_nothing(
+    events: tuple[Event, ...], delta: float
+) -> None:
+    at_least = losses.most_epsilon(events, delta)
+    cost = spent(events, delta).epsilon
+    assert cost - at_least <= max(1e-4, 1e-3 * cost)
+    assert cost <= sum(losses.own_cost(event)[0] for event in events) + 1e-12

@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def perturb(data: Any = PEOPLE, columns: Any = ("smokes", "zip", "age"), **options: Any) -> sf.budget.Perturbed:
+def perturb(data: Any = PEOPLE, columns: Any = ("smokes", "zip", "age"), **options: Any) -> sf.masking.PerturbedTable:
     return sf.perturb(data, columns, **{"epsilon": 3.0, "schema": SCHEMA, **options})
 
 
@@ -70,7 +70,9 @@ def test_estimates_stay_the_same_through_a_file() -> None:
     perturbed = perturb(missing=True)
     for name in ("out.csv", "out.parquet"):
         perturbed.write(name)
-        for mine, theirs in zip(perturbed.estimate(0.9), sf.budget.Perturbed.read(name).estimate(0.9), strict=True):
+        for mine, theirs in zip(
+            perturbed.estimate(0.9), sf.masking.PerturbedTable.from_file(name).estimate(0.9), strict=True
+        ):
             assert (mine.column, mine.value, mine.statistic) == (theirs.column, theirs.value, theirs.statistic)
             assert mine.interval == pytest.approx(theirs.interval, rel=1e-9)
     assert json.loads(Path("out.csv.json").read_text())["columns"]["age"] == {
@@ -128,7 +130,7 @@ def test_a_given_seed_makes_records_reproducible_and_not_private() -> None:
     assert one.frame.equals(same.frame)
     assert not one.frame.equals(other.frame)
     one.write("out.csv")
-    assert sf.budget.Perturbed.read("out.csv").private is False
+    assert sf.masking.PerturbedTable.from_file("out.csv").private is False
     assert perturb().private
 
 
@@ -158,7 +160,7 @@ def test_a_file_without_its_description_cannot_be_estimated() -> None:
     ):
         Path("out.csv.json").unlink() if text is None else Path("out.csv.json").write_text(text)
         with pytest.raises(sf.errors.FileError, match=message):
-            sf.budget.Perturbed.read("out.csv")
+            sf.masking.PerturbedTable.from_file("out.csv")
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -177,6 +179,6 @@ def test_values_that_look_like_numbers_are_estimated_from_a_file(suffix: str, tm
     schema = sf.Schema([sf.Column(name="stage", domain=["1.0", "2.0"])])
     perturbed = sf.perturb(people, ["stage"], epsilon=5, schema=schema, missing=True)
     perturbed.write(tmp_path / f"out.{suffix}")
-    found = sf.budget.Perturbed.read(tmp_path / f"out.{suffix}").estimate()
+    found = sf.masking.PerturbedTable.from_file(tmp_path / f"out.{suffix}").estimate()
     assert [one.value for one in found] == ["1.0", "2.0", None]
     assert found == perturbed.estimate()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.anonymizers import Anonymizer, Output, Partitioner
-from sfumato.anonymizers.anonymize import METHODS
+from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members
 from sfumato.data.hierarchies.label_paths import text_of

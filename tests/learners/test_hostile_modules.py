@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import sfumato as sf
 from sfumato.learners import Clipper, private_step
+from sfumato.learners.dpsgd import module_checks
 from sfumato.learners.gradients.clipping import cross_entropy, squared_error
 from tests.learners.test_clipping import by_definition, joined
 
@@ -332,7 +333,7 @@ def test_the_state_of_spectral_norm_is_found_from_the_weights_alone() -> None:
     torch.manual_seed(1)
     module = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(5, 4)), nn.Linear(4, 3))
     before = {name: one.clone() for name, one in module.named_buffers()}
-    sf.learners.vetting.refuse_mixing(module, torch.randn(2, 5))
+    module_checks.refuse_mixing(module, torch.randn(2, 5))
     assert all(torch.equal(one, before[name]) for name, one in module.named_buffers())
     found = private_step(module, cross_entropy, torch.randn(6, 5) * 100, torch.randint(0, 3, (6,)), clip=0.1)
     assert float(torch.cat([one.reshape(-1) for one in found.values()]).norm()) <= 0.6
@@ -346,7 +347,7 @@ def test_comparing_gradients_leaves_the_model_and_random_numbers_as_they_were() 
     with Clipper(module, cross_entropy) as clipper:
         clipper._vetted = False
         torch.manual_seed(3)
-        sf.learners.vetting.refuse_wrong_gradients(clipper, torch.zeros(6, 5))
+        module_checks.refuse_wrong_gradients(clipper, torch.zeros(6, 5))
         assert torch.equal(torch.rand(4), expected)
     assert [one.training for one in module] == [True, False, True]
     assert all(one.grad is None for one in module.parameters())

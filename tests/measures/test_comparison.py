@@ -17,7 +17,7 @@ from sfumato.measures import ModelAccuracy
 from sfumato.measures.bins import SMALLEST_SHOWN, bins_of
 from sfumato.measures.loss.generalised import Pairing, pair, paired
 from sfumato.measures.loss.information_loss import loss_of
-from sfumato.report.release.comparison import Comparison, compare, rows_by_size
+from sfumato.report.table.comparison import Comparison, compare, rows_by_size
 
 NAMES = ["age", "city"]
 CITIES = ["Atown", "Bville", "Cburg", "Dford"]

@@ -125,9 +125,9 @@ def test_guarantees_ledgers_and_certificates_name_their_unit(tmp_path: Path) -> 
     promise = sf.DifferentialPrivacy(1.0)
     assert promise.to_dict()["unit"] == "row"
     earlier = {name: value for name, value in promise.to_dict().items() if name != "unit"}
-    assert sf.DifferentialPrivacy.from_dict(earlier) == promise
+    assert sf.Guarantee.from_dict(earlier) == promise
     with pytest.raises(sf.errors.OptionError, match="protects a row, got 'person'"):
-        sf.DifferentialPrivacy.from_dict(promise.to_dict() | {"unit": "person"})
+        sf.Guarantee.from_dict(promise.to_dict() | {"unit": "person"})
     ledger = sf.Ledger.grant(VISITS, epsilon=1.0, path=tmp_path / "visits.ledger")
     assert ledger.to_dict()["unit"] == "row"
     sf.save(sf.anonymize(VISITS.drop("patient_id"), "k=2", qi=["zip"], identifiers=["visit_id"]), tmp_path / "release")

@@ -17,9 +17,9 @@ import sfumato as sf
 from sfumato.measures import ModelAccuracy
 from sfumato.measures.loss.generalised import pair
 from sfumato.measures.profile import profiles_of
-from sfumato.report.release.comparison import compare
-from sfumato.report.release.release import render_release
-from sfumato.report.training.training import render_training
+from sfumato.report.model.training import render_training
+from sfumato.report.table.comparison import compare
+from sfumato.report.table.release import render_release
 from tests.report.test_training import classical, run, sweep, training
 
 CHROMIUM = os.environ.get("SFUMATO_CHROMIUM") or shutil.which("chromium")

@@ -16,8 +16,8 @@ from sfumato.measures.loss.information_loss import loss_of
 from sfumato.measures.loss.utility import query_error_of
 from sfumato.measures.profile import profiles_of
 from sfumato.report.charts.plot import bar_list, bar_pairs, hatching, heat_map, legend
-from sfumato.report.release.comparison import compare
-from sfumato.report.release.release import render_release
+from sfumato.report.table.comparison import compare
+from sfumato.report.table.release import render_release
 
 FLAT = ModelAccuracy("tree", 0.8, 0.01, 0.7, 0.02, 0.6, 400, 5, 0.3, 0)
 

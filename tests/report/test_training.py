@@ -36,9 +36,9 @@ from sfumato.learners import PrivateAdditiveClassifier, Run, Scores, Training
 from sfumato.learners.training.runs import Pictures
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.picture import png, tiled
-from sfumato.report.training.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
-from sfumato.report.training.outcome import Verdict, outcomes_of
-from sfumato.report.training.training import render_training
+from sfumato.report.model.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
+from sfumato.report.model.outcome import Verdict, outcomes_of
+from sfumato.report.model.training import render_training
 
 DELTA = 1e-5
 NONE = math.inf

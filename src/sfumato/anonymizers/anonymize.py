@@ -8,95 +8,62 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from sfumato._repr import Discreet
 from sfumato.anonymizers.base import Anonymizer, measured
-from sfumato.anonymizers.guided.guided import Guided
-from sfumato.anonymizers.hilbert.hilbert import Hilbert
-from sfumato.anonymizers.lattice.lattice import Lattice
-from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate
-from sfumato.anonymizers.mondrian.mondrian import Mondrian
-from sfumato.anonymizers.mondrian.rplus import RPlus
-from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
+from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output, released_schema
-from sfumato.anonymizers.suppression.local_suppression import LocalSuppression
 from sfumato.data.column_audit import accounted
+from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.dialect import escape_file
 from sfumato.data.io.files import atomic_path, format_of
 from sfumato.data.io.formulas import refuse_typed
+from sfumato.data.recipe import Recipe
+from sfumato.data.release import Provenance, Release
 from sfumato.data.sanitize import sanitized
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
 from sfumato.engines.dispatch import EngineName
-from sfumato.engines.engine import Progress
+from sfumato.engines.engine import Progress, is_spark
 from sfumato.engines.memory import streams
 from sfumato.engines.released_schema import declared_only, used_only
-from sfumato.engines.spark import is_spark
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.generalised import Pairing
 from sfumato.measures.loss.information_loss import Loss, loss_of
 from sfumato.measures.loss.utility import QueryError, query_error_of
 from sfumato.measures.models import asked_for
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
+from sfumato.measures.released_table import ReleasedTable
+from sfumato.measures.verify_table import class_loss
 
-__all__ = ["METHODS", "Release", "anonymize", "tightened"]
-
-METHODS: dict[str, type[Anonymizer]] = {
-    method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
-}
+__all__ = ["AnonymizedTable", "anonymize", "in_spark", "planned", "refuse_new", "run_recipe", "tightened"]
 
 _MANY = 200_000  # original tuples: fewer queries are asked of more
 _NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Release(Discreet):
-    """An anonymized table, what was measured on it, and what it lost.
+class AnonymizedTable(ReleasedTable):
+    """An anonymized table beside its original, which only the process that anonymized it has.
 
     Attributes
     ----------
-    table : the table that is released
-    assessment : what was measured on it
     loss : what it lost against the original
-    method, parameters : how it was made
-    guarantees : what was asked for
-    seconds : how long that took
-    details : what only this method tells, such as the levels that the lattice chose
     source : the original table
-    origin : the file that it is from, if it is from one
-    declared : what was said of its columns
-    kept_order : whether the rows are in the order of the original
     pairing, counted : the distinct original tuples with what was published of each, and how often each occurs; None if
         they stayed in Spark
-
-    Examples
-    --------
-    >>> import sfumato as sf
-    >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"], sensitive=["disease"])
-    >>> release.assessment.k, release.method
-    (4, 'mondrian')
-    >>> release.table.frame["age"].unique().sort().to_list()
-    ['25-54', '28-35']
+    kept_order : whether the rows are in the order of the original
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("method", "rows", "k", "order")
+    _told: ClassVar[tuple[str, ...]] = ("rows", "k", "order")
 
-    table: Table
     assessment: Assessment
     loss: Loss
-    method: str
-    parameters: dict[str, Any]
-    guarantees: tuple[Guarantee, ...]
-    seconds: float
-    details: dict[str, Any]
     source: Table
-    origin: Path | None
-    declared: Schema
     pairing: Pairing | None
     counted: Counted | None
     kept_order: bool
@@ -111,24 +78,11 @@ class Release(Discreet):
     def aligned(self) -> Table:
         """The release in the order of the original, for what compares them row by row, such as `loss`.
 
-        It tells which row is whose. Publish `table`, whose rows are shuffled.
+        It shows which row is whose. Publish `table`, whose rows are shuffled.
         """
         if self.align is None:
-            raise InputError(
-                "a release whose rows are in Spark cannot be compared row by row",
-                hint="fetch the table before it is anonymized",
-            )
+            raise in_spark("compared row by row")
         return Table(sanitized(self.align().source), self.table.schema)
-
-    @property
-    def k(self) -> int:
-        """The smallest class of the release."""
-        return self.assessment.k
-
-    @property
-    def rows(self) -> int:
-        """The number of rows, with suppressed ones."""
-        return self.assessment.rows + self.assessment.suppressed
 
     @property
     def order(self) -> str:
@@ -142,27 +96,38 @@ class Release(Discreet):
             return None
         return query_error_of(self.pairing, queries=200 if len(self.pairing.original) <= _MANY else 40)
 
-    def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
-        """Write the table alone as CSV, TSV, Parquet or Arrow, all of it or nothing; see `sf.save` for all else."""
-        write(self.table, path, escape_formulas=escape_formulas)
+    @property
+    def certified_loss(self) -> dict[str, Any]:
+        """What it lost; what the classes alone show is measured on the file, as `verify` will."""
+        return self.loss.to_dict() | class_loss(self.assessment)
+
+    def written(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
+        """Write the table, unless its rows are in Spark or a column is not accounted for."""
+        if self.pairing is None:
+            raise in_spark("saved as a folder")
+        self.check_columns()  # of a table that is in the folder already, too
+        return super().written(folder, guarantees, **options)
+
+    def check_columns(self) -> None:
+        """Refuse a column that looks identifying, judged by the original."""
+        accounted(self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the tables as plain values."""
-        return {
-            "method": self.method,
-            "parameters": self.parameters,
-            "seconds": self.seconds,
-            "assessment": self.assessment.to_dict(),
-            "loss": self.loss.to_dict(),
-            "order": self.order,
-            "kept": self.assessment.kept,
-            "details": self.details,
-        }
+        """Return what was measured as plain values."""
+        return {**super().to_dict(), "loss": self.loss.to_dict(), "order": self.order}
+
+
+def in_spark(done: str) -> InputError:
+    """Return the error for something that needs the rows of a release that stayed in Spark."""
+    return InputError(
+        f"a release whose rows are in Spark cannot be {done}",
+        hint="let Spark write it, with release.table.frame.write, or fetch the table before it is anonymized",
+    )
 
 
 def anonymize(
     data: Any,
-    guarantees: str | Guarantee | Mapping[str, float] | Sequence[Any] = (),
+    guarantees: str | ClassGuarantee | Mapping[str, float] | Sequence[Any] = (),
     *,
     k: int | None = None,
     l: int | None = None,
@@ -199,7 +164,7 @@ def anonymize(
         The index of a pandas frame is not released, whatever it holds; make it a column if it should be. A Spark frame
         stays where it is if the method is strict Mondrian and the release goes to no file; all else
         that is elsewhere is fetched.
-    guarantees : str, Guarantee, mapping or sequence of them
+    guarantees : str, ClassGuarantee, mapping or sequence of them
         What must hold, such as ``"k=10,l=3"``, ``{"k": 10, "l": 3}`` or ``[KAnonymity(10), LDiversity(3)]``.
     k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure : optional
         The same by name: ``anonymize(table, k=10, l=3)``.
@@ -273,30 +238,37 @@ def anonymize(
         parameters["output"] = tightened(method)
     anonymizer = type(method)(**parameters)
     refuse_repeated(people, anonymizer.asked, rows_are_units)
-    release = partial(
-        Release,
-        method=anonymizer.name,
-        parameters={name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD},
-        guarantees=anonymizer.asked,
-        origin=table.origin,
-        declared=declared_only(table),
-        kept_order=keep_order,
-    )
+    kept = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD}
+
+    def release(rows: int, details: dict[str, Any], **found: Any) -> Release:
+        return Release(
+            artifact=AnonymizedTable(source=table, kept_order=keep_order, **found),
+            method=anonymizer.name,
+            parameters=kept,
+            guarantees=anonymizer.asked,
+            recipe=_recipe(anonymizer, kept, declared, keep_order),
+            provenance=Provenance.of(table.origin, rows, order="kept" if keep_order else "shuffled"),
+            seconds=time.perf_counter() - started,
+            details=details,
+        )
+
+    declared = declared_only(table)
     if escape_formulas and to is not None:
         refuse_typed(to, format_of(Path(to)))
     elif escape_formulas:
         raise OptionError("formulas are escaped in a file", hint="name it with to, or escape them in write or save")
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
-    if to is None and is_spark(table) and type(anonymizer) is Mondrian and anonymizer.strict:
-        done = mondrian_on_spark(table, anonymizer.asked, output=anonymizer.output, keep_order=keep_order)
+    if to is None and is_spark(table) and anonymizer.name == "mondrian" and parameters["strict"]:
+        from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
+
+        done = mondrian_on_spark(table, anonymizer.asked, output=parameters["output"], keep_order=keep_order)
         return release(
+            done.assessment.rows + done.assessment.suppressed,
+            {"groups": done.groups, "parts": done.parts},
             table=done.table,
             assessment=replace(done.assessment, people=people),
             loss=done.loss,
-            seconds=time.perf_counter() - started,
-            details={"groups": done.groups, "parts": done.parts},
-            source=table,
             pairing=None,
             counted=None,
             align=None,
@@ -327,19 +299,62 @@ def anonymize(
         released = Table(read(to).source, columns)
     pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)
     return release(
+        assessment.rows + assessment.suppressed,
+        anonymizer.details(),
         table=released,
         assessment=replace(assessment, people=people),
         loss=loss_of(pairing),
-        seconds=time.perf_counter() - started,
-        details=anonymizer.details(),
-        source=table,
         pairing=pairing,
         counted=Counted(anonymizer.tuples_),
         align=apply,
     )
 
 
-def _asked(guarantees: Any, named: Mapping[str, float]) -> list[Guarantee]:
+def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
+    """Anonymize a table as a recipe says."""
+    if data is None:
+        raise OptionError("a recipe of anonymize does not name its data", hint="give the table")
+    guarantees, method, keep_order = planned(recipe)
+    table = Table.of(data, schema=recipe.schema)
+    refuse_new(table, recipe.schema)
+    return anonymize(table, guarantees, method=method, keep_order=keep_order, **options)
+
+
+def planned(recipe: Recipe) -> tuple[list[Guarantee], Anonymizer, bool]:
+    """Return what a recipe asks for: the guarantees, the method, and whether the order of the rows is kept."""
+    name, parameters, asked = (recipe.options.get(key) for key in ("method", "parameters", "guarantees"))
+    parameters = {} if parameters is None else parameters
+    if recipe.command != "anonymize" or name not in list(METHODS) or not isinstance(asked, list):
+        raise OptionError("the recipe is not for anonymize", hint="'sfumato anonymize -o FOLDER' writes one")
+    if not isinstance(parameters, dict) or parameters.keys() & {"guarantees", "qi", "sensitive"}:
+        raise OptionError("the recipe has parameters that are not of its method", hint="see its [schema]")
+    keep_order = recipe.options.get("keep_order", False)
+    if not isinstance(keep_order, bool):
+        raise OptionError(f"keep_order of the recipe must be true or false, got {keep_order!r}")
+    return [Guarantee.from_dict(one) for one in asked], METHODS[name]().set_params(**parameters), keep_order
+
+
+def refuse_new(table: Table, schema: Schema) -> None:
+    """Refuse a column that the recipe does not mention: it would be released as it is, and nobody decided that."""
+    for name in table.schema.names:
+        if name not in schema.names:
+            raise OptionError(
+                f"the recipe says nothing of the column '{name}'",
+                hint=f"leave it out of the table, or add [schema.columns.{name}] to the recipe",
+            )
+
+
+def _recipe(method: Anonymizer, parameters: dict[str, Any], declared: Schema, keep_order: bool) -> Recipe:
+    options = {
+        "guarantees": [guarantee.to_dict() for guarantee in method.asked],
+        "method": method.name,
+        "parameters": parameters,
+        "keep_order": keep_order or None,
+    }
+    return Recipe("anonymize", options, declared)
+
+
+def _asked(guarantees: Any, named: Mapping[str, float]) -> list[ClassGuarantee]:
     """Return what is asked for, by position and by name; refuse the same twice."""
     asked = [*asked_for(guarantees), *(asked_for(named) if named else [])]
     if not asked:
@@ -355,7 +370,8 @@ def tightened(method: Anonymizer) -> Output:
 
     Examples
     --------
-    >>> tightened(Mondrian())
+    >>> import sfumato as sf
+    >>> tightened(sf.Mondrian())
     <Output.TIGHT: 'tight'>
     """
     if getattr(method, "output", None) not in (Output.INTERVAL, Output.TIGHT):

@@ -19,8 +19,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._repr import named, parameters
-from sfumato.anonymizers.lattice.levels import with_hierarchies
-from sfumato.anonymizers.nearest_group import nearest_groups
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
 from sfumato.data.coding import Domain
@@ -33,7 +31,7 @@ from sfumato.engines.tuples import Tuples
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.models import asked_for
 
@@ -73,7 +71,7 @@ class Anonymizer(ABC):
 
     Parameters
     ----------
-    guarantees : str, Guarantee or sequence of them
+    guarantees : str, ClassGuarantee or sequence of them
         What must hold in the release, such as ``"k=10,l=3"`` or ``[KAnonymity(10)]``.
     qi, sensitive : sequence of str
         The quasi-identifiers and sensitive columns; those of the table's schema by default.
@@ -81,7 +79,7 @@ class Anonymizer(ABC):
         What ``transform`` does with rows other than the fitted ones; see `NewRows`.
     """
 
-    guarantees: str | Guarantee | Sequence[str | Guarantee] = "k=2"
+    guarantees: str | ClassGuarantee | Sequence[str | ClassGuarantee] = "k=2"
     qi: Sequence[str] = ()
     sensitive: Sequence[str] = ()
     new_rows: NewRows | str = field(default=NewRows.MEASURE, kw_only=True)
@@ -245,7 +243,7 @@ class Anonymizer(ABC):
         return tuple(domain.column for domain in self.problem_.domains)
 
     @property
-    def asked(self) -> tuple[Guarantee, ...]:
+    def asked(self) -> tuple[ClassGuarantee, ...]:
         """The guarantees as objects."""
         asked = asked_for(self.guarantees)
         if not asked:
@@ -271,7 +269,11 @@ class Partitioner(Anonymizer):
     output: Output | str = Output.INTERVAL
 
     def _prepared(self, problem: Problem) -> Problem:
-        return with_hierarchies(problem) if one_of(Output, self.output, "output") is Output.LEVEL else problem
+        if one_of(Output, self.output, "output") is not Output.LEVEL:
+            return problem
+        from sfumato.anonymizers.lattice.levels import with_hierarchies
+
+        return with_hierarchies(problem)
 
     @abstractmethod
     def _members(self, problem: Problem) -> Members:
@@ -294,6 +296,8 @@ class Partitioner(Anonymizer):
         return Published(self.members_, self.published_)
 
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
+        from sfumato.anonymizers.nearest_group import nearest_groups
+
         groups = nearest_groups(self.problem_, self.members_.of_tuple, tuples)
         return [series.gather(groups) for series in self.published_]
 
@@ -313,7 +317,7 @@ def require_quasi(schema: Schema) -> None:
 
 
 def measured(
-    released: Table, guarantees: Sequence[Guarantee], progress: Progress | None = None, *, hint: str | None = None
+    released: Table, guarantees: Sequence[ClassGuarantee], progress: Progress | None = None, *, hint: str | None = None
 ) -> Assessment:
     """Measure a release, and refuse one that does not keep what was asked for."""
     assessment = measure(released, require=guarantees, progress=progress)

@@ -19,7 +19,7 @@ __all__ = ["keeps", "ones"]
 
 @kernel(error_model="numpy")
 def at_most(value: float, asked: float) -> bool:
-    """Say whether a number is at most the asked one, with the slack of `Guarantee.accepts`."""
+    """Say whether a number is at most the asked one, with the slack of `ClassGuarantee.accepts`."""
     if value <= asked:
         return True
     return value < math.inf and value - asked <= max(1e-9 * max(abs(value), abs(asked)), 1e-12)

@@ -1,7 +1,7 @@
 """The nine privacy models as a few arrays of numbers, for kernels that check a class millions of times.
 
 `limits` translates guarantees once; `kernels.keeps` then says, from the counts of one class, what
-`Guarantee.check` would say of a table in which this is the only class that matters. Strict bounds agree
+`ClassGuarantee.check` would say of a table in which this is the only class that matters. Strict bounds agree
 exactly: ratios are formed by the same operations, logarithms are taken beforehand. The sums of t and
 of the entropy are added in another order, and so may differ in the last digits: that shows only where the
 measured number lies on the very edge of the slack of 1e-9.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato.errors import OptionError
 from sfumato.measures.classes import ClassCounts, Floats, Ints
 from sfumato.measures.distance import Distance, levels_of, places_of
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import (
     Absent,
     AlphaK,
@@ -82,7 +82,7 @@ class _Rule(NamedTuple):
     node: Any = ()
 
 
-def limits(counts: Sequence[ClassCounts], guarantees: Sequence[Guarantee]) -> Limits:
+def limits(counts: Sequence[ClassCounts], guarantees: Sequence[ClassGuarantee]) -> Limits:
     """Return the guarantees as arrays; the distribution of the whole table is taken from the counts.
 
     Examples
@@ -121,7 +121,7 @@ def limits(counts: Sequence[ClassCounts], guarantees: Sequence[Guarantee]) -> Li
     )
 
 
-def _rules(guarantee: Guarantee, counts: Sequence[ClassCounts]) -> Iterator[_Rule]:
+def _rules(guarantee: ClassGuarantee, counts: Sequence[ClassCounts]) -> Iterator[_Rule]:
     """Return the rules of one guarantee, for every sensitive attribute; none if it accepts everything."""
     model = type(guarantee)
     if model is KAnonymity:
@@ -195,7 +195,7 @@ def _delta(guarantee: DeltaDisclosure, counts: ClassCounts, index: int) -> _Rule
     return _Rule(DELTA, index, whole=int(guarantee.absent is Absent.INFINITE), numbers=ratios)
 
 
-_TRANSLATIONS: dict[type[Guarantee], Callable[[Any, ClassCounts, int], _Rule | None]] = {
+_TRANSLATIONS: dict[type[ClassGuarantee], Callable[[Any, ClassCounts, int], _Rule | None]] = {
     AlphaK: _alpha,
     LDiversity: _distinct,
     EntropyL: _entropy,

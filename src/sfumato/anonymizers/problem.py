@@ -16,7 +16,7 @@ from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import InputError
 from sfumato.measures.classes import ClassCounts, Floats, Ints, class_counts
-from sfumato.measures.guarantee import Check, Guarantee
+from sfumato.measures.guarantee import Check, ClassGuarantee
 from sfumato.measures.loss.universe import as_floats, universe
 from sfumato.measures.models import LDiversity, RecursiveCL
 
@@ -73,7 +73,7 @@ class Problem(Discreet):
     ----------
     counts : tuple of ClassCounts
         One per sensitive attribute, or a single one without; every class is one distinct tuple.
-    guarantees : tuple of Guarantee
+    guarantees : tuple of ClassGuarantee
     together : Pieces, optional
         How the values of several sensitive attributes go together; `of` knows it.
 
@@ -91,7 +91,7 @@ class Problem(Discreet):
     """
 
     counts: tuple[ClassCounts, ...]
-    guarantees: tuple[Guarantee, ...]
+    guarantees: tuple[ClassGuarantee, ...]
     together: Pieces | None = None
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class Problem(Discreet):
 
     @classmethod
     def of(
-        cls, tuples: Tuples, quasi: Sequence[str], sensitive: Sequence[str], guarantees: Sequence[Guarantee]
+        cls, tuples: Tuples, quasi: Sequence[str], sensitive: Sequence[str], guarantees: Sequence[ClassGuarantee]
     ) -> Problem:
         """Pose the problem for the tuples that an engine has counted, of quasi-identifiers and sensitive attributes."""
         counts = tuple(class_counts(tuples, quasi, name) for name in sensitive or (None,))

@@ -37,16 +37,14 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger.ledger import Budget as Budget
     from sfumato.budget.ledger.ledger import Ledger as Ledger
     from sfumato.budget.ledger.ledger import Reservation as Reservation
-    from sfumato.budget.local.perturb import Estimated as Estimated
-    from sfumato.budget.local.perturb import Perturbed as Perturbed
-    from sfumato.budget.local.randomized_response import CategoryResponse as CategoryResponse
-    from sfumato.budget.local.randomized_response import CoinResponse as CoinResponse
-    from sfumato.budget.local.randomized_response import Estimate as Estimate
-    from sfumato.budget.local.randomized_response import LocalMechanism as LocalMechanism
-    from sfumato.budget.local.randomized_response import NumberResponse as NumberResponse
-    from sfumato.budget.local.randomized_response import UnaryResponse as UnaryResponse
     from sfumato.budget.mechanisms.additive import AddedNoise as AddedNoise
     from sfumato.budget.mechanisms.additive import Mechanism as Mechanism
+    from sfumato.budget.mechanisms.randomized_response import CategoryResponse as CategoryResponse
+    from sfumato.budget.mechanisms.randomized_response import CoinResponse as CoinResponse
+    from sfumato.budget.mechanisms.randomized_response import Estimate as Estimate
+    from sfumato.budget.mechanisms.randomized_response import LocalMechanism as LocalMechanism
+    from sfumato.budget.mechanisms.randomized_response import NumberResponse as NumberResponse
+    from sfumato.budget.mechanisms.randomized_response import UnaryResponse as UnaryResponse
     from sfumato.budget.mechanisms.selection import ExponentialMechanism as ExponentialMechanism
     from sfumato.budget.mechanisms.selection import NoisyMax as NoisyMax
     from sfumato.budget.mechanisms.selection import SparseVector as SparseVector
@@ -82,8 +80,7 @@ __getattr__, __dir__, __all__ = lazy(
             "Repeated Selected Shuffled"
         ),
         "ledger.ledger": "Budget Ledger Reservation",
-        "local.perturb": "Estimated Perturbed",
-        "local.randomized_response": (
+        "mechanisms.randomized_response": (
             "CategoryResponse CoinResponse Estimate LocalMechanism NumberResponse UnaryResponse"
         ),
         "mechanisms.additive": "AddedNoise Mechanism",

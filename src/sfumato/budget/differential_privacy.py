@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfumato.budget.accounting.accountant import check_delta, spent
 from sfumato.budget.events import Event, Relation
 from sfumato.budget.mechanisms.additive import positive
 from sfumato.data.certificate import UNIT
+from sfumato.data.guarantee import Guarantee
 from sfumato.errors import OptionError, one_of
+
+if TYPE_CHECKING:
+    from sfumato.data.release import Release
 
 __all__ = ["DifferentialPrivacy"]
 
 
 @dataclass(frozen=True)
-class DifferentialPrivacy:
+class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
     """That whoever sees a release learns little of any one record, whatever else they know (Dwork et al. 2006).
 
     For any two neighbouring tables and any set of results, the probability of a result in that set is at most
@@ -51,6 +55,10 @@ class DifferentialPrivacy:
         """Say whether these events, all on the same data, keep it."""
         return spent(tuple(events), self.delta, relation=self.relation).epsilon <= self.epsilon
 
+    def holds_for(self, release: Release) -> bool:
+        """Add up the events of a release, and say whether they keep the promise."""
+        return self.kept_by(release.events)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the guarantee as plain values."""
         return {
@@ -62,7 +70,7 @@ class DifferentialPrivacy:
         }
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> DifferentialPrivacy:
+    def from_plain(cls, plain: Mapping[str, Any]) -> DifferentialPrivacy:
         """Read what `to_dict` wrote."""
         known = {"guarantee", "epsilon", "delta", "relation"}  # earlier ones name no unit
         if plain.get("guarantee") != "differential-privacy" or plain.keys() - {"unit"} != known:

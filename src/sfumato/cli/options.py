@@ -17,6 +17,7 @@ import click
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
 from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
+from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.io.folders import private_folder, refuse_taken, sweep_private
 from sfumato.data.io.spool import Spool
 from sfumato.data.schema import Column, Kind, Schema
@@ -49,7 +50,6 @@ __all__ = [
 
 READING = ("table", "sheet", "na", "separator", "encoding", "decimal", "dates")
 """The options that say how a file is read."""
-_EMBEDDED = {"adult": datasets.adult, "nursery": datasets.nursery}
 
 
 _READ = "sfumato.read"
@@ -211,10 +211,10 @@ def read_table(data: str, schema: Schema | None, *, inferred: bool = True, shown
     Private commands do not let the rows decide how they are read (``inferred``). For all others, what was found is
     shown when the command ends; not for those that print what may be published (``shown``), as of a budget.
     """
-    if data in _EMBEDDED and not Path(data).exists():
+    if data in datasets.TABLES and not Path(data).exists():
         if schema or any(reading.values()):
             raise OptionError(f"'{data}' is built in: --schema and how to read a file are not for it")
-        return _EMBEDDED[data]()
+        return datasets.TABLES[data]()
     if data == "-":
         data = str(_standard_input())
     separator = reading["separator"]
@@ -297,7 +297,7 @@ def declared(
 ) -> tuple[Table, Schema]:
     """Read a table, and what the schema and the options declare as public, whatever the data holds."""
     table = read_table(data, None, inferred=False, **reading)
-    own = table.schema if data in _EMBEDDED else Schema(Column(name=name) for name in table.schema.names)
+    own = table.schema if data in datasets.TABLES else Schema(Column(name=name) for name in table.schema.names)
     columns = {column.name: column for column in own.columns}
     for column in Schema.load(schema_file).columns if schema_file else ():
         columns[own[column.name].name] = column
@@ -364,6 +364,8 @@ def keep_output(
         refuse_taken(output, replace=force)
     elif not force and Path(output).exists() and Path(output).is_file():
         raise FileError(f"'{output}' exists already", hint="choose another name, or replace it with --force")
+    else:
+        refuse_unwritable(output)
 
 
 def print_json(plain: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,7 @@ from sfumato.data.io.files import why
 from sfumato.data.schema import Schema
 from sfumato.errors import FileError
 
-__all__ = ["CERTIFICATE", "FORMAT", "LAYOUTS", "UNIT", "Certificate", "FileFacts", "Layout", "is_own", "read_plain"]
+__all__ = ["CERTIFICATE", "FORMAT", "UNIT", "Certificate", "FileFacts", "is_own", "read_plain"]
 
 CERTIFICATE = "certificate.json"
 UNIT = "row"
@@ -34,33 +34,6 @@ MOST_BYTES = 16 * 2**20
 
 _DATE = "$date"
 _LIBRARIES = ("numpy", "polars", "numba", "pyarrow", "scikit-learn", "torch")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The files of a kind of release, beside its certificate.
-
-    Examples
-    --------
-    >>> sorted(LAYOUTS["table"].others("table.csv", ["table.csv", "notes.txt", "table.parquet", "certificate.json"]))
-    ['notes.txt', 'table.parquet']
-    """
-
-    data: tuple[str, ...]
-    """The names that the artefact may have."""
-    always: tuple[str, ...]
-    maybe: tuple[str, ...] = ()
-
-    def others(self, data: str, names: Iterable[str]) -> set[str]:
-        """Return the names that a release with this artefact does not have."""
-        return {*names} - {data, *self.always, *self.maybe, CERTIFICATE}
-
-
-LAYOUTS = {
-    "table": Layout(("table.csv", "table.parquet"), ("recipe.toml", "report.html")),
-    "model": Layout(("model.safetensors",), ("model.json", "recipe.toml"), ("report.html",)),
-}
-"""Every kind of release, and its files."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 from sfumato.errors import FileError, OptionError
 
-__all__ = ["Images", "adult", "census", "lending", "mnist", "nursery", "pneumonia"]
+__all__ = ["BUILT_IN", "TABLES", "Images", "adult", "census", "lending", "mnist", "nursery", "pneumonia"]
 
 
 @dataclass(frozen=True)
@@ -398,3 +398,9 @@ def _download(file: _File, place: Path) -> bytes:
     with atomic_path(place) as temporary:
         temporary.write_bytes(zipped)
     return content
+
+
+TABLES = {"adult": adult, "nursery": nursery}
+"""The tables that come with Sfumato, by their names."""
+BUILT_IN = (*TABLES, "mnist")
+"""Every data set that comes with Sfumato: commands take these names in the place of a file."""

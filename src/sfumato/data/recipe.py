@@ -38,12 +38,14 @@ class Recipe:
     options: dict[str, Any]
     schema: Schema
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _without_none(self.options))
+
     def to_toml(self) -> str:
         """Return the recipe as TOML text."""
         import tomli_w
 
-        options: dict[str, Any] = _without_none(self.options)
-        return tomli_w.dumps({"command": self.command, self.command: options, "schema": self.schema.to_dict()})
+        return tomli_w.dumps({"command": self.command, self.command: self.options, "schema": self.schema.to_dict()})
 
     @classmethod
     def from_toml(cls, text: str) -> Recipe:
@@ -61,13 +63,13 @@ class Recipe:
         return cls(command, options, Schema.from_dict(schema, folder=None))  # a recipe reads no other files
 
     @classmethod
-    def of_release(cls, folder: str | Path, command: str) -> Recipe:
-        """Read the recipe in the folder of a release, which must be that of a command."""
+    def of_release(cls, folder: str | Path, command: str | None = None) -> Recipe:
+        """Read the recipe in the folder of a release; refuse one of another command, if one is named."""
         path = Path(folder, RECIPE)
         if not is_own(path):
             raise FileError(f"{RECIPE} is missing, or not a file of this folder")
         recipe = cls.load(path)
-        if recipe.command != command:
+        if command is not None and recipe.command != command:
             raise FileError(f"{RECIPE} is not a recipe of {command}")
         return recipe
 

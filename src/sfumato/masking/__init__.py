@@ -1,4 +1,4 @@
-"""Perturb single columns by the classical methods of statistical offices. None of them carries a guarantee."""
+"""Perturb values: columns by the classical masks, without a guarantee, or every record with local privacy."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
-    from sfumato.masking.masking import Masked as Masked
+    from sfumato.masking.masking import MaskedTable as MaskedTable
     from sfumato.masking.masking import NoiseAddition as NoiseAddition
     from sfumato.masking.masking import Pram as Pram
     from sfumato.masking.masking import RankSwap as RankSwap
     from sfumato.masking.masking import TopBottomCode as TopBottomCode
+    from sfumato.masking.perturb import Estimated as Estimated
+    from sfumato.masking.perturb import PerturbedTable as PerturbedTable
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "masking": "Masked NoiseAddition Pram RankSwap TopBottomCode",
+        "masking": "MaskedTable NoiseAddition Pram RankSwap TopBottomCode",
+        "perturb": "Estimated PerturbedTable",
     },
 )

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,16 +21,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato._repr import Discreet
+from sfumato.data.recipe import Recipe
+from sfumato.data.release import Provenance, Release
 from sfumato.data.sanitize import sanitized
 from sfumato.data.schema import Column, Schema
-from sfumato.data.table import Table, write
-from sfumato.engines.released_schema import used_only
+from sfumato.data.table import Table
+from sfumato.engines.released_schema import declared_only, used_only
 from sfumato.errors import ColumnError, OptionError, did_you_mean
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.universe import as_floats
+from sfumato.measures.released_table import ReleasedTable
 
-__all__ = ["Mask", "Masked", "NoiseAddition", "Pram", "RankSwap", "TopBottomCode", "mask"]
+__all__ = ["Mask", "MaskedTable", "NoiseAddition", "Pram", "RankSwap", "TopBottomCode", "mask", "run_recipe"]
 
 NOTE = (
     "These columns were perturbed. That carries no guarantee: no k-anonymity or any of its relatives, and no "
@@ -282,8 +285,8 @@ class NoiseAddition(Mask):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Masked(Discreet):
-    """A perturbed table, what was done to it, and what that does not promise.
+class MaskedTable(ReleasedTable):
+    """A masked table, what was done to it, and what that does not promise.
 
     Examples
     --------
@@ -297,21 +300,21 @@ class Masked(Discreet):
 
     _told: ClassVar[tuple[str, ...]] = ("rows", "methods")
 
-    table: Table
     methods: tuple[Mask, ...]
     note: str
     """What was not promised, in words: there is no guarantee."""
     seeded: bool
     """Whether the random numbers came from a seed that was given; the seed itself is not kept."""
 
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return self.table.rows
-
-    def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
-        """Write the table as CSV, TSV, Parquet or Arrow: all of it, or nothing."""
-        write(self.table, path, escape_formulas=escape_formulas)
+    def described(self) -> dict[str, str]:
+        """Say for each column how it was masked."""
+        found: dict[str, str] = {}
+        for method in self.methods:
+            done = method.to_dict()
+            named, columns = done.pop("method"), done.pop("columns")
+            text = ", ".join([str(named), *(f"{name} {value}" for name, value in done.items() if value is not None)])
+            found |= {name: f"{found[name]}; {text}" if name in found else text for name in columns}
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the table as plain values."""
@@ -326,7 +329,7 @@ class Masked(Discreet):
 
 def mask(
     data: Any, methods: Sequence[Mask], *, seed: int | None = None, schema: Schema | str | Path | None = None
-) -> Masked:
+) -> Release:
     """Perturb columns of a table, one method after the other, without any guarantee.
 
     The kind of frame, the order of the rows and the types of the columns are kept, and missing values stay missing. The
@@ -354,6 +357,7 @@ def mask(
     ([31, 90, 45], [])
     """
     table = Table.of(data, schema=schema)
+    origin = table.origin
     if isinstance(methods, Mask) or not all(isinstance(one, Mask) for one in methods):
         raise OptionError("the methods must be a list such as [TopBottomCode('age', high=90), Pram('sex')]")
     if not methods:
@@ -375,7 +379,38 @@ def mask(
     rows = sanitized(table.frame)
     table = Table(rows, used_only(table.schema, table, rows), layout=table.layout)
     note = NOTE if seed is None else NOTE + _SEEDED
-    return Masked(table=table, methods=tuple(methods), note=note, seeded=seed is not None)
+    parameters = {"masks": [one.to_dict() for one in methods], "seeded": seed is not None}
+    options = {"method": "mask", "parameters": parameters, "guarantees": [], "keep_order": True}
+    return Release(
+        artifact=MaskedTable(table, None, methods=tuple(methods), note=note, seeded=seed is not None),
+        method="mask",
+        parameters=parameters,
+        recipe=Recipe("mask", options, declared_only(table)),
+        provenance=Provenance.of(origin, table.rows, order="kept"),
+    )
+
+
+def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
+    """Mask a table as a recipe says; random numbers are drawn anew."""
+    if data is None:
+        raise OptionError("a recipe of mask does not name its data", hint="give the table")
+    kinds: dict[Any, Any] = {
+        "top and bottom coding": TopBottomCode,
+        "post-randomisation": Pram,
+        "rank swapping": RankSwap,
+        "noise": NoiseAddition,
+        "correlated noise": partial(NoiseAddition, correlated=True),
+    }
+    try:
+        masks = [dict(one) for one in recipe.options["parameters"]["masks"]]
+        methods = [kinds[one.pop("method")](_alone(one.pop("columns")), **one) for one in masks]
+    except (KeyError, TypeError, ValueError):
+        raise OptionError("the recipe does not describe masks", hint="'sfumato mask -o FOLDER' writes one") from None
+    return mask(data, methods, schema=recipe.schema, **options)
+
+
+def _alone(columns: Sequence[str]) -> str | Sequence[str]:
+    return columns[0] if len(columns) == 1 else columns
 
 
 def _codes(table: Table, name: str, *, ordered: bool = False) -> tuple[NDArray[np.int32], Ints]:

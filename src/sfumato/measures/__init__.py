@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sfumato.measures.classes import class_counts as class_counts
     from sfumato.measures.distance import Distance as Distance
     from sfumato.measures.guarantee import Check as Check
-    from sfumato.measures.guarantee import Guarantee as Guarantee
+    from sfumato.measures.guarantee import ClassGuarantee as ClassGuarantee
     from sfumato.measures.guarantee import Measured as Measured
     from sfumato.measures.guarantee import Witness as Witness
     from sfumato.measures.loss.information_loss import Loss as Loss
@@ -54,7 +54,7 @@ __getattr__, __dir__, __all__ = lazy(
         "assessment": "Assessment Verdict",
         "classes": "ClassCounts Missing class_counts",
         "distance": "Distance",
-        "guarantee": "Check Guarantee Measured Witness",
+        "guarantee": "Check ClassGuarantee Measured Witness",
         "loss.information_loss": "Loss ncp",
         "loss.marginals": "Distances distances",
         "loss.utility": "ModelAccuracy QueryError model_accuracy query_error",

@@ -21,7 +21,7 @@ from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, o
 from sfumato.measures.assessment import Assessment, Measures, Verdict
 from sfumato.measures.classes import ClassCounts, Missing, class_counts, without_missing, without_suppressed
 from sfumato.measures.distance import Distance
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, asked_for
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.presets import preset as find_preset
@@ -68,7 +68,7 @@ def assess(
     keep: Sequence[str] = (),
     rows_are_units: bool = False,
     schema: Schema | str | Path | None = None,
-    require: str | Guarantee | Sequence[str | Guarantee] = (),
+    require: str | ClassGuarantee | Sequence[str | ClassGuarantee] = (),
     missing: Missing | str = Missing.VALUE,
     classes: Classes | str = Classes.QI,
     distance: Distance | str = Distance.AUTO,
@@ -100,7 +100,7 @@ def assess(
     rows_are_units : bool
         Whether to require something of rows where people have several: else that is refused.
     schema : Schema or path, optional
-    require : str, Guarantee or sequence of them
+    require : str, ClassGuarantee or sequence of them
         What should hold, such as ``"k=10,l=3"``.
     missing : {"value", "wildcard", "drop"}
         What a missing value means; see `Missing`.
@@ -174,7 +174,7 @@ def assess(
 def measure(
     table: Table,
     *,
-    require: str | Guarantee | Sequence[str | Guarantee] = (),
+    require: str | ClassGuarantee | Sequence[str | ClassGuarantee] = (),
     missing: Missing | str = Missing.VALUE,
     classes: Classes | str = Classes.QI,
     distance: Distance | str = Distance.AUTO,
@@ -254,7 +254,7 @@ def measure(
     )
 
 
-def check(data: Any, guarantees: str | Guarantee | Sequence[str | Guarantee], **options: Any) -> Verdict:
+def check(data: Any, guarantees: str | ClassGuarantee | Sequence[str | ClassGuarantee], **options: Any) -> Verdict:
     """Say whether a table keeps the given guarantees; the options are those of `assess`.
 
     Examples
@@ -343,21 +343,23 @@ def _class_columns(quasi: Sequence[str], attributes: Sequence[str], attribute: s
 
 
 def _required(
-    require: str | Guarantee | Mapping[str, float] | Sequence[Any], distance: Distance, absent: Absent
-) -> list[Guarantee]:
+    require: str | ClassGuarantee | Mapping[str, float] | Sequence[Any], distance: Distance, absent: Absent
+) -> list[ClassGuarantee]:
     """Return the guarantees; those that come as a text follow the conventions asked for, objects say theirs."""
     given = (
-        [require] if isinstance(require, str | Guarantee | Mapping) or not isinstance(require, Iterable) else require
+        [require]
+        if isinstance(require, str | ClassGuarantee | Mapping) or not isinstance(require, Iterable)
+        else require
     )
     return [
-        guarantee if isinstance(one, Guarantee) else _with_options(guarantee, distance, absent)
+        guarantee if isinstance(one, ClassGuarantee) else _with_options(guarantee, distance, absent)
         for one in given
-        if one or isinstance(one, Guarantee)
+        if one or isinstance(one, ClassGuarantee)
         for guarantee in asked_for(one)
     ]
 
 
-def _with_options(guarantee: Guarantee, distance: Distance, absent: Absent) -> Guarantee:
+def _with_options(guarantee: ClassGuarantee, distance: Distance, absent: Absent) -> ClassGuarantee:
     """Give a guarantee that leaves a convention open the one that was asked for."""
     if isinstance(guarantee, TCloseness) and guarantee.distance is Distance.AUTO:
         return replace(guarantee, distance=distance)
@@ -366,7 +368,7 @@ def _with_options(guarantee: Guarantee, distance: Distance, absent: Absent) -> G
     return guarantee
 
 
-def _measures(models: Sequence[Guarantee], counts: Sequence[ClassCounts]) -> Measures:
+def _measures(models: Sequence[ClassGuarantee], counts: Sequence[ClassCounts]) -> Measures:
     """Measure every model that applies."""
     if counts[0].attribute is None:
         models = [KAnonymity()]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import numbers
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
+from sfumato.data.guarantee import Guarantee
 from sfumato.errors import OptionError
 from sfumato.measures.classes import ClassCounts, Floats, Numbers
 
-__all__ = ["Bound", "Check", "Guarantee", "Measured", "PerEntry", "Witness", "as_json_number"]
+if TYPE_CHECKING:
+    from sfumato.data.release import Release
+
+__all__ = ["Bound", "Check", "ClassGuarantee", "Measured", "PerEntry", "Witness", "as_json_number"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Measured:
 class Check:
     """Whether a guarantee holds, and what was measured."""
 
-    guarantee: Guarantee
+    guarantee: ClassGuarantee
     held: bool
     measured: Measured
     reason: str = ""
@@ -89,19 +93,16 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Guarantee(ABC):
+class ClassGuarantee(Guarantee):
     """A promise about every equivalence class of a table.
 
     A guarantee gives each class a number, and the table the worst of them. Built without a
     bound it accepts everything and just measures. Real numbers are compared with a slack of
     1e-9, so that a bound which is met exactly is not lost to rounding; strict bounds have none.
-
-    Examples
-    --------
-    >>> import sfumato as sf
-    >>> [str(guarantee) for guarantee in sf.Guarantee.parse("k=10, l=3, t=0.2")]
-    ['k=10', 'l=3', 't=0.2']
     """
+
+    def __init_subclass__(cls, *, stored_as: str | None = None, **options: Any) -> None:
+        super().__init_subclass__(stored_as=cls.__name__ if "key" in vars(cls) else stored_as, **options)
 
     key: ClassVar[str]
     """The name of the measured number in every output."""
@@ -139,7 +140,7 @@ class Guarantee(ABC):
         equal = not bound.whole and math.isclose(value, asked, rel_tol=1e-9, abs_tol=1e-12)
         return equal or (value >= asked if self.larger_is_safer else value <= asked)
 
-    def refuse_unknown(self, attributes: Sequence[Domain]) -> None:  # noqa: B027 - most guarantees name no values
+    def refuse_unknown(self, attributes: Sequence[Domain]) -> None:
         """Refuse to be asked for values that no sensitive attribute of the table holds, suppressed rows included."""
 
     def measure(self, counts: Sequence[ClassCounts]) -> Measured:
@@ -180,39 +181,23 @@ class Guarantee(ABC):
         }
         return {"guarantee": type(self).__name__, **plain}
 
-    @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> Guarantee:
-        """Build a guarantee from what `to_dict` returned.
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Build a guarantee of this class from what `to_dict` returned."""
+        values = {key: math.inf if value == "inf" else value for key, value in plain.items() if key != "guarantee"}
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise OptionError(f"the guarantee '{cls.__name__}' has no such parameters") from error
 
-        Examples
-        --------
-        >>> import sfumato as sf
-        >>> sf.Guarantee.from_dict(sf.TCloseness(0.2).to_dict())
-        TCloseness(t=0.2, distance=<Distance.AUTO: 'auto'>)
-        """
-        from sfumato.measures.models import from_dict
+    def holds_for(self, release: Release) -> bool:
+        """Count the classes of a released table, and say whether all of them keep the promise."""
+        from sfumato.measures.assess import measure
 
-        return from_dict(plain)
-
-    @staticmethod
-    def parse(text: str) -> list[Guarantee]:
-        """Read guarantees from a text such as ``k=10,l=3,t=0.2``.
-
-        The names are those of the outputs: k, alpha, l, entropy_l, recursive_c with
-        recursive_l, t, basic_beta (or beta), enhanced_beta, delta_disclosure (or delta).
-
-        Examples
-        --------
-        >>> import sfumato as sf
-        >>> sf.Guarantee.parse("k=3,alpha=0.5")
-        [KAnonymity(k=3), AlphaK(alpha=0.5, k=3, values=None)]
-        """
-        from sfumato.measures.models import parse
-
-        return parse(text)
+        return bool(measure(release.table, require=[self]).verdict)
 
 
-class PerEntry(Guarantee):
+class PerEntry(ClassGuarantee):
     """A model that gives every sensitive value of a class a number, and the class the largest of them."""
 
     @abstractmethod

@@ -18,7 +18,7 @@ from sfumato.data.coding import Domain
 from sfumato.errors import OptionError, did_you_mean, one_of
 from sfumato.measures.classes import ClassCounts, Floats, Numbers
 from sfumato.measures.distance import Distance, earth_movers_distance
-from sfumato.measures.guarantee import Bound, Check, Guarantee, Measured, PerEntry
+from sfumato.measures.guarantee import Bound, Check, ClassGuarantee, Measured, PerEntry
 
 __all__ = [
     "MODELS",
@@ -32,13 +32,12 @@ __all__ = [
     "LDiversity",
     "RecursiveCL",
     "TCloseness",
-    "from_dict",
     "parse",
 ]
 
 
 @dataclass(frozen=True)
-class KAnonymity(Guarantee):
+class KAnonymity(ClassGuarantee):
     """Every class has at least k rows (Sweeney 2002).
 
     Examples
@@ -112,7 +111,7 @@ class AlphaK(PerEntry):
 
 
 @dataclass(frozen=True)
-class LDiversity(Guarantee):
+class LDiversity(ClassGuarantee):
     """Every class has at least l distinct sensitive values (Machanavajjhala et al. 2007).
 
     Examples
@@ -134,7 +133,7 @@ class LDiversity(Guarantee):
 
 
 @dataclass(frozen=True)
-class EntropyL(Guarantee):
+class EntropyL(ClassGuarantee):
     """Every class is as diverse as l equally frequent values: ``exp(H(q)) >= l`` (Machanavajjhala et al. 2007).
 
     Examples
@@ -161,7 +160,7 @@ class EntropyL(Guarantee):
 
 
 @dataclass(frozen=True)
-class RecursiveCL(Guarantee):
+class RecursiveCL(ClassGuarantee):
     """The most frequent value does not outweigh the rare ones: ``r1 < c (r_l + ... + r_m)``.
 
     The measured number is the largest ``r1 / (r_l + ... + r_m)``; it must lie strictly below
@@ -205,7 +204,7 @@ class RecursiveCL(Guarantee):
 
 
 @dataclass(frozen=True)
-class TCloseness(Guarantee):
+class TCloseness(ClassGuarantee):
     """The distribution in every class is close to that of the table: ``EMD(q, p) <= t`` (Li et al. 2007).
 
     EMD is the earth mover's distance; `distance` says how far apart two values are.
@@ -340,7 +339,7 @@ class DeltaDisclosure(PerEntry):
         return super().decisive(counts, index)
 
 
-MODELS: tuple[type[Guarantee], ...] = (
+MODELS: tuple[type[ClassGuarantee], ...] = (
     KAnonymity,
     AlphaK,
     LDiversity,
@@ -356,20 +355,7 @@ MODELS: tuple[type[Guarantee], ...] = (
 _ALIASES = {"beta": "basic_beta", "delta": "delta_disclosure"}
 
 
-def from_dict(plain: Mapping[str, Any]) -> Guarantee:
-    """Build a guarantee from plain values; see `Guarantee.from_dict`."""
-    models = {model.__name__: model for model in MODELS}
-    name = plain.get("guarantee") if isinstance(plain, Mapping) else None
-    if not isinstance(name, str) or name not in models:
-        raise OptionError(f"the guarantee {name!r} is unknown", hint=f"known: {', '.join(models)}")
-    values = {key: math.inf if value == "inf" else value for key, value in plain.items() if key != "guarantee"}
-    try:
-        return models[name](**values)
-    except TypeError as error:
-        raise OptionError(f"the guarantee '{name}' has no such parameters") from error
-
-
-def asked_for(given: Any) -> list[Guarantee]:
+def asked_for(given: Any) -> list[ClassGuarantee]:
     """Return what is asked for, as a text, a mapping such as ``{"k": 10, "l": 3}``, a guarantee, or several of these.
 
     Examples
@@ -377,7 +363,7 @@ def asked_for(given: Any) -> list[Guarantee]:
     >>> asked_for([{"k": 10}, "l=3", TCloseness(0.2)])
     [KAnonymity(k=10), LDiversity(l=3), TCloseness(t=0.2, distance=<Distance.AUTO: 'auto'>)]
     """
-    if isinstance(given, Guarantee):
+    if isinstance(given, ClassGuarantee):
         return [given]
     if isinstance(given, str):
         return parse(given)
@@ -391,8 +377,8 @@ def asked_for(given: Any) -> list[Guarantee]:
     )
 
 
-def parse(text: str) -> list[Guarantee]:
-    """Read guarantees from a text such as ``k=10,l=3,t=0.2``; see `Guarantee.parse`."""
+def parse(text: str) -> list[ClassGuarantee]:
+    """Read guarantees from a text such as ``k=10,l=3,t=0.2``; see `ClassGuarantee.parse`."""
     known = list(dict.fromkeys(name for model in MODELS for name in model.bounds))
     asked: dict[str, float] = {}
     for part in text.split(","):

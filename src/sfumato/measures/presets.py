@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.errors import OptionError, did_you_mean
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import KAnonymity
 from sfumato.measures.risk.reidentification import THRESHOLD
 
@@ -38,7 +38,7 @@ class Preset:
     source: str
 
     @property
-    def guarantees(self) -> tuple[Guarantee, ...]:
+    def guarantees(self) -> tuple[ClassGuarantee, ...]:
         """What a table must keep: the smallest k with 1/k not above the threshold (1/11 is above 0.09)."""
         k = max(1, math.floor(1 / self.threshold))
         return (KAnonymity(k if 1 / k <= self.threshold else k + 1),)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
-    from sfumato.releases.claim import Claim as Claim
     from sfumato.releases.verify import Verification as Verification
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "claim": "Claim",
         "verify": "Verification",
     },
 )

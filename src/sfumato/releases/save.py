@@ -1,92 +1,58 @@
-"""Save a release as a folder: its data, a report, the recipe, and the certificate that binds them."""
+"""Save a release as a folder: its artifact, a report, the recipe, and the certificate that binds them."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
-from sfumato.anonymizers.anonymize import Release
-from sfumato.data.certificate import Certificate, FileFacts
-from sfumato.data.column_audit import accounted
-from sfumato.data.io.dialect import escape_file
-from sfumato.data.io.files import format_of
-from sfumato.data.io.fingerprint import fingerprint
+from sfumato.data.io.files import refuse_unwritable, write_owned
 from sfumato.data.io.folders import atomic_folder
-from sfumato.data.io.formulas import refuse_typed
-from sfumato.data.io.source import File
-from sfumato.data.recipe import RECIPE, Recipe
-from sfumato.data.table import Table, read, write
-from sfumato.errors import InputError, OptionError, one_of
-from sfumato.learners.training.runs import Training
-from sfumato.measures.assess import measure
-from sfumato.measures.assessment import Assessment
-from sfumato.releases.verify_table import claims_of, class_loss
-from sfumato.report.release.compared import in_spark, release_page
-from sfumato.report.release.comparison import Comparison
-from sfumato.report.release.side_by_side import Beside, render_side_by_side
+from sfumato.data.recipe import RECIPE
+from sfumato.data.release import Release, Releases
+from sfumato.errors import OptionError
+from sfumato.report.page import Page, page_of, page_of_all
 
-__all__ = ["REPORT", "Format", "complete", "save", "write_side_by_side"]
+__all__ = ["REPORT", "owner_file", "save", "write_all", "write_release"]
 
 REPORT = "report.html"
 
 
-class Format(StrEnum):
-    """How the data of a release is stored.
-
-    Examples
-    --------
-    >>> Format("csv").file, Format.like("patients.csv")
-    ('table.csv', <Format.CSV: 'csv'>)
-    """
-
-    CSV = "csv"
-    PARQUET = "parquet"
-
-    @property
-    def file(self) -> str:
-        """The name of the file."""
-        return f"table.{self.value}"
-
-    @classmethod
-    def like(cls, origin: str | Path | None) -> Format:
-        """Return the format for the release of a file: text for texts, and Parquet for all else."""
-        if origin is None or "://" in str(origin):
-            return cls.PARQUET
-        return cls.CSV if format_of(Path(origin)) in ("csv", "tsv", "excel") else cls.PARQUET
-
-
 def save(
-    release: Release | Training | Mapping[str, Release],
+    release: Release | Mapping[str, Release],
     path: str | Path,
     *,
-    format: Format | str | None = None,
+    format: str | None = None,
     models: Sequence[str] = ("forest",),
     escape_formulas: bool = False,
+    replace: bool = False,
 ) -> None:
-    """Write a release, of a table or of trained models, into a new folder, all of it or nothing.
+    """Write a release of any kind into a new folder, all of it or nothing.
 
-    The folder holds the data (``table.csv`` or ``table.parquet``), ``certificate.json`` with what
-    was promised and measured, ``recipe.toml`` with how it was made, and ``report.html`` with the
-    table before and after. What is certified is measured on the file, as `verify` will.
+    The folder holds the artifact (``table.csv`` or ``table.parquet``; ``model.safetensors`` and ``model.json``),
+    ``certificate.json`` with what is promised and was measured, ``recipe.toml`` with how it was made, and
+    ``report.html``. What is certified is measured on the files, as `verify` will.
 
     Parameters
     ----------
     release : Release, Training, or mapping of names to releases
-        For trained models see `save_training`. Not of a Spark frame that stayed where it is: let Spark write its table.
-        Of several releases of one table, each gets a folder of its name, and ``report.html`` compares them.
+        Not of a Spark frame that stayed where it is: let Spark write its table. Of several releases, each gets a folder
+        of its name, and ``report.html`` compares them; so a private model can be handed out without those that are not.
+        Of data that is not public, exact scores of models are written to ``PATH.owner.json`` beside the folder, which
+        only you can read: do not publish it.
     path : path
         A folder that does not exist, or is empty.
     format : {"csv", "parquet"}, optional
-        How the data is stored; as the original was, by default.
+        How a table is stored; as the original was, by default.
     models : sequence of str
-        The models whose accuracy on the original and the release is shown, if the table has a target: some of
+        The models whose accuracy on the original and the released table is shown, if the table has a target: some of
         logistic, tree, forest and boosting.
     escape_formulas : bool
         Whether cells of ``table.csv`` that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in front.
+    replace : bool
+        Whether a release that is there already is replaced.
 
     Examples
     --------
@@ -98,111 +64,65 @@ def save(
     >>> sf.save(releases, "several")
     >>> sorted(file.name for file in Path("several").iterdir())
     ['k2', 'k4', 'report.html']
+    >>> sf.save(sf.train("adult", "naive-bayes", target="income", epsilon=1), "model")
+    >>> sorted(file.name for file in Path("model").iterdir())
+    ['certificate.json', 'model.json', 'model.safetensors', 'recipe.toml', 'report.html']
     """
-    if isinstance(release, Training):
-        from sfumato.releases.save_training import save_training  # with scikit-learn, which takes a second to load
-
-        save_training(release, path)
-        return
-    how: dict[str, Any] = {"format": format, "models": models, "escape_formulas": escape_formulas}
+    options: dict[str, Any] = {"format": format, "models": models, "escape_formulas": escape_formulas}
     if isinstance(release, Release):
-        with atomic_folder(path) as folder:
-            _write(release, folder, Path(path).name, **how)
+        with atomic_folder(path, replace=replace) as folder:
+            write_release(release, folder, name=Path(path).name, **options)
         return
-    if not release:
-        raise OptionError("no release is given to save", hint="a mapping of names to releases needs at least one")
-    for name in release:
-        if not name or name in (".", "..", REPORT) or re.search(r"[/\\\0]", name):
-            raise OptionError(f"{name!r} cannot be the folder of a release", hint="a plain name, such as k10")
-    with atomic_folder(path) as folder:
-        beside = []
-        for name, one in release.items():
-            (folder / name).mkdir()
-            measured = _write(one, folder / name, f"{Path(path).name}/{name}", **how)
-            beside.append(Beside.of(name, one, measured))
-        write_side_by_side(beside, folder, name=Path(path).name, rows=measured.before.rows)
-
-
-def write_side_by_side(ones: Sequence[Beside], folder: Path, *, name: str, rows: int) -> None:
-    """Write the page that compares several releases of a table beside their folders."""
-    page = render_side_by_side(ones, rows=rows, title=f"{name}: side by side")
-    (folder / REPORT).write_text(page, encoding="utf-8")
-
-
-def _write(
-    release: Release,
-    folder: Path,
-    name: str,
-    *,
-    format: Format | str | None,
-    models: Sequence[str],
-    escape_formulas: bool,
-) -> Comparison:
-    """Write a release into a folder that is there."""
-    if release.pairing is None:
-        raise in_spark("saved as a folder")
-    accounted(release.source)  # whoever made the release
-    kind = Format.like(release.origin) if format is None else one_of(Format, format, "format")
-    if escape_formulas:
-        refuse_typed(kind.file, kind.value)
-    source = release.table.source
-    if isinstance(source, File) and source.path.suffix == f".{kind.value}":
-        shutil.copyfile(source.path, folder / kind.file)
-    else:
-        write(release.table, folder / kind.file)
-    if escape_formulas:
-        escape_file(folder / kind.file)
-    return complete(release, folder, kind, name=name, models=models)
-
-
-def complete(
-    release: Release, folder: Path, format: Format, *, name: str, models: Sequence[str] = ("forest",)
-) -> Comparison:
-    """Add all else to the data of a release, which is in the folder already; return it beside its original."""
-    data = folder / format.file
-    released = Table(read(data).source, release.table.schema)
-    assessment = release.assessment if release.table.origin == data else _measured(release, released, format)
-    page, comparison = release_page(release, assessment, released, name=name, models=models)
-    (folder / REPORT).write_text(page, encoding="utf-8")
-    (folder / RECIPE).write_text(_recipe(release).to_toml(), encoding="utf-8")
-    certificate = Certificate(
-        kind="table",
-        data=format.file,
-        guarantees=tuple(guarantee.to_dict() for guarantee in release.guarantees),
-        claims=claims_of(assessment),
-        schema=release.table.schema,
-        method=release.method,
-        parameters=release.parameters,
-        loss=release.loss.to_dict() | class_loss(assessment),  # measured on the file, as `verify` will
-        source={
-            "name": release.origin and release.origin.name,
-            "rows": release.before.rows + release.before.suppressed,
-            "fingerprint": fingerprint(release.origin) if release.origin else None,
-            "order": release.order,
-        },
-        files={file: FileFacts.of(folder / file) for file in (format.file, REPORT, RECIPE)},
-    )
-    certificate.write(folder)
-    return comparison
-
-
-def _measured(release: Release, released: Table, format: Format) -> Assessment:
-    """Measure what was written: a text file may mean something else than the table that it was made of."""
-    assessment = measure(released, require=release.guarantees)
-    assert assessment.verdict is not None
-    if not assessment.verdict:
-        raise InputError(
-            f"read back from {format.value}, the release does not keep {assessment.verdict.failed}",
-            hint="a text file forgets types and empty texts: save it as parquet",
+    if not isinstance(release, Mapping) or not release:
+        raise OptionError(
+            f"there is no release to save, got {type(release).__name__}",
+            hint="anonymize, mask, perturb and train return one; a mapping of names to releases needs at least one",
         )
-    return assessment
+    owned = release.for_the_owner() if isinstance(release, Releases) else None
+    if owned is not None:
+        refuse_unwritable(owner_file(path))
+    with atomic_folder(path, replace=replace) as folder:
+        write_all(release, folder, name=Path(path).name, **options)
+    if owned is not None:
+        write_owned(owner_file(path), owned)
 
 
-def _recipe(release: Release) -> Recipe:
-    options = {
-        "guarantees": [guarantee.to_dict() for guarantee in release.guarantees],
-        "method": release.method,
-        "parameters": release.parameters,
-        "keep_order": release.kept_order or None,
-    }
-    return Recipe("anonymize", options, release.declared)
+def write_release(release: Release, folder: Path, *, name: str, **options: Any) -> Page:
+    """Write a release into a folder that is there, and return its page; the certificate comes last."""
+    data, artifact = release.artifact.written(folder, release.guarantees, origin=release.origin, **options)
+    release = changed(release, artifact=artifact)
+    page = page_of(release, name=name, **options)
+    (folder / REPORT).write_text(page.html, encoding="utf-8")
+    (folder / RECIPE).write_text(release.recipe.to_toml(), encoding="utf-8")
+    release.certificate(folder, data).write(folder)
+    return page
+
+
+def write_all(releases: Mapping[str, Release], folder: Path, *, name: str, **options: Any) -> None:
+    """Write several releases, each into a folder of its name, and the page that compares them."""
+    if isinstance(releases, Releases) and len(releases) == 1:
+        write_release(next(iter(releases.values())), folder, name=name, **options)
+        return
+    pages = {}
+    for own, release in releases.items():
+        if not own or own in (".", "..", REPORT) or re.search(r"[/\\\0]", own):
+            raise OptionError(f"{own!r} cannot be the folder of a release", hint="a plain name, such as k10")
+        (folder / own).mkdir()
+        pages[own] = write_release(release, folder / own, name=f"{name}/{own}", **options)
+    page = page_of_all(releases, pages, name=name)
+    (folder / REPORT).write_text(page.html, encoding="utf-8")
+    if isinstance(releases, Releases):
+        for file, text in releases.beside().items():
+            (folder / file).write_text(text, encoding="utf-8")
+
+
+def owner_file(path: str | Path) -> Path:
+    """Return the file for the owner of the data that belongs to the folder of a release.
+
+    Examples
+    --------
+    >>> owner_file("models/adult").name
+    'adult.owner.json'
+    """
+    folder = Path(path).resolve()
+    return folder.with_name(f"{folder.name}.owner.json")

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sfumato._repr import Discreet
-from sfumato.data.certificate import LAYOUTS, Certificate, FileFacts, Layout, is_own
+from sfumato.data.certificate import Certificate, FileFacts, is_own
+from sfumato.data.claim import Claim, shown
 from sfumato.data.io.fingerprint import is_of
+from sfumato.data.release import ARTIFACTS, Layout, artifact_of
 from sfumato.engines.engine import Progress
 from sfumato.errors import OptionError
-from sfumato.releases.claim import Claim, shown
-from sfumato.releases.verify_model import verify_model
-from sfumato.releases.verify_table import verify_table
 
 __all__ = ["Claim", "Verification", "verify"]
 
@@ -108,15 +107,11 @@ def verify(release: str | Path, *, source: str | Path | None = None, progress: P
     """
     folder = Path(release)
     certificate = Certificate.read(folder)
-    layout = LAYOUTS.get(certificate.kind)
-    if layout is None:
-        known = " or ".join(LAYOUTS)
+    kind = artifact_of(certificate.kind)
+    if kind is None:
+        known = " or ".join(ARTIFACTS)
         return Verification((Claim(f"it is a {known}", False, shown(certificate.kind)),), certificate)
-    claims = list(_files(folder, certificate, layout))
-    if certificate.kind == "model":
-        claims += verify_model(folder, certificate)
-    else:
-        claims += verify_table(folder, certificate, progress)
+    claims = [*_files(folder, certificate, kind.layout), *kind.verified(folder, certificate, progress)]
     claims += _source(certificate, source)
     return Verification(tuple(claims), certificate)
 
@@ -149,8 +144,8 @@ def _files(folder: Path, certificate: Certificate, layout: Layout) -> Iterator[C
 
 
 def _source(certificate: Certificate, source: str | Path | None) -> Iterator[Claim]:
-    known = certificate.source.get("fingerprint")
-    needed = {"name", "rows", "fingerprint", "public" if certificate.kind == "model" else "order"}
+    kind, known = artifact_of(certificate.kind), certificate.source.get("fingerprint")
+    needed = {"name", "rows", "fingerprint", *(kind.facts if kind else ())}
     if not needed <= certificate.source.keys():
         missing = ", ".join(sorted(needed - certificate.source.keys()))
         yield Claim("its source is described", False, f"source lacks {missing}")

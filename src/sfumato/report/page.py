@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sfumato.data.io.files import atomic_path
+from sfumato.data.release import Release
 from sfumato.errors import OptionError
 from sfumato.measures.assessment import Assessment
 from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
 from sfumato.report.summarise import count, share, summarise
 from sfumato.report.template import fill
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["Page", "page_of", "page_of_all", "render_report", "write_report"]
 
 
 def render_report(assessment: Assessment, *, title: str = "Anonymity assessment") -> str:
@@ -42,8 +45,31 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
     )
 
 
+class Page(NamedTuple):
+    """A page, and what it shows in numbers where other pages need them."""
+
+    html: str
+    summary: Any
+
+
+def page_of(release: Release, *, name: str, **options: Any) -> Page:
+    """Return the page of a release; each kind has its own in a package of its name."""
+    page: Page = _pages(release).page_of(release, name=name, **options)
+    return page
+
+
+def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page:
+    """Return the page that compares several releases of one kind."""
+    page: Page = _pages(next(iter(releases.values()))).page_of_all(releases, pages, name=name)
+    return page
+
+
+def _pages(release: Release) -> Any:
+    return importlib.import_module(f"sfumato.report.{release.kind}.page")
+
+
 def write_report(result: Any, path: str | Path = "report.html", *, title: str | None = None) -> None:
-    """Write an assessment or the release of a table as one HTML page that needs no network and holds no record.
+    """Write an assessment or a release as one HTML page that needs no network and holds no record.
 
     The page of a release shows figures of the original table, too.
 
@@ -62,16 +88,9 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
     """
     if isinstance(result, Assessment):
         page = render_report(result, title=title or "Anonymity assessment")
+    elif isinstance(result, Release):
+        page = page_of(result, name=title or (result.origin.name if result.origin else "The release")).html
     else:
-        from sfumato.anonymizers.anonymize import Release  # here: an assessment needs none of it
-        from sfumato.report.release.compared import release_page
-
-        if not isinstance(result, Release):
-            raise OptionError(
-                f"a report is of an assessment or of an anonymized table, got {type(result).__name__}",
-                hint="sf.save writes trained models with their report",
-            )
-        name = title or (result.origin.name if result.origin else "The release")
-        page, _ = release_page(result, result.assessment, result.table, name=name)
+        raise OptionError(f"a report is of an assessment or of a release, got {type(result).__name__}")
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")

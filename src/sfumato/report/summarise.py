@@ -17,7 +17,7 @@ from sfumato.measures.guarantee import Witness
 from sfumato.measures.people import People
 from sfumato.measures.risk.population import PopulationModel, PopulationUniques
 from sfumato.measures.risk.safe_harbor import Finding, Status
-from sfumato.report.release.comparison import CLASS_SIZES, Standing, rows_by_size, size_label
+from sfumato.report.table.comparison import CLASS_SIZES, Standing, rows_by_size, size_label
 
 __all__ = [
     "SMALLEST_SHOWN",

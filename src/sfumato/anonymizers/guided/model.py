@@ -29,7 +29,7 @@ from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.measures.classes import Floats
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.universe import as_floats
 from sfumato.measures.models import AlphaK, KAnonymity
 
@@ -145,7 +145,7 @@ class AnonymizedModel:
     """
 
     estimator: Any
-    guarantees: str | Guarantee | Sequence[str | Guarantee] = "k=10"
+    guarantees: str | ClassGuarantee | Sequence[str | ClassGuarantee] = "k=10"
     qi: Sequence[str] = ()
     sensitive: Sequence[str] = ()
     target: str | None = None
@@ -423,6 +423,7 @@ class AnonymizedModel:
             output=output,
             look_ahead=_LOOK_AHEAD,
             cross_fit=guide is Guide.TRUE,  # the others are answers about unseen rows already
+            neighbours=False,  # a tree also transforms rows that are to be predicted
         )
 
     def _trials(
@@ -499,7 +500,7 @@ def anonymize_model(
     table: Any,
     *,
     k: int | None = None,
-    guarantees: str | Guarantee | Sequence[str | Guarantee] = (),
+    guarantees: str | ClassGuarantee | Sequence[str | ClassGuarantee] = (),
     target: str | None = None,
     y: Any = None,
     **options: Any,
@@ -520,7 +521,7 @@ def anonymize_model(
         The training rows.
     k : int, optional
         The least number of rows that share a combination; short for ``guarantees="k=..."``.
-    guarantees : str, Guarantee or sequence of them
+    guarantees : str, ClassGuarantee or sequence of them
         What else must hold.
     target : str, optional
         The column to predict; the target of the table's schema by default.
@@ -608,7 +609,7 @@ def _require_reachable(table: Table, guarantees: Any) -> None:
     Problem.of(reduce(table, [*quasi, *sensitive]), quasi, sensitive, Guided(guarantees).asked).require_reachable()
 
 
-def _fewer(guarantee: Guarantee, share: float) -> Guarantee:
+def _fewer(guarantee: ClassGuarantee, share: float) -> ClassGuarantee:
     """Return what is asked of a share of the rows, so that they make as many classes as all would."""
     if isinstance(guarantee, KAnonymity | AlphaK):
         return replace(guarantee, k=max(1, round(guarantee.k * share)))

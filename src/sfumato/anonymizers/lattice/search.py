@@ -45,7 +45,7 @@ from sfumato.anonymizers.lattice.nodes import Nodes
 from sfumato.anonymizers.lattice.suppression import Judge
 from sfumato.errors import InputError, OptionError, SchemaError, one_of
 from sfumato.measures.classes import ClassCounts, Floats, Ints
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 
 __all__ = ["Generalisation", "Objective", "lattice"]
 
@@ -108,7 +108,7 @@ class Generalisation(Discreet):
 
 def lattice(
     counts: Sequence[ClassCounts],
-    guarantees: Sequence[Guarantee],
+    guarantees: Sequence[ClassGuarantee],
     levels: Sequence[Levels],
     *,
     suppress: float = 0.0,
@@ -127,7 +127,7 @@ def lattice(
     counts : sequence of ClassCounts
         Each class is one distinct tuple of quasi-identifiers: one ClassCounts per sensitive
         attribute, all with the same classes, or one without.
-    guarantees : sequence of Guarantee
+    guarantees : sequence of ClassGuarantee
     levels : sequence of Levels
         How each quasi-identifier generalises; see `levels_of`.
     suppress : float
@@ -169,7 +169,7 @@ def lattice(
 
 def _check_input(
     counts: Sequence[ClassCounts],
-    guarantees: Sequence[Guarantee],
+    guarantees: Sequence[ClassGuarantee],
     levels: Sequence[Levels],
     suppress: float,
     most_nodes: int,
@@ -218,7 +218,7 @@ class _Search:
     def __init__(
         self,
         counts: Sequence[ClassCounts],
-        guarantees: Sequence[Guarantee],
+        guarantees: Sequence[ClassGuarantee],
         levels: Sequence[Levels],
         suppress: float,
         loss: Objective | str | Cost,
@@ -399,7 +399,7 @@ def _varies(group: Ints, cost: Floats) -> bool:
 
 
 def _nothing_found(
-    search: _Search, counts: Sequence[ClassCounts], guarantees: Sequence[Guarantee], levels: Sequence[Levels]
+    search: _Search, counts: Sequence[ClassCounts], guarantees: Sequence[ClassGuarantee], levels: Sequence[Levels]
 ) -> InputError:
     """Say why no node is feasible: what fails where all rows are one class, and the suppression that would do."""
     top, _ = search.nodes.of_tuple(search.nodes.top)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sfumato.anonymizers.lattice.nodes import Classes
 from sfumato.measures.classes import ClassCounts, Floats
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import (
     Absent,
     AlphaK,
@@ -39,7 +39,7 @@ __all__ = ["Judge"]
 class Judge:
     """Says which classes must be suppressed; see the top of this module."""
 
-    def __init__(self, guarantees: Sequence[Guarantee], counts: Sequence[ClassCounts], limit: int) -> None:
+    def __init__(self, guarantees: Sequence[ClassGuarantee], counts: Sequence[ClassCounts], limit: int) -> None:
         from sfumato.anonymizers.lattice import kernels as lattice_kernels
 
         self._kernels: Any = lattice_kernels
@@ -84,13 +84,13 @@ class Judge:
         return bool(classes.size[fails].sum() > self.limit or fails.all())
 
     def _failing(
-        self, guarantees: Sequence[Guarantee], tables: Sequence[ClassCounts]
+        self, guarantees: Sequence[ClassGuarantee], tables: Sequence[ClassCounts]
     ) -> tuple[NDArray[np.bool_], bool]:
         """Return which classes fail some guarantee, and whether one fails that merging cannot worsen."""
         fails, hopeless = np.zeros(len(tables[0]), dtype=bool), False
         for guarantee in guarantees:
             if isinstance(guarantee, RecursiveCL) and guarantee.l is None:  # all attributes share one l
-                asked: Guarantee = replace(guarantee, l=int(min(np.diff(one.start).min() for one in tables)))
+                asked: ClassGuarantee = replace(guarantee, l=int(min(np.diff(one.start).min() for one in tables)))
             else:
                 asked = guarantee
             for one in tables:
@@ -119,22 +119,22 @@ class Judge:
         return ClassCounts(size, size, start, value, count, total, domain, given.labels[:0], given.quasi)
 
 
-def _looks_at_the_class_only(guarantee: Guarantee) -> bool:
+def _looks_at_the_class_only(guarantee: ClassGuarantee) -> bool:
     if isinstance(guarantee, RecursiveCL):
         return guarantee.l is not None
     return isinstance(guarantee, KAnonymity | AlphaK | LDiversity | EntropyL)
 
 
-def _improves_by_merging(guarantee: Guarantee) -> bool:
+def _improves_by_merging(guarantee: ClassGuarantee) -> bool:
     """Say whether merging classes never worsens a guarantee; of a model that is not known here, it is not assumed."""
     if isinstance(guarantee, DeltaDisclosure):
         return guarantee.absent is Absent.INFINITE
     return _looks_at_the_class_only(guarantee) or isinstance(guarantee, TCloseness | BetaLikeness)
 
 
-def _accepted(guarantee: Guarantee, value: Floats) -> NDArray[np.bool_]:
-    """Say of each number whether it keeps the promise: `Guarantee.accepts` for many numbers."""
-    if type(guarantee).accepts is not Guarantee.accepts:
+def _accepted(guarantee: ClassGuarantee, value: Floats) -> NDArray[np.bool_]:
+    """Say of each number whether it keeps the promise: `ClassGuarantee.accepts` for many numbers."""
+    if type(guarantee).accepts is not ClassGuarantee.accepts:
         return np.array([guarantee.accepts(one) for one in value.tolist()], dtype=bool)
     bound = guarantee.bounds[guarantee.key]
     asked: float = getattr(guarantee, bound.field)

@@ -30,12 +30,13 @@ from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.coding import Domain, coded
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
-from sfumato.engines.spark import SENT_TO_ALL, asking, grouped, is_spark, joined, quiet, require_pyspark
+from sfumato.engines.engine import is_spark
+from sfumato.engines.spark import SENT_TO_ALL, asking, grouped, joined, quiet, require_pyspark
 from sfumato.engines.stream import native, panics
 from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.classes import ClassCounts, Ints, added_up
-from sfumato.measures.guarantee import Guarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.loss.information_loss import Loss
 
@@ -68,7 +69,7 @@ class OnSpark(Discreet):
 
 def mondrian_on_spark(
     table: Table,
-    guarantees: Sequence[Guarantee],
+    guarantees: Sequence[ClassGuarantee],
     *,
     output: Output | str = Output.INTERVAL,
     keep_order: bool = False,
@@ -83,7 +84,7 @@ def mondrian_on_spark(
     ----------
     table : Table
         Of a Spark frame, with the roles of its columns; identifiers are left out of the release.
-    guarantees : sequence of Guarantee
+    guarantees : sequence of ClassGuarantee
         At least one.
     output : {"interval", "tight", "level", "median", "mean", "medoid"}
         What is published of a group; see `Output`. Intervals have exact ends if a guarantee could break where groups
@@ -172,7 +173,7 @@ def _counted(tuples: Any, position: int, column: Column) -> _Column:
     return _Column(domain, added_up(codes, pl.Series(records).to_numpy(), len(domain)))
 
 
-def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: Sequence[Guarantee]) -> Problem:
+def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: Sequence[ClassGuarantee]) -> Problem:
     """Pose the problem for the whole table as one class, which must keep what is asked for."""
     for column in quasi:
         refuse_unreadable(column.domain)

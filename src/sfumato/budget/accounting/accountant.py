@@ -17,13 +17,26 @@ import numpy as np
 from sfumato.budget.accounting.composition import replace_one
 from sfumato.budget.accounting.pld import least_epsilon, most_epsilon, own_cost, set_aside
 from sfumato.budget.accounting.private_selection import RandomStopping
-from sfumato.budget.events import Composed, Event, Relation, Repeated, Selected, Shuffled
+from sfumato.budget.events import (
+    Composed,
+    DiscreteLaplace,
+    Event,
+    Laplace,
+    Parallel,
+    PureEvent,
+    Relation,
+    Repeated,
+    Selected,
+    Shuffled,
+)
 from sfumato.budget.noise import Floats
 from sfumato.errors import OptionError, one_of
 
 __all__ = ["Spent", "calibrate", "check_delta", "spent"]
 
 _LEAST_DELTA = 1e-12  # below it, the rounding of the convolutions could be larger than delta
+_MANY = 64  # events of which loss distributions may well save something
+_NEGLIGIBLE, _NEGLIGIBLE_SHARE = 1e-4, 1e-3  # of an epsilon: the grid of the loss distributions is no finer
 _SMALLEST, _LARGEST = 1e-6, 1e9  # where a scale is looked for
 
 
@@ -116,6 +129,9 @@ def spent(
     if not given or delta < _LEAST_DELTA:
         if epsilon == math.inf and delta > 0:
             raise OptionError(f"delta must be 0 or at least {_LEAST_DELTA:g}, got {delta:g}")
+        return Spent(epsilon, delta, under, accountant, given)
+    is_known = accountant == "pld" and epsilon < math.inf
+    if is_known and _saved_at_most(given, delta) <= max(_NEGLIGIBLE, _NEGLIGIBLE_SHARE * epsilon):
         return Spent(epsilon, delta, under, accountant, given)
     ideal, more, lost = set_aside(given)
     if lost < delta:
@@ -236,6 +252,32 @@ def _basic(events: tuple[Event, ...], delta: float) -> float:
     """Return the sum of the epsilons of the events if that of their deltas is within delta, else infinity."""
     costs = [own_cost(event) for event in events]
     return math.fsum(epsilon for epsilon, _ in costs) if math.fsum(lost for _, lost in costs) <= delta else math.inf
+
+
+def _saved_at_most(events: tuple[Event, ...], delta: float) -> float:
+    """Bound what loss distributions could take off the sum of the epsilons; infinity where no bound is known.
+
+    The largest loss of one such event, its epsilon, has a chance of at least 1/2. So the largest loss E of n of them
+    has a chance of at least 2^-n, and delta >= 2^-n (1 - exp(epsilon - E)) gives epsilon >= E + log(1 - 2^n delta).
+    For a few events that is next to nothing, and the distributions take a second to load.
+    """
+    count = sum(map(_largest_losses, events))
+    missed = math.ldexp(delta, count) if count < _MANY else math.inf
+    return -math.log1p(-missed) if missed < 1 else math.inf
+
+
+def _largest_losses(event: Event) -> int:
+    """Return of how many losses, each with a chance of at least 1/2, the epsilon of an event is the sum."""
+    match event:
+        case PureEvent() | Laplace() | DiscreteLaplace():
+            return 1
+        case Repeated():
+            return min(event.times, _MANY) * _largest_losses(event.event)
+        case Composed():
+            return sum(map(_largest_losses, event.events))
+        case Parallel():  # which is at least as bad as its worst part alone
+            return _largest_losses(max(event.events, key=own_cost))
+    return _MANY
 
 
 # --- Renyi privacy ----------------------------------------------------------------------------

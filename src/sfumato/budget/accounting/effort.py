@@ -8,7 +8,7 @@ falls back on Renyi privacy, which is looser and cheap, where privacy loss distr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,10 @@ from sfumato.budget.events import (
     PoissonSampled,
     Selected,
 )
-from sfumato.errors import InputError, OptionError
+from sfumato.data.claim import Claim
+from sfumato.errors import InputError, OptionError, SfumatoError
 
-__all__ = ["Bounded", "bounded_epsilon", "read_events"]
+__all__ = ["Bounded", "bounded_epsilon", "read_events", "verify_events"]
 
 _MOST_EVENTS = 2_000
 _DEEPEST = 16
@@ -81,6 +82,28 @@ def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> Bo
     except OptionError:  # Renyi privacy cannot count some event
         return Bounded(math.inf, exact=False, why=why)
     return Bounded(cheap, exact=False, why=f"{why}; Renyi privacy proves epsilon {cheap:.3g}")
+
+
+def verify_events(plain: Any, promise: DifferentialPrivacy) -> Iterator[Claim]:
+    """Derive epsilon from the events of a certificate, and compare it with what is promised.
+
+    Examples
+    --------
+    >>> next(verify_events([Gaussian(4.0).to_dict()], DifferentialPrivacy(1.5, 1e-5))).held
+    True
+    """
+    try:
+        events = read_events(plain)
+        found = bounded_epsilon(events, promise) if events else Bounded(math.inf)
+    except (SfumatoError, TypeError, KeyError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+        told = str(error).partition("\n")[0][:200] if isinstance(error, SfumatoError) else "it is damaged"
+        yield Claim("its events can be accounted for", False, told)
+        return
+    if found.exact or found.epsilon <= promise.epsilon:
+        number = "inf" if found.epsilon == math.inf else found.epsilon
+        yield Claim(str(promise), found.epsilon <= promise.epsilon, number)
+    else:
+        yield Claim.unchecked(str(promise), found.why)
 
 
 def _refuse_many(plain: list[Any]) -> None:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sfumato.anonymizers.anonymize import METHODS, Release, tightened
 from sfumato.anonymizers.anonymize import anonymize as anonymize_table
-from sfumato.anonymizers.base import Anonymizer, Partitioner
-from sfumato.anonymizers.guided.guided import Guided
-from sfumato.anonymizers.lattice.lattice import Lattice
-from sfumato.anonymizers.mondrian.mondrian import Mondrian
+from sfumato.anonymizers.anonymize import planned, refuse_new, tightened
+from sfumato.anonymizers.base import Anonymizer
+from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output
-from sfumato.anonymizers.suppression.local_suppression import LocalSuppression
-from sfumato.cli.commands.assess import print_assessment
 from sfumato.cli.options import (
     Command,
     choice,
@@ -31,22 +27,28 @@ from sfumato.cli.options import (
     table_options,
 )
 from sfumato.cli.progress import patience, progress_bar
+from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo, style
-from sfumato.data.io.files import refuse_only_read, refuse_unwritable
+from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.files import format_of, refuse_only_read
 from sfumato.data.io.fingerprint import keyed
 from sfumato.data.io.folders import atomic_folder
+from sfumato.data.io.formulas import refuse_typed
 from sfumato.data.io.source import File
 from sfumato.data.recipe import Recipe
+from sfumato.data.release import Release
 from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table
 from sfumato.engines.engine import Progress
 from sfumato.errors import OptionError
-from sfumato.measures.guarantee import Guarantee
 from sfumato.measures.loss.utility import MODELS
 from sfumato.measures.models import parse
-from sfumato.releases.save import REPORT, Format, complete, write_side_by_side
-from sfumato.report.release.comparison import Comparison
-from sfumato.report.release.side_by_side import HEADINGS, Beside
+from sfumato.measures.released_table import Format
+
+if TYPE_CHECKING:
+    from sfumato.report.page import Page
+    from sfumato.report.table.comparison import Comparison
+    from sfumato.report.table.side_by_side import Beside
 
 __all__ = ["anonymize"]
 
@@ -176,24 +178,27 @@ def anonymize(
     if alone and len(plans) > 1:
         raise OptionError(f"several releases need a folder, got '{output}'", hint="give one --k and one --method")
     keep_output(output, force=force, folder=not alone)
-    if alone:
-        refuse_unwritable(output)
+    if escape_formulas and (alone or kind):
+        refuse_typed(output, format_of(Path(output)) if alone else str(kind))
+    if options["target"] is options["schema_file"] is schema is None:
+        _refuse_unguided(plans)
     table = Table.of(load_table(**options), schema=schema)
     if schema is not None:
-        _refuse_new(table, schema)
+        refuse_new(table, schema)
+    if table.schema.target is None:
+        _refuse_unguided(plans)
     if not alone and table.origin is not None:
         keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
-    ones: list[dict[str, Any]] = []
-    beside: list[Beside] = []
-    notes: list[str] = []
+    made: dict[str, Release] = {}
+    pages: dict[str, Page] = {}
     with signs as progress, nullcontext() if alone else atomic_folder(output, replace=force) as folder:
         stored = Format(kind) if kind else Format.like(table.origin)
         for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
             inside = None if folder is None else folder / name
             if inside is not None:
                 inside.mkdir(exist_ok=True)
-            release = anonymize_table(
+            release = made[name] = anonymize_table(
                 table,
                 guarantees,
                 method=chosen,
@@ -204,18 +209,21 @@ def anonymize(
                 progress=progress and _part(progress, at, len(plans)),
             )
             if inside is not None:
+                from sfumato.releases.save import write_release  # with the page, which a table alone does not need
+
                 called = "/".join(filter(None, (Path(output).name, name)))
-                measured = complete(release, inside, stored, name=called, models=[model or "forest"])
-                notes += [note for note in measured.notes if note not in notes]
-                if len(plans) > 1:
-                    ones.append({"name": name, **release.to_dict(), **_compared(measured)})
-                    beside.append(Beside.of(name, release, measured))
-        if folder is not None and beside:
-            write_side_by_side(beside, folder, name=Path(output).name, rows=measured.before.rows)
-    for note in notes:
+                pages[name] = write_release(release, inside, name=called, format=stored, models=[model or "forest"])
+        if folder is not None and len(plans) > 1:
+            from sfumato.releases.save import REPORT
+            from sfumato.report.page import page_of_all
+
+            compared = page_of_all(made, pages, name=Path(output).name)
+            (folder / REPORT).write_text(compared.html, encoding="utf-8")
+    for note in dict.fromkeys(note for page in pages.values() for note in page.summary.notes):
         echo(f"The model of the report: {note}", err=True)
-    if beside:
-        print_json({"releases": ones}) if as_json else _print_beside(beside)
+    if len(plans) > 1:
+        ones = [{"name": name, **one.to_dict(), **_compared(pages[name].summary)} for name, one in made.items()]
+        print_json({"releases": ones}) if as_json else _print_beside(compared.summary)
         echo(f"The releases are in {output}, and compared in {Path(output) / REPORT}", err=True)
         return
     if as_json:
@@ -223,6 +231,12 @@ def anonymize(
     else:
         _print(release)
     echo(f"The release is in {output}", err=True)
+
+
+def _refuse_unguided(plans: dict[str, tuple[Any, Anonymizer]]) -> None:
+    """Refuse a method that a target guides, where there is none, before the other methods have worked."""
+    if any(method.name == "guided" for _, method in plans.values()):
+        raise OptionError("nothing is given that guides", hint="name the column to predict: --target")
 
 
 def _part(progress: Progress, at: int, of: int) -> Progress:
@@ -249,31 +263,11 @@ def _is_file(output: str, kind: str | None) -> bool:
 
 def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema, bool]:
     """Return what a recipe says; refuse options that it says too."""
-    given = [one for one in others if one not in (None, False, ["mondrian"], [])]
-    if given:
+    if any(one not in (None, False, ["mondrian"], []) for one in others):
         raise OptionError("--recipe says what to do and what the columns are", hint="leave the other options out")
     recipe = Recipe.load(path)
-    method, parameters, asked = (recipe.options.get(name) for name in ("method", "parameters", "guarantees"))
-    parameters = {} if parameters is None else parameters
-    if recipe.command != "anonymize" or method not in list(METHODS) or not isinstance(asked, list):
-        raise OptionError(f"the recipe '{path}' is not for anonymize", hint="'sfumato anonymize -o FOLDER' writes one")
-    if not isinstance(parameters, dict) or parameters.keys() & {"guarantees", "qi", "sensitive"}:
-        raise OptionError(f"the recipe '{path}' has parameters that are not of its method", hint="see its [schema]")
-    guarantees = [Guarantee.from_dict(one) for one in asked]
-    keep_order = recipe.options.get("keep_order", False)
-    if not isinstance(keep_order, bool):
-        raise OptionError(f"keep_order of the recipe '{path}' must be true or false, got {keep_order!r}")
-    return guarantees, METHODS[method]().set_params(**parameters), recipe.schema, keep_order
-
-
-def _refuse_new(table: Table, schema: Schema) -> None:
-    """Refuse a column of which the recipe says nothing: it would be released as it is, and nobody decided that."""
-    for name in table.schema.names:
-        if name not in schema.names:
-            raise OptionError(
-                f"the recipe says nothing of the column '{name}'",
-                hint=f"leave it out of the table, or add [schema.columns.{name}] to the recipe",
-            )
+    guarantees, method, keep_order = planned(recipe)
+    return guarantees, method, recipe.schema, keep_order
 
 
 def _plans(
@@ -315,34 +309,39 @@ def _methods(
     """Return the methods with those of the options that are theirs; refuse one that is for none of them."""
     chosen = [METHODS[name]() for name in methods]
 
-    def give(kinds: Any, refused: OptionError, **parameters: Any) -> None:
-        takers = [one for one in chosen if isinstance(one, kinds)]
+    def give(refused: OptionError, **parameters: Any) -> None:
+        takers = [one for one in chosen if parameters.keys() <= one.get_params().keys()]
         if not takers:
             raise refused
         for one in takers:
             one.set_params(**parameters)
 
     if suppress is not None:
+        if not 0 <= suppress <= 1:
+            raise OptionError(f"the share of rows to suppress must be from 0 to 1, got {suppress:g}")
         refused = OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
-        give(Lattice | LocalSuppression, refused, suppress=suppress)
+        give(refused, suppress=suppress)
     if representative is not None:
         named = ", ".join(methods)
         refused = OptionError(
             f"--representative is not for the {named} method, which leaves no choice of what to publish"
         )
-        give(Partitioner, refused, output=representative)
+        give(refused, output=representative)
     if exact_ends:
         for one in [one for one in chosen if getattr(one, "output", None) == Output.INTERVAL] or chosen:
             one.set_params(output=tightened(one))
     if relaxed:
-        give(Mondrian, OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
-    if any(isinstance(one, Guided) for one in chosen):
-        give(Guided, OptionError(""), model=model)
+        give(OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
+    for one in chosen:
+        if one.name == "guided":
+            one.set_params(model=model)
     return chosen
 
 
 def _print_beside(ones: Sequence[Beside]) -> None:
     """Print a line for each of several releases."""
+    from sfumato.report.table.side_by_side import HEADINGS
+
     width = max(len(one.name) for one in ones)
     headings = HEADINGS[: len(ones[0].texts())]
     echo("  ".join(["release".ljust(width), *headings]))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from sfumato.budget.local.perturb import Perturbed
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.terminal import echo, printable, style
+from sfumato.masking.perturb import PerturbedTable
 
 __all__ = ["estimate"]
 
@@ -23,7 +23,7 @@ def estimate(as_json: bool, data: str, confidence: float) -> None:
     \b
     sfumato estimate out.csv
     """
-    perturbed = Perturbed.read(data)
+    perturbed = PerturbedTable.from_file(data)
     found = perturbed.estimate(confidence)
     if as_json:
         rows, epsilon = len(perturbed.frame), perturbed.epsilon

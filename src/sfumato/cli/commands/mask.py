@@ -20,8 +20,9 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.terminal import echo
 from sfumato.data.io.files import refuse_only_read
+from sfumato.data.release import Release
 from sfumato.errors import OptionError
-from sfumato.masking.masking import Mask, Masked, NoiseAddition, Pram, RankSwap, TopBottomCode
+from sfumato.masking.masking import Mask, NoiseAddition, Pram, RankSwap, TopBottomCode
 from sfumato.masking.masking import mask as mask_table
 
 __all__ = ["mask"]
@@ -120,7 +121,7 @@ def _bound(text: str | None) -> float | str | None:
     return text
 
 
-def _print(masked: Masked) -> None:
+def _print(masked: Release) -> None:
     for done in (method.to_dict() for method in masked.methods):
         columns = ", ".join(done.pop("columns"))
         settings = ", ".join(f"{name} {value}" for name, value in list(done.items())[1:])

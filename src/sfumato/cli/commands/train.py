@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from sfumato.budget.accounting.accountant import check_delta
 from sfumato.cli.options import (
     READING,
     Command,
@@ -31,6 +32,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import clear_line, echo, style
+from sfumato.data import datasets
 from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Role, Schema
@@ -40,11 +42,10 @@ from sfumato.learners.training.catalogue import IMAGE_MODELS, TABLE_MODELS, best
 from sfumato.learners.training.runs import Training, surest
 from sfumato.learners.training.sweep import SCORES, epsilons_of
 from sfumato.learners.training.sweep import train as train_models
-from sfumato.releases.save_training import owner_file, save_training
+from sfumato.releases.save import owner_file, save
 
 __all__ = ["train"]
 
-_EMBEDDED = ("mnist", "adult", "nursery")
 _MODELS = sorted({*TABLE_MODELS, *IMAGE_MODELS})
 _STUDIES = "learners/studies"
 _PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
@@ -148,6 +149,8 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
         model = best_model((28, 28) if data == "mnist" else None)
         echo(f"Training '{model}', the best we know for such data; --model takes another", err=True)
     asked["epsilon"] = _epsilons(asked)
+    if asked.get("delta") is not None:
+        check_delta(asked["delta"])
     shown = _without_password(data)
     out = output or f"{Path(shown).stem}-{model}"
     keep_input(out, data, recipe)
@@ -174,7 +177,7 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
             echo(err=True)
             echo(f"What was reached is in {unfinished}: give the same command again to go on.", err=True)
         raise
-    save_training(training, out, recipe=told, replace=force)
+    save(replace(training, options=told), out, replace=force)
     shutil.rmtree(unfinished, ignore_errors=True)
     if as_json:
         print_json(training.to_dict())
@@ -255,11 +258,11 @@ def _epsilons(asked: dict[str, Any]) -> Any:
 
 def _table(data: str, reading: dict[str, Any], public: dict[str, Any], held: Schema, identifiers: list[str]) -> Any:
     """Return the table that the options describe, or the name of a data set that is built in."""
-    if data in _EMBEDDED and not Path(data).exists():
+    if data in datasets.BUILT_IN and not Path(data).exists():
         if any((*reading.values(), *public.values(), identifiers)):
             raise OptionError(f"'{data}' is built in: how to read it and what is public of it are known")
         return data
-    if not Path(data).exists() and (close := did_you_mean(data, _EMBEDDED)).startswith("did you mean"):
+    if not Path(data).exists() and (close := did_you_mean(data, datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table, schema = declared(data, **_read(reading), **public)
     known = {} if public["schema_file"] else {column.name: column for column in held.columns}

@@ -7,8 +7,8 @@ import click
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, style
+from sfumato.data.claim import Claim, shown
 from sfumato.data.schema import Role
-from sfumato.releases.claim import Claim, shown
 from sfumato.releases.verify import Verification
 from sfumato.releases.verify import verify as verify_release
 

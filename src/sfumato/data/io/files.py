@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ __all__ = [
     "why",
     "write_bytes",
     "write_frame",
+    "write_owned",
 ]
 
 FORMATS = {
@@ -233,3 +235,10 @@ def compression_of(path: Path) -> str | None:
     ('gzip', None)
     """
     return COMPRESSIONS.get(path.suffix.lower())
+
+
+def write_owned(path: Path, plain: Any) -> None:
+    """Write plain values as JSON into a file that only its owner can read."""
+    with atomic_path(path, mode=0o600) as temporary:
+        path.unlink(missing_ok=True)  # its permissions would be kept
+        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from sfumato.data.certificate import CERTIFICATE, LAYOUTS
 from sfumato.data.io.files import why
 from sfumato.data.io.temporary import held, sweep, temporary_name
 from sfumato.errors import FileError
 
 __all__ = ["atomic_folder", "held", "private_folder", "refuse_taken", "sweep_private"]
 
+_OF_SEVERAL = {"recipe.toml", "report.html", "training.json"}  # beside the folders of several releases
 _SPILL = "sfumato-spill"
 _SHELL = Path("/bin/sh")
 _GUARD = 'trap "" HUP INT TERM; cat >/dev/null; rm -rf -- "$1"'
@@ -42,11 +42,18 @@ def refuse_taken(path: str | Path, *, replace: bool = False) -> None:
 
 def _is_release(folder: Path) -> bool:
     """Say whether a folder holds one release, or one per subfolder, and no file that these do not have."""
-    known = {CERTIFICATE, "training.json"}.union(*((*one.data, *one.always, *one.maybe) for one in LAYOUTS.values()))
+    from sfumato.data.certificate import CERTIFICATE, Certificate  # here: it imports this package
+
     inner = [one for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
-    files = [one for part in (folder, *inner) for one in part.iterdir() if one not in inner]
-    return all((one / CERTIFICATE).is_file() for one in inner or [folder]) and all(
-        one.name in known and one.is_file() and not one.is_symlink() for one in files
+    try:
+        known = {one: {CERTIFICATE, *Certificate.read(one).files} for one in inner or [folder]}
+    except FileError:
+        return False
+    known.setdefault(folder, _OF_SEVERAL)
+    return all(
+        one in inner or (one.name in names and one.is_file() and not one.is_symlink())
+        for part, names in known.items()
+        for one in part.iterdir()
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 import sfumato
 from sfumato.budget.ledger.fingerprint import content_fingerprint
-from sfumato.data.io.files import atomic_path, why
+from sfumato.data.io.files import why, write_owned
 from sfumato.data.io.fingerprint import keyed
 from sfumato.data.io.folders import atomic_folder, held
 from sfumato.data.table import Table
@@ -29,7 +29,7 @@ from sfumato.learners.training.runs import Run
 from sfumato.learners.training.split import Material
 from sfumato.learners.training.stored import load_model, write_model
 
-__all__ = ["checkpoint_of", "keep", "key_in", "opened", "read_run", "settings_of", "write_owned"]
+__all__ = ["checkpoint_of", "keep", "key_in", "opened", "read_run", "settings_of"]
 
 _RUN, _OWNER, _SETTINGS = "run.json", "owner.json", "settings.json"
 _KEY = "division"
@@ -79,13 +79,6 @@ def key_in(folder: Path | None) -> bytes | None:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FileError(f"'{folder / _SETTINGS}' is damaged", hint="remove the folder to begin again") from error
     return key if len(key) == KEY_BYTES else None
-
-
-def write_owned(path: Path, plain: Any) -> None:
-    """Write plain values as JSON into a file that only its owner can read."""
-    with atomic_path(path, mode=0o600) as temporary:
-        path.unlink(missing_ok=True)  # its permissions would be kept
-        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
 
 
 def _plain(path: Path) -> Any:

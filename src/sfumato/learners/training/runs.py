@@ -6,15 +6,19 @@ returns may be published as far as the models may: exact numbers about private r
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
+from sfumato.data.recipe import RECIPE, Recipe
+from sfumato.data.release import Release, Releases
 
 __all__ = ["Pictures", "Run", "Scores", "Training", "label_of", "surest"]
 
@@ -187,7 +191,7 @@ class Pictures(Discreet):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Training(Discreet):
+class Training(Discreet, Releases):
     """One model trained at several epsilons on the same data.
 
     Attributes
@@ -204,6 +208,7 @@ class Training(Discreet):
     models : the fitted models, by the names of their runs
     charged : whether the private models were charged to a ledger
     material : what they were trained and tested on, as long as it is in memory
+    options : the options of the command that trained them, for the recipe
     published : what a publication printed for this experiment: ``title``, ``notes``, ``epochs`` (a dictionary each)
 
     Examples
@@ -229,6 +234,34 @@ class Training(Discreet):
     charged: bool = False
     material: Any = field(default=None, repr=False)
     is_public: bool = False
+    options: dict[str, Any] | None = None
+
+    @cached_property
+    def releases(self) -> dict[str, Release]:
+        """Each model as a release, by the name of its run."""
+        from sfumato.learners.training.released_model import release_of
+
+        return {run.name: release_of(self, run, alone=len(self.runs) == 1) for run in self.runs}
+
+    def beside(self) -> dict[str, str]:
+        """Return ``training.json`` and the recipe of all models; how long private records took is not published."""
+        from sfumato.learners.training.released_model import options_of, schema_of
+
+        plain = self.to_dict()
+        for run in plain["runs"] if not self.is_public else ():
+            del run["seconds"]
+        recipe = Recipe("train", self.options or options_of(self), schema_of(self))
+        return {"training.json": json.dumps(plain, indent=2, allow_nan=False) + "\n", RECIPE: recipe.to_toml()}
+
+    def for_the_owner(self) -> dict[str, Any] | None:
+        """Return the exact scores and losses of private data."""
+        if self.is_public:
+            return None
+        note = "exact numbers about private records: for the owner of the data, not for publication"
+        return {
+            "note": note,
+            "runs": [{"name": run.name, "seconds": run.seconds, **(run.owner or {})} for run in self.runs],
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the training as plain values, under the names of the command-line contract."""

@@ -20,7 +20,6 @@ from sfumato.learners.training.division import coins_of, happened, key_of, new_k
 
 __all__ = ["Material", "material_of"]
 
-_TABLES = {"adult": datasets.adult, "nursery": datasets.nursery}
 _TARGETS = {"adult": "income"}  # where the schema has another role for it
 
 
@@ -74,7 +73,7 @@ class Material(Discreet):
     @property
     def public_rows(self) -> int | None:
         """How many records there are to train on, if everybody knows: of a data set that is built in."""
-        return self.rows if self.name in ("mnist", *_TABLES) else None
+        return self.rows if self.name in ("mnist", *datasets.TABLES) else None
 
     def predicting(self, *, regression: bool) -> Material:
         """Return it with the target as a number or a class, where only its cells tell: one must not decide on it."""
@@ -144,9 +143,9 @@ def material_of(
         return _images(data, full, root, (samples, test_samples), key or new_key())
     if full or root is not None:
         raise OptionError("'full' and a data root are for mnist")
-    built_in = named and data in _TABLES
+    built_in = named and data in datasets.TABLES
     if built_in:
-        table, name, target = _TABLES[data](), data, target or _TARGETS.get(data)
+        table, name, target = datasets.TABLES[data](), data, target or _TARGETS.get(data)
     else:
         table = Table.of(data if not isinstance(data, str | Path) else read(data, inferred=False)).as_declared()
         name = table.origin.name if table.origin else "table"

@@ -20,6 +20,8 @@ from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.noise import Source
+from sfumato.data import datasets
+from sfumato.data.recipe import Recipe
 from sfumato.data.table import Table, read
 from sfumato.errors import InputError, ModelError, OptionError
 from sfumato.learners.dpsgd.options import whole
@@ -31,7 +33,7 @@ from sfumato.learners.training.runs import Run, Scores, Training, label_of
 from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events
 from sfumato.learners.training.split import Material, material_of
 
-__all__ = ["SCORES", "Asked", "epsilons_of", "train"]
+__all__ = ["SCORES", "Asked", "epsilons_of", "run_recipe", "train"]
 
 SCORES = ("noisy", "none")
 """What can be released of how good a model is on private records."""
@@ -272,6 +274,24 @@ def train(
         material=material,
         is_public=material.is_public,
     )
+
+
+def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Training:
+    """Train as a recipe says; on the data set that it names, unless other data is given."""
+    asked = dict(recipe.options)
+    named, model = asked.pop("data", None), asked.pop("model", None)
+    if data is None and named is None:
+        raise OptionError("the recipe does not name its data", hint="give the table")
+    given = named if data is None else data
+    if recipe.schema.columns and not isinstance(given, str):
+        given = Table.of(given, schema=recipe.schema)
+    elif recipe.schema.columns and given not in datasets.BUILT_IN:
+        given = Table.of(read(given, inferred=False), schema=recipe.schema)
+    identifiers = asked.pop("identifiers", None)
+    if identifiers:
+        given = Table.of(given, identifiers=identifiers)
+    asked.setdefault("epsilon", None if asked.get("noise_multiplier") else 1.0)
+    return train(given, model, **asked, **options)
 
 
 def _asked(epsilon: Any, noise_multiplier: Any) -> list[Asked]:

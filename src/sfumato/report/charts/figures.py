@@ -15,8 +15,8 @@ from sfumato.measures.bins import SMALLEST_SHOWN
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.picture import address, tiled
 from sfumato.report.charts.plot import bar_pairs, heat_map, legend
+from sfumato.report.model.outcome import Outcome, Verdict, known
 from sfumato.report.summarise import count, share
-from sfumato.report.training.outcome import Outcome, Verdict, known
 
 __all__ = ["MOST_CLASSES", "Figure", "charts_of", "found_of", "layers_of", "matrices_of", "noise_of", "roc_of"]
 

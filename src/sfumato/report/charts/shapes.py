@@ -12,7 +12,7 @@ from markupsafe import Markup
 from sfumato.learners.training.runs import Training
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.plot import legend, split_bars
-from sfumato.report.training.outcome import Outcome
+from sfumato.report.model.outcome import Outcome
 
 __all__ = ["Shapes", "shapes_of"]
 

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from sfumato.data.certificate import Certificate, is_own
+from sfumato.data.claim import Claim, same_number, same_plain, shown
 from sfumato.data.column_audit import doubts, naming
+from sfumato.data.guarantee import Guarantee
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table, read
@@ -24,25 +26,36 @@ from sfumato.engines.engine import Progress
 from sfumato.errors import FileError, SfumatoError
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.guarantee import Check, Guarantee
+from sfumato.measures.guarantee import Check, ClassGuarantee
 from sfumato.measures.loss.information_loss import ColumnLoss, Loss
-from sfumato.releases.claim import Claim, same_number, same_plain, shown
 
-__all__ = ["claims_of", "class_loss", "verify_table"]
+__all__ = ["WITHOUT_GUARANTEE", "claims_of", "class_loss", "table_of", "verify_table"]
+
+WITHOUT_GUARANTEE = ("mask", "pseudonymize")
+"""Methods that promise nothing: their releases name no guarantee."""
 
 _LOSSES = {one.name for one in fields(Loss)}
 _OF_A_COLUMN = {one.name for one in fields(ColumnLoss)}
 _AVERAGED = {"gcp": "ncp", "precision": "precision"}  # numbers that are the means of those of the columns
 
 
+def table_of(folder: Path, certificate: Certificate) -> Table:
+    """Return the table of a release, with the columns that its certificate declares."""
+    if not is_own(folder / certificate.data):
+        raise FileError(f"'{certificate.data}' is missing, or not a file of this folder")
+    return Table(read(folder / certificate.data).source, certificate.schema)
+
+
 def verify_table(folder: Path, certificate: Certificate, progress: Progress | None) -> Iterator[Claim]:
     """Check the claims of a table; data that cannot be measured proves none."""
+    found: Assessment | None = None
     try:
         asked = [Guarantee.from_dict(one) for one in certificate.guarantees]
-        if not is_own(folder / certificate.data):
-            raise FileError(f"'{certificate.data}' is missing, or not a file of this folder")
-        table = Table(read(folder / certificate.data).source, certificate.schema)
-        found = measure(table, require=asked, progress=progress)
+        about_classes = [one for one in asked if isinstance(one, ClassGuarantee)]
+        table = table_of(folder, certificate)
+        if about_classes or certificate.schema.quasi:
+            found = measure(table, require=about_classes, progress=progress)
+        rows = table.rows if found is None else found.rows + found.suppressed
     except SfumatoError as error:
         yield Claim("the data can be measured", False, str(error).partition("\n")[0])
         yield from _as_in_recipe(folder, certificate, None)
@@ -54,18 +67,29 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
     if table.schema.identifiers:
         yield Claim("no identifier is released", False, shown(", ".join(table.schema.identifiers)))
     yield from _accounted(table, certificate.schema)
-    checks = () if found.verdict is None else found.verdict.checks
+    checks = () if found is None or found.verdict is None else found.verdict.checks
     yield from (_checked(check) for check in checks)
-    if not checks:
+    if len(about_classes) < len(asked):
+        from sfumato.budget.accounting.effort import verify_events  # here: most tables need nothing of the budget
+        from sfumato.budget.differential_privacy import DifferentialPrivacy
+
+        for promise in asked:
+            if isinstance(promise, DifferentialPrivacy):
+                yield from verify_events(certificate.parameters.get("events"), promise)
+    if not asked and certificate.method in WITHOUT_GUARANTEE:
+        yield Claim.unchecked("nothing is guaranteed", f"{certificate.method} promises nothing")
+    elif not asked:
         yield Claim("something is guaranteed", False, "the certificate names no guarantee")
-    numbers = claims_of(found)
+    numbers = {"rows": rows} if found is None else claims_of(found)
     for name, claimed in certificate.claims.items():
         held = name in numbers and same_number(claimed, numbers[name])
         yield Claim(f"{shown(name)} is {shown(claimed)}", held, numbers.get(name))
     for name in sorted(numbers.keys() - certificate.claims.keys()):
         yield Claim(f"{name} is claimed", False, numbers[name])
-    yield from _rows(certificate, found)
-    yield from _loss(certificate, found)
+    claimed = certificate.source.get("rows")  # suppression empties a row, and drops none
+    yield Claim(f"source.rows is {shown(claimed)}", same_number(claimed, rows), rows)
+    if found is not None:
+        yield from _loss(certificate, found)
 
 
 def _accounted(table: Table, certified: Schema) -> Iterator[Claim]:
@@ -115,7 +139,7 @@ def _as_in_recipe(folder: Path, certificate: Certificate, table: Table | None) -
     """Compare the certificate with the recipe."""
     claim = "the recipe says the same"
     try:
-        recipe = Recipe.of_release(folder, "anonymize")
+        recipe = Recipe.of_release(folder)
         differing = []
         if not same_plain(recipe.options.get("guarantees"), list(certificate.guarantees)):
             differing.append("it asks for other guarantees")
@@ -181,7 +205,7 @@ def _checked(check: Check) -> Claim:
     return Claim(_with_conventions(check.guarantee), check.held, "inf" if value == math.inf else value)
 
 
-def _with_conventions(guarantee: Guarantee) -> str:
+def _with_conventions(guarantee: ClassGuarantee) -> str:
     """Write a guarantee with what differs from its defaults: alpha of one value is less than alpha of all."""
     numbers = {bound.field for bound in guarantee.bounds.values()}
     chosen = {one.name: getattr(guarantee, one.name) for one in fields(guarantee) if one.name not in numbers}
@@ -192,12 +216,6 @@ def _with_conventions(guarantee: Guarantee) -> str:
         if value != usual[name]
     ]
     return f"{guarantee} ({'; '.join(told)})" if told else str(guarantee)
-
-
-def _rows(certificate: Certificate, found: Assessment) -> Iterator[Claim]:
-    """Compare the rows of the original with those released: suppression empties a row, and drops none."""
-    released, claimed = found.rows + found.suppressed, certificate.source.get("rows")
-    yield Claim(f"source.rows is {shown(claimed)}", same_number(claimed, released), released)
 
 
 def _loss(certificate: Certificate, found: Assessment) -> Iterator[Claim]:

@@ -15,21 +15,24 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
-from sfumato._repr import Discreet
+from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger.fingerprint import reading
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.local.randomized_response import CategoryResponse, Estimate, NumberResponse
 from sfumato.budget.mechanisms.additive import positive
+from sfumato.budget.mechanisms.randomized_response import CategoryResponse, Estimate, NumberResponse
 from sfumato.budget.noise import Source
 from sfumato.budget.query.public import declared
 from sfumato.data.hierarchies.label_paths import text_of
-from sfumato.data.io.files import atomic_path, why, write_frame
+from sfumato.data.io.files import atomic_path, why
+from sfumato.data.recipe import Recipe
+from sfumato.data.release import Provenance, Release
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, read
 from sfumato.errors import ColumnError, FileError, OptionError, SchemaError
+from sfumato.measures.released_table import ReleasedTable
 
-__all__ = ["Estimated", "Perturbed", "perturb"]
+__all__ = ["Estimated", "PerturbedTable", "perturb", "run_recipe"]
 
 _FORMAT = "sfumato perturbation 1"
 
@@ -61,7 +64,7 @@ class Estimated:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Perturbed(Discreet):
+class PerturbedTable(ReleasedTable):
     """Perturbed records, and how they were perturbed; see `perturb`.
 
     Examples
@@ -70,7 +73,7 @@ class Perturbed(Discreet):
     >>> smokers = pl.DataFrame({"smokes": ["yes"] * 300 + ["no"] * 700})
     >>> schema = sf.Schema([sf.Column(name="smokes", domain=["yes", "no"])])
     >>> sf.perturb(smokers, ["smokes"], epsilon=1, schema=schema).write("answers.csv")
-    >>> yes, no = sf.budget.Perturbed.read("answers.csv").estimate()
+    >>> yes, no = sf.masking.PerturbedTable.from_file("answers.csv").estimate()
     >>> yes.column, yes.value, yes.statistic
     ('smokes', 'yes', 'share')
     >>> yes.interval[0] < yes.estimate < yes.interval[1]
@@ -79,7 +82,6 @@ class Perturbed(Discreet):
 
     _told: ClassVar[tuple[str, ...]] = ("rows", "epsilon", "private")
 
-    frame: pl.DataFrame
     methods: Mapping[str, CategoryResponse | NumberResponse]
     """How each column was perturbed."""
     epsilon: float
@@ -89,15 +91,20 @@ class Perturbed(Discreet):
     """False if the noise came from a given seed: then the records are reproducible, and not private."""
 
     @property
-    def rows(self) -> int:
-        """The number of records."""
-        return len(self.frame)
+    def frame(self) -> pl.DataFrame:
+        """The records."""
+        found: pl.DataFrame = self.table.frame
+        return found
 
     @property
     def event(self) -> Event:
         """What a record costs its person."""
-        events = tuple(method.event for method in self.methods.values())
-        return events[0] if len(events) == 1 else Composed(events)
+        return _event(self.methods)
+
+    def described(self) -> dict[str, str]:
+        """Say for each column how it was perturbed."""
+        plain = {name: _method_dict(method) for name, method in self.methods.items()}
+        return {name: f"{one['method']} of epsilon {one['epsilon']:g}" for name, one in plain.items()}
 
     def estimate(self, confidence: float = 0.95) -> list[Estimated]:
         """Return the share of every value and the mean of every number, without bias.
@@ -127,14 +134,14 @@ class Perturbed(Discreet):
             "columns": {name: _method_dict(method) for name, method in self.methods.items()},
         }
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
         """Write the records to a file, and how they were perturbed to that name with ``.json`` after it."""
-        write_frame(self.frame, path)
+        super().write(path, escape_formulas=escape_formulas)
         with atomic_path(f"{path}.json") as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, path: str | Path) -> Perturbed:
+    def from_file(cls, path: str | Path) -> PerturbedTable:
         """Read what `write` has written."""
         described = f"{path}.json"
         try:
@@ -156,7 +163,7 @@ class Perturbed(Discreet):
         for name in methods:
             if name not in frame.columns:
                 raise ColumnError(f"'{path}' lacks the column '{name}' that was perturbed")
-        return cls(frame.select(list(methods)), methods, epsilon, private=private)
+        return cls(Table(frame.select(list(methods))), None, methods, epsilon, private=private)
 
 
 def perturb(
@@ -169,7 +176,7 @@ def perturb(
     ledger: Ledger | str | Path | None = None,
     note: str = "",
     insecure_seed: int | None = None,
-) -> Perturbed:
+) -> Release:
     """Perturb every record on its own, so that nobody can be sure of any value in it.
 
     A column with a public domain is perturbed by randomized response: the true value is kept with some probability, and
@@ -219,11 +226,54 @@ def perturb(
     each = positive("epsilon", epsilon) / len(names)
     methods = {name: _chosen(public[name], each, missing) for name in names}
     values = {name: _values(table, name, method, missing) for name, method in methods.items()}
-    perturbed = Perturbed(pl.DataFrame(), methods, float(epsilon))
-    why_charged = note or f"perturbed {', '.join(names)}"
-    charged = _charge(table, perturbed.event, ledger, why_charged, private=source.private)
+    event = _event(methods)
+    charged = _charge(table, event, ledger, note or f"perturbed {', '.join(names)}", private=source.private)
     frame = pl.DataFrame([_reports(name, method, values[name], source) for name, method in methods.items()])
-    return Perturbed(frame, methods, float(epsilon), charged, source.private)
+    kinds = Schema(Column(name=name, kind=public[name].kind) for name in names)
+    promise = DifferentialPrivacy(float(epsilon), relation=event.relation)
+    parameters = {
+        "columns": {name: _method_dict(method) for name, method in methods.items()},
+        "missing": missing,
+        "private": source.private,
+        "events": [event.to_dict()],
+    }
+    promised = (promise,) if source.private else ()
+    asked = {"method": "perturb", "parameters": parameters, "guarantees": [one.to_dict() for one in promised]}
+    return Release(
+        artifact=PerturbedTable(Table(frame, kinds), None, methods, float(epsilon), charged, source.private),
+        method="perturb",
+        parameters=parameters,
+        guarantees=promised,
+        events=(event,),
+        recipe=Recipe("perturb", {**asked, "keep_order": True}, kinds),
+        provenance=Provenance.of(table.origin, table.rows, order="kept"),
+    )
+
+
+def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
+    """Perturb records as a recipe says, with new noise."""
+    if data is None:
+        raise OptionError("a recipe of perturb does not name its data", hint="give the table")
+    try:
+        parameters = recipe.options["parameters"]
+        methods = {str(name): _method(one) for name, one in parameters["columns"].items()}
+        public = Schema(
+            Column(name=name, bounds=method.bounds)
+            if isinstance(method, NumberResponse)
+            else Column(name=name, domain=tuple(one for one in method.domain or () if one is not None))
+            for name, method in methods.items()
+        )
+        epsilon, missing = sum(method.epsilon for method in methods.values()), bool(parameters["missing"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise OptionError(
+            "the recipe does not say how to perturb", hint="'sfumato perturb -o FOLDER' writes one"
+        ) from None
+    return perturb(data, list(methods), epsilon=epsilon, schema=public, missing=missing, **options)
+
+
+def _event(methods: Mapping[str, CategoryResponse | NumberResponse]) -> Event:
+    events = tuple(method.event for method in methods.values())
+    return events[0] if len(events) == 1 else Composed(events)
 
 
 def _charge(table: Table, event: Event, path: Ledger | str | Path | None, note: str, *, private: bool) -> bool:

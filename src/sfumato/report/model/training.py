@@ -11,10 +11,10 @@ from sfumato.learners.training.runs import Training
 from sfumato.report.charts.figures import MOST_CLASSES, charts_of, found_of, layers_of, matrices_of, noise_of, roc_of
 from sfumato.report.charts.plot import hatching
 from sfumato.report.charts.shapes import shapes_of
+from sfumato.report.model.accountings import events_of, leaves_of, other_epsilons, shuffled_epsilon
+from sfumato.report.model.outcome import Outcome, Verdict, known, outcomes_of, write, write_epsilon
 from sfumato.report.summarise import count, share, words
 from sfumato.report.template import fill
-from sfumato.report.training.accountings import events_of, leaves_of, other_epsilons, shuffled_epsilon
-from sfumato.report.training.outcome import Outcome, Verdict, known, outcomes_of, write, write_epsilon
 
 __all__ = ["render_training"]
 

@@ -14,8 +14,8 @@ from sfumato.measures.guarantee import Check
 from sfumato.measures.loss.utility import ModelAccuracy
 from sfumato.measures.profile import Profile
 from sfumato.report.charts.plot import bar_pairs, bar_rows, hatching, heat_map, legend
-from sfumato.report.release.comparison import CLASS_SIZES, Comparison, Joint, Marginal, size_label
 from sfumato.report.summarise import count, number, percent, risks_of, role_of, share, title_of, words
+from sfumato.report.table.comparison import CLASS_SIZES, Comparison, Joint, Marginal, size_label
 from sfumato.report.template import fill
 
 __all__ = ["render_release"]
@@ -80,7 +80,7 @@ def render_release(
     Examples
     --------
     >>> import sfumato as sf
-    >>> from sfumato.report.release.comparison import compare
+    >>> from sfumato.report.table.comparison import compare
     >>> from sfumato.measures.loss.generalised import pair
     >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"])
     >>> both = pair("patients.csv", release.aligned, ["zip", "age"])

@@ -8,11 +8,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from sfumato.anonymizers.anonymize import Release
+from sfumato.data.release import Release
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.plot import bar_list
-from sfumato.report.release.comparison import Comparison
 from sfumato.report.summarise import count, number, percent, share
+from sfumato.report.table.comparison import Comparison
 from sfumato.report.template import fill
 
 __all__ = ["HEADINGS", "Beside", "render_side_by_side"]

@@ -20,9 +20,9 @@ from sfumato.budget.accounting.training_events import uncharged
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event
 from sfumato.data.certificate import Certificate, is_own, read_plain
+from sfumato.data.claim import Claim, same_number, same_plain, shown
 from sfumato.data.recipe import Recipe
 from sfumato.errors import FileError, SfumatoError
-from sfumato.releases.claim import Claim, same_number, same_plain, shown
 
 __all__ = ["verify_model"]
 
@@ -44,7 +44,7 @@ def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
     yield from recipe.problem
     try:
         events = read_events(certificate.parameters.get("events"))
-        promises = [DifferentialPrivacy.from_dict(one) for one in certificate.guarantees]
+        promises = [DifferentialPrivacy.from_plain(one) for one in certificate.guarantees]
     except (SfumatoError, *_DAMAGED) as error:
         yield Claim("its events can be accounted for", False, _why(error))
         return

@@ -1,1 +1,0 @@
-"""Local privacy: every record is perturbed on its own before anyone else sees it."""

@@ -1,0 +1,181 @@
+"""A released table: written as a file, measured on that file, and measured again by whoever verifies it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from sfumato._repr import Discreet
+from sfumato.data.certificate import Certificate
+from sfumato.data.claim import Claim
+from sfumato.data.column_audit import accounted
+from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.dialect import escape_file
+from sfumato.data.io.files import format_of
+from sfumato.data.io.formulas import refuse_typed
+from sfumato.data.io.source import File
+from sfumato.data.release import Artifact, Layout
+from sfumato.data.schema import Schema
+from sfumato.data.table import Table, read, write
+from sfumato.errors import ColumnError, InputError, one_of
+from sfumato.measures.assess import measure
+from sfumato.measures.assessment import Assessment
+from sfumato.measures.guarantee import ClassGuarantee
+
+__all__ = ["Format", "ReleasedTable"]
+
+
+class Format(StrEnum):
+    """How the table of a release is stored.
+
+    Examples
+    --------
+    >>> Format("csv").file, Format.like("patients.csv")
+    ('table.csv', <Format.CSV: 'csv'>)
+    """
+
+    CSV = "csv"
+    PARQUET = "parquet"
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return f"table.{self.value}"
+
+    @classmethod
+    def like(cls, origin: str | Path | None) -> Format:
+        """Return the format for the release of a file: text for texts, and Parquet for all else."""
+        if origin is None or "://" in str(origin):
+            return cls.PARQUET
+        return cls.CSV if format_of(Path(origin)) in ("csv", "tsv", "excel") else cls.PARQUET
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReleasedTable(Artifact, Discreet):
+    """A table that is released, and what was measured on it.
+
+    Attributes
+    ----------
+    table : the table
+    assessment : what was measured; None if no quasi-identifier is named
+    """
+
+    kind = "table"
+    layout = Layout((Format.CSV.file, Format.PARQUET.file), ("recipe.toml", "report.html"))
+    facts = ("order",)
+    _told: ClassVar[tuple[str, ...]] = ("rows", "k")
+
+    table: Table
+    assessment: Assessment | None
+
+    @property
+    def schema(self) -> Schema:
+        """The columns and their roles: by these the claims are measured."""
+        return self.table.schema
+
+    @property
+    def k(self) -> int | None:
+        """The smallest class; None if no quasi-identifier is named."""
+        return None if self.assessment is None else self.assessment.k
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, with suppressed ones."""
+        found = self.assessment
+        return self.table.rows if found is None else found.rows + found.suppressed
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """The number of rows, and all that was measured on them."""
+        from sfumato.measures.verify_table import claims_of
+
+        return {"rows": self.rows} if self.assessment is None else claims_of(self.assessment)
+
+    def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
+        """Write the table alone to a file, all of it or nothing; see `sf.save` for all else."""
+        write(self.table, path, escape_formulas=escape_formulas)
+
+    def written(
+        self,
+        folder: Path,
+        guarantees: tuple[Guarantee, ...],
+        *,
+        format: Format | str | None = None,
+        escape_formulas: bool = False,
+        origin: Path | None = None,
+        **others: Any,
+    ) -> tuple[str, Self]:
+        """Write the table as ``table.csv`` or ``table.parquet``, and measure what was written."""
+        kind = Format.like(origin) if format is None else one_of(Format, format, "format")
+        path = folder / kind.file
+        if self.table.origin == path:  # it was written there when it was made
+            return kind.file, self
+        if escape_formulas:
+            refuse_typed(kind.file, kind.value)
+        self.check_columns()
+        source = self.table.source
+        if isinstance(source, File) and source.path.suffix == f".{kind.value}":
+            shutil.copyfile(source.path, path)
+        else:
+            write(self.table, path)
+        if escape_formulas:
+            escape_file(path)
+        table = Table(read(path).source, self.table.schema)
+        return kind.file, replace(self, table=table, assessment=self._measured(table, guarantees, kind))
+
+    def check_columns(self) -> None:
+        """Refuse identifiers, and a column that looks like one and that nobody decided to release."""
+        if self.table.schema.identifiers:
+            raise ColumnError(
+                f"column '{self.table.schema.identifiers[0]}' is an identifier, which a release must not hold",
+                hint="leave it out of the table, or replace it with pseudonymize",
+            )
+        accounted(self.table)
+
+    def _measured(self, table: Table, guarantees: tuple[Guarantee, ...], kind: Format) -> Assessment | None:
+        """Measure what was written: a text file may mean something else than the table that it was made of."""
+        if self.assessment is None:
+            return None
+        asked = [one for one in guarantees if isinstance(one, ClassGuarantee)]
+        found = measure(table, require=asked)
+        if found.verdict is not None and not found.verdict:
+            raise InputError(
+                f"read back from {kind.value}, the release does not keep {found.verdict.failed}",
+                hint="a text file forgets types and empty texts: save it as parquet",
+            )
+        return replace(found, people=self.assessment.people)
+
+    @classmethod
+    def read(cls, folder: Path, certificate: Certificate) -> ReleasedTable:
+        """Read the table of a release, and measure it."""
+        from sfumato.measures.verify_table import table_of
+
+        table = table_of(folder, certificate)
+        asked = [Guarantee.from_dict(one) for one in certificate.guarantees]
+        classes = [one for one in asked if isinstance(one, ClassGuarantee)]
+        return ReleasedTable(table, measure(table, require=classes) if table.schema.quasi else None)
+
+    @classmethod
+    def verified(
+        cls, folder: Path, certificate: Certificate, progress: Callable[[float], None] | None
+    ) -> Iterator[Claim]:
+        """Measure the table again, and compare the certificate with the recipe."""
+        from sfumato.measures.verify_table import verify_table
+
+        return verify_table(folder, certificate, progress)
+
+    def described(self) -> dict[str, str]:
+        """Say for each column how it was changed, in words for a page."""
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was measured as plain values."""
+        return {
+            "rows": self.rows,
+            "assessment": None if self.assessment is None else self.assessment.to_dict(),
+            "kept": {} if self.assessment is None else self.assessment.kept,
+        }
