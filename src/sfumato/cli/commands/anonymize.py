@@ -19,6 +19,7 @@ from sfumato.cli.options import (
     choice,
     escape_option,
     force_option,
+    is_file,
     keep_input,
     keep_output,
     load_table,
@@ -30,7 +31,7 @@ from sfumato.cli.progress import progress_bar
 from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo, style
 from sfumato.data.guarantee import Guarantee
-from sfumato.data.io.files import format_of, refuse_only_read
+from sfumato.data.io.files import format_of
 from sfumato.data.io.fingerprint import keyed
 from sfumato.data.io.folders import atomic_folder
 from sfumato.data.io.formulas import refuse_typed
@@ -173,7 +174,9 @@ def anonymize(
         others = [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values(), keep_order]
         stated, chosen, schema, keep_order = _read_recipe(recipe, others)
         plans = {"": (stated, chosen)}
-    alone = _is_file(output, kind)
+    alone = is_file(output)
+    if alone and kind is not None:
+        raise OptionError("--format is for a folder", hint=f"the name '{Path(output).name}' says the format already")
     if alone and len(plans) > 1:
         raise OptionError(f"several releases need a folder, got '{output}'", hint="give one --k and one --method")
     keep_output(output, force=force, folder=not alone)
@@ -252,16 +255,6 @@ def _compared(measured: Comparison) -> dict[str, Any]:
         "accuracy": [one.to_dict() for one in measured.accuracy],
         "notes": list(measured.notes),
     }
-
-
-def _is_file(output: str, kind: str | None) -> bool:
-    """Say whether the output is a file for the table alone; refuse one that cannot be written."""
-    if output.endswith(("/", "\\")) or not Path(output).suffix:
-        return False
-    refuse_only_read(output)
-    if kind is not None:
-        raise OptionError("--format is for a folder", hint=f"the name '{Path(output).name}' says the format already")
-    return True
 
 
 def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema, bool]:
