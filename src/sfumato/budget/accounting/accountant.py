@@ -179,19 +179,32 @@ def calibrate(
     if not 0 < precision < 1:
         raise OptionError(f"the precision must be a number between 0 and 1, got {precision!r}")
 
-    def enough(scale: float) -> bool:
-        return spent(make_event(scale), delta, accountant=accountant, relation=relation).epsilon <= epsilon
+    def above(scale: float) -> float:
+        """By how much, relatively and in logarithms, noise of a scale costs more than the target."""
+        cost = spent(make_event(scale), delta, accountant=accountant, relation=relation).epsilon
+        return math.log(cost / epsilon) if 0 < cost < math.inf else (math.inf if cost else -math.inf)
 
-    high = 1.0
-    while not enough(high):
+    high, at_high = 1.0, above(1.0)
+    while at_high > 0:
         high *= 4
         if high > _LARGEST:
             raise OptionError(f"no noise brings the event to epsilon {epsilon:g} at delta {delta:g}")
-    low = high / 4
-    while low > _SMALLEST and enough(low):
-        low, high = low / 4, low
-    while high > low * (1 + precision) and low < (middle := math.sqrt(low * high)) < high:
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        at_high = above(high)
+    low, at_low = high / 4, math.inf
+    while low > _SMALLEST and (at_low := above(low)) <= 0:
+        low, high, at_low, at_high = low / 4, low, math.inf, at_low
+    # Epsilon falls about as a power of the scale: a straight line in logarithms says where it meets the target. An end
+    # that stays twice counts half (the Illinois method), and a step that is next to an end goes just beyond it.
+    beyond, moved = 1 + 0.9 * precision, 0
+    while high > low * (1 + precision):
+        share = at_low / (at_low - at_high) if math.isfinite(at_low - at_high) else 0.5
+        middle = min(max(low * (high / low) ** share, low * beyond), high / beyond)
+        if not low < middle < high:
+            break
+        if (found := above(middle)) <= 0:
+            high, at_high, at_low, moved = middle, found, at_low / 2 if moved > 0 else at_low, 1
+        else:
+            low, at_low, at_high, moved = middle, found, at_high / 2 if moved < 0 else at_high, -1
     return high
 
 

@@ -128,6 +128,7 @@ def assess(
     keep_output(report, force=force, instead="name a file that ends in .html", ending=".html")
     if require:
         parse(",".join(require))  # so that a mistake is found before a large file is read
+    counting = _engine(engine, memory)
     with progress_bar("Counting") as progress:
         assessment = assess_table(
             load_table(**table_options),
@@ -143,7 +144,7 @@ def assess(
             population_size=population_size,
             preset=preset,
             detail=detail or report is not None,
-            engine=_engine(engine, memory),
+            engine=counting,
             progress=progress,
         )
     if report:
