@@ -15,6 +15,7 @@ from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.column_audit import accounted
 from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.database import Database
 from sfumato.data.io.dialect import escape_file
 from sfumato.data.io.files import atomic_path, format_of
 from sfumato.data.io.formulas import refuse_typed
@@ -24,9 +25,9 @@ from sfumato.data.sanitize import sanitized
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
-from sfumato.engines.dispatch import EngineName
-from sfumato.engines.engine import Progress, is_spark
-from sfumato.engines.memory import streams
+from sfumato.engines.dispatch import EngineName, choose
+from sfumato.engines.engine import Engine, Progress
+from sfumato.engines.memory import Memory, streams
 from sfumato.engines.released_schema import declared_only, used_only
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.assess import measure
@@ -162,8 +163,9 @@ def anonymize(
     ----------
     data : Table, frame or path
         The index of a pandas frame is not released, whatever it holds; make it a column if it should be. A Spark frame
-        stays where it is if the method is strict Mondrian and the release goes to no file; all else
-        that is elsewhere is fetched.
+        or a DuckDB relation stays where it is, and so do the rows of a database if ``to`` names a new table of it: they
+        are counted there, and recoded there by a join. Rows that go into a file, or that guided anonymization and
+        relaxed Mondrian decide on one by one, are fetched.
     guarantees : str, ClassGuarantee, mapping or sequence of them
         What must hold, such as ``"k=10,l=3"``, ``{"k": 10, "l": 3}`` or ``[KAnonymity(10), LDiversity(3)]``.
     k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure : optional
@@ -183,7 +185,8 @@ def anonymize(
     schema : Schema, path or mapping, optional
         See `Schema.of`.
     to : path, optional
-        A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
+        A file to write the table to; or, without the suffix of a file, the name of a new table in the database that
+        the rows are in. From a Parquet file to a Parquet file the rows go batch by batch, so
         that a table of any size fits.
     exact_ends : bool
         Whether the ends of intervals are the least and the greatest value of a class, rather than rounded outward to
@@ -259,10 +262,8 @@ def anonymize(
         raise OptionError("formulas are escaped in a file", hint="name it with to, or escape them in write or save")
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
-    if to is None and is_spark(table) and anonymizer.name == "mondrian" and parameters["strict"]:
-        from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
-
-        done = mondrian_on_spark(table, anonymizer.asked, output=parameters["output"], keep_order=keep_order)
+    done = anonymizer.distributed(table, keep_order=keep_order) if to is None else None
+    if done is not None:
         return release(
             done.assessment.rows + done.assessment.suppressed,
             {"groups": done.groups, "parts": done.parts},
@@ -274,12 +275,19 @@ def anonymize(
             align=None,
         )
     told = _Stages(progress)
+    engine = choose(table)
     streamed = streams(table, to) and not anonymizer.divides_tuples
-    if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
+    stays = _stays(table, anonymizer, engine, to)
+    if table.is_lazy and not streamed and not stays:  # what is released must be what was measured
         table = Table(table.fetched(), table.schema, layout=table.layout)
     anonymizer.fit(table, progress=told(0.0, 0.4))
     apply = partial(anonymizer.apply, table, without=table.schema.identifiers)
-    if to is None:
+    if stays:
+        rows = apply(to=to, shuffle=not keep_order, progress=told(0.4, 0.8)).source
+        columns = used_only(released_schema(table.schema), table, rows)
+        released = Table(rows, columns)
+        assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
+    elif to is None:
         frame = sanitized(apply().source, shuffle=not keep_order)
         columns = used_only(released_schema(table.schema), table, frame)
         released = Table(frame, columns, layout=table.layout)
@@ -306,8 +314,18 @@ def anonymize(
         loss=loss_of(pairing),
         pairing=pairing,
         counted=Counted(anonymizer.tuples_),
-        align=apply,
+        align=None if stays and isinstance(table.source, Database) else apply,
     )
+
+
+def _stays(table: Table, method: Anonymizer, engine: Engine, to: str | Path | None) -> bool:
+    """Say whether the rows stay where they are: in DuckDB, in Spark, or in a database that gets a new table.
+
+    Rows that a method decides on one by one are fetched, and so are rows that go into a file.
+    """
+    if isinstance(engine, Memory) or method.needs_rows:
+        return False
+    return engine.names_a_table(to) or (to is None and not isinstance(table.source, Database))
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:

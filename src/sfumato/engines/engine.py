@@ -44,7 +44,8 @@ class Recoding(Discreet):
     without : sequence of str
         Columns that are left out.
     shuffle : bool
-        Whether the rows of a Parquet file that is written come out in a random order; all else keeps its order.
+        Whether the rows come out in a random order: of a Parquet file that is written, of a DuckDB relation, of a Spark
+        frame, and in a new table of a database. Frames in memory keep their order.
 
     Examples
     --------
@@ -124,6 +125,10 @@ class Engine(ABC):
         The result is a table of the same kind; with ``to`` it is written there (a file, or a new
         table of the database) and nothing is left of it if that fails.
         """
+
+    def names_a_table(self, to: str | Path | None) -> bool:
+        """Say whether this engine would make a new table of this name, rather than write a file."""
+        return False
 
 
 def is_spark(table: Table) -> bool:

@@ -26,7 +26,7 @@ from sfumato.cli.options import (
     rows_option,
     table_options,
 )
-from sfumato.cli.progress import patience, progress_bar
+from sfumato.cli.progress import progress_bar
 from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo, style
 from sfumato.data.guarantee import Guarantee
@@ -34,7 +34,6 @@ from sfumato.data.io.files import format_of, refuse_only_read
 from sfumato.data.io.fingerprint import keyed
 from sfumato.data.io.folders import atomic_folder
 from sfumato.data.io.formulas import refuse_typed
-from sfumato.data.io.source import File
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release
 from sfumato.data.schema import Role, Schema
@@ -71,7 +70,7 @@ _MODEL = (
     "The model whose accuracy is compared, if there is a --target; it also guides (guided), instead of the target "
     "itself.  [default: forest, and nothing guides but the target]"
 )
-_PATIENCE = "Working ..."
+_WITHOUT_PAGE = 0.7  # the share of the work on a release that is done before its page
 
 
 def _guarantee_options(command: Any) -> Any:
@@ -189,10 +188,12 @@ def anonymize(
         _refuse_unguided(plans)
     if not alone and table.origin is not None:
         keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
-    signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
     made: dict[str, Release] = {}
     pages: dict[str, Page] = {}
-    with signs as progress, nullcontext() if alone else atomic_folder(output, replace=force) as folder:
+    with (
+        progress_bar("Anonymizing") as progress,
+        nullcontext() if alone else atomic_folder(output, replace=force) as folder,
+    ):
         stored = Format(kind) if kind else Format.like(table.origin)
         for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
             inside = None if folder is None else folder / name
@@ -206,7 +207,7 @@ def anonymize(
                 rows_are_units=rows_are_units,
                 keep_order=keep_order,
                 escape_formulas=escape_formulas,
-                progress=progress and _part(progress, at, len(plans)),
+                progress=progress and _part(progress, at, len(plans), 1.0 if alone else _WITHOUT_PAGE),
             )
             if inside is not None:
                 from sfumato.releases.save import write_release  # with the page, which a table alone does not need
@@ -219,7 +220,8 @@ def anonymize(
 
             compared = page_of_all(made, pages, name=Path(output).name)
             (folder / REPORT).write_text(compared.html, encoding="utf-8")
-    for note in dict.fromkeys(note for page in pages.values() for note in page.summary.notes):
+    notes = list(dict.fromkeys(note for page in pages.values() for note in page.summary.notes))
+    for note in notes:
         echo(f"The model of the report: {note}", err=True)
     if len(plans) > 1:
         ones = [{"name": name, **one.to_dict(), **_compared(pages[name].summary)} for name, one in made.items()]
@@ -227,7 +229,7 @@ def anonymize(
         echo(f"The releases are in {output}, and compared in {Path(output) / REPORT}", err=True)
         return
     if as_json:
-        print_json(release.to_dict())
+        print_json({**release.to_dict(), **({"notes": notes} if notes else {})})
     else:
         _print(release)
     echo(f"The release is in {output}", err=True)
@@ -239,15 +241,16 @@ def _refuse_unguided(plans: dict[str, tuple[Any, Anonymizer]]) -> None:
         raise OptionError("nothing is given that guides", hint="name the column to predict: --target")
 
 
-def _part(progress: Progress, at: int, of: int) -> Progress:
-    """Return the progress of one of several releases."""
-    return lambda share: progress((at + share) / of)
+def _part(progress: Progress, at: int, of: int, most: float) -> Progress:
+    """Return the progress of one of several releases, which is most of the work on it."""
+    return lambda share: progress((at + most * share) / of)
 
 
 def _compared(measured: Comparison) -> dict[str, Any]:
     return {
         "query_error": measured.queries and measured.queries.to_dict(),
         "accuracy": [one.to_dict() for one in measured.accuracy],
+        "notes": list(measured.notes),
     }
 
 
