@@ -17,6 +17,7 @@ import click
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
 from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
+from sfumato.data.io.files import refuse_only_read, refuse_unwritable
 from sfumato.data.io.folders import private_folder, refuse_taken, sweep_private
 from sfumato.data.io.spool import Spool
 from sfumato.data.schema import Column, Kind, Schema
@@ -33,6 +34,7 @@ __all__ = [
     "escape_option",
     "file_options",
     "force_option",
+    "is_file",
     "keep_input",
     "keep_output",
     "load_table",
@@ -335,6 +337,14 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
             raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
 
 
+def is_file(output: str) -> bool:
+    """Say whether the output is a file for the table alone, or a folder for the whole release."""
+    if output != "-" and (output.endswith(("/", "\\")) or not Path(output).suffix):
+        return False
+    refuse_only_read(output)
+    return True
+
+
 def keep_output(
     output: str | None, *, force: bool, instead: str = "name a file", folder: bool = False, ending: str = ""
 ) -> None:
@@ -363,6 +373,8 @@ def keep_output(
         refuse_taken(output, replace=force)
     elif not force and Path(output).exists() and Path(output).is_file():
         raise FileError(f"'{output}' exists already", hint="choose another name, or replace it with --force")
+    else:
+        refuse_unwritable(output)
 
 
 def print_json(plain: dict[str, Any]) -> None:
