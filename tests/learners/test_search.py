@@ -192,7 +192,7 @@ def test_values_beyond_a_domain_are_not_counted_aloud() -> None:
 @pytest.mark.parametrize("classes", [[0, 1], [0.5, 1.5], [False, True], ["a", "b"]], ids=str)
 def test_a_record_without_a_target_changes_the_score_of_no_other(classes: list[Any]) -> None:
     from sfumato.learners.estimators.features import Columns
-    from sfumato.learners.training.search import _right
+    from sfumato.learners.training.search import _correctness
 
     class Fixed:
         classes_ = np.array(classes)
@@ -201,12 +201,12 @@ def test_a_record_without_a_target_changes_the_score_of_no_other(classes: list[A
             return np.array(classes)[[0, 1, 1]]
 
     rows = Columns.of(np.zeros((3, 1)))
-    assert _right(Fixed(), rows, pl.Series([classes[0], classes[1], classes[0]])).tolist() == [1.0, 1.0, 0.0]
-    assert _right(Fixed(), rows, pl.Series([classes[0], classes[1], None])).tolist() == [1.0, 1.0, 0.0]
+    assert _correctness(Fixed(), rows, pl.Series([classes[0], classes[1], classes[0]])).tolist() == [1.0, 1.0, 0.0]
+    assert _correctness(Fixed(), rows, pl.Series([classes[0], classes[1], None])).tolist() == [1.0, 1.0, 0.0]
 
 
 def test_a_number_is_scored_by_how_far_it_is_off() -> None:
-    from sfumato.learners.training.search import _right
+    from sfumato.learners.training.search import _correctness
 
     class Fixed:
         target_ = type("T", (), {"bounds": (0.0, 10.0)})()
@@ -217,4 +217,4 @@ def test_a_number_is_scored_by_how_far_it_is_off() -> None:
     from sfumato.learners.estimators.features import Columns
 
     rows = Columns.of(np.zeros((4, 1)))
-    assert _right(Fixed(), rows, np.array([5.0, 0.0, 100.0, np.nan])).tolist() == [1.0, 0.5, 0.0, 0.0]
+    assert _correctness(Fixed(), rows, np.array([5.0, 0.0, 100.0, np.nan])).tolist() == [1.0, 0.5, 0.0, 0.0]

@@ -10,10 +10,10 @@ from sfumato.budget.accounting.accountant import Spent, check_delta, spent
 from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.mechanisms.additive import positive
+from sfumato.data.validate import whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd.distributed import SingleProcess
 from sfumato.learners.dpsgd.optimizers import Schedule
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.dpsgd.plan import Progress, Stage, events_of, plan
 from sfumato.learners.dpsgd.sampling import Sampler
 

@@ -22,13 +22,13 @@ from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.noise import Source
 from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.io.fingerprint import keyed
+from sfumato.data.validate import whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd import checkpoint as checkpoints
 from sfumato.learners.dpsgd.account import Account
 from sfumato.learners.dpsgd.distributed import Distributed, SingleProcess
 from sfumato.learners.dpsgd.module_checks import check, make_private, refuse_mixing
 from sfumato.learners.dpsgd.optimizers import Rule, Schedule, Sgd, by_name, schedule_of
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.dpsgd.progress import PublicReport, Report, sample_scores
 from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss

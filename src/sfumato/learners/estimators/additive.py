@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from sfumato.data.validate import whole
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.binning import Binning, Histogram, histogram, make_bins
 from sfumato.learners.estimators.estimator import Classifier, Ints, PrivateEstimator, Regressor
 from sfumato.learners.estimators.features import Columns, Feature
@@ -180,8 +180,8 @@ class PrivateAdditiveClassifier(Classifier, _Additive):
 
     def _learn(self, columns: Columns, target: Ints, sums: NoisySums) -> None:
         count = len(self.classes_)
-        bought = histogram(self.features_, columns, sums, "histogram", _FINE, (target, count + 1))
-        found, classes = bought.without_last()
+        measured = histogram(self.features_, columns, sums, "histogram", _FINE, (target, count + 1))
+        found, classes = measured.without_last()
         self.bins_ = make_bins(self.features_, found, self.bins).bins
         known = target < count
         places = self._binning.places(self.features_.cells(columns, _FINE)[known])
@@ -237,10 +237,10 @@ class PrivateAdditiveRegressor(Regressor, _Additive):
     def _learn(self, columns: Columns, target: Floats, sums: NoisySums) -> None:
         low, high = self.target_.bounds or (0.0, 1.0)
         cells = self.target_.cells(pl.Series(target), _TARGET_CELLS)
-        bought = histogram(self.features_, columns, sums, "histogram", _FINE, (cells, _TARGET_CELLS + 1))
-        found, counts = bought.without_last()
+        measured = histogram(self.features_, columns, sums, "histogram", _FINE, (cells, _TARGET_CELLS + 1))
+        found, counts = measured.without_last()
         self.bins_ = make_bins(self.features_, found, self.bins).bins
-        first, last = _middle(counts[:-1], bought.deviations[-1])
+        first, last = _middle(counts[:-1], measured.deviations[-1])
         scale = (high - low) / _TARGET_CELLS * (last - first) / 2
         centre = low + (high - low) / _TARGET_CELLS * (first + last) / 2
         known = ~np.isnan(target)

@@ -117,7 +117,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self._refuse_beyond((*(one.event for one in how.values()), *sums.events))
         charged: list[Event] = []
         with self._reporting_cost(charged):
-            wanted = self._know(columns, target, self._bought(public, how, columns, target, charged))
+            wanted = self._know(columns, target, self._estimate_features(public, how, columns, target, charged))
             self._charge(sums.events, charged)
             self._learn(columns, wanted, sums)
         self.noise_multiplier_ = sums.multiplier
@@ -255,8 +255,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if not self.is_private:
             return NoisySums(shares, 0.0, source)
         check_delta(self.delta)
-        bought = tuple(one.event for one in how.values())
-        return NoisySums(shares, _multiplier(bought, float(self.epsilon), float(self.delta)), source)
+        purchases = tuple(one.event for one in how.values())
+        return NoisySums(shares, _multiplier(purchases, float(self.epsilon), float(self.delta)), source)
 
     def _refuse_beyond(self, events: tuple[Event, ...]) -> None:
         """Raise an error before the first charge if the fit would exceed the ledger."""
@@ -287,7 +287,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             cost, where = spent(charged, self.delta).epsilon, "spent" if self.ledger is None else "charged"
             raise type(error)(f"{error.message}; epsilon {cost:.3g} was {where}", hint=error.hint) from error
 
-    def _bought(
+    def _estimate_features(
         self,
         public: Sequence[Feature | Unknown],
         how: Mapping[int, Purchase],
@@ -357,8 +357,8 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
             )
         return Unknown(target.name, is_number=False)
 
-    def _at_least_two(self, texts: tuple[str, ...], *, bought: bool = False) -> tuple[str, ...]:
-        if len(texts) < 2 and bought:
+    def _at_least_two(self, texts: tuple[str, ...], *, estimated: bool = False) -> tuple[str, ...]:
+        if len(texts) < 2 and estimated:
             stood = "no class" if not texts else "only one class"
             raise InputError(
                 f"a classifier needs at least two classes, but {stood} of the target stood out from the noise",
@@ -375,7 +375,7 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Ints:
         assert target is not None
         (feature,) = found
-        texts = self._at_least_two(feature.domain or (), bought=self.is_private)
+        texts = self._at_least_two(feature.domain or (), estimated=self.is_private)
         values = _typed(texts, target.dtype)
         order = np.argsort(values)
         self.classes_ = values[order]
@@ -443,9 +443,11 @@ def _composed(events: tuple[Event, ...]) -> Event:
 
 
 @lru_cache(maxsize=256)
-def _multiplier(bought: tuple[Event, ...], epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier of a single sum that, with the events in `bought`, costs at most epsilon."""
-    return calibrate(lambda scale: Composed((*bought, Gaussian(scale))) if bought else Gaussian(scale), epsilon, delta)
+def _multiplier(purchases: tuple[Event, ...], epsilon: float, delta: float) -> float:
+    """Return the smallest noise multiplier of a single sum that costs at most epsilon together with the purchases."""
+    return calibrate(
+        lambda scale: Composed((*purchases, Gaussian(scale))) if purchases else Gaussian(scale), epsilon, delta
+    )
 
 
 def _split(X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.validate import whole
 from sfumato.errors import InputError
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.estimator import Classifier, Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share

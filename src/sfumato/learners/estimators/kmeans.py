@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 
-from sfumato.learners.dpsgd.options import whole
+from sfumato.data.validate import whole
 from sfumato.learners.estimators.estimator import Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.moments import Covariance, OfNumbers, noisy_means, noisy_moments, spread

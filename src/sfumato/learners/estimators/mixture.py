@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import DensityMixin
 
+from sfumato.data.validate import whole
 from sfumato.errors import one_of
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.estimator import Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.moments import Covariance, Moments, OfNumbers, noisy_moments, spread

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sfumato.learners.dpsgd.options import whole
+from sfumato.data.validate import whole
 from sfumato.learners.estimators.estimator import Classifier, Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from sfumato.data.validate import whole
 from sfumato.errors import InputError, OptionError
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.moments import Covariance, OfNumbers, noisy_moments
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share

@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sfumato.data.validate import whole
 from sfumato.errors import OptionError, did_you_mean
 from sfumato.learners.networks.scattering import channels_of, normalized_scattering
 
@@ -275,10 +275,7 @@ def _image(name: str, inputs: Shape) -> tuple[int, int, int]:
 
 
 def _sizes(name: str, values: Sequence[Any]) -> Shape:
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return tuple(map(int, values))
+    return tuple(whole(name, value) for value in values)
 
 
 ARCHITECTURES: dict[str, Callable[..., tuple[nn.Module, Features | None]]] = {

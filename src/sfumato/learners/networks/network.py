@@ -29,11 +29,11 @@ from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import CountRows
 from sfumato.data.io.files import atomic_path, refuse_unwritable, why
 from sfumato.data.io.fingerprint import keyed
+from sfumato.data.validate import whole
 from sfumato.errors import FileError, InputError, ModelError, OptionError, did_you_mean
 from sfumato.learners.dpsgd.account import Account
 from sfumato.learners.dpsgd.module_checks import make_private
 from sfumato.learners.dpsgd.optimizers import Adam, Rule, Schedule, Sgd, by_name, schedule_of
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.dpsgd.plan import events_of
 from sfumato.learners.dpsgd.progress import Report
 from sfumato.learners.dpsgd.samples import in_mode
@@ -147,7 +147,7 @@ class _Network(PrivateEstimator):
         with self._reporting_cost(charged):
             if stored is None:
                 rows = self._count(how, columns, charged)
-                features = self._bought(public, how, columns, target, charged)
+                features = self._estimate_features(public, how, columns, target, charged)
                 self._save_purchases(features, rows, how, data)
             else:
                 features, rows = stored
@@ -500,14 +500,14 @@ class _Network(PrivateEstimator):
         try:
             plain = json.loads(self._columns_file.read_text(encoding="utf-8"))
             places = [at for at in how if at != _ROWS]
-            bought = dict(zip(places, map(Feature.from_dict, plain["columns"]), strict=True))
+            estimated = dict(zip(places, map(Feature.from_dict, plain["columns"]), strict=True))
             rows = whole("the number of rows", plain["rows"])
             events, then = [Event.from_dict(one) for one in plain["events"]], plain["data"]
         except OSError as error:
             raise FileError(f"'{self._columns_file}' cannot be read: {why(error)}") from error
         except (ValueError, KeyError, TypeError, OptionError) as error:
             raise FileError(f"'{self._columns_file}' is damaged, or is of a training on other columns") from error
-        if events != list(_events(how)) or any(public[at].name != one.name for at, one in bought.items()):
+        if events != list(_events(how)) or any(public[at].name != one.name for at, one in estimated.items()):
             raise FileError(
                 f"'{self._columns_file}' is of a training on other columns",
                 hint="give another file, or train as before",
@@ -517,7 +517,7 @@ class _Network(PrivateEstimator):
                 f"'{self._columns_file}' is of a training on other records",
                 hint="give another checkpoint; one file is one training",
             )
-        return [bought[at] if isinstance(one, Unknown) else one for at, one in enumerate(public)], rows
+        return [estimated[at] if isinstance(one, Unknown) else one for at, one in enumerate(public)], rows
 
     def _save_purchases(self, features: Sequence[Feature], rows: int, how: Purchases, data: str | None) -> None:
         if data is None:

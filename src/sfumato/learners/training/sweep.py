@@ -24,8 +24,8 @@ from sfumato.data import datasets
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
+from sfumato.data.validate import whole
 from sfumato.errors import InputError, ModelError, OptionError
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.features import texts_in
 from sfumato.learners.training.catalogue import Model, best_model, model_of
 from sfumato.learners.training.division import key_of
@@ -240,26 +240,8 @@ def train(
         own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
         own |= {"rows": rows, "scores": scores}
         settings = settings_of(material, model, regression, delta, seed, insecure_seed, book is not None, own)
-    runs, models = list[Run](), dict[str, Any]()
-    with sweep_folder(kept, settings):
-        left = [
-            each for one, each in zip(asked, estimators, strict=True) if kept is None or not (kept / one.name).exists()
-        ]
-        _refuse_beyond(book, left, material)
-        for at, (one, estimator) in enumerate(zip(asked, estimators, strict=True)):
-            place = None if kept is None else kept / one.name
-            if place is not None and place.exists():
-                run, fitted = read_run(place)
-            else:
-                share = None if progress is None else _part_of(progress, at, len(asked))
-                run, fitted = _train_one(one, estimator, kind, material, scores, other, kept, watch, share)
-                if place is not None:
-                    write_run(place, run, fitted)
-                    checkpoint_of(place).unlink(missing_ok=True)
-            runs.append(run)
-            models[run.name] = fitted
-            if progress is not None:
-                progress((at + 1) / len(asked))
+    sweep = _Sweep(asked, kind, material, scores, book, other, kept, watch, progress)
+    runs, models = sweep.run(estimators, settings)
     return Training(
         data=material.name,
         model=model,
@@ -337,40 +319,66 @@ def _estimator(
         raise OptionError(f"the model '{kind.name}' has no option '{unknown}'", hint="leave it out") from None
 
 
-def _train_one(
-    asked: Asked,
-    estimator: Any,
-    kind: Model,
-    material: Material,
-    released: str,
-    book: Ledger | None,
-    kept: Path | None,
-    watch: Watch | None,
-    progress: Callable[[float], None] | None,
-) -> tuple[Run, Any]:
-    began = time.monotonic()
-    if kind.network:
-        if kept is not None:
-            estimator.set_params(checkpoint=checkpoint_of(kept / asked.name))
-        estimator.fit(
-            material.train,
-            material.train_target,
-            validation=(material.test, material.test_target) if _is_usable(material.test_target) else None,
-            progress=progress,
-            report=None if watch is None else lambda report: watch(asked.label, report),
-        )
-    else:
-        estimator.fit(material.train, material.train_target)
-    cost = estimator.to_dict()
-    history = tuple(cost.pop("history", ()))
-    total = cost.pop("epsilon")
-    epsilon = asked.epsilon if asked.epsilon is not None else float(total)
-    facts = {"spent": total, **cost}
-    scores, owner = _released_scores(estimator, material, released, book), None
-    if not material.is_public:
-        owner = json.loads(json.dumps({"scores": _owner_scores(estimator, material), "history": history}))
-        history = tuple({name: epoch[name] for name in _PUBLIC_HISTORY} for epoch in history)
-    return Run(epsilon, asked.name, facts, scores, time.monotonic() - began, history, owner), estimator
+@dataclass(frozen=True)
+class _Sweep:
+    """The runs of one call of `train`, and what they share."""
+
+    asked: Sequence[Asked]
+    kind: Model
+    material: Material
+    scores: str
+    ledger: Ledger | None
+    test_ledger: Ledger | None
+    folder: Path | None
+    watch: Watch | None
+    progress: Callable[[float], None] | None
+
+    def run(self, estimators: Sequence[Any], settings: Mapping[str, Any]) -> tuple[list[Run], dict[str, Any]]:
+        """Train all models that are not yet in the folder; return the runs, and the models by name."""
+        runs, models = list[Run](), dict[str, Any]()
+        with sweep_folder(self.folder, settings):
+            places = [None if self.folder is None else self.folder / one.name for one in self.asked]
+            left = [one for place, one in zip(places, estimators, strict=True) if place is None or not place.exists()]
+            _refuse_beyond(self.ledger, left, self.material)
+            for at, (one, estimator, place) in enumerate(zip(self.asked, estimators, places, strict=True)):
+                if place is not None and place.exists():
+                    run, fitted = read_run(place)
+                else:
+                    run, fitted = self._train(one, estimator, at)
+                    if place is not None:
+                        write_run(place, run, fitted)
+                        checkpoint_of(place).unlink(missing_ok=True)
+                runs.append(run)
+                models[run.name] = fitted
+                if self.progress is not None:
+                    self.progress((at + 1) / len(self.asked))
+        return runs, models
+
+    def _train(self, asked: Asked, estimator: Any, at: int) -> tuple[Run, Any]:
+        material, watch, progress, count = self.material, self.watch, self.progress, len(self.asked)
+        began = time.monotonic()
+        if self.kind.network:
+            if self.folder is not None:
+                estimator.set_params(checkpoint=checkpoint_of(self.folder / asked.name))
+            estimator.fit(
+                material.train,
+                material.train_target,
+                validation=(material.test, material.test_target) if _is_usable(material.test_target) else None,
+                progress=None if progress is None else lambda share: progress((at + share) / count),
+                report=None if watch is None else lambda report: watch(asked.label, report),
+            )
+        else:
+            estimator.fit(material.train, material.train_target)
+        cost = estimator.to_dict()
+        history = tuple(cost.pop("history", ()))
+        total = cost.pop("epsilon")
+        epsilon = asked.epsilon if asked.epsilon is not None else float(total)
+        facts = {"spent": total, **cost}
+        scores, owner = _released_scores(estimator, material, self.scores, self.test_ledger), None
+        if not material.is_public:
+            owner = json.loads(json.dumps({"scores": _owner_scores(estimator, material), "history": history}))
+            history = tuple({name: epoch[name] for name in _PUBLIC_HISTORY} for epoch in history)
+        return Run(epsilon, asked.name, facts, scores, time.monotonic() - began, history, owner), estimator
 
 
 def _is_usable(target: Any) -> bool:
@@ -434,10 +442,6 @@ def _refuse_test(material: Material, regression: bool, classes: Any) -> None:
         raise InputError(f"no test row has a number in '{material.target}'")
     if not regression and classes is not None and not {*texts_in(classes)} & {*texts_in(target.unique().to_list())}:
         raise InputError("no test row has a class that the model knows")
-
-
-def _part_of(progress: Callable[[float], None], at: int, count: int) -> Callable[[float], None]:
-    return lambda share: progress((at + share) / count)
 
 
 def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
