@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import sfumato as sf
-from sfumato.data.sanitize import permutation, sanitized
+from sfumato.data.sanitize import permutation, sanitize
 from sfumato.engines.shuffle import shuffled
 
 LEVELS = ["none", "secret", "some"]  # nobody who is released is "secret"
@@ -128,9 +128,9 @@ def test_lists_and_records_of_categories_become_texts() -> None:
         {"list": pl.Series([["none"]], dtype=pl.List(pl.Enum(LEVELS))), "record": [{"level": "none"}]},
         schema_overrides={"record": pl.Struct({"level": pl.Enum(LEVELS)})},
     )
-    assert sanitized(nested).schema == {"list": pl.List(pl.String), "record": pl.Struct({"level": pl.String})}
+    assert sanitize(nested).schema == {"list": pl.List(pl.String), "record": pl.Struct({"level": pl.String})}
     arrow = pa.table({"list": pa.array([["none"]], pa.list_(pa.dictionary(pa.int32(), pa.string())))})
-    assert sanitized(arrow).schema.field("list").type == pa.list_(pa.string())
+    assert sanitize(arrow).schema.field("list").type == pa.list_(pa.string())
 
 
 # --- the order of the rows ----------------------------------------------------------------------

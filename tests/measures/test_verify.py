@@ -279,7 +279,7 @@ def test_what_is_no_file_of_the_folder_is_not_read(name: str, kind: str, release
     else:
         file.mkdir()
     if name == "certificate":
-        with pytest.raises(sf.errors.FileError, match="is no release"):
+        with pytest.raises(sf.errors.FileError, match="is not a release"):
             sf.verify(release)
     else:
         assert f"{file.name} is the file that was released" in failing(release)
@@ -310,7 +310,7 @@ def test_the_source_is_known_to_its_maker_alone(made: Path, release: Path, monke
 
 def test_what_is_no_release_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(sf.errors.FileError, match="is no release"):
+        with pytest.raises(sf.errors.FileError, match="is not a release"):
             sf.verify(path)
 
 

@@ -27,7 +27,7 @@ from sfumato.data.io.files import atomic_path, format_of
 from sfumato.data.io.formulas import refuse_typed
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
-from sfumato.data.sanitize import sanitized
+from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
@@ -94,7 +94,7 @@ class AnonymizedTable(ReleasedTable):
         """
         if self.align is None:
             raise in_spark("compared row by row")
-        return Table(sanitized(self.align().source), self.table.schema)
+        return Table(sanitize(self.align().source), self.table.schema)
 
     @property
     def order(self) -> str:
@@ -113,12 +113,12 @@ class AnonymizedTable(ReleasedTable):
         """What it lost; what the classes alone show is measured on the file, as `verify` will."""
         return self.loss.to_dict() | class_loss(self.assessment)
 
-    def written(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
+    def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
         """Write the table, unless its rows are in Spark or a column is not accounted for."""
         if self.pairing is None:
             raise in_spark("saved as a folder")
         self.check_columns()  # of a table that is in the folder already, too
-        return super().written(folder, guarantees, **options)
+        return super().write_into(folder, guarantees, **options)
 
     def check_columns(self) -> None:
         """Refuse a column that looks identifying, judged by the original."""
@@ -286,11 +286,11 @@ def anonymize(
     told = _Stages(progress)
     streamed = streams(table, to) and not anonymizer.divides_tuples
     if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
-        table = Table(table.fetched(), table.schema, layout=table.layout)
+        table = Table(table.to_polars(), table.schema, layout=table.layout)
     anonymizer.fit(table, progress=told(0.0, 0.4))
     apply = partial(anonymizer.apply, table, without=table.schema.identifiers)
     if to is None:
-        frame = sanitized(apply().source, shuffle=not keep_order)
+        frame = sanitize(apply().source, shuffle=not keep_order)
         columns = used_only(released_schema(table.schema), table, frame)
         released = Table(frame, columns, layout=table.layout)
         assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
@@ -299,7 +299,7 @@ def anonymize(
             if streamed:
                 apply(to=temporary, shuffle=not keep_order, progress=told(0.4, 0.8))
             else:
-                frame = sanitized(apply().source, shuffle=not keep_order)
+                frame = sanitize(apply().source, shuffle=not keep_order)
                 write(Table(frame, layout=table.layout), temporary)
             if escape_formulas:
                 escape_file(temporary)

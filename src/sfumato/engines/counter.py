@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.data.coding import coded, refuse_nested
+from sfumato.data.coding import encode_column, refuse_nested
 from sfumato.data.schema import Column
 from sfumato.engines.dictionary import Numbering
 from sfumato.engines.group_by import Tally
@@ -83,7 +83,7 @@ class Counter:
         for column, numbering, of_tuple in zip(self.columns, self.numberings, numbers, strict=True):
             of_column = of_tuple[kept]
             present = np.flatnonzero(np.bincount(of_column))
-            code, domain = coded(read(numbering.values().gather(present).alias(column.name)), column)
+            code, domain = encode_column(read(numbering.values().gather(present).alias(column.name)), column)
             code_of = np.zeros(len(numbering.values()), dtype=np.int32)
             code_of[present] = code
             codes.append(code_of[of_column])

@@ -117,7 +117,7 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
                 rows += len(batch)
                 tell(min(1.0, rows / expected))
         except pl.exceptions.PolarsError as error:
-            raise text.trouble(error) from None
+            raise text.read_error(error) from None
         tell(1.0)
         if incomplete:
             counter.take_back(len(text.blank_lines()))

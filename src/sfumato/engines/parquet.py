@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sfumato.data.coding import Domain
 from sfumato.data.io.files import format_of
 from sfumato.data.io.source import File
-from sfumato.data.sanitize import without_unused
+from sfumato.data.sanitize import drop_unused_entries
 from sfumato.engines.counter import BATCH, Counter
 from sfumato.engines.dictionary import Numbering
 from sfumato.engines.engine import Progress, Recoding
@@ -267,7 +267,7 @@ def _kept(column: Any, na: Sequence[str]) -> Any:
             column = pyarrow.DictionaryArray.from_arrays(indices, values, ordered=column.type.ordered)
         else:
             column = compute.if_else(marked, None, column)
-    return without_unused(column) if is_encoded else column
+    return drop_unused_entries(column) if is_encoded else column
 
 
 def _is_text(kind: Any) -> bool:

@@ -71,7 +71,7 @@ class Sql(Engine):
         counted = [("count", pl.Int64())]
         with database.connect() as connection:
             rows = Reflected.find(database, connection)
-            columns = [rows.settled(name, connection) for name in names]
+            columns = [rows.resolve(name, connection) for name in names]
             keys = [_key(rows, *column) for column in columns]
             query = sa.select(*keys, count).select_from(rows.table).group_by(*keys)
             if progress:  # the sum of all counts comes with every tuple: no second pass over the rows
@@ -105,7 +105,7 @@ class Sql(Engine):
         with database.connect(writing=True) as connection:
             rows = Reflected.find(database, connection)
             schema, name = _free(connection, database, str(to))
-            columns = [rows.settled(column, connection) for column in recoding.names]
+            columns = [rows.resolve(column, connection) for column in recoding.names]
             keys = [_key(rows, *column) for column in columns]
             tuples = _numbered(connection, rows, keys)
             becomes = _becomes(connection, tuples, columns, recoding)

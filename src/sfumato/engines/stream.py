@@ -225,11 +225,11 @@ def typed_rows(table: Table) -> Table:
         rows = text.scan()
         if incomplete and len(text.names) > 1:
             rows = text.without_blank_lines(rows)
-    dtypes = {name: text.typed(found[name].values().alias(name)).dtype for name in text.names}
+    dtypes = {name: text.parse(found[name].values().alias(name)).dtype for name in text.names}
     columns = [
         cs.by_name(name)
         .as_expr()
-        .map_batches(partial(text.read_as, text.found[name]), return_dtype=dtype, is_elementwise=True)
+        .map_batches(partial(text.read_as, text.cells[name]), return_dtype=dtype, is_elementwise=True)
         for name, dtype in dtypes.items()
     ]
     return Table(rows.select(columns), table.schema)
@@ -252,7 +252,7 @@ def _fields(
             .collect_batches(chunk_size=_BATCH, maintain_order=False, optimizations=EVERY_FIELD)
         )
     except pl.exceptions.PolarsError as error:
-        raise text.trouble(error) from None
+        raise text.read_error(error) from None
 
 
 def _plain(values: pl.Series) -> pl.Series:

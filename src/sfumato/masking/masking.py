@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
-from sfumato.data.sanitize import sanitized
+from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.released_schema import declared_only, used_only
@@ -376,7 +376,7 @@ def mask(
     random = np.random.default_rng(secrets.randbits(128) if seed is None else int(seed))
     for one in methods:
         table = Table(one.apply(table, random), table.schema, layout=table.layout)
-    rows = sanitized(table.frame)
+    rows = sanitize(table.frame)
     table = Table(rows, used_only(table.schema, table, rows), layout=table.layout)
     note = NOTE if seed is None else NOTE + _SEEDED
     parameters = {"masks": [one.to_dict() for one in methods], "seeded": seed is not None}

@@ -159,7 +159,7 @@ class PerturbedTable(ReleasedTable):
             epsilon, private = positive("epsilon", plain["epsilon"]), bool(plain["private"])
         except (KeyError, TypeError, ValueError, AttributeError, OptionError):
             raise FileError(f"'{described}' does not say how records were perturbed, or it is damaged") from None
-        frame = read(path).fetched()
+        frame = read(path).to_polars()
         for name in methods:
             if name not in frame.columns:
                 raise ColumnError(f"'{path}' lacks the column '{name}' that was perturbed")

@@ -68,7 +68,7 @@ def profiles_of(table: Table, names: Sequence[str] | None = None, *, most: int =
     """
     if (table.is_lazy and not isinstance(table.source, File)) or table.rows > MOST_ROWS:
         return ()
-    known = Table(table.fetched(), table.schema) if table.is_lazy else table  # so that a file is read once
+    known = Table(table.to_polars(), table.schema) if table.is_lazy else table  # so that a file is read once
     return tuple(_profile(known, name, most) for name in (table.schema.names if names is None else names))
 
 

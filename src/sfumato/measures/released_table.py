@@ -99,7 +99,7 @@ class ReleasedTable(Artifact, Discreet):
         """Write the table alone to a file, all of it or nothing; see `sf.save` for all else."""
         write(self.table, path, escape_formulas=escape_formulas)
 
-    def written(
+    def write_into(
         self,
         folder: Path,
         guarantees: tuple[Guarantee, ...],
@@ -160,7 +160,7 @@ class ReleasedTable(Artifact, Discreet):
         return ReleasedTable(table, measure(table, require=classes) if table.schema.quasi else None)
 
     @classmethod
-    def verified(
+    def verify(
         cls, folder: Path, certificate: Certificate, progress: Callable[[float], None] | None
     ) -> Iterator[Claim]:
         """Measure the table again, and compare the certificate with the recipe."""

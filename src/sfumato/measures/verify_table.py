@@ -17,8 +17,8 @@ import numpy as np
 
 from sfumato.budget.accounting.effort import verify_events
 from sfumato.budget.differential_privacy import DifferentialPrivacy
-from sfumato.data.certificate import Certificate, is_own
-from sfumato.data.claim import Claim, same_number, same_plain, shown
+from sfumato.data.certificate import Certificate, is_regular_file
+from sfumato.data.claim import Claim, quote, same_number, same_plain
 from sfumato.data.column_audit import doubts, naming
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.recipe import Recipe
@@ -43,7 +43,7 @@ _AVERAGED = {"gcp": "ncp", "precision": "precision"}  # numbers that are the mea
 
 def table_of(folder: Path, certificate: Certificate) -> Table:
     """Return the table of a release, with the columns that its certificate declares."""
-    if not is_own(folder / certificate.data):
+    if not is_regular_file(folder / certificate.data):
         raise FileError(f"'{certificate.data}' is missing, or not a file of this folder")
     return Table(read(folder / certificate.data).source, certificate.schema)
 
@@ -65,9 +65,9 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
     yield from _as_in_recipe(folder, certificate, table)
     unknown = sorted({*table.schema.names} - {*certificate.schema.names})
     if unknown:
-        yield Claim("the certificate names all columns", False, shown(", ".join(unknown)))
+        yield Claim("the certificate names all columns", False, quote(", ".join(unknown)))
     if table.schema.identifiers:
-        yield Claim("no identifier is released", False, shown(", ".join(table.schema.identifiers)))
+        yield Claim("no identifier is released", False, quote(", ".join(table.schema.identifiers)))
     yield from _accounted(table, certificate.schema)
     checks = () if found is None or found.verdict is None else found.verdict.checks
     yield from (_checked(check) for check in checks)
@@ -81,11 +81,11 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
     numbers = {"rows": rows} if found is None else claims_of(found)
     for name, claimed in certificate.claims.items():
         held = name in numbers and same_number(claimed, numbers[name])
-        yield Claim(f"{shown(name)} is {shown(claimed)}", held, numbers.get(name))
+        yield Claim(f"{quote(name)} is {quote(claimed)}", held, numbers.get(name))
     for name in sorted(numbers.keys() - certificate.claims.keys()):
         yield Claim(f"{name} is claimed", False, numbers[name])
     claimed = certificate.source.get("rows")  # suppression empties a row, and drops none
-    yield Claim(f"source.rows is {shown(claimed)}", same_number(claimed, rows), rows)
+    yield Claim(f"source.rows is {quote(claimed)}", same_number(claimed, rows), rows)
     if found is not None:
         yield from _loss(certificate, found)
 
@@ -95,12 +95,12 @@ def _accounted(table: Table, certified: Schema) -> Iterator[Claim]:
     named = {name: reason for name, reason in naming(table).items() if name in certified.names}
     if named:
         listed = ", ".join(f"{name} ({reason})" for name, reason in named.items())
-        yield Claim("what names people is kept on purpose", False, shown(listed))
+        yield Claim("what names people is kept on purpose", False, quote(listed))
     open_ = [name for name in certified.names if name in table.schema.names and certified[name].role is Role.OTHER]
     doubtful = [name for name in doubts(table) if name in open_ and name not in named]
     if doubtful:
         yield Claim.unchecked(
-            f"schema: that {shown(', '.join(doubtful))} may be released as they are",
+            f"schema: that {quote(', '.join(doubtful))} may be released as they are",
             "they look like identifiers, free text or copies of other columns, which a person must judge",
         )
 
@@ -156,12 +156,12 @@ def _as_in_recipe(folder: Path, certificate: Certificate, table: Table | None) -
     trusted = [column.name for column in certificate.schema.columns if _is_typed(column, recipe.schema)]
     if trusted:
         yield Claim.unchecked(
-            f"schema: the order of the values of {shown(', '.join(trusted))}", "it came from the type of the original"
+            f"schema: the order of the values of {quote(', '.join(trusted))}", "it came from the type of the original"
         )
     measured = [name for name in certificate.schema.sensitive if certificate.schema[name].hierarchy]
     if measured:
         yield Claim.unchecked(
-            f"schema: the hierarchy of {shown(', '.join(measured))}, by which t is measured",
+            f"schema: the hierarchy of {quote(', '.join(measured))}, by which t is measured",
             "whether it is a fair measure of distance, a person must judge",
         )
 
@@ -222,7 +222,7 @@ def _loss(certificate: Certificate, found: Assessment) -> Iterator[Claim]:
     derived = class_loss(found)
     for name, value in derived.items():
         held = same_number(claimed.get(name), value)
-        yield Claim(f"loss.{name} is {shown(claimed.get(name))}", held, value)
+        yield Claim(f"loss.{name} is {quote(claimed.get(name))}", held, value)
     columns = _columns(claimed.get("by_column"), certificate.schema.quasi)
     if not columns:
         yield Claim("loss.by_column has the quasi-identifiers", False, "it has other columns, or values out of range")
@@ -232,7 +232,7 @@ def _loss(certificate: Certificate, found: Assessment) -> Iterator[Claim]:
         mean = None if None in parts else float(np.mean(parts))
         yield Claim(f"loss.{total} is the mean of its columns", same_number(claimed.get(total), mean), mean)
     if claimed.keys() != _LOSSES:
-        yield Claim("loss has the measures of a table", False, shown(", ".join(sorted(claimed.keys() ^ _LOSSES))))
+        yield Claim("loss has the measures of a table", False, quote(", ".join(sorted(claimed.keys() ^ _LOSSES))))
     rest = sorted(_LOSSES - derived.keys() - _AVERAGED.keys())
     yield Claim.unchecked(", ".join(f"loss.{name}" for name in rest), "it needs the original table")
 

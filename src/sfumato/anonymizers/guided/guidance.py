@@ -182,7 +182,7 @@ def predictions(model: Any, table: Table, *, soft: bool = True) -> NDArray[Any]:
                 f"the guiding model needs the column '{name}', which the table lacks",
                 hint=did_you_mean(name, table.schema.names),
             )
-    rows = nw.from_native(table.fetched() if table.is_lazy else table.frame).select(names)
+    rows = nw.from_native(table.to_polars() if table.is_lazy else table.frame).select(names)
     frame = nw.to_native(rows.clone())  # a function may change what it is given
     if _is_torch(model):
         return _torch(model, Table(frame))

@@ -27,7 +27,7 @@ from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, first_cuts
 from sfumato.anonymizers.mondrian.spark_parts import Summaries, finished, loss_of_parts
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Output, released_schema
-from sfumato.data.coding import Domain, coded
+from sfumato.data.coding import Domain, encode_column
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.spark import SENT_TO_ALL, asking, grouped, is_spark, joined, quiet, require_pyspark
@@ -168,7 +168,7 @@ def _counted(tuples: Any, position: int, column: Column) -> _Column:
     from pyspark.sql import functions
 
     values, records = tuples.groupBy(f"c{position}").agg(functions.sum("records")).toArrow().columns
-    codes, domain = coded(pl.Series(values), column)  # a missing number may be null or NaN
+    codes, domain = encode_column(pl.Series(values), column)  # a missing number may be null or NaN
     return _Column(domain, added_up(codes, pl.Series(records).to_numpy(), len(domain)))
 
 

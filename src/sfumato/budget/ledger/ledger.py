@@ -28,7 +28,7 @@ from sfumato.budget.ledger.store import Entry, Store, key_check
 from sfumato.budget.mechanisms.additive import positive
 from sfumato.data.certificate import UNIT
 from sfumato.data.io.files import why
-from sfumato.data.io.fingerprint import home, keyed
+from sfumato.data.io.fingerprint import home, user_hmac
 from sfumato.data.table import Table
 from sfumato.errors import BudgetError, FileError, OptionError, one_of
 
@@ -526,7 +526,7 @@ def ledger_path(fingerprint: str) -> Path:
     True
     """
     # The key is a part of the name, so that one that was lost is noticed.
-    return home() / "ledgers" / f"{key_check(keyed())}-{fingerprint.rpartition(':')[2]}.ledger"
+    return home() / "ledgers" / f"{key_check(user_hmac())}-{fingerprint.rpartition(':')[2]}.ledger"
 
 
 def _identity(table: Table) -> tuple[str, int]:

@@ -28,9 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.data.io.files import why
-from sfumato.data.io.fingerprint import keyed
-from sfumato.data.io.locks import alone
+from sfumato.data.io.files import exclusive_lock, why
+from sfumato.data.io.fingerprint import user_hmac
 from sfumato.errors import FileError
 
 __all__ = ["Entry", "Store", "key_check"]
@@ -85,7 +84,7 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).resolve()
-        self._mac = keyed()
+        self._mac = user_hmac()
         self._connection: sqlite3.Connection | None = None
         self._opened: tuple[int, int, int] | None = None  # process, device and inode
         self._pending: list[Entry] = []
@@ -121,7 +120,7 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Keep others from writing; what is appended is in the file when the block ends well, else nothing is."""
-        with alone(self.path, "the ledger"):
+        with exclusive_lock(self.path, "the ledger"):
             connection = self._opening()
             with self._naming():
                 connection.execute("BEGIN IMMEDIATE")
@@ -310,7 +309,7 @@ def key_check(mac: hmac.HMAC) -> str:
 
     Examples
     --------
-    >>> len(key_check(keyed()))
+    >>> len(key_check(user_hmac()))
     16
     """
     check = mac.copy()
@@ -319,7 +318,7 @@ def key_check(mac: hmac.HMAC) -> str:
 
 
 def _fill(path: Path, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    mac, last = keyed(), None
+    mac, last = user_hmac(), None
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         _careful(connection)

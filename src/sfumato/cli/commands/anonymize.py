@@ -34,7 +34,7 @@ from sfumato.cli.progress import patience, progress_bar
 from sfumato.cli.terminal import echo, style
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.files import refuse_only_read, refuse_unwritable
-from sfumato.data.io.fingerprint import keyed
+from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.io.folders import atomic_folder
 from sfumato.data.io.source import File
 from sfumato.data.recipe import Recipe
@@ -185,7 +185,7 @@ def anonymize(
     if schema is not None:
         refuse_new(table, schema)
     if not alone and table.origin is not None:
-        keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
+        user_hmac()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
     signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
     made: dict[str, Release] = {}
     pages: dict[str, Page] = {}
