@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from sfumato.anonymizers.base import Anonymizer, measured
-from sfumato.anonymizers.guided.guided import Guided
-from sfumato.anonymizers.hilbert.hilbert import Hilbert
-from sfumato.anonymizers.lattice.lattice import Lattice
-from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate
-from sfumato.anonymizers.mondrian.mondrian import Mondrian
-from sfumato.anonymizers.mondrian.rplus import RPlus
-from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
+from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output, released_schema
-from sfumato.anonymizers.suppression.local_suppression import LocalSuppression
 from sfumato.data.column_audit import accounted
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.dialect import escape_file
@@ -32,10 +25,9 @@ from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
 from sfumato.engines.dispatch import EngineName
-from sfumato.engines.engine import Progress
+from sfumato.engines.engine import Progress, is_spark
 from sfumato.engines.memory import streams
 from sfumato.engines.released_schema import declared_only, used_only
-from sfumato.engines.spark import is_spark
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
@@ -48,11 +40,7 @@ from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.released_table import ReleasedTable
 from sfumato.measures.verify_table import class_loss
 
-__all__ = ["METHODS", "AnonymizedTable", "anonymize", "in_spark", "planned", "refuse_new", "run_recipe", "tightened"]
-
-METHODS: dict[str, type[Anonymizer]] = {
-    method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
-}
+__all__ = ["AnonymizedTable", "anonymize", "in_spark", "planned", "refuse_new", "run_recipe", "tightened"]
 
 _MANY = 200_000  # original tuples: fewer queries are asked of more
 _NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
@@ -271,8 +259,10 @@ def anonymize(
         raise OptionError("formulas are escaped in a file", hint="name it with to, or escape them in write or save")
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
-    if to is None and is_spark(table) and type(anonymizer) is Mondrian and anonymizer.strict:
-        done = mondrian_on_spark(table, anonymizer.asked, output=anonymizer.output, keep_order=keep_order)
+    if to is None and is_spark(table) and anonymizer.name == "mondrian" and parameters["strict"]:
+        from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
+
+        done = mondrian_on_spark(table, anonymizer.asked, output=parameters["output"], keep_order=keep_order)
         return release(
             done.assessment.rows + done.assessment.suppressed,
             {"groups": done.groups, "parts": done.parts},
@@ -380,7 +370,8 @@ def tightened(method: Anonymizer) -> Output:
 
     Examples
     --------
-    >>> tightened(Mondrian())
+    >>> import sfumato as sf
+    >>> tightened(sf.Mondrian())
     <Output.TIGHT: 'tight'>
     """
     if getattr(method, "output", None) not in (Output.INTERVAL, Output.TIGHT):

@@ -19,8 +19,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._repr import named, parameters
-from sfumato.anonymizers.lattice.levels import with_hierarchies
-from sfumato.anonymizers.nearest_group import nearest_groups
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
 from sfumato.data.coding import Domain
@@ -271,7 +269,11 @@ class Partitioner(Anonymizer):
     output: Output | str = Output.INTERVAL
 
     def _prepared(self, problem: Problem) -> Problem:
-        return with_hierarchies(problem) if one_of(Output, self.output, "output") is Output.LEVEL else problem
+        if one_of(Output, self.output, "output") is not Output.LEVEL:
+            return problem
+        from sfumato.anonymizers.lattice.levels import with_hierarchies
+
+        return with_hierarchies(problem)
 
     @abstractmethod
     def _members(self, problem: Problem) -> Members:
@@ -294,6 +296,8 @@ class Partitioner(Anonymizer):
         return Published(self.members_, self.published_)
 
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
+        from sfumato.anonymizers.nearest_group import nearest_groups
+
         groups = nearest_groups(self.problem_, self.members_.of_tuple, tuples)
         return [series.gather(groups) for series in self.published_]
 

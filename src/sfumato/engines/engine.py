@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError
 
-__all__ = ["Engine", "Progress", "Recoding"]
+__all__ = ["Engine", "Progress", "Recoding", "is_spark"]
 
 Progress = Callable[[float], None]
 """What is told, now and then, which share of the rows has been counted."""
@@ -123,3 +124,15 @@ class Engine(ABC):
         The result is a table of the same kind; with ``to`` it is written there (a file, or a new
         table of the database) and nothing is left of it if that fails.
         """
+
+
+def is_spark(table: Table) -> bool:
+    """Say whether the table is a Spark frame, without loading Spark.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> is_spark(sf.read("patients.csv"))
+    False
+    """
+    return type(nw.to_native(table.source, pass_through=True)).__module__.startswith("pyspark.")

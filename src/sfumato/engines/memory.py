@@ -121,7 +121,7 @@ def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progre
         tell(1.0)
         if incomplete:
             counter.take_back(len(text.blank_lines()))
-    return counter.tuples(text.typed)
+    return counter.tuples(text.parse)
 
 
 def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, tell: Progress) -> None:

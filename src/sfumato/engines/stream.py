@@ -126,7 +126,7 @@ class Stream:
         if isinstance(source, File) and source.is_text:
             if self._incomplete and len(source.text.names) > 1:
                 self._counter.take_back(len(source.text.blank_lines()))
-            return self._counter.tuples(source.text.typed)
+            return self._counter.tuples(source.text.parse)
         return self._counter.tuples()
 
     def _types(self) -> list[pl.DataType]:

@@ -42,6 +42,7 @@ _WIDE = 500  # the scale from which noise in whole numbers is counted like noise
 _FAR = 10.0  # Gaussian noise beyond so many scales is put at infinity
 _FLOAT = 2.0**-50  # how far a function of floats may be off, relatively
 _TAIL = 1e-15  # what dp-accounting may cut off in one convolution
+_BLOCK = 2**14  # how many losses are summed up at once
 _MOST_TIMES = 20_000_000  # of more equal events, the rounding of each to the grid adds up to too much
 _MOST_WIDE = 2**21  # how many losses of many equal events are told apart at most; beyond it the grid is made coarser
 _DOTS = 10_000  # how many losses of one run, of which the best is taken, are looked at
@@ -170,11 +171,41 @@ def _epsilon_of(times: Counter[Event], delta: float, grid: float, slack: float) 
     if delta + slack <= 0:
         return math.inf
     try:
-        return float(_composed(times, grid).get_epsilon_for_delta(min(delta + slack, 1.0)))
+        return max(_epsilon_at(way, min(delta + slack, 1.0)) for way in _ways(_composed(times, grid)))
     except _TooFine as wide:
         return _epsilon_of(times, delta, grid * wide.factor, slack)
     except OverflowError:  # of losses beyond what floats have exponentials of, too, nothing is proven
         return math.inf
+
+
+def _epsilon_at(mass: Any, delta: float) -> float:
+    """Return the smallest epsilon of losses at a delta.
+
+    dp-accounting sums up from the largest loss down, in a loop of Python; here the same sums are made block by block.
+    """
+    import numpy as np
+
+    above, below = mass._infinity_mass, 0.0  # the chance of larger losses, and the same on the other table
+    if above > delta:
+        return math.inf
+    chances = np.asarray(mass._probs, dtype=np.float64)[::-1]
+    for start in range(0, len(chances), _BLOCK):
+        some = chances[start : start + _BLOCK]
+        largest = mass._lower_loss + len(chances) - 1 - start
+        losses = (largest - np.arange(len(some))) * mass._discretization
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            uppers = np.cumsum(np.concatenate([[above], some]))
+            lowers = np.cumsum(np.concatenate([[below], np.exp(-losses) * some]))
+            epsilons = np.log((uppers[:-1] - delta) / lowers[:-1])
+        found = (uppers[:-1] > delta) & (lowers[:-1] > 0) & (epsilons >= losses)
+        too_large = (uppers[1:] >= delta) & (lowers[1:] == 0)  # for their exponentials to be floats
+        if (found | too_large).any():
+            first = int(np.argmax(found | too_large))
+            return max(0.0, float(epsilons[first] if found[first] else losses[first]))
+        above, below = float(uppers[-1]), float(lowers[-1])
+        if not math.isfinite(below):
+            raise OverflowError
+    return 0.0 if above <= below + delta else math.log((above - delta) / below)
 
 
 def _rounding(times: Counter[Event]) -> float:

@@ -41,7 +41,7 @@ from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import group as group_rows
 from sfumato.errors import OptionError, SchemaError
 
-__all__ = ["QueryAnswer", "Row", "Told", "query"]
+__all__ = ["QueryAnswer", "Row", "Told", "check_terms", "query"]
 
 Ints = NDArray[np.int64]
 
@@ -232,7 +232,7 @@ class Told:
     ) -> Told:
         """Check a question against the names, types and declarations of the columns."""
         asked = question if isinstance(question, Question) else Question.parse(question)
-        _check(epsilon, delta, confidence, discover)
+        check_terms(epsilon, delta, confidence, discover)
         table = Table.of(data).as_declared()
         public = declared(table, schema)
         groups = [public[name] for name in asked.groups]
@@ -260,7 +260,8 @@ def _bounded(table: Table, column: Column) -> Bounded:
     return Bounded.of(column, whole=is_whole(table, column.name))
 
 
-def _check(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
+def check_terms(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
+    """Refuse terms that no question can be asked on, whatever the table."""
     if positive("epsilon", epsilon) < _LEAST_EPSILON:
         raise OptionError(f"epsilon must be at least {_LEAST_EPSILON:g} for any answer, got {epsilon!r}")
     if positive("the confidence", confidence) >= 1:

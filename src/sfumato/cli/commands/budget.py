@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Relation
 from sfumato.budget.ledger.ledger import Ledger
+from sfumato.budget.mechanisms.additive import positive
 from sfumato.cli.options import (
     Command,
     choice,
@@ -74,6 +76,8 @@ def grant(
     All that is released of it from now on must fit within the limit. A limit that is
     granted later takes the place of the one before; what was spent stays spent.
     """
+    positive("epsilon", epsilon)
+    check_delta(delta, allow_zero=True)
     table = read_table(schema=None, shown=False, **options)
     with Ledger.grant(table, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
         _show(granted, as_json)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from sfumato.budget.mechanisms.additive import positive
 from sfumato.cli.commands.budget import NOT_PRIVATE, ledger_option, seed_option
 from sfumato.cli.options import (
     Command,
@@ -68,6 +69,7 @@ def perturb(
     keep_output(f"{output}.json", force=force)
     keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
     refuse_only_read(output)
+    positive("epsilon", epsilon)
     table, public = declared(**options)
     perturbed = perturb_table(
         table,

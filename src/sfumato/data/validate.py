@@ -1,0 +1,87 @@
+"""Check that an option is a number in its range; every package uses these two checks."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+from sfumato.errors import OptionError
+
+__all__ = ["real", "whole"]
+
+
+def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:
+    """Return `value` as an int, or raise an `OptionError` if it is not a whole number from `least` to `most`.
+
+    A bool and a float are rejected, also a float such as 3.0.
+
+    Examples
+    --------
+    >>> whole("k", 10, least=2)
+    10
+    >>> whole("the number of bins", 0, least=1, most=100)
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: the number of bins must be a whole number from 1 to 100, got 0
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        number = int(value)
+        if number >= least and (most is None or number <= most):
+            return number
+    span = f"of at least {least}" if most is None else f"from {least} to {most}"
+    raise OptionError(f"{name} must be a whole number {span}, got {value!r}")
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> float:
+    """Return `value` as a float, or raise an `OptionError` if it is not a finite number in the range.
+
+    `least` and `most` belong to the range, `above` and `below` do not. A bool is rejected.
+
+    Examples
+    --------
+    >>> real("epsilon", 1, above=0)
+    1.0
+    >>> real("the confidence", 1.5, above=0, below=1)
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: the confidence must be a number between 0 and 1, got 1.5
+    """
+    number = _float(value)
+    if (
+        math.isfinite(number)
+        and (least is None or number >= least)
+        and (above is None or number > above)
+        and (most is None or number <= most)
+        and (below is None or number < below)
+    ):
+        return number
+    raise OptionError(f"{name} must be a {_range(least, above, most, below)}, got {value!r}")
+
+
+def _float(value: Any) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond the largest float
+        return math.inf
+
+
+def _range(least: float | None, above: float | None, most: float | None, below: float | None) -> str:
+    if above is not None and below is not None:
+        return f"number between {above:g} and {below:g}"
+    if least is not None and most is not None:
+        return f"number from {least:g} to {most:g}"
+    low = f"above {above:g}" if above is not None else f"of at least {least:g}" if least is not None else ""
+    high = f"below {below:g}" if below is not None else f"at most {most:g}" if most is not None else ""
+    number = "number" if low and high else "finite number"
+    return " ".join([number, " and ".join(filter(None, (low, high)))]).strip()
