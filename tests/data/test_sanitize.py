@@ -15,7 +15,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.data.sanitize import permutation, sanitize
-from sfumato.engines.shuffle import shuffled
+from sfumato.engines.shuffle import shuffle_batches
 
 LEVELS = ["none", "secret", "some"]  # nobody who is released is "secret"
 ROWS = pl.DataFrame(
@@ -152,7 +152,7 @@ def test_scattered_rows_are_uniformly_shuffled(bucket: int) -> None:
     ]
     places, draws = Counter[tuple[int, int]](), 400
     for _ in range(draws):
-        rows = [row for one in shuffled(iter(both), 8, bucket=bucket) for row in one.to_pylist()]
+        rows = [row for one in shuffle_batches(iter(both), 8, bucket=bucket) for row in one.to_pylist()]
         assert {(row["row"], row["name"]) for row in rows} == set(enumerate("abacdefg"))
         places.update((row["row"], place) for place, row in enumerate(rows))
     # 64 counts, each binomial(400, 1/8): all within 6 standard deviations but for a chance of 1.3e-7.

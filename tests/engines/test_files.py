@@ -268,7 +268,7 @@ def test_more_cannot_be_taken_back_than_there_is() -> None:
     counter = Counter([sf.Column(name="a")])
     counter.add([pl.Series(["x", None])])
     counter.take_back(2)
-    with pytest.raises(sf.errors.InputError, match="more rows were taken back than there are"):
+    with pytest.raises(sf.errors.InputError, match="more rows were subtracted than counted"):
         counter.tuples()
 
 

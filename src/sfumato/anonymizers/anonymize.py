@@ -23,11 +23,10 @@ from sfumato.data.release import Provenance, Release
 from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
-from sfumato.engines.counted import Counted
 from sfumato.engines.dispatch import EngineName
-from sfumato.engines.engine import Progress, is_spark
-from sfumato.engines.memory import streams
-from sfumato.engines.released_schema import declared_only, used_only
+from sfumato.engines.engine import Counted, Progress, is_spark
+from sfumato.engines.memory import can_stream
+from sfumato.engines.released_schema import declared_schema, restrict_domains
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
@@ -252,7 +251,7 @@ def anonymize(
             details=details,
         )
 
-    declared = declared_only(table)
+    declared = declared_schema(table)
     if escape_formulas and to is not None:
         refuse_typed(to, format_of(Path(to)))
     elif escape_formulas:
@@ -274,14 +273,14 @@ def anonymize(
             align=None,
         )
     told = _Stages(progress)
-    streamed = streams(table, to) and not anonymizer.divides_tuples
+    streamed = can_stream(table, to) and not anonymizer.divides_tuples
     if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
         table = Table(table.to_polars(), table.schema, layout=table.layout)
     anonymizer.fit(table, progress=told(0.0, 0.4))
     apply = partial(anonymizer.apply, table, without=table.schema.identifiers)
     if to is None:
         frame = sanitize(apply().source, shuffle=not keep_order)
-        columns = used_only(released_schema(table.schema), table, frame)
+        columns = restrict_domains(released_schema(table.schema), table, frame)
         released = Table(frame, columns, layout=table.layout)
         assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
     else:
@@ -294,7 +293,7 @@ def anonymize(
             if escape_formulas:
                 escape_file(temporary)
             written = read(temporary).source
-            columns = used_only(released_schema(table.schema), table, written)
+            columns = restrict_domains(released_schema(table.schema), table, written)
             assessment = measured(Table(written, columns), anonymizer.asked, told(0.8, 1.0))
         released = Table(read(to).source, columns)
     pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)

@@ -35,7 +35,7 @@ from sfumato.errors import (
     require_extra,
 )
 
-__all__ = ["Table", "collect", "collecting", "read", "write"]
+__all__ = ["Table", "collect", "frame_errors", "read", "write"]
 
 
 _IN_TEXT = (pl.String, pl.Date, pl.Datetime, pl.Boolean, pl.Categorical, pl.Enum, pl.Null)
@@ -172,7 +172,7 @@ class Table:
     def _types(self) -> dict[str, Any]:
         source = self.source
         frame = nw.from_native(pl.DataFrame(schema=source.types())) if isinstance(source, Source) else self._narwhal
-        with collecting():
+        with frame_errors():
             return dict(frame.collect_schema())
 
     def _names(self) -> list[str]:
@@ -598,12 +598,12 @@ def collect(lazy: nw.LazyFrame[Any], query: Callable[[nw.LazyFrame[Any]], nw.Laz
     """Run a query where a frame lives, and fetch the result as a Polars frame."""
     if not lazy.implementation.is_polars():
         require_extra("pyarrow", "arrow", "reading this kind of frame")
-    with collecting():
+    with frame_errors():
         return query(lazy).collect("polars")
 
 
 @contextmanager
-def collecting() -> Iterator[None]:
+def frame_errors() -> Iterator[None]:
     """Turn any error of a database or a cluster into an `InputError`."""
     try:
         yield

@@ -23,7 +23,7 @@ from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, write
 from sfumato.engines.dispatch import recode, reduce
 from sfumato.engines.engine import Recoding
-from sfumato.engines.released_schema import used_only
+from sfumato.engines.released_schema import restrict_domains
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import ColumnError, InputError, OptionError
 from sfumato.pseudonyms.tokens import Found, Spaces, Tokens
@@ -221,7 +221,7 @@ class _Part:
         types = {name: self.tuples[name].domains[0].values.dtype for name in self.values}
         frame = rows.frame if rows.is_lazy else sanitize(rows.frame)  # what is elsewhere stays there
         file = self.table.file
-        table = Table(frame, used_only(Schema(columns), self.table, frame), layout=file)
+        table = Table(frame, restrict_domains(Schema(columns), self.table, frame), layout=file)
         return Replaced(table, distinct, became, types, file)
 
 
