@@ -35,7 +35,7 @@ def test_every_distinct_row_is_counted_once_and_in_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tally_module, "_SMALLEST_MERGE", 3)  # so that small batches are merged too
         if unlucky:
-            patch.setattr(tally_module, "_mixed", lambda keys: keys[0] % 3)  # many are mixed alike
+            patch.setattr(tally_module, "_mix", lambda keys: keys[0] % 3)  # many are mixed alike
         for rows in batches:
             count = np.arange(1, len(rows) + 1) if weighted else None
             tally.add(list(np.array(rows, dtype=np.int64).reshape(-1, width).T), count)

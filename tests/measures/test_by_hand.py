@@ -31,7 +31,7 @@ def test_alpha_can_be_asked_of_chosen_values_only() -> None:
     verdict = sf.check(frame, [sf.measures.AlphaK(0.25, k=4, values=("cancer",))], qi=["q"], sensitive=["s"])
     assert verdict
     assert verdict.checks[0].measured.value == 0.25
-    with pytest.raises(sf.errors.OptionError, match="the value 'tumour', which no sensitive attribute holds"):
+    with pytest.raises(sf.errors.OptionError, match="the value 'tumour', which occurs in no sensitive attribute"):
         sf.check(frame, [sf.measures.AlphaK(0.25, values=("tumour",))], qi=["q"], sensitive=["s"])
 
 

@@ -34,7 +34,7 @@ from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.generalised import Pairing
 from sfumato.measures.loss.information_loss import Loss, loss_of
 from sfumato.measures.loss.utility import QueryError, query_error_of
-from sfumato.measures.models import asked_for
+from sfumato.measures.models import as_guarantees
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.released_table import ReleasedTable
 from sfumato.measures.verify_table import class_loss
@@ -355,10 +355,10 @@ def _recipe(method: Anonymizer, parameters: dict[str, Any], declared: Schema, ke
 
 def _asked(guarantees: Any, named: Mapping[str, float]) -> list[ClassGuarantee]:
     """Return what is asked for, by position and by name; refuse the same twice."""
-    asked = [*asked_for(guarantees), *(asked_for(named) if named else [])]
+    asked = [*as_guarantees(guarantees), *(as_guarantees(named) if named else [])]
     if not asked:
         raise OptionError("no guarantee is asked for", hint="how many rows shall share a combination? For example k=10")
-    kinds = [type(one) for one in asked if type(one) in {type(other) for other in asked_for(named or ())}]
+    kinds = [type(one) for one in asked if type(one) in {type(other) for other in as_guarantees(named or ())}]
     if len(set(kinds)) < len(kinds):
         raise OptionError("a guarantee is given twice", hint="by its name, or among the guarantees")
     return asked

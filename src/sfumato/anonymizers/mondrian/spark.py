@@ -35,7 +35,7 @@ from sfumato.engines.spark import SENT_TO_ALL, group_counts, join_lookup, quiet,
 from sfumato.engines.stream import native, polars_panics
 from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.classes import ClassCounts, Ints, added_up
+from sfumato.measures.classes import ClassCounts, Ints, sum_by_index
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.loss.information_loss import Loss
@@ -172,7 +172,7 @@ def _counted(tuples: Any, position: int, column: Column) -> _Column:
 
     values, records = tuples.groupBy(f"c{position}").agg(functions.sum("records")).toArrow().columns
     codes, domain = encode_column(pl.Series(values), column)  # a missing number may be null or NaN
-    return _Column(domain, added_up(codes, pl.Series(records).to_numpy(), len(domain)))
+    return _Column(domain, sum_by_index(codes, pl.Series(records).to_numpy(), len(domain)))
 
 
 def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: Sequence[ClassGuarantee]) -> Problem:

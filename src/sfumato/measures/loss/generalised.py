@@ -53,7 +53,7 @@ from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.ranges import read_range
 from sfumato.measures.loss.universe import Universe, as_floats, number_of, universe
 
-__all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "paired"]
+__all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "pair_codes"]
 
 MARK = "*"
 Bools = NDArray[np.bool_]
@@ -245,7 +245,7 @@ class Pairing(Discreet):
         """The distinct meanings of the released rows and how often each occurs."""
         return distinct(self.meaning, [len(read) for read in self.coverages], self.records)
 
-    def aligned(self) -> Pairing:
+    def align(self) -> Pairing:
         """Check that row i of the release is row i of the original, as far as that can be seen.
 
         A generalised value must cover the original value of its row; a single value need not,
@@ -291,7 +291,7 @@ def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | No
     >>> import polars as pl
     >>> original = pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 40, 50]})
     >>> released = pl.DataFrame({"sex": ["f", "m", "*"], "age": ["[30, 40]", "[30, 40]", "*"]})
-    >>> both = pair(original, released, ["sex", "age"]).aligned()
+    >>> both = pair(original, released, ["sex", "age"]).align()
     >>> [read.size[both.meaning[:, i]].tolist() for i, read in enumerate(both.coverages)]
     [[1, 1, 2], [2, 2, 3]]
     """
@@ -305,10 +305,10 @@ def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | No
     ours = raw.encode(names)
     if not len(ours.values) or not other.rows:
         raise InputError("the original table or the release has no rows")
-    return paired(ours, [other.column(name) for name in names], mark)
+    return pair_codes(ours, [other.column(name) for name in names], mark)
 
 
-def paired(
+def pair_codes(
     ours: Codes,
     released: Sequence[pl.Series],
     mark: str | None = MARK,
@@ -330,7 +330,7 @@ def paired(
     --------
     >>> import sfumato as sf
     >>> ages = sf.Table(pl.DataFrame({"age": [30, 40]})).encode(["age"])
-    >>> both = paired(ages, [pl.Series(["[30, 40]"])], group=np.array([0, 0]), records=np.array([5, 2]))
+    >>> both = pair_codes(ages, [pl.Series(["[30, 40]"])], group=np.array([0, 0]), records=np.array([5, 2]))
     >>> both.rows, both.classes.count.tolist()
     (7, [7])
     """

@@ -133,7 +133,7 @@ def loss(
 
 def loss_of(pairing: Pairing, suppressed: str | None = MARK) -> Loss:
     """Measure what was lost between an original and a release that are paired already; see `loss`."""
-    both = pairing.aligned()
+    both = pairing.align()
     names, rows = both.names, both.rows
     classes, marked = without_suppressed(both.classes, names, suppressed)
     bits_of = [bits(both, position) for position in range(len(names))]
@@ -281,7 +281,7 @@ def kl_divergence(both: Pairing, most: int = _MOST_PAIRS) -> float | None:
     >>> import polars as pl
     >>> original = pl.DataFrame({"city": ["Bonn", "Bonn", "Bonn", "Rome"]})
     >>> released = pl.DataFrame({"city": ["{Bonn, Rome}"] * 4})
-    >>> round(kl_divergence(pair(original, released, ["city"]).aligned()), 3)
+    >>> round(kl_divergence(pair(original, released, ["city"]).align()), 3)
     0.189
     """
     people, count = both.people

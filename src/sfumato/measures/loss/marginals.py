@@ -97,7 +97,7 @@ def distances_of(both: Pairing, bins: int = 10) -> Distances:
         )
         for i, (name, ours, read) in enumerate(zip(names, raw, both.coverages, strict=True))
     }
-    binned = [[_binned(read, bins) for read in table] for table in (raw, both.coverages)]
+    binned = [[_bin_shares(read, bins) for read in table] for table in (raw, both.coverages)]
     paired = {}
     for a, b in combinations(range(len(names)), 2):
         ours = _joint(both.original[:, [a, b]], both.records, binned[0][a], binned[0][b])
@@ -178,7 +178,7 @@ def along(read: Coverage, edges: Floats) -> NDArray[np.float64]:
     return np.column_stack([np.where(missing[:, None], 0.0, share), missing])
 
 
-def _binned(read: Coverage, bins: int) -> Any:
+def _bin_shares(read: Coverage, bins: int) -> Any:
     """Return a sparse matrix: which share of each released value lies in each bin, or on each value."""
     sparse = importlib.import_module("scipy.sparse")
     of = read.universe

@@ -244,7 +244,7 @@ def model_accuracy(
         names, unused = _affordable(table, known)
     if not names:
         raise OptionError("no column is left to predict from", hint="name the features, with columns")
-    both = pair(table, other, [*names, target], suppressed).aligned()
+    both = pair(table, other, [*names, target], suppressed).align()
     estimators = estimators_of(models, seed)
     features = both.coverages[:-1]
     tables = [_codebook(read, width) for read in features]
