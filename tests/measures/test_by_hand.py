@@ -225,7 +225,10 @@ def test_a_column_without_a_kind_has_that_of_its_type() -> None:
 
 def test_texts_have_no_order_that_nobody_gave() -> None:
     frame = pl.DataFrame({"q": [1, 1, 2], "s": ["9", "10", "11"]})
-    for kind, message in (("number", "is declared a number, but holds texts"), ("ordinal", "in which order")):
+    for kind, message in (
+        ("number", "is declared a number, but holds texts"),
+        ("ordinal", "the order of its texts is not declared"),
+    ):
         schema = sf.Schema([sf.Column(name="s", role="sensitive", kind=kind)])
         with pytest.raises(sf.errors.SchemaError, match=message):
             sf.assess(frame, schema=schema, qi=["q"])

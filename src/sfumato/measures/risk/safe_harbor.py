@@ -347,7 +347,7 @@ def _zips(name: str, values: pl.Series, restricted: Collection[str]) -> Iterator
     if values.dtype.is_numeric():
         short = int((values < 10_000).sum())
         what = (
-            f"column '{name}' was read as numbers, so leading zeros of ZIP codes are lost;  "
+            f"column '{name}' was read as numbers, so leading zeros of ZIP codes are lost; "
             f"{short} of {len(values)} have fewer than five digits"
         )
         yield _finding(2, name, Status.PERSON, short, what, f"read column '{name}' as text")
