@@ -15,6 +15,7 @@ from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.column_audit import accounted
 from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.database import Database
 from sfumato.data.io.dialect import escape_file
 from sfumato.data.io.files import atomic_path, format_of
 from sfumato.data.io.formulas import refuse_typed
@@ -23,9 +24,9 @@ from sfumato.data.release import Provenance, Release
 from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
-from sfumato.engines.dispatch import EngineName
-from sfumato.engines.engine import Counted, Progress, is_spark
-from sfumato.engines.memory import can_stream
+from sfumato.engines.dispatch import EngineName, choose
+from sfumato.engines.engine import Counted, Progress
+from sfumato.engines.memory import Memory, can_stream
 from sfumato.engines.released_schema import declared_schema, restrict_domains
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.assess import measure
@@ -161,8 +162,9 @@ def anonymize(
     ----------
     data : Table, frame or path
         The index of a pandas frame is not released, whatever it holds; make it a column if it should be. A Spark frame
-        stays where it is if the method is strict Mondrian and the release goes to no file; all else
-        that is elsewhere is fetched.
+        or a DuckDB relation stays where it is, and so do the rows of a database if ``to`` names a new table of it: they
+        are counted there, and recoded there by a join. Rows that go into a file, or that guided anonymization and
+        relaxed Mondrian decide on one by one, are fetched.
     guarantees : str, ClassGuarantee, mapping or sequence of them
         What must hold, such as ``"k=10,l=3"``, ``{"k": 10, "l": 3}`` or ``[KAnonymity(10), LDiversity(3)]``.
     k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure : optional
@@ -182,7 +184,8 @@ def anonymize(
     schema : Schema, path or mapping, optional
         See `Schema.of`.
     to : path, optional
-        A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
+        A file to write the table to; or, without the suffix of a file, the name of a new table in the database that
+        the rows are in. From a Parquet file to a Parquet file the rows go batch by batch, so
         that a table of any size fits.
     exact_ends : bool
         Whether the ends of intervals are the least and the greatest value of a class, rather than rounded outward to
@@ -237,76 +240,114 @@ def anonymize(
         parameters["output"] = tightened(method)
     anonymizer = type(method)(**parameters)
     refuse_repeated(people, anonymizer.asked, rows_are_units)
-    kept = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD}
+    _refuse_output(table, to, escape_formulas)
+    job = _Job(table, anonymizer, to, keep_order, escape_formulas, _Stages(progress))
+    artifact, details = job.distributed() or job.run()
+    artifact = replace(artifact, assessment=replace(artifact.assessment, people=people))
+    stored = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD}
+    return Release(
+        artifact=artifact,
+        method=anonymizer.name,
+        parameters=stored,
+        guarantees=anonymizer.asked,
+        recipe=_recipe(anonymizer, stored, declared_schema(table), keep_order),
+        provenance=Provenance.of(table.origin, artifact.rows, order=artifact.order),
+        seconds=time.perf_counter() - started,
+        details=details,
+    )
 
-    def release(rows: int, details: dict[str, Any], **found: Any) -> Release:
-        return Release(
-            artifact=AnonymizedTable(source=table, kept_order=keep_order, **found),
-            method=anonymizer.name,
-            parameters=kept,
-            guarantees=anonymizer.asked,
-            recipe=_recipe(anonymizer, kept, declared, keep_order),
-            provenance=Provenance.of(table.origin, rows, order="kept" if keep_order else "shuffled"),
-            seconds=time.perf_counter() - started,
-            details=details,
-        )
 
-    declared = declared_schema(table)
+def _refuse_output(table: Table, to: str | Path | None, escape_formulas: bool) -> None:
+    """Refuse an output that cannot be written, before any work."""
     if escape_formulas and to is not None:
         refuse_typed(to, format_of(Path(to)))
     elif escape_formulas:
         raise OptionError("formulas are escaped in a file", hint="name it with to, or escape them in write or save")
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
-    if to is None and is_spark(table) and anonymizer.name == "mondrian" and parameters["strict"]:
-        from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
 
-        done = mondrian_on_spark(table, anonymizer.asked, output=parameters["output"], keep_order=keep_order)
-        return release(
-            done.assessment.rows + done.assessment.suppressed,
-            {"groups": done.groups, "parts": done.parts},
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """One table, one method, one place to write to."""
+
+    table: Table
+    method: Anonymizer
+    to: str | Path | None
+    keep_order: bool
+    escape_formulas: bool
+    stages: _Stages
+
+    def distributed(self) -> tuple[AnonymizedTable, dict[str, Any]] | None:
+        """Let a method that can do so work on rows whose tuples do not fit here."""
+        done = self.method.distributed(self.table, keep_order=self.keep_order) if self.to is None else None
+        if done is None:
+            return None
+        artifact = AnonymizedTable(
             table=done.table,
-            assessment=replace(done.assessment, people=people),
+            assessment=done.assessment,
             loss=done.loss,
+            source=self.table,
             pairing=None,
             counted=None,
+            kept_order=self.keep_order,
             align=None,
         )
-    told = _Stages(progress)
-    streamed = can_stream(table, to) and not anonymizer.divides_tuples
-    if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
-        table = Table(table.to_polars(), table.schema, layout=table.layout)
-    anonymizer.fit(table, progress=told(0.0, 0.4))
-    apply = partial(anonymizer.apply, table, without=table.schema.identifiers)
-    if to is None:
-        frame = sanitize(apply().source, shuffle=not keep_order)
-        columns = restrict_domains(released_schema(table.schema), table, frame)
-        released = Table(frame, columns, layout=table.layout)
-        assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
-    else:
-        with atomic_path(to) as temporary:
-            if streamed:
-                apply(to=temporary, shuffle=not keep_order, progress=told(0.4, 0.8))
-            else:
-                frame = sanitize(apply().source, shuffle=not keep_order)
-                write(Table(frame, layout=table.layout), temporary)
-            if escape_formulas:
-                escape_file(temporary)
-            written = read(temporary).source
-            columns = restrict_domains(released_schema(table.schema), table, written)
-            assessment = measured(Table(written, columns), anonymizer.asked, told(0.8, 1.0))
-        released = Table(read(to).source, columns)
-    pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)
-    return release(
-        assessment.rows + assessment.suppressed,
-        anonymizer.details(),
-        table=released,
-        assessment=replace(assessment, people=people),
-        loss=loss_of(pairing),
-        pairing=pairing,
-        counted=Counted(anonymizer.tuples_),
-        align=apply,
-    )
+        return artifact, {"groups": done.groups, "parts": done.parts}
+
+    def run(self) -> tuple[AnonymizedTable, dict[str, Any]]:
+        """Reduce, decide, apply; then measure what came out, as anyone could who only has it."""
+        table, method, stays = self.table, self.method, self.stays
+        streamed = can_stream(table, self.to) and not method.divides_tuples
+        if table.is_lazy and not streamed and not stays:  # what is released must be what was measured
+            table = Table(table.to_polars(), table.schema, layout=table.layout)
+        method.fit(table, progress=self.stages(0.0, 0.4))
+        apply = partial(method.apply, table, without=table.schema.identifiers)
+        if stays:
+            rows = apply(to=self.to, shuffle=not self.keep_order, progress=self.stages(0.4, 0.8)).source
+            released, assessment = self.measured(table, rows)
+        elif self.to is None:
+            rows = sanitize(apply().source, shuffle=not self.keep_order)
+            released, assessment = self.measured(table, rows, layout=table.layout)
+        else:
+            with atomic_path(self.to) as temporary:
+                if streamed:
+                    apply(to=temporary, shuffle=not self.keep_order, progress=self.stages(0.4, 0.8))
+                else:
+                    rows = sanitize(apply().source, shuffle=not self.keep_order)
+                    write(Table(rows, layout=table.layout), temporary)
+                if self.escape_formulas:
+                    escape_file(temporary)
+                released, assessment = self.measured(table, read(temporary).source)
+            released = Table(read(self.to).source, released.schema)
+        pairing = method.published().paired(method.problem_, method.columns)
+        artifact = AnonymizedTable(
+            table=released,
+            assessment=assessment,
+            loss=loss_of(pairing),
+            source=table,
+            pairing=pairing,
+            counted=Counted(method.tuples_),
+            kept_order=self.keep_order,
+            align=None if stays and isinstance(table.source, Database) else apply,
+        )
+        return artifact, method.details()
+
+    @property
+    def stays(self) -> bool:
+        """Whether the rows stay where they are: in DuckDB, in Spark, or in a database that gets a new table.
+
+        Rows that a method decides on one by one are fetched, and so are rows that go into a file.
+        """
+        engine = choose(self.table)
+        if isinstance(engine, Memory) or self.method.needs_rows:
+            return False
+        return engine.names_a_table(self.to) or (self.to is None and not isinstance(self.table.source, Database))
+
+    def measured(self, table: Table, rows: Any, **options: Any) -> tuple[Table, Assessment]:
+        """Return the released rows with their schema, and what is measured on them."""
+        released = Table(rows, restrict_domains(released_schema(table.schema), table, rows), **options)
+        return released, measured(released, self.method.asked, self.stages(0.8, 1.0))
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:

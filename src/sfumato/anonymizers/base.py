@@ -99,6 +99,15 @@ class Anonymizer(ABC):
         """Whether equal rows may be published differently; they are then decided on one by one, in memory."""
         return False
 
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the method looks at more than the counts of tuples, so that rows have to be in this process."""
+        return self.divides_tuples
+
+    def distributed(self, table: Table, *, keep_order: bool) -> Any:
+        """Anonymize where the rows are without fetching even their tuples; None if that takes place here."""
+        return None
+
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Learn from a table, a frame or a file what is published together."""
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive)

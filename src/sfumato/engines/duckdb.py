@@ -7,6 +7,7 @@ DuckDB (see `stream`), and the counted tuples stream out of it.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from sfumato.data.io.files import write_frame
+from sfumato.data.io.files import FORMATS, write_frame
 from sfumato.data.io.folders import private_folder
 from sfumato.data.io.source import File
 from sfumato.data.table import Table, frame_errors
@@ -126,14 +127,18 @@ class DuckDB(Engine):
             refuse_elsewhere(table, self.name)
             return Memory().recode(typed_table(table), recoding, to, progress)
         with frame_errors(), _relation_errors():
-            recoded = _join(relation, recoding)
-            if to is None:
+            recoded = _join(relation, recoding, None if to is None else str(to))
+            if to is None or self.names_a_table(to):
                 return Table(recoded)
             with private_folder(self.spill) as folder:
                 with disk_errors(folder):
                     recoded.write_parquet(str(folder / "recoded"))
                 write_frame(pl.scan_parquet(folder / "recoded", glob=False), to)
         return Table(File(Path(to)))
+
+    def names_a_table(self, to: str | Path | None) -> bool:
+        """Return whether ``to`` names a new table on the connection of a relation: it has no suffix of a file format."""
+        return to is not None and Path(to).suffix not in FORMATS
 
     @contextmanager
     def _connection(self, folder: Path, stream: Stream) -> Iterator[Any]:
@@ -225,8 +230,12 @@ def _binary_key(column: str, kind: Any) -> str:
     return f'CAST({column} AS VARCHAR) COLLATE "binary"' if kind.id == "varchar" else column
 
 
-def _join(relation: Any, recoding: Recoding) -> Any:
-    """Return a relation that gives each row the new values of its tuple."""
+def _join(relation: Any, recoding: Recoding, to: str | None = None) -> Any:
+    """Give each row the new values of its tuple: in a new table, or lazily in a relation.
+
+    Shuffled rows are sorted by a keyed hash of their number, and stored at least in a temporary table: the order and
+    the measured values must not change with the source.
+    """
     sfumato_look_up = recoding.look_up().to_arrow()  # noqa: F841  DuckDB finds it by name
     duckdb, types = _duckdb(), dict(zip(relation.columns, relation.types, strict=True))
     equal = []
@@ -240,11 +249,23 @@ def _join(relation: Any, recoding: Recoding) -> Any:
         equal.append(f"{_binary_key(column, kind)} IS NOT DISTINCT FROM {_binary_key(before, kind)}")
     new = {series.name: f"sfumato_look_up.{_quoted(f'after {series.name}')}" for series in recoding.values}
     kept = [name for name in relation.columns if name not in recoding.without]
-    chosen = (f"{new.get(name, f'sfumato_rows.{_quoted(name)}')} AS {_quoted(name)}" for name in kept)
+    rows = {name: f"sfumato_rows.{_quoted(name)}" for name in kept}
+    rows |= {
+        name: f"CAST({rows[name]} AS VARCHAR)" for name in kept if types[name].id == "enum"
+    }  # its type lists all values
+    chosen = (f"{new.get(name, rows[name])} AS {_quoted(name)}" for name in kept)
+    place = "sfumato_place"
+    if recoding.shuffle:
+        place = f"md5('{secrets.token_hex(16)}' || sfumato_place)"
     # A join does not keep the order of the rows, so they are numbered before it and sorted after it.
-    return relation.query(
-        "sfumato_relation",
+    query = (
         f"SELECT {', '.join(chosen)} "  # noqa: S608
         "FROM (SELECT *, row_number() OVER () AS sfumato_place FROM sfumato_relation) AS sfumato_rows "
-        f"LEFT JOIN sfumato_look_up ON {' AND '.join(equal)} ORDER BY sfumato_place",
+        f"LEFT JOIN sfumato_look_up ON {' AND '.join(equal)} ORDER BY {place}"
     )
+    if not recoding.shuffle and (to is None or Path(to).suffix in FORMATS):
+        return relation.query("sfumato_relation", query)
+    name = f"sfumato_{secrets.token_hex(8)}" if to is None or Path(to).suffix in FORMATS else to
+    made = "CREATE TABLE" if name == to else "CREATE TEMPORARY TABLE"
+    relation.query("sfumato_relation", f"{made} {_quoted(name)} AS {query}")
+    return relation.query("sfumato_relation", f"SELECT * FROM {_quoted(name)}")  # noqa: S608

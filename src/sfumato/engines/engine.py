@@ -44,7 +44,8 @@ class Recoding(Discreet):
     without : sequence of str
         Columns to leave out.
     shuffle : bool
-        Whether to shuffle the rows of a Parquet file that is written; other outputs keep the order.
+        Whether to shuffle the rows of a written Parquet file, a DuckDB relation, a Spark frame, or a new table of a
+        database. Frames in memory keep their order.
 
     Examples
     --------
@@ -124,6 +125,10 @@ class Engine(ABC):
         The result is a table of the same kind. With ``to`` it is written there (a file, or a new
         table of the database), completely or not at all.
         """
+
+    def names_a_table(self, to: str | Path | None) -> bool:
+        """Return whether this engine would create a table of this name instead of a file."""
+        return False
 
 
 def is_spark(table: Table) -> bool:

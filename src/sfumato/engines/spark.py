@@ -123,6 +123,10 @@ class Spark(Engine):
         frame = native(table)
         with spark_errors(frame.sparkSession):
             recoded = _recode(frame, recoding)
+            if recoding.shuffle:  # by Spark's random numbers, which are not cryptographic
+                from pyspark.sql import functions
+
+                recoded = recoded.orderBy(functions.rand())
             if to is None:
                 return Table(recoded)
             with private_folder() as folder:

@@ -250,6 +250,11 @@ class Guided(Partitioner):
         """Whether equal rows may be published differently."""
         return self.cut_by == CutBy.ALL
 
+    @property
+    def needs_rows(self) -> bool:
+        """It looks at the label of every row."""
+        return True
+
     def _members(self, problem: Problem) -> Members:
         raise NotImplementedError  # it looks at the table
 
