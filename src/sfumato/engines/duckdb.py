@@ -137,7 +137,7 @@ class DuckDB(Engine):
         return Table(File(Path(to)))
 
     def names_a_table(self, to: str | Path | None) -> bool:
-        """Return whether ``to`` names a new table on the connection of a relation: it has no suffix of a file format."""
+        """Return whether ``to`` names a new table on the connection of a relation, not a file by its suffix."""
         return to is not None and Path(to).suffix not in FORMATS
 
     @contextmanager
