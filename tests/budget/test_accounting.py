@@ -239,12 +239,12 @@ def test_a_larger_group_costs_more() -> None:
 
 def test_events_of_two_relations_add_up_only_under_replace_one() -> None:
     mixed = [PureEvent(0.5), RandomizedResponse(0.5)]
-    with pytest.raises(sf.errors.OptionError, match="do not add up to one epsilon"):
+    with pytest.raises(sf.errors.OptionError, match="have no common epsilon"):
         spent(mixed, 0)
     cost = spent(mixed, 0, relation="replace-one")
     assert cost.epsilon == 1.5
     assert cost.relation is Relation.REPLACE_ONE
-    with pytest.raises(sf.errors.OptionError, match="says nothing about adding"):
+    with pytest.raises(sf.errors.OptionError, match="cannot be converted to add-remove"):
         spent(mixed, 0, relation="add-remove")
 
 
@@ -277,7 +277,7 @@ class TestCalibration:
         assert by_loss < by_renyi
 
     def test_a_target_that_no_noise_reaches_is_refused(self) -> None:
-        with pytest.raises(sf.errors.OptionError, match="no noise brings the event to epsilon"):
+        with pytest.raises(sf.errors.OptionError, match="no amount of noise reduces the event to epsilon"):
             calibrate(lambda scale: Composed((PureEvent(1.0), Gaussian(scale))), 0.5, 1e-6)
 
     @pytest.mark.parametrize("epsilon", [0, -1, math.inf, math.nan])
@@ -366,7 +366,7 @@ def test_the_smallest_delta_of_the_weakest_noise_is_kept(scale: float) -> None:
 def test_what_cannot_be_added_up_is_one_sentence() -> None:
     with pytest.raises(sf.errors.OptionError, match="the relation must be one of"):
         spent([], 0, relation="neighbours")
-    with pytest.raises(sf.errors.OptionError, match="only events can be added up"):
+    with pytest.raises(sf.errors.OptionError, match="only events can be composed"):
         spent([3], 0)  # type: ignore[list-item]
     with pytest.raises(sf.errors.OptionError, match="would be 1 or more"):
         group(ApproximateEvent(800.0, 1e-7), 3)

@@ -105,7 +105,7 @@ def test_a_ledger_of_replace_one_is_charged_and_no_other_can_be() -> None:
     with pytest.raises(sf.errors.BudgetError, match="epsilon 1 is left"):
         perturb(ledger="r.ledger")
     sf.Ledger.grant(PEOPLE, epsilon=4)
-    with pytest.raises(sf.errors.OptionError, match="holds under replace-one, and the ledger counts under add-remove"):
+    with pytest.raises(sf.errors.OptionError, match="has the relation replace-one, but the ledger has add-remove"):
         perturb()
     with pytest.raises(sf.errors.FileError, match=r"there is no ledger 'none\.ledger'"):
         perturb(ledger="none.ledger")

@@ -18,8 +18,8 @@ import pytest
 import sfumato as sf
 from sfumato.budget import Budget, Quantile, Question, Source, spent
 from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.query.plans import Bounded, plan
-from sfumato.budget.query.public import is_whole
+from sfumato.budget.query.public import Bounded
+from sfumato.budget.query.query import statistic_for
 
 SIGMAS = 5.5
 AGES = Bounded("age", 0.0, 100.0)
@@ -450,8 +450,7 @@ def test_only_a_declared_type_makes_the_candidates_of_a_quantile_whole(tmp_path:
     age = sf.Column(name="age", bounds=(0, 90))
     whole = {}
     for name, data in (("polars", frame), ("csv", path), ("pandas", frame.to_pandas()), ("arrow", frame.to_arrow())):
-        found = is_whole(sf.Table.of(data), "age")
-        asked = plan(Question.parse("median of age"), Bounded.of(age, whole=found), 1.0)
+        asked = statistic_for(Question.parse("median of age"), Bounded.of(sf.Table.of(data), age), 1.0)
         assert isinstance(asked, Quantile)
         whole[name] = bool((asked.grid == asked.grid.round()).all())
         assert 30.0 in asked.grid
@@ -523,7 +522,7 @@ PEOPLE_OF = {
 def test_intervals_hold_as_often_as_they_say(question: str, bounded: Bounded, ages: list[float]) -> None:
     asked = Question.parse(question)
     groups = 300 if "quantile" in question else 3000
-    found = plan(asked, bounded, 1.0, 0.8).each(many(ages, groups), Source())
+    found = statistic_for(asked, bounded, 1.0, 0.8).each(many(ages, groups), Source())
     known = np.array([age for age in ages if age == age])
     if question == "count":
         right = (found.low <= len(ages)) & (len(ages) <= found.high)
@@ -545,7 +544,7 @@ def test_intervals_hold_as_often_as_they_say(question: str, bounded: Bounded, ag
 @pytest.mark.parametrize("question", ["count", "sum of age"])
 def test_counts_and_sums_have_no_bias_and_the_variance_of_their_noise(question: str) -> None:
     groups, epsilon = 40_000, 0.5
-    found = plan(Question.parse(question), AGES, epsilon).each(many([20, 80], groups), Source())
+    found = statistic_for(Question.parse(question), AGES, epsilon).each(many([20, 80], groups), Source())
     scale = {"count": 1, "sum of age": 100}[question] / epsilon
     true = {"count": 2, "sum of age": 100}[question]
     ratio = math.exp(-1 / scale)
@@ -574,7 +573,7 @@ def test_one_record_more_makes_no_answer_more_likely_than_claimed(
     chosen = question.startswith(("quantile", "min", "max"))
     groups = 4000 if chosen else 60_000
     bounded = Bounded("age", 0.0, 3.0, whole=True) if chosen else AGES
-    how = plan(Question.parse(question), bounded, 1.0)
+    how = statistic_for(Question.parse(question), bounded, 1.0)
     drawn = [getattr(how.each(many(people, groups), Source()), part) for people in (ages, without)]
     largest = 0.0
     for threshold in np.unique(np.quantile(np.concatenate(drawn), np.linspace(0.05, 0.95, 19))):

@@ -161,7 +161,7 @@ def test_a_ledger_of_the_earlier_format_is_refused_and_left_as_it_is(path: Path)
     _edit_anyway(path, "DELETE FROM entries WHERE number = 42", "DROP TABLE ending", earlier)
     before = path.read_bytes()
     for opened in (lambda: sf.Ledger(path), lambda: sf.Ledger.grant(PEOPLE, epsilon=1, path=path)):
-        with pytest.raises(sf.errors.FileError, match="is of an earlier format"):
+        with pytest.raises(sf.errors.FileError, match="has an earlier format"):
             opened()
     assert path.read_bytes() == before
 
@@ -216,7 +216,7 @@ def test_a_file_system_of_the_network_is_refused(tmp_path: Path, path: Path, mon
     monkeypatch.setattr(store, "_MOUNTS", mounts)
     with pytest.raises(sf.errors.FileError, match=r"of the network \(nfs\): two machines could overspend it"):
         sf.Ledger(path)
-    with pytest.raises(sf.errors.FileError, match="file system of the network"):
+    with pytest.raises(sf.errors.FileError, match="network file system"):
         sf.Ledger.grant(PEOPLE, epsilon=1, path=path.with_name("new.ledger"))
 
 

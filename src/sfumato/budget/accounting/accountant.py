@@ -1,7 +1,7 @@
-"""What events cost together: the smallest epsilon that we can prove for a delta.
+"""The privacy accountant: the smallest provable epsilon of composed events at a delta.
 
-By default by the distributions of their privacy losses, with a lower bound beside; see `losses`. Renyi
-privacy is kept as a cross-check; it is looser, except for the best of a Poisson number of many runs.
+The default is the privacy loss distribution (see `pld`), which also gives a lower bound. Renyi differential
+privacy is a cross-check; it is looser, except for the best of a Poisson number of many runs.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from typing import Any
 import numpy as np
 
 from sfumato.budget.accounting.composition import replace_one
-from sfumato.budget.accounting.pld import least_epsilon, most_epsilon, own_cost, set_aside
+from sfumato.budget.accounting.pld import epsilon_lower_bound, epsilon_upper_bound, own_cost, set_aside
 from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import Composed, Event, Relation, Repeated, Selected, Shuffled
 from sfumato.budget.noise import Floats
+from sfumato.data.validate import real
 from sfumato.errors import OptionError, one_of
 
 __all__ = ["Spent", "calibrate", "check_delta", "spent"]
 
-_LEAST_DELTA = 1e-12  # below it, the rounding of the convolutions could be larger than delta
-_SMALLEST, _LARGEST = 1e-6, 1e9  # where a scale is looked for
+_LEAST_DELTA = 1e-12  # below it, rounding in the convolutions could exceed delta
+_SMALLEST, _LARGEST = 1e-6, 1e9  # the range of scales that `calibrate` searches
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What events cost together.
+    """The privacy cost of composed events.
 
     Examples
     --------
@@ -50,20 +51,20 @@ class Spent:
 
     @cached_property
     def optimistic(self) -> float | None:
-        """What the same accounting would give at least if it were exact; Renyi privacy has no such bound."""
+        """A lower bound on the exact epsilon of the same accounting; None for Renyi privacy."""
         if self.accountant != "pld" or self.epsilon == math.inf:
             return None
         if self.delta < _LEAST_DELTA:
             return self.epsilon
         ideal, _, _ = set_aside(self.events)
-        return min(self.epsilon, least_epsilon(ideal, self.delta))
+        return min(self.epsilon, epsilon_lower_bound(ideal, self.delta))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain values; an unbounded epsilon is the text "inf"."""
         return {**self.bound(), "optimistic": self.optimistic}
 
     def bound(self) -> dict[str, Any]:
-        """Return the upper bound alone, for which nothing more has to be computed."""
+        """Return the cost as plain values without `optimistic`, which takes time to compute."""
         return {
             "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
             "delta": self.delta,
@@ -82,18 +83,18 @@ def spent(
     accountant: str = "pld",
     relation: Relation | str | None = None,
 ) -> Spent:
-    """Return what events on one data set cost together.
+    """Return the total privacy cost of events on one data set.
 
     Parameters
     ----------
     events : Event or iterable of Event
-        None of them costs nothing.
+        No events cost nothing.
     delta : float
-        From 0 to below 1. At 0 only events that have an epsilon of their own can be added.
+        From 0 to below 1. At 0 the epsilon is finite only if every event has a finite epsilon of its own.
     accountant : str
         ``"pld"``, the privacy loss distribution, or ``"rdp"``, Renyi privacy as a cross-check.
     relation : Relation or str, optional
-        By default that of the events. Under replace-one, add-remove events are turned into it first.
+        By default that of the events. Under replace-one, add-remove events are converted first.
 
     Examples
     --------
@@ -107,7 +108,7 @@ def spent(
     given = (events,) if isinstance(events, Event) else tuple(events)
     for event in given:
         if not isinstance(event, Event):
-            raise OptionError(f"only events can be added up, got {type(event).__name__}")
+            raise OptionError(f"only events can be composed, got {type(event).__name__}")
     if accountant not in ("pld", "rdp"):
         raise OptionError(f"the accountant must be pld or rdp, got {accountant!r}")
     delta = check_delta(delta, allow_zero=True)
@@ -120,7 +121,7 @@ def spent(
     ideal, more, lost = set_aside(given)
     if lost < delta:
         if accountant == "pld":
-            composed = min(most_epsilon(ideal, delta - lost), _selected_epsilon(ideal, delta - lost, under))
+            composed = min(epsilon_upper_bound(ideal, delta - lost), _selected_epsilon(ideal, delta - lost, under))
         else:
             composed = _rdp_epsilon(ideal, delta - lost, under)
         epsilon = min(epsilon, composed + more)
@@ -136,18 +137,18 @@ def calibrate(
     relation: Relation | str | None = None,
     precision: float = 1e-4,
 ) -> float:
-    """Return the smallest scale of noise for which an event costs at most epsilon.
+    """Return the smallest noise scale at which an event costs at most epsilon.
 
-    The scale returned was itself accounted for, so what is run with it never costs more than the target.
+    The returned scale itself was checked with the accountant, so the event never costs more than the target.
 
     Parameters
     ----------
     make_event : callable
-        Returns the event that noise of a scale would be; more noise must cost less.
+        Takes a noise scale and returns the event; a larger scale must cost less.
     epsilon, delta : float
         The target.
     precision : float
-        How much smaller, relatively, the smallest such scale may be.
+        The largest relative difference between the returned and the smallest possible scale.
 
     Examples
     --------
@@ -158,10 +159,8 @@ def calibrate(
     >>> 0.999 < spent(training(scale), delta=1e-5).epsilon <= 1.0
     True
     """
-    if not isinstance(epsilon, int | float) or not 0 < epsilon < math.inf:
-        raise OptionError(f"epsilon must be a finite number above 0, got {epsilon!r}")
-    if not 0 < precision < 1:
-        raise OptionError(f"the precision must be a number between 0 and 1, got {precision!r}")
+    epsilon = real("epsilon", epsilon, above=0)
+    precision = real("the precision", precision, above=0, below=1)
 
     def enough(scale: float) -> bool:
         return spent(make_event(scale), delta, accountant=accountant, relation=relation).epsilon <= epsilon
@@ -170,7 +169,7 @@ def calibrate(
     while not enough(high):
         high *= 4
         if high > _LARGEST:
-            raise OptionError(f"no noise brings the event to epsilon {epsilon:g} at delta {delta:g}")
+            raise OptionError(f"no amount of noise reduces the event to epsilon {epsilon:g} at delta {delta:g}")
     low = high / 4
     while low > _SMALLEST and enough(low):
         low, high = low / 4, low
@@ -180,22 +179,20 @@ def calibrate(
 
 
 def check_delta(delta: Any, rows: int | None = None, *, allow_zero: bool = False) -> float:
-    """Return a delta if it can be used; with a number of records, only one below 1 / rows.
+    """Return delta if it is valid and, given a number of records, below 1 / rows.
 
-    At a delta of 1 / rows, publishing one record in full would count as private.
+    At a delta of 1 / rows, publishing one full record would count as private.
 
     Examples
     --------
     >>> check_delta(1e-6, rows=1000)
     1e-06
     """
-    number = float(delta) if isinstance(delta, int | float) and not isinstance(delta, bool) else math.nan
-    if not (0 < number < 1 or (allow_zero and number == 0)):
-        raise OptionError(f"delta must be a number {'of 0 or ' if allow_zero else ''}between 0 and 1, got {delta!r}")
+    number = real("delta", delta, least=0, below=1) if allow_zero else real("delta", delta, above=0, below=1)
     if rows and number >= 1 / rows:
         raise OptionError(
             f"delta must be below 1 / {rows:,}, one over the number of records, got {number:g}",
-            hint="at that delta, publishing one record in full would count as private",
+            hint="at that delta, publishing one full record would count as private",
         )
     return number
 
@@ -203,24 +200,24 @@ def check_delta(delta: Any, rows: int | None = None, *, allow_zero: bool = False
 def _under_one_relation(
     events: tuple[Event, ...], relation: Relation | str | None
 ) -> tuple[Relation, tuple[Event, ...]]:
-    held = {event.relation for event in events}
+    relations = {event.relation for event in events}
     asked = one_of(Relation, relation, "the relation") if relation is not None else None
-    if asked is None and len(held) > 1:
+    if asked is None and len(relations) > 1:
         raise OptionError(
-            "events under add-remove and replace-one do not add up to one epsilon",
-            hint='relation="replace-one" turns the former into the latter',
+            "events under add-remove and replace-one have no common epsilon",
+            hint='relation="replace-one" converts add-remove events',
         )
-    under = asked or next(iter(held), Relation.ADD_REMOVE)
-    if under is Relation.ADD_REMOVE and Relation.REPLACE_ONE in held:
-        raise OptionError("an event under replace-one says nothing about adding or removing a record")
+    under = asked or next(iter(relations), Relation.ADD_REMOVE)
+    if under is Relation.ADD_REMOVE and Relation.REPLACE_ONE in relations:
+        raise OptionError("an event under replace-one cannot be converted to add-remove")
     return under, tuple(replace_one(event) if event.relation is not under else event for event in events)
 
 
-# --- epsilons and deltas that just add up -----------------------------------------------------
+# --- basic composition ------------------------------------------------------------------------
 
 
 def _basic(events: tuple[Event, ...], delta: float) -> float:
-    """Return the sum of the epsilons of the events if that of their deltas is within delta, else infinity."""
+    """Return the sum of the epsilons of the events if the sum of their deltas is at most delta, else infinity."""
     costs = [own_cost(event) for event in events]
     return math.fsum(epsilon for epsilon, _ in costs) if math.fsum(lost for _, lost in costs) <= delta else math.inf
 
@@ -234,21 +231,21 @@ def _rdp_epsilon(events: tuple[Event, ...], delta: float, relation: Relation) ->
     if not events:
         return 0.0
     orders = _accountant(relation).orders
-    return float(compute_epsilon(orders.tolist(), _added(events, relation).tolist(), delta)[0])
+    return float(compute_epsilon(orders.tolist(), _renyi_sum(events, relation).tolist(), delta)[0])
 
 
-def _added(events: tuple[Event, ...], relation: Relation) -> Floats:
+def _renyi_sum(events: tuple[Event, ...], relation: Relation) -> Floats:
     total: Floats = np.sum([_renyi(event, relation) for event in events], axis=0)
     return total
 
 
 def _selected_epsilon(events: tuple[Event, ...], delta: float, relation: Relation) -> float:
-    """Return the Renyi bound of the best of a Poisson number of runs: with many runs it is the smaller one."""
+    """Return the Renyi bound if an event is the best of a Poisson number of runs, where it can be the tighter one."""
     if not any(map(_is_poisson, events)):
         return math.inf
     try:
         return _rdp_epsilon(events, delta, relation)
-    except OptionError:  # it cannot count some event, and need not
+    except OptionError:  # Renyi privacy does not support some event
         return math.inf
 
 
@@ -275,13 +272,13 @@ def _renyi(event: Event, relation: Relation) -> Floats:
         case Repeated():
             return event.times * _renyi(event.event, relation)
         case Composed():
-            return _added(event.events, relation)
+            return _renyi_sum(event.events, relation)
         case Shuffled():
             return _renyi(event.event, relation)
     try:
         costs: Floats = accountant.compose(event.dp_event()).rdp
     except UnsupportedEventError:
-        raise OptionError(f"Renyi privacy cannot count this event: {event}", hint='use accountant="pld"') from None
+        raise OptionError(f"Renyi privacy does not support this event: {event}", hint='use accountant="pld"') from None
     return costs
 
 
@@ -289,8 +286,8 @@ def _accountant(relation: Relation) -> Any:
     from dp_accounting import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant
 
-    # The sensitivities are those under the relation already; only samples of a fixed size need its name.
-    replaced = relation is Relation.REPLACE_ONE
+    # The sensitivities already are those under the relation; only fixed-size sampling depends on its name.
+    replace = relation is Relation.REPLACE_ONE
     return RdpAccountant(
-        neighboring_relation=NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+        neighboring_relation=NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
     )

@@ -210,7 +210,7 @@ class Pairing(Discreet):
     records : how many rows each row stands for, if not one
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("rows",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows",)
 
     original: NDArray[np.int32]
     released: NDArray[np.int32]
