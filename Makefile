@@ -20,7 +20,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/sfumato demo
 
 test: check docs
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -229,7 +229,7 @@ def measure(run: Run, who: str, k: int) -> Point:
             "cpu": round(time.process_time() - started, 2),
         }
     method: dict[str, Callable[..., Any]] = {
-        "workload": partial(sf.Guided, labels=run.y, criterion="entropy", refine=False, look_ahead=0),
+        "workload": partial(sf.Guided, labels=run.y, cross_fit=False, criterion="entropy", refine=False, look_ahead=0),
         "mondrian": partial(sf.Mondrian, output="median"),
         "hilbert": partial(sf.Hilbert, output="median"),
         "rplus": partial(sf.RPlus, output="median"),

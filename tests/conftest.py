@@ -26,6 +26,9 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
+# Java would compile, at length, what the tests run only a few times: all sessions start with its quick compiler alone.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 FRAMES = ("pandas", "polars", "pyarrow", "duckdb", "spark")
 
 

@@ -36,8 +36,7 @@ def fitted(labels: Any, **how: Any) -> sf.Guided:
 
 def agreement_with(labels: NDArray[Any], method: sf.Guided) -> float:
     """The share of people who have the most frequent label of their class."""
-    classes = method.routes_.group[method.routes_.tree.leaves(reduce(sf.Table.of(PEOPLE), QI))]
-    of_row = pd.Series(labels).groupby(classes[row_of()])
+    of_row = pd.Series(labels).groupby(method.members_.group[row_of()])
     return float(of_row.agg(lambda one: max(one.mean(), 1 - one.mean()) * len(one)).sum() / ROWS)
 
 
@@ -49,26 +48,86 @@ def row_of() -> NDArray[Any]:
 def test_classes_look_no_more_certain_than_they_are() -> None:
     mine, *fresh = np.random.default_rng(0).random((9, ROWS)) < LIKELY
     gap = {}
-    for cross_fit in (False, True):
-        method = fitted(mine, cross_fit=cross_fit)
+    for how in ({"cross_fit": False}, {"neighbours": False}, {}):
+        method = fitted(mine, **how)
         assert agreement_with(mine, method) == pytest.approx(method.details()["agreement"], abs=1e-6)
-        gap[cross_fit] = agreement_with(mine, method) - np.mean([agreement_with(one, method) for one in fresh])
-    assert gap[False] > 0.02, "the labels' own chance has drawn the classes"
-    assert abs(gap[True]) < 0.01
+        gap[tuple(how)] = agreement_with(mine, method) - np.mean([agreement_with(one, method) for one in fresh])
+    assert gap[("cross_fit",)] > 0.02, "the labels' own chance has drawn the classes"
+    assert abs(gap[("neighbours",)]) < 0.01
+    assert abs(gap[()]) < 0.01
 
 
-def test_labels_that_are_chance_leave_it_to_mondrian() -> None:
+@pytest.mark.parametrize(
+    ("how", "classical"), [({}, sf.Microaggregate), ({"neighbours": False}, sf.Mondrian)], ids=["neighbours", "tree"]
+)
+def test_labels_that_are_chance_leave_it_to_a_classical_method(how: dict[str, bool], classical: Any) -> None:
     chance = np.random.default_rng(0).random(ROWS) < 0.4
-    method = fitted(chance)
-    assert (method.details()["chosen"], method.details()["told"]) == ("mondrian", 0.0)
-    expected = sf.Mondrian("k=10", qi=QI, output="median").fit_transform(PEOPLE)
+    method = fitted(chance, **how)
+    assert (method.details()["chosen"], method.details()["told"]) == (classical.name, 0.0)
+    expected = classical("k=10", qi=QI, output="median").fit_transform(PEOPLE)
     pd.testing.assert_frame_equal(method.apply(sf.Table.of(PEOPLE, qi=QI)).frame, expected)
+
+
+def weight_of(labels: Any, **how: Any) -> dict[str, float]:
+    """What each column counts in the distance of two people."""
+    method = fitted(labels, **how)
+    assert method.fitted_ is not None
+    assert method.fitted_.metric.weight.mean() == pytest.approx(1)
+    assert method.fitted_.metric.weight.min() >= 0.1 - 1e-9, "no column vanishes"
+    return dict(zip(QI, method.fitted_.metric.weight.tolist(), strict=True))
+
+
+def test_a_column_counts_by_how_much_the_held_out_label_depends_on_it() -> None:
+    alone = weight_of((PEOPLE["age"] > 50).to_numpy())
+    assert alone["age"] > 2.7
+    both = weight_of(((PEOPLE["age"] > 50) ^ PEOPLE["town"].isin(["a", "c"])).to_numpy())
+    assert min(both["age"], both["town"]) > 1.2, "though neither tells anything without the other"
+    assert both["height"] < 0.2
+    assert weight_of(np.random.default_rng(0).random(ROWS) < 0.4) == dict.fromkeys(QI, 1.0)
+
+
+def test_neighbours_are_nearer_in_the_column_that_tells_the_label() -> None:
+    older = (PEOPLE["age"] > 50).to_numpy()
+    guided, plain = fitted(older), sf.Microaggregate("k=10", qi=QI, output="median").fit(PEOPLE)
+    assert guided.details()["chosen"] == "neighbours"
+    width = [PEOPLE["age"].groupby(method.members_.group[row_of()]).agg(np.ptp).mean() for method in (guided, plain)]
+    assert width[0] < width[1] / 2
+    assert guided.details()["agreement"] > agreement_with(older, plain)
+
+
+def test_few_classes_are_swayed_less() -> None:
+    older = (PEOPLE["age"] > 50).to_numpy()
+    ages = []
+    for k in (40, 100, 1000):  # 50, 20 and 2 classes
+        method = sf.Guided(f"k={k}", qi=QI, labels=older).fit(PEOPLE)
+        assert method.fitted_ is not None
+        ages.append(method.fitted_.metric.weight[0] - 1)
+    assert ages == pytest.approx([ages[0], 0.4 * ages[0], 0.04 * ages[0]])
+
+
+def test_new_rows_go_to_the_nearest_group() -> None:
+    older = (PEOPLE["age"] > 50).to_numpy()
+    method = fitted(older, new_rows="route")
+    assert method.routes_ is None, "only a tree has routes that hold no rows"
+    known = method.apply(sf.Table.of(PEOPLE, qi=QI)).frame
+    pd.testing.assert_frame_equal(method.transform(PEOPLE), known)
+    strange = method.transform(PEOPLE.head(1).assign(age=200))
+    assert strange["age"].item() > 80
+
+
+@pytest.mark.parametrize(
+    "how", [{"output": "interval"}, {"cut_by": "all"}, {"grown_on": PEOPLE.assign(y=LIKELY > 0.5)}]
+)
+def test_what_only_a_tree_can_do_is_done_by_a_tree(how: dict[str, Any]) -> None:
+    table = PEOPLE.assign(y=LIKELY > 0.5, other=RNG.random(ROWS))
+    method = sf.Guided("k=10", qi=QI, labels="y", **how).fit(table)
+    assert (method.details()["chosen"], method.routes_ is None) == ("tree", False)
 
 
 def test_the_share_that_is_told_is_that_of_held_out_labels() -> None:
     noisy = np.random.default_rng(2).random(ROWS) < LIKELY
     told = fitted(noisy).details()
-    assert told["chosen"] == "guided"
+    assert told["chosen"] == "neighbours"
     assert 0.05 < told["told"] < 0.34**2, "at most the variance of .33 and .67, over that of the labels"
     certain = (PEOPLE["age"] > 50).to_numpy()
     assert fitted(certain).details()["told"] > 0.95
@@ -113,7 +172,7 @@ def test_guarantees_hold_whatever_guides() -> None:
         PEOPLE.assign(sick=sick, buys=RNG.random(ROWS) < LIKELY), qi=QI, sensitive=["sick"], target="buys"
     )
     release = sf.anonymize(table, "k=20,l=3", method="guided")
-    assert release.details["chosen"] == "guided"
+    assert release.details["chosen"] == "neighbours"
     assert (release.assessment.k >= 20, release.assessment.l >= 3) == (True, True)
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
+import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.anonymizers.hilbert import hilbert as module
+from sfumato.anonymizers.hilbert import plain
 from sfumato.anonymizers.hilbert.hilbert import hilbert
 from sfumato.anonymizers.hilbert.kernels import along_the_curve
+from sfumato.anonymizers.problem import Problem
+from sfumato.engines import reduce
 
 from .problems import Case, case, cases, keeps, tuple_of_row, whole_table_keeps
 
 
+@settings(max_examples=40)
 @given(one=cases())
 def test_every_group_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):
@@ -41,6 +48,7 @@ def test_the_curve_visits_every_point_and_moves_one_step_at_a_time(axes: int, bi
 )
 def test_long_indices_tell_all_points_apart(data: list[list[int]]) -> None:
     index = along_the_curve(np.array(data, dtype=np.int64), 20)
+    assert plain.along_the_curve(np.array(data, dtype=np.int64), 20).tolist() == index.tolist()
     assert index.shape[1] == 3
     assert len(np.unique(index, axis=0)) == len(data)
 
@@ -82,3 +90,36 @@ def test_the_same_problem_gives_the_same_groups() -> None:
     one = case(rows, ["number", "tree", "plain"], ["disease"], "k=3,l=2")
     again = case(rows[::-1], ["number", "tree", "plain"], ["disease"], "k=3,l=2")
     assert hilbert(one.problem).tolist() == hilbert(again.problem).tolist()
+
+
+def compiled(problem: Problem) -> list[int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_FEW", 0)
+        return hilbert(problem).tolist()
+
+
+@given(one=cases(), k=st.integers(1, 8))
+def test_without_a_compiler_the_groups_are_the_same(one: Case, k: int) -> None:
+    rows = int(one.problem.records.sum())
+    if rows >= k:
+        problem = replace(one.problem, guarantees=(sf.KAnonymity(k),))
+        assert hilbert(problem).tolist() == compiled(problem)
+
+
+@pytest.mark.parametrize("k", [2, 5, 40, 299])
+@pytest.mark.parametrize("window", [4, 256])
+def test_long_lines_and_many_values_make_the_same_groups_too(k: int, window: int) -> None:
+    random = np.random.default_rng(7)
+    frame = pl.DataFrame(
+        {
+            "far": random.integers(0, 10**6, 300),
+            "near": random.integers(0, 5, 300),
+            "name": [f"n{value}" for value in random.integers(0, 100, 300)],
+            "letter": random.choice(list("abc"), 300),
+        }
+    )
+    table = sf.Table(pl.concat([frame, *[frame.head(4)] * 30]))
+    problem = Problem.of(reduce(table, frame.columns), frame.columns, [], [sf.KAnonymity(k)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_WINDOW", window)
+        assert hilbert(problem).tolist() == compiled(problem)

@@ -252,7 +252,7 @@ def test_a_process_that_is_killed_leaves_the_old_or_the_new_mapping(tmp_path: Pa
     sealed = write(tmp_path / "m", KEY, {"id": dict(others)})
     known = others
     moments = random.Random(7)
-    for kill in range(20):
+    for kill in range(12):
         process = extend(tmp_path / "m", 1000 * kill, 1000 * kill + 1000)
         assert process.stdin is not None
         process.stdin.write("go\n")

@@ -181,7 +181,7 @@ def released(found: Generalisation, counts: Sequence[ClassCounts]) -> list[Class
 
 
 @EVERY_GUARANTEE
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(), loss=st.sampled_from(["leaves", "precision", "discernibility"]))
 def test_it_finds_what_trying_every_node_finds(guarantees: list[sf.Guarantee], loss: str, problem: Any) -> None:
     rows, groups, suppress = problem

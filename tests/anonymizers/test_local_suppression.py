@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -24,6 +24,7 @@ def texts(frame: pl.DataFrame, names: tuple[str, ...]) -> Rows:
     return list(frame.select(names).cast(pl.String).iter_rows())
 
 
+@settings(max_examples=40)
 @given(one=cases())
 def test_what_is_left_keeps_every_guarantee_and_only_cells_are_suppressed(one: Case) -> None:
     method = sf.LocalSuppression(one.guarantees, qi=one.quasi, sensitive=one.sensitive, suppress=1)
@@ -141,6 +142,7 @@ def test_a_homogeneous_group_borrows_the_values_that_it_lacks() -> None:
     assert release.assessment.suppressed == 0
 
 
+@settings(max_examples=40)
 @given(
     rows=st.lists(CELLS, min_size=1, max_size=40),
     quasi=st.lists(st.sampled_from(QUASI), min_size=1, max_size=4, unique=True),
@@ -172,6 +174,7 @@ _HINTED = [  # sparing cells, within the rows that the hint allows, leaves over 
 @example(
     case(_HINTED, ["plain", "number", "ordinal"], ["salary"], (sf.KAnonymity(1), sf.measures.EnhancedBeta(1.0))),
 )
+@settings(max_examples=40)
 @given(one=cases())
 def test_the_hint_is_true(one: Case) -> None:
     method = sf.LocalSuppression(one.guarantees, qi=one.quasi, sensitive=one.sensitive, suppress=0)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.microaggregation.microaggregate import _points, microaggregate
+from sfumato.anonymizers.microaggregation.microaggregate import Metric, _points, microaggregate
 from sfumato.anonymizers.problem import Problem
 from sfumato.engines import reduce
 
@@ -22,6 +22,7 @@ from .problems import CELLS, GUARANTEES, QUASI, SCHEMA, Case, case, cases, keeps
 Point = tuple[float, ...]
 
 
+@settings(max_examples=40)
 @given(one=cases(), block=st.sampled_from([1, 3, 4096]))
 def test_every_group_keeps_every_guarantee(one: Case, block: int) -> None:
     if not whole_table_keeps(one):
@@ -37,7 +38,7 @@ class Paper:
     """MDAV-generic, then merging, as the pseudo-code has it: lists, loops and nothing else."""
 
     def __init__(self, problem: Problem, k: int) -> None:
-        self.points: list[Point] = [tuple(point) for point in _points(problem)[0].tolist()]
+        self.points: list[Point] = [tuple(point) for point in _points(problem, None)[0].tolist()]
         self.records: list[int] = problem.records.tolist()
         self.lines, self.k = problem.lines, k
 
@@ -154,6 +155,7 @@ def test_the_group_that_misses_most_is_merged_with_the_nearest() -> None:
     assert microaggregate(problem).tolist() == [0, 0, 1, 1]
 
 
+@settings(max_examples=40)
 @given(rows=st.lists(CELLS, min_size=1, max_size=40), guarantees=GUARANTEES, output=st.sampled_from(["mean", "medoid"]))
 def test_groups_that_are_published_alike_are_one_and_still_keep_everything(
     rows: list[Any], guarantees: list[sf.Guarantee], output: str
@@ -234,3 +236,30 @@ def test_many_tuples_are_grouped_alike_with_any_number_of_threads(monkeypatch: p
 def test_a_wrong_block_is_refused(block: Any) -> None:
     with pytest.raises(sf.errors.OptionError, match="tuples of a block must be a whole number of at least 1, got"):
         sf.Microaggregate("k=1", qi=["x"], block=block).fit(pl.DataFrame({"x": [1, 2]}))
+
+
+def test_a_column_that_counts_more_is_kept_apart() -> None:
+    table = sf.Table(pl.DataFrame({"x": [0, 0, 9, 9], "town": ["a", "b", "a", "b"]}))
+    problem = Problem.of(reduce(table, ["x", "town"]), ["x", "town"], [], [sf.KAnonymity(2)])
+    assert problem.codes.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    nothing = np.zeros((4, 0))
+    assert microaggregate(problem, metric=Metric(np.array([2.0, 0.1]), nothing)).tolist() == [0, 0, 1, 1]
+    assert microaggregate(problem, metric=Metric(np.array([0.1, 2.0]), nothing)).tolist() == [1, 0, 1, 0]
+    beside = np.array([[0.0], [9.0], [9.0], [0.0]])
+    assert microaggregate(problem, metric=Metric(np.ones(2), beside)).tolist() == [1, 0, 0, 1]
+
+
+@settings(max_examples=30)
+@given(one=cases(), data=st.data())
+def test_every_guarantee_holds_whatever_columns_count(one: Case, data: st.DataObject) -> None:
+    columns = len(one.problem.domains)
+    weight = np.array(data.draw(st.lists(st.sampled_from([0.125, 1.0, 4.0]), min_size=columns, max_size=columns)))
+    if whole_table_keeps(one):
+        beside = np.array(
+            data.draw(st.lists(st.sampled_from([0.0, 0.5, 8.0]), min_size=len(one.problem), max_size=len(one.problem)))
+        )[:, None]
+        groups = microaggregate(one.problem, metric=Metric(weight, beside))
+        assert keeps(one, groups[tuple_of_row(one)])
+        assert groups.tolist() == microaggregate(one.problem, metric=Metric(4 * weight, 2 * beside)).tolist(), (
+            "only their ratio matters"
+        )

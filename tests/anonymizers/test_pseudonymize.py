@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -287,6 +287,7 @@ def test_encrypted_tokens_are_turned_back(identifiers: list[str]) -> None:
     assert hidden["id"].n_unique() == frame["id"].n_unique()
 
 
+@settings(max_examples=30)
 @given(before=IDENTIFIERS, later=IDENTIFIERS)
 def test_random_tokens_are_turned_back_and_stay(tmp_path_factory: Any, before: list[str], later: list[str]) -> None:
     path = tmp_path_factory.mktemp("m") / "m.mapping"

@@ -7,8 +7,9 @@ import tracemalloc
 from typing import Any
 
 import dp_accounting
+import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
+from dp_accounting.pld import PLDAccountant, pld_pmf, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,6 +112,28 @@ def test_samples_of_a_fixed_size_cost_at_least_what_some_two_tables_cost(times: 
         assert cost >= spent(Repeated(reached, times), delta).epsilon * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("block", [1, 7, 2**14])
+@pytest.mark.parametrize(
+    ("lower", "chances", "infinite"),
+    [
+        (-3, [0.1, 0.2, 0.3, 0.2, 0.1, 0.05], 0.05),
+        (-3, [0.1, 0.2, 0.3, 0.2, 0.1, 0.1], 0.0),
+        (2, [0.5, 0.5], 0.0),
+        (-9, [0.9, 0.1], 0.0),  # no loss above 0
+        (7_490, [0.0] * 9 + [1.0], 0.0),  # whose exponential is no float
+        (-5, [0.0] * 5 + [0.3, 0.0, 0.0, 0.7], 0.0),
+    ],
+)
+def test_the_epsilon_of_losses_is_that_of_dp_accounting(
+    lower: int, chances: list[float], infinite: float, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "_BLOCK", block)
+    mass = pld_pmf.DensePLDPmf(0.1, lower, np.array(chances), infinite, True)
+    for delta in (0.0, 1e-9, 0.04, 0.05, 0.1, 0.3, 0.6, 0.9, 1.0):
+        found, expected = losses._epsilon_at(mass, delta), mass.get_epsilon_for_delta(delta)
+        assert found == pytest.approx(max(0.0, expected), rel=1e-12, abs=1e-12), delta
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("scale", [0.8, 2.0, 10.0])
 def test_gaussian_noise_costs_what_its_formula_says(scale: float, epsilon: float) -> None:
@@ -129,10 +152,11 @@ def test_costs_agree_with_dp_accounting_where_it_knows_the_event(event: Event, t
 @pytest.mark.parametrize("scale", [0.3, 1, 12, 400])
 @pytest.mark.parametrize("grid", [1e-3, 1e-4])
 def test_the_distribution_of_gaussian_noise_is_that_of_dp_accounting(scale: float, grid: float) -> None:
-    ours = losses._of_gaussian(Gaussian(scale), grid)
+    ours = losses._of_gaussian(Gaussian(scale), grid).self_compose(5)
     theirs = privacy_loss_distribution.from_gaussian_mechanism(scale, 1, value_discretization_interval=grid)
+    theirs = theirs.self_compose(5)
     for delta in (1e-3, 1e-5, 1e-9):
-        found, expected = (one.self_compose(5).get_epsilon_for_delta(delta) for one in (ours, theirs))
+        found, expected = (one.get_epsilon_for_delta(delta) for one in (ours, theirs))
         assert found == pytest.approx(expected, rel=1e-6)
         assert gaussian_delta(math.sqrt(5) / scale, found) <= delta  # never too small
 
@@ -402,3 +426,25 @@ class TestManySteps:
         score = Composed((Gaussian(13.0), PureEvent(0.01)))
         alone = spent(run, 1e-5).epsilon
         assert alone <= spent(Parallel((run, score)), 1e-5).epsilon <= alone + 1e-6
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-5, 1e-3])
+@pytest.mark.parametrize(
+    "events",
+    [
+        (Laplace(2.0),),
+        (DiscreteLaplace(20.0),) * 4,
+        (PureEvent(0.3), Laplace(1.0), DiscreteLaplace(3.0)),
+        (Composed((PureEvent(0.3), Repeated(Laplace(1.0), 3))),),
+        (Parallel((Laplace(2.0), Repeated(Laplace(9.0), 3))), PureEvent(0.01)),
+        (Repeated(DiscreteLaplace(2.0), 12),),
+        (PoissonSampled(0.1, Laplace(1.0)),),
+    ],
+)
+def test_loss_distributions_are_skipped_only_where_they_would_save_next_to_nothing(
+    events: tuple[Event, ...], delta: float
+) -> None:
+    at_least = losses.epsilon_upper_bound(events, delta)
+    cost = spent(events, delta).epsilon
+    assert cost - at_least <= max(1e-4, 1e-3 * cost)
+    assert cost <= sum(losses.own_cost(event)[0] for event in events) + 1e-12

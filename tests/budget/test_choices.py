@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.budget import ExponentialMechanism, NoisyMax, Source, SparseVector
 from tests.budget.chance import assert_epsilon, assert_frequencies
 
-RUNS = 30_000
+RUNS = 20_000
 
 
 def choices(mechanism: ExponentialMechanism | NoisyMax, scores: list[float]) -> list[int]:

@@ -50,14 +50,16 @@ def test_fifty_processes_with_ten_thousand_charges_never_overspend(path: Path) -
 
 
 def test_a_thousand_killed_processes_lose_no_charge_and_block_nobody(path: Path) -> None:
-    sf.Ledger.grant(PEOPLE, epsilon=1e6, path=path)
-    told, ours, lost = _spend("killed", path, 1000, 8)
-    ledger = sf.Ledger(path)
-    assert lost == 0
-    assert told > 500, "most were killed while they charged"
-    assert told + ours <= len(ledger.events) <= told + ours + 1000, "at most one charge per kill was not yet told"
-    ledger.charge(PureEvent(0.001))
-    assert not list(path.parent.glob("*-journal"))
+    for number in range(5):  # a ledger that is opened is read whole: five short ones take less time than a long one
+        one = path.with_name(f"{number}.ledger")
+        sf.Ledger.grant(PEOPLE, epsilon=1e6, path=one)
+        told, ours, lost = _spend("killed", one, 200, number)
+        ledger = sf.Ledger(one)
+        assert lost == 0
+        assert told >= 150, "most were killed while they charged"
+        assert told + ours <= len(ledger.events) <= told + ours + 200, "at most one charge per kill was not yet told"
+        ledger.charge(PureEvent(0.001))
+        assert not list(path.parent.glob("*-journal"))
 
 
 def test_threads_share_a_ledger(path: Path) -> None:

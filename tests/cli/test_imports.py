@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,10 @@ try:
     main({arguments!r})
 except SystemExit as end:
     assert not end.code, end.code
-heavy = ("numba", "scipy", "sklearn", "torch", "dp_accounting")
-print(json.dumps([name for name in heavy if name in sys.modules]))
+print(json.dumps(sorted(sys.modules)))
 """
+HEAVY = ("numba", "scipy", "sklearn", "torch", "dp_accounting", "pandas", "duckdb", "pyspark")
+METHODS = ("mondrian", "hilbert", "lattice", "microaggregation", "suppression", "guided")
 ROLES = ("--qi", "age,sex,education", "--sensitive", "occupation", "--k", "10")
 
 
@@ -25,7 +27,7 @@ ROLES = ("--qi", "age,sex,education", "--sensitive", "occupation", "--k", "10")
 def loaded(
     run_python: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[str]]:
-    """Which heavy modules a command has loaded, in a process of its own."""
+    """Which modules a command has loaded, in a process of its own."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> list[str]:
@@ -35,19 +37,60 @@ def loaded(
     return run
 
 
+def heavy(modules: list[str]) -> list[str]:
+    return [name for name in HEAVY if name in modules]
+
+
+def ours(modules: list[str], *packages: str) -> list[str]:
+    """Return what is loaded of some of our packages, and not only their empty `__init__`."""
+    return [name for name in modules for package in packages if name.startswith(f"sfumato.{package}.")]
+
+
+def others(modules: list[str]) -> set[str]:
+    """Return the packages of others that are loaded, but for what these load themselves."""
+    standard = {*sys.stdlib_module_names, "__main__", "sfumato"}
+    return {name.partition(".")[0] for name in modules} - standard
+
+
 @pytest.mark.parametrize("output", ["release.csv", "release"])
 def test_anonymizing_a_small_table_compiles_nothing_and_loads_no_model(
     loaded: Callable[..., list[str]], output: str
 ) -> None:
-    assert loaded("anonymize", "adult", *ROLES, "-o", output) == []
+    modules = loaded("anonymize", "adult", *ROLES, "-o", output)
     assert Path(output).exists()
+    assert heavy(modules) == []
+    assert ours(modules, "learners", "budget.accounting", "budget.query", "masking", "pseudonyms") == []
+    assert ours(modules, *(f"anonymizers.{name}" for name in METHODS if name != "mondrian")) == []
+    assert [name for name in modules if name.startswith("sfumato.") and "spark" in name] == []
+
+
+def test_a_table_alone_is_written_without_what_a_page_takes(loaded: Callable[..., list[str]]) -> None:
+    modules = loaded("anonymize", "adult", *ROLES, "-o", "release.csv")
+    assert ours(modules, "report.charts", "releases.save") == []
+    assert others(modules) >= {"click", "numpy", "polars", "narwhals"}
+    assert "jinja2" not in others(modules)
+
+
+def test_a_wrong_option_is_refused_without_loading_a_method(
+    run_python: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = PROGRAM.replace("assert not end.code, end.code", "assert end.code == 2, end.code")
+    for wrong in (("--k", "x"), ("--no-such-option",), ("--k", "5", "--method", "none")):
+        arguments = ("anonymize", "adult", *wrong, "-o", "release.csv")
+        modules: list[str] = json.loads(run_python(program.format(arguments=arguments)).splitlines()[-1])
+        assert heavy(modules) == []
+        assert ours(modules, "learners", "report.charts", "anonymizers.guided", "anonymizers.lattice") == []
 
 
 @pytest.mark.parametrize("command", ["anonymize", "assess", "query", "verify", "budget"])
 def test_the_help_of_a_command_loads_nothing_heavy(loaded: Callable[..., list[str]], command: str) -> None:
-    assert loaded(command, "--help") == []
+    assert heavy(loaded(command, "--help")) == []
 
 
 def test_a_query_loads_no_accountant_that_it_does_not_need(loaded: Callable[..., list[str]]) -> None:
-    assert loaded("budget", "grant", "adult", "--epsilon", "2", "--ledger", "adult.ledger") == []
-    assert loaded("query", "adult", "count by sex", "--epsilon", "0.5", "--ledger", "adult.ledger") == []
+    for number, grant in enumerate((("--epsilon", "2"), ("--epsilon", "2", "--delta", "1e-6"))):
+        ledger = ("--ledger", f"{number}.ledger")
+        assert heavy(loaded("budget", "grant", "adult", *grant, *ledger)) == []
+        for _ in range(2):
+            assert heavy(loaded("query", "adult", "count by sex", "--epsilon", "0.5", *ledger)) == []

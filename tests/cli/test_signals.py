@@ -18,12 +18,18 @@ COMMAND = "from sfumato.cli.main import main; main()"
 ENDED = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
 
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table that does not fit into the memory that the command may use."""
+    path = tmp_path_factory.mktemp("large") / "x.parquet"
+    pl.DataFrame({"a": pl.int_range(6_000_000, eager=True).cast(pl.String).str.zfill(60)}).write_parquet(path)
+    return path
+
+
 @contextmanager
-def spilling(folder: Path, program: str = COMMAND) -> Iterator[subprocess.Popen[str]]:
+def spilling(table: Path, folder: Path, program: str = COMMAND) -> Iterator[subprocess.Popen[str]]:
     """Run a command until DuckDB has rows of the table in the temporary folder."""
-    table, temporary = folder / "x.parquet", folder / "temporary"
-    letters = pl.int_range(6_000_000, eager=True).cast(pl.String).str.zfill(60)
-    pl.DataFrame({"a": letters}).write_parquet(table)
+    temporary = folder / "temporary"
     temporary.mkdir()
     arguments = ["assess", table, "--qi", "a", "--engine", "duckdb", "--memory", "60MB"]
     with subprocess.Popen(
@@ -44,17 +50,17 @@ def spilling(folder: Path, program: str = COMMAND) -> Iterator[subprocess.Popen[
 
 
 @pytest.mark.parametrize("name", ENDED)
-def test_a_command_that_is_stopped_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
-    with spilling(tmp_path) as process:
+def test_a_command_that_is_stopped_leaves_nothing_behind(name: str, table: Path, tmp_path: Path) -> None:
+    with spilling(table, tmp_path) as process:
         process.send_signal(getattr(signal, name))
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.strip()) == (ENDED[name], "", "Stopped.")
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+def test_a_signal_that_is_ignored_stays_ignored(table: Path, tmp_path: Path) -> None:
     program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {COMMAND}"  # as nohup does
-    with spilling(tmp_path, program) as process:
+    with spilling(table, tmp_path, program) as process:
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
@@ -69,9 +75,9 @@ def emptied(folder: Path) -> bool:
     return not any(folder.iterdir())
 
 
-def test_no_row_survives_a_command_that_is_killed(tmp_path: Path) -> None:
+def test_no_row_survives_a_command_that_is_killed(table: Path, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
-    with spilling(tmp_path) as process:
+    with spilling(table, tmp_path) as process:
         (folder,) = temporary.iterdir()
         assert folder.stat().st_mode & 0o077 == 0
         assert any(file.stat().st_size for file in folder.iterdir())

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.anonymizers import Anonymizer, Output, Partitioner
-from sfumato.anonymizers.anonymize import METHODS
+from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members
 from sfumato.data.hierarchies.label_paths import text_of
@@ -176,7 +176,7 @@ def released(table: sf.Table, guarantees: list[sf.Guarantee], method: Anonymizer
         return None
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)  # of each method, with every output
 @given(table=tables(), guarantees=GUARANTEES)
 def test_what_it_promises_holds_by_definition(
     method: Anonymizer, table: sf.Table, guarantees: list[sf.Guarantee]
@@ -309,9 +309,13 @@ def test_polars_keeps_the_types_of_other_columns(method: Anonymizer) -> None:
     }
 
 
+@pytest.fixture(scope="module")
+def release(method: Anonymizer) -> sf.Release:
+    return sf.anonymize(PEOPLE, "k=2,l=2", method=method, schema=SCHEMA)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "arrow"])
-def test_a_written_release_is_measured_alike(method: Anonymizer, tmp_path: Path, suffix: str) -> None:
-    release = sf.anonymize(PEOPLE, "k=2,l=2", method=method, schema=SCHEMA)
+def test_a_written_release_is_measured_alike(release: sf.Release, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"release.{suffix}"
     release.write(path)
     roles = {"qi": SCHEMA.quasi, "sensitive": SCHEMA.sensitive}

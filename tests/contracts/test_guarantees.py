@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -30,6 +30,7 @@ def measure(guarantee: sf.Guarantee, rows: list[tuple[Any, Any]]) -> float:
         lambda: sf.measures.DeltaDisclosure(absent="infinite"),
     ],
 )
+@settings(max_examples=30)
 @given(rows=ROWS, data=st.data())
 def test_merging_two_classes_never_worsens_it(model: Any, rows: list[tuple[int, str]], data: st.DataObject) -> None:
     guarantee = model()
@@ -52,12 +53,14 @@ def test_delta_that_ignores_absent_values_can_worsen_by_merging() -> None:
 
 
 @EVERY_MODEL
+@settings(max_examples=30)
 @given(rows=ROWS, data=st.data())
 def test_the_order_of_the_rows_changes_nothing(model: Any, rows: list[tuple[int, str]], data: st.DataObject) -> None:
     assert measure(model(), rows) == measure(model(), data.draw(st.permutations(rows)))
 
 
 @EVERY_MODEL
+@settings(max_examples=30)
 @given(rows=ROWS)
 def test_doubling_the_table_changes_only_k(model: Any, rows: list[tuple[int, str]]) -> None:
     factor = 2 if isinstance(model(), sf.KAnonymity) else 1
@@ -65,12 +68,14 @@ def test_doubling_the_table_changes_only_k(model: Any, rows: list[tuple[int, str
 
 
 @EVERY_MODEL
+@settings(max_examples=30)
 @given(rows=ROWS)
 def test_without_a_bound_it_accepts_everything(model: Any, rows: list[tuple[int, str]]) -> None:
     assert model().accepts(measure(model(), rows))
 
 
 @EVERY_MODEL
+@settings(max_examples=30)
 @given(rows=ROWS)
 def test_it_accepts_a_bound_at_the_measured_value_unless_strict(model: Any, rows: list[tuple[int, str]]) -> None:
     guarantee = model()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -121,11 +121,11 @@ def test_all_columns_that_identify_are_named_at_once_with_the_ways_out(language:
     frame = pl.DataFrame(made.rows, schema=list(made.header), orient="row")
     name = made.column
     qi, sensitive = [name("birth_date"), name("sex"), name("zip")], [name("icd10")]
-    open_ = [name(one) for one in ("patient_id", "name", "email", "phone", "note")]
+    open_ = [name(one) for one in ("patient_id", "name", "email", "phone", "admitted", "note")]
     with pytest.raises(sf.errors.ColumnError) as refused:
         sf.anonymize(frame, "k=5", qi=qi, sensitive=sensitive)
     assert all(f"'{one}' (" in refused.value.message for one in open_)
-    assert refused.value.message.startswith("5 columns without a role")
+    assert refused.value.message.startswith("6 columns without a role")
     assert f"--identifiers {','.join(open_)}" in refused.value.hint
     assert f"--keep {','.join(open_)}" in refused.value.hint
     assert not any(secret in str(refused.value) for secret in made.planted)
@@ -234,3 +234,44 @@ def test_a_large_text_file_a_database_and_unreadable_columns_are_sampled_too(tmp
     assert stored.sample(7, ["age"]).rows == 7
     mixed = sf.Table.of(pl.DataFrame({"age": [1, 2], "odd": [[1], [2]]}), qi=["age"])
     assert doubts(mixed) == {"odd": "its values are lists or records"}
+
+
+# What differs in nearly every row
+
+
+MINUTES = [datetime(2023, 1, 1) + timedelta(minutes=37 * at) for at in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        MINUTES,
+        [*MINUTES[:-40], *[MINUTES[0]] * 40],
+        [f"{minute:%Y-%m-%d %H:%M}" for minute in MINUTES],
+        [f"unit {at}" if at % 20 else "none" for at in range(ROWS)],
+    ],
+    ids=["time stamps", "time stamps of which some repeat", "time stamps as texts", "texts"],
+)
+def test_dates_and_texts_that_nearly_all_differ_are_refused(values: list[Any]) -> None:
+    assert added("seen", values) == {"seen": "nearly every row has its own value"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [at + 0.37 for at in range(ROWS)],
+        [f"{at},37" if at % 10 else str(at) for at in range(ROWS)],
+        [10_000 + (at * 7919) % 590 for at in range(ROWS)],
+        [date(2023, 1, 1) + timedelta(at % 300) for at in range(ROWS)],
+        [None if at > 10 else MINUTES[at] for at in range(ROWS)],
+    ],
+    ids=[
+        "a lab value",
+        "a lab value as text",
+        "an amount",
+        "shared days",
+        "a few dates",
+    ],
+)
+def test_measurements_and_days_that_people_share_are_released(values: list[Any]) -> None:
+    assert added("seen", values) == {}

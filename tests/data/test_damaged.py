@@ -44,8 +44,8 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "wide.csv": lambda path: path.write_bytes(FRAME.write_csv().encode("utf-16")),
     "lines.jsonl": lambda path: sf.write(FRAME, path),
 }
-EACH = 40
-EACH_TEXT = 12
+EACH = 25
+EACH_TEXT = 10
 
 
 def _sheet(path: Path) -> None:

@@ -466,3 +466,42 @@ def test_no_reason_quotes_a_value_of_the_table(values: list[Any], name: str) -> 
     for value in values:
         assert value is None or str(value) not in reason
     assert Schema.from_toml(schema.to_toml()) == schema
+
+
+# Spanish and Italian headers, and names that depend on the values
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [
+        (
+            Role.IDENTIFIER,
+            "Nombre, apellidos, Correo electrónico, Teléfono, móvil, Dirección, DNI, número de historia, NHC,"
+            "Nome, Cognome, Codice fiscale, Cellulare, Indirizzo, Posta elettronica, numero di telefono, id_paziente",
+        ),
+        (
+            Role.SENSITIVE,
+            "Diagnóstico, enfermedad, Tratamiento, Alergias, Ingresos, salario,"
+            "Diagnosi, malattia, Terapia, Allergie, Reddito, stipendio, Gravidanza",
+        ),
+        (
+            Role.QUASI,
+            "Edad, Fecha de nacimiento, Sexo, Código postal, Ciudad, Provincia, Estado civil, Profesión,"
+            "Età, Data di nascita, Sesso, CAP, Città, Comune, Stato civile, Professione, Titolo di studio",
+        ),
+    ],
+)
+def test_spanish_and_italian_headers_are_recognised(role: Role, names: str) -> None:
+    assert {name: by_name(name)[0] for name in listed(names)} == dict.fromkeys(listed(names), role)
+
+
+def test_whether_somebody_has_a_telephone_names_nobody_and_a_number_does() -> None:
+    assert propose(["yes", "no"] * 20, "telephone").role is Role.OTHER
+    assert propose([True, False] * 20, "telephone").role is Role.OTHER
+    assert propose([f"0{30 + at} {123456 + at}" for at in range(40)], "telephone").role is Role.IDENTIFIER
+
+
+def test_first_and_last_are_names_where_their_values_are() -> None:
+    for name in ("first", "last", "First", "LAST"):
+        assert propose(["Ada", "Grace", "Mary Ann", "O'Neil", "Jean-Luc", "Ada"] * 4, name).role is Role.IDENTIFIER
+        assert propose([1, 2, 3, 4] * 10, name).role is Role.OTHER

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 import sfumato as sf
 from sfumato.data.io.source import File, Source
@@ -100,6 +100,7 @@ def test_a_path_is_no_pattern(name: str, ending: str, tmp_path: Path) -> None:
     cases.assert_counts_as_memory(SMALL, written(pl.DataFrame({"a": [3, 1, 3]}), tmp_path / f"{name}.{ending}"))
 
 
+@settings(max_examples=40)
 @given(cases.rows(max_size=30))
 def test_any_frame_is_counted_as_in_memory(frame: pl.DataFrame) -> None:
     cases.assert_counts_as_memory(SMALL, sf.Table(frame))

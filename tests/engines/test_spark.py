@@ -46,6 +46,7 @@ session = (
     .config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.executor.memory", "512m")
+    .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
     .config("spark.log.level", "OFF")
     .getOrCreate()
 )
@@ -69,41 +70,36 @@ except sf.errors.InputError as error:
 
 INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector"
 
-# Without a session, in one that is stopped, and in one that is stopped while there is a table of it.
+# Without a session; then with a disk that is too full for the copy that Spark would read; in a session that is stopped,
+# while there is a table of it.
 ALONE = """
-import sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-import sfumato as sf
-from sfumato.data.io.source import File
-from sfumato.engines import Spark
-
-told = []
-print(Spark().count(sf.Table(File(Path(sys.argv[1]))), "a", told.append).count.tolist())
-print(told == sorted(told), told[-1], SparkSession.getActiveSession())
-session = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
-table = sf.Table(session.range(3))
-session.stop()
-try:
-    Spark().count(table, "id")
-except sf.errors.InputError as error:
-    print(error)
-"""
-
-
-# Without a session, then with a disk that is too full for the copy that Spark would read.
-FULL = """
 import resource, sys
 from pathlib import Path
 import sfumato as sf
 from sfumato.data.io.source import File
 from sfumato.engines import Spark
 
-table = sf.Table(File(Path(sys.argv[1])))
-print(len(Spark().count(table, "a").count))
-resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+told = []
+print(Spark().count(sf.Table(File(Path(sys.argv[1]))), "a", told.append).count.tolist())
+from pyspark.sql import SparkSession
+print(told == sorted(told), told[-1], SparkSession.getActiveSession())
+
+large = sf.Table(File(Path(sys.argv[2])))
+print(len(Spark().count(large, "a").count))
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, unlimited[1]))
 try:
-    Spark().count(table, "a")
+    Spark().count(large, "a")
+except sf.errors.InputError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+print("their own session", file=sys.stderr, flush=True)
+
+session = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
+table = sf.Table(session.range(3))
+session.stop()
+try:
+    Spark().count(table, "id")
 except sf.errors.InputError as error:
     print(error)
 """
@@ -328,33 +324,41 @@ def test_a_session_that_dies_is_named(tmp_path: Path) -> None:
     assert run(KILLED, "local[2]", tmp_path).startswith("the Spark session is gone: it was stopped, or its process")
 
 
-def test_a_session_of_our_own_is_stopped_again(tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    path.write_text("a,b\n1,2\n1,3\n2,4\n")
-    counts, told, gone = run(ALONE, path).splitlines()
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], str, Path]:
+    """What a program without a session prints and what it says aside, and its folder for copies."""
+    folder = tmp_path_factory.mktemp("alone")
+    small, large, temporary = folder / "x.csv", folder / "large.csv", folder / "folder for copies"
+    small.write_text("a,b\n1,2\n1,3\n2,4\n")
+    large.write_text("a,b\n" + "".join(f"{row:040},1\n" for row in range(300_000)))
+    temporary.mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-c", ALONE, small, large],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines(), ran.stderr.partition("their own session")[0], temporary
+
+
+def test_a_session_of_our_own_is_stopped_again(alone: tuple[list[str], str, Path]) -> None:
+    counts, told, *_, gone = alone[0]
     assert counts == "[2, 1]"
     assert told == "True 1.0 None"
     assert gone.startswith("the Spark session is gone")
 
 
-def test_a_session_of_our_own_is_quiet_and_a_full_disk_is_named(tmp_path: Path) -> None:
-    path, temporary = tmp_path / "x.csv", tmp_path / "folder for copies"
-    path.write_text("a,b\n" + "".join(f"{row:040},1\n" for row in range(300_000)))
-    temporary.mkdir()
-    ran = subprocess.run(
-        [sys.executable, "-c", FULL, path],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.stdout.splitlines() == [
+def test_a_session_of_our_own_is_quiet_and_a_full_disk_is_named(alone: tuple[list[str], str, Path]) -> None:
+    printed, aside, temporary = alone
+    assert printed[2:-1] == [
         "300000",
         f"the disk of the folder '{temporary}' is too full for a copy of the rows "
         "(name a folder with more space by TMPDIR, or by spill of DuckDB)",
     ]
     assert list(temporary.glob(".sfumato-spill.*")) == []
     # Java itself says so, and cannot be told not to.
-    assert [line for line in ran.stderr.splitlines() if line != INCUBATOR] == []
+    assert [line for line in aside.splitlines() if line != INCUBATOR] == []
 
 
 def test_java_is_needed(tmp_path: Path) -> None:

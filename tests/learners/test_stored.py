@@ -137,7 +137,8 @@ def test_losses_and_scores_which_no_epsilon_covers_are_not_written(people: sf.Ta
 def test_a_path_that_a_stranger_has_put_in_is_neither_read_nor_written(
     people: sf.Table, tmp_path: Path, name: str
 ) -> None:
-    write_model(PrivateClassifier(epsilon=1, delta=1e-4, epochs=1, batch_size=100).fit(people, "ill"), tmp_path)
+    model = PrivateClassifier(epsilon=1, delta=1e-4, epochs=1, batch_size=100, rows=500)
+    write_model(model.fit(people, "ill"), tmp_path)
     plain = json.loads((tmp_path / FACTS).read_text())
     plain["parameters"][name] = str(tmp_path / "mine")
     (tmp_path / FACTS).write_text(json.dumps(plain))

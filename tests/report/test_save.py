@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.data import Certificate, Recipe
+from tests.conftest import Ran
 
 ROWS = pl.DataFrame(
     {
@@ -136,7 +138,9 @@ def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_pa
     assert ["What it cost: models" in text for text in texts] == [True, False]
 
 
-def test_columns_of_many_categories_are_left_out_of_the_model_and_the_page_says_so(tmp_path: Path) -> None:
+def test_columns_of_many_categories_are_left_out_of_the_model_and_the_release_says_so(
+    tmp_path: Path, sfumato: Callable[..., Ran]
+) -> None:
     rows = 2500
     frame = pl.DataFrame(
         {
@@ -148,8 +152,14 @@ def test_columns_of_many_categories_are_left_out_of_the_model_and_the_page_says_
     release = sf.anonymize(sf.Table.of(frame, qi=["age"], target="buys", keep=["town"]), "k=10")
     sf.save(release, tmp_path / "release", models=["tree"])
     page = (tmp_path / "release" / "report.html").read_text()
-    assert "it does not learn from town: too many categories" in page
+    said = "1 of 2 columns could not be used, because of too many categories: town"
+    assert said in page
     assert "What it cost: models" in page
+    frame.write_csv("many.csv")
+    roles = ("--qi", "age", "--target", "buys", "--keep", "town", "--k", "10", "--model", "tree")
+    ran = sfumato("anonymize", "many.csv", *roles, "--json", "-o", "out")
+    assert ran.json["notes"] == [said]
+    assert said in ran.err
     nothing = sf.anonymize(sf.Table.of(frame, qi=["age"], target="town"), "k=10")
     sf.save(nothing, tmp_path / "nothing", models=["tree"])
     page = (tmp_path / "nothing" / "report.html").read_text()

@@ -11,17 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from sfumato.anonymizers.base import Anonymizer, measured
-from sfumato.anonymizers.guided.guided import Guided
-from sfumato.anonymizers.hilbert.hilbert import Hilbert
-from sfumato.anonymizers.lattice.lattice import Lattice
-from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate
-from sfumato.anonymizers.mondrian.mondrian import Mondrian
-from sfumato.anonymizers.mondrian.rplus import RPlus
-from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
+from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output, released_schema
-from sfumato.anonymizers.suppression.local_suppression import LocalSuppression
 from sfumato.data.column_audit import accounted
 from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.database import Database
 from sfumato.data.io.dialect import escape_file
 from sfumato.data.io.files import atomic_path, format_of
 from sfumato.data.io.formulas import refuse_typed
@@ -31,11 +25,10 @@ from sfumato.data.sanitize import sanitized
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
-from sfumato.engines.dispatch import EngineName
-from sfumato.engines.engine import Progress
-from sfumato.engines.memory import streams
+from sfumato.engines.dispatch import EngineName, choose
+from sfumato.engines.engine import Engine, Progress
+from sfumato.engines.memory import Memory, streams
 from sfumato.engines.released_schema import declared_only, used_only
-from sfumato.engines.spark import is_spark
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
@@ -48,11 +41,7 @@ from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.released_table import ReleasedTable
 from sfumato.measures.verify_table import class_loss
 
-__all__ = ["METHODS", "AnonymizedTable", "anonymize", "in_spark", "planned", "refuse_new", "run_recipe", "tightened"]
-
-METHODS: dict[str, type[Anonymizer]] = {
-    method.name: method for method in (Mondrian, Hilbert, RPlus, Lattice, Microaggregate, LocalSuppression, Guided)
-}
+__all__ = ["AnonymizedTable", "anonymize", "in_spark", "planned", "refuse_new", "run_recipe", "tightened"]
 
 _MANY = 200_000  # original tuples: fewer queries are asked of more
 _NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
@@ -174,8 +163,9 @@ def anonymize(
     ----------
     data : Table, frame or path
         The index of a pandas frame is not released, whatever it holds; make it a column if it should be. A Spark frame
-        stays where it is if the method is strict Mondrian and the release goes to no file; all else
-        that is elsewhere is fetched.
+        or a DuckDB relation stays where it is, and so do the rows of a database if ``to`` names a new table of it: they
+        are counted there, and recoded there by a join. Rows that go into a file, or that guided anonymization and
+        relaxed Mondrian decide on one by one, are fetched.
     guarantees : str, ClassGuarantee, mapping or sequence of them
         What must hold, such as ``"k=10,l=3"``, ``{"k": 10, "l": 3}`` or ``[KAnonymity(10), LDiversity(3)]``.
     k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure : optional
@@ -195,7 +185,8 @@ def anonymize(
     schema : Schema, path or mapping, optional
         See `Schema.of`.
     to : path, optional
-        A file to write the table to. From a Parquet file to a Parquet file the rows go batch by batch, so
+        A file to write the table to; or, without the suffix of a file, the name of a new table in the database that
+        the rows are in. From a Parquet file to a Parquet file the rows go batch by batch, so
         that a table of any size fits.
     exact_ends : bool
         Whether the ends of intervals are the least and the greatest value of a class, rather than rounded outward to
@@ -271,8 +262,8 @@ def anonymize(
         raise OptionError("formulas are escaped in a file", hint="name it with to, or escape them in write or save")
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
-    if to is None and is_spark(table) and type(anonymizer) is Mondrian and anonymizer.strict:
-        done = mondrian_on_spark(table, anonymizer.asked, output=anonymizer.output, keep_order=keep_order)
+    done = anonymizer.distributed(table, keep_order=keep_order) if to is None else None
+    if done is not None:
         return release(
             done.assessment.rows + done.assessment.suppressed,
             {"groups": done.groups, "parts": done.parts},
@@ -284,12 +275,19 @@ def anonymize(
             align=None,
         )
     told = _Stages(progress)
+    engine = choose(table)
     streamed = streams(table, to) and not anonymizer.divides_tuples
-    if table.is_lazy and not streamed:  # what is released must be what was measured, whatever becomes of its source
+    stays = _stays(table, anonymizer, engine, to)
+    if table.is_lazy and not streamed and not stays:  # what is released must be what was measured
         table = Table(table.fetched(), table.schema, layout=table.layout)
     anonymizer.fit(table, progress=told(0.0, 0.4))
     apply = partial(anonymizer.apply, table, without=table.schema.identifiers)
-    if to is None:
+    if stays:
+        rows = apply(to=to, shuffle=not keep_order, progress=told(0.4, 0.8)).source
+        columns = used_only(released_schema(table.schema), table, rows)
+        released = Table(rows, columns)
+        assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
+    elif to is None:
         frame = sanitized(apply().source, shuffle=not keep_order)
         columns = used_only(released_schema(table.schema), table, frame)
         released = Table(frame, columns, layout=table.layout)
@@ -316,8 +314,18 @@ def anonymize(
         loss=loss_of(pairing),
         pairing=pairing,
         counted=Counted(anonymizer.tuples_),
-        align=apply,
+        align=None if stays and isinstance(table.source, Database) else apply,
     )
+
+
+def _stays(table: Table, method: Anonymizer, engine: Engine, to: str | Path | None) -> bool:
+    """Say whether the rows stay where they are: in DuckDB, in Spark, or in a database that gets a new table.
+
+    Rows that a method decides on one by one are fetched, and so are rows that go into a file.
+    """
+    if isinstance(engine, Memory) or method.needs_rows:
+        return False
+    return engine.names_a_table(to) or (to is None and not isinstance(table.source, Database))
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
@@ -380,7 +388,8 @@ def tightened(method: Anonymizer) -> Output:
 
     Examples
     --------
-    >>> tightened(Mondrian())
+    >>> import sfumato as sf
+    >>> tightened(sf.Mondrian())
     <Output.TIGHT: 'tight'>
     """
     if getattr(method, "output", None) not in (Output.INTERVAL, Output.TIGHT):

@@ -19,8 +19,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._repr import named, parameters
-from sfumato.anonymizers.lattice.levels import with_hierarchies
-from sfumato.anonymizers.nearest_group import nearest_groups
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
 from sfumato.data.coding import Domain
@@ -100,6 +98,15 @@ class Anonymizer(ABC):
     def divides_tuples(self) -> bool:
         """Whether equal rows may be published differently; they are then decided on one by one, in memory."""
         return False
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the method looks at more than the counts of tuples, so that rows have to be in this process."""
+        return self.divides_tuples
+
+    def distributed(self, table: Table, *, keep_order: bool) -> Any:
+        """Anonymize where the rows are without fetching even their tuples; None if that takes place here."""
+        return None
 
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Learn from a table, a frame or a file what is published together."""
@@ -271,7 +278,11 @@ class Partitioner(Anonymizer):
     output: Output | str = Output.INTERVAL
 
     def _prepared(self, problem: Problem) -> Problem:
-        return with_hierarchies(problem) if one_of(Output, self.output, "output") is Output.LEVEL else problem
+        if one_of(Output, self.output, "output") is not Output.LEVEL:
+            return problem
+        from sfumato.anonymizers.lattice.levels import with_hierarchies
+
+        return with_hierarchies(problem)
 
     @abstractmethod
     def _members(self, problem: Problem) -> Members:
@@ -294,6 +305,8 @@ class Partitioner(Anonymizer):
         return Published(self.members_, self.published_)
 
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
+        from sfumato.anonymizers.nearest_group import nearest_groups
+
         groups = nearest_groups(self.problem_, self.members_.of_tuple, tuples)
         return [series.gather(groups) for series in self.published_]
 

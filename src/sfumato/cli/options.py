@@ -17,6 +17,7 @@ import click
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
 from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
+from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.io.folders import private_folder, refuse_taken, sweep_private
 from sfumato.data.io.spool import Spool
 from sfumato.data.schema import Column, Kind, Schema
@@ -363,6 +364,8 @@ def keep_output(
         refuse_taken(output, replace=force)
     elif not force and Path(output).exists() and Path(output).is_file():
         raise FileError(f"'{output}' exists already", hint="choose another name, or replace it with --force")
+    else:
+        refuse_unwritable(output)
 
 
 def print_json(plain: dict[str, Any]) -> None:

@@ -2,46 +2,93 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
+from sfumato.cli.terminal import draw_line, drop_line, echo, is_quiet
 
-from sfumato.cli.terminal import echo, is_quiet
+__all__ = ["bar_text", "patience", "progress_bar"]
 
-__all__ = ["patience", "progress_bar"]
-
-_STEPS = 1000
 _MOMENT = 1.0  # seconds before anything is shown
+_TICK = 0.5  # seconds between two drawings
+_WIDTH = 24
+_SOON = 0.02  # the share below which nothing is estimated
+
+
+def bar_text(label: str, share: float | None, elapsed: float) -> str:
+    """Return a progress bar as a line: the share that is done, the time taken, and an estimate of what is left.
+
+    Examples
+    --------
+    >>> bar_text("Counting", 0.25, 30)
+    'Counting [######------------------]  25 %, 0:30 so far, about 1:30 left'
+    >>> bar_text("Counting", None, 5)
+    'Counting, 0:05 so far'
+    """
+    taken = f"{_clock(elapsed)} so far"
+    if share is None:
+        return f"{label}, {taken}"
+    share = min(max(share, 0.0), 1.0)
+    done = int(share * _WIDTH)
+    left = f", about {_clock(elapsed * (1 - share) / share)} left" if share >= _SOON else ""
+    return f"{label} [{'#' * done}{'-' * (_WIDTH - done)}] {int(100 * share):3d} %, {taken}{left}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[float], None] | None]:
-    """Give what shows the share that is done, on stderr; nothing is shown where no one is looking."""
+def progress_bar(
+    label: str, *, moment: float = _MOMENT, now: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[float], None] | None]:
+    """Give what shows the share that is done, on stderr; nothing is shown where no one is looking.
+
+    Parameters
+    ----------
+    label : str
+        What is done.
+    moment : float
+        The seconds before anything is shown.
+    now : callable
+        The clock.
+    """
     if is_quiet() or not sys.stderr.isatty():
         yield None
         return
-    started = time.monotonic()
-    bar = click.progressbar(length=_STEPS, label=label, file=sys.stderr, show_eta=True)
-    shown = False
+    started, ended = now(), threading.Event()
+    reached: list[float | None] = [None]
+    drawing = threading.Lock()
+
+    def draw() -> None:
+        elapsed = now() - started
+        with drawing:
+            if elapsed >= moment and not ended.is_set():
+                draw_line(bar_text(label, reached[0], elapsed)[: shutil.get_terminal_size().columns - 1])
 
     def show(share: float) -> None:
-        nonlocal shown
-        if not shown and time.monotonic() - started < _MOMENT:
-            return
-        if not shown:
-            bar.__enter__()
-            shown = True
-        bar.update(int(share * _STEPS) - bar.pos)
+        reached[0] = share
 
+    def tick() -> None:
+        while not ended.wait(_TICK):
+            draw()
+
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
     try:
         yield show
+        draw()
     finally:
-        if shown:
-            bar.__exit__(None, None, None)
+        with drawing:
+            ended.set()
+            drop_line()
+        ticking.join()
 
 
 @contextmanager

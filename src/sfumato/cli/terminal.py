@@ -19,7 +19,8 @@ import click
 __all__ = [
     "be_quiet",
     "call",
-    "clear_line",
+    "draw_line",
+    "drop_line",
     "echo",
     "echo_wrapped",
     "is_quiet",
@@ -32,6 +33,7 @@ _MARK = chr(0xF0000 + secrets.randbelow(0xFFFE))  # a private character that no 
 _STDOUT: list[bool] = []
 _CALLED: dict[str, str] = {}
 _quiet = False
+_drawn = False  # whether a line that is drawn again and again is on the terminal
 _COLOURS = {"red": "31", "green": "32", "yellow": "33"}
 
 
@@ -69,6 +71,7 @@ def echo(line: str = "", *, err: bool = False, nl: bool = True, error: bool = Fa
     err = err or error or bool(_STDOUT)
     if err and _quiet and not error:
         return
+    drop_line()
     for path, name in _CALLED.items():
         line = line.replace(path, name)
     parts = line.split(_MARK)
@@ -112,9 +115,18 @@ def table_on_stdout() -> Iterator[None]:
         _STDOUT.pop()
 
 
-def clear_line() -> None:
-    """Begin the line on stderr anew."""
-    if not _quiet:
+def draw_line(line: str) -> None:
+    """Show a line on stderr, a progress bar, in place of the one drawn before; whatever is printed takes its place."""
+    global _drawn
+    _drawn = True
+    click.echo(f"\r\x1b[K{printable(line)}", err=True, nl=False)
+
+
+def drop_line() -> None:
+    """Remove the line that was drawn, if there is one."""
+    global _drawn
+    if _drawn:
+        _drawn = False
         click.echo("\r\x1b[K", err=True, nl=False)
 
 

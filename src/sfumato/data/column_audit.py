@@ -13,7 +13,7 @@ import polars as pl
 
 from sfumato.data.resemblance import FEWEST_ROWS, Values, reproduces
 from sfumato.data.schema import Role, Schema
-from sfumato.data.suggest import against_release, names_someone
+from sfumato.data.suggest import against_release, names_someone, singles_out
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, looks_like_data
 
@@ -86,6 +86,7 @@ def doubts(table: Table) -> dict[str, str]:
         if values is not None:
             reasons = (reproduces(values, other, shown) for shown, other in protected.items())
             reason = next(filter(None, reasons), "")
+        reason = reason or singles_out(rows, rows.schema[name])
         if reason:
             found[name] = reason
     return {name: found[name] for name in open_ if name in found}

@@ -204,8 +204,8 @@ class Release(Discreet):
 
     def certificate(self, folder: Path, data: str) -> Certificate:
         """Return the certificate of the files in a folder."""
-        names = {data, *self.artifact.layout.always, *self.artifact.layout.maybe}
-        there = sorted(name for name in names if (folder / name).exists())
+        names = (data, *self.artifact.layout.always, *self.artifact.layout.maybe)
+        there = [name for name in names if (folder / name).exists()]
         return Certificate(
             kind=self.kind,
             data=data,

@@ -21,12 +21,13 @@ from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError
 
-__all__ = ["Key", "against_release", "key_of", "names_someone", "suggest", "words_of"]
+__all__ = ["Key", "against_release", "key_of", "names_someone", "singles_out", "suggest", "words_of"]
 
 _SAMPLE = 10_000  # distinct values that are looked at
 _ONE_IN = 5  # of them may look different: 80 % must look alike
 _FEWEST_ROWS = 20  # in fewer rows, values differ by chance
 _FLAGS = 3  # so few values that are words answer a question: yes, no, unknown
+_NEARLY_ALL = 0.9  # of the values of a column differ: as good as all
 _MANY_VALUES = 50  # a category with more has rare values
 _MANY = 0.5  # of the values of a free text, so many differ
 _LONG = 40  # characters of a free text, on average; half of it if its name says that it is one
@@ -137,6 +138,7 @@ _PHONE = r"""(?x)(?: \+[0-9][0-9\ ()./-]{5,}[0-9]
     | 0[0-9]{1,4}[\ /-][0-9]{5,8} ) (?:\ ?(?:x|ext\.?)\ ?[0-9]{1,5})?"""
 _FLAG = re.compile(r"[^\W\d]*|[0-2]")  # yes, none, A192 is not one
 _PERSON = _Look("names of people", re.compile(r"[^\W\d_]{1,20}(?:['’. -]{1,2}[^\W\d_]{1,20}){0,3}\.?"), str.istitle)
+_DECIMALS = _Look("numbers with decimals", re.compile(r"[<>~]?\s?[-+]?[0-9]+(?:[.,][0-9]+)?(?:[eE][-+]?[0-9]+)?"))
 _LONG_TEXTS = "its texts are long and mostly different"
 _LOOKS = (
     _Look("e-mail addresses", re.compile(r"[^@\s]+@[^@\s]+\.[^@\s.]+")),
@@ -292,9 +294,15 @@ def _dated(facts: _Facts) -> str:
     return "it holds dates, which others may know" if facts.kind is Kind.DATE or facts.is_dates else ""
 
 
+def _is_measured(facts: _Facts) -> bool:
+    """Say whether a column holds numbers with decimals, perhaps as texts: they may differ without naming anyone."""
+    if facts.kind is Kind.NUMBER:
+        return not facts.is_whole
+    return _DECIMALS.fits(facts.texts) and 2 * sum("." in one or "," in one for one in facts.texts) > len(facts.texts)
+
+
 def _unique(facts: _Facts) -> str:
-    is_measured = facts.kind is Kind.NUMBER and not facts.is_whole  # differs in every row without naming anyone
-    if is_measured or facts.distinct < max(_FEWEST_ROWS, facts.present):
+    if _is_measured(facts) or facts.distinct < max(_FEWEST_ROWS, facts.present):
         return ""
     return "every row has its own value" if facts.present == facts.rows else "no two rows with a value share it"
 
@@ -338,6 +346,21 @@ def against_release(table: Table, column: Column) -> str:
     role, reason = _judged(facts)
     reasons = (reason if role is Role.IDENTIFIER else "", facts.trouble, _free(facts))
     return "; ".join(filter(None, dict.fromkeys(reasons)))
+
+
+def singles_out(table: Table, column: Column) -> str:
+    """Say that the dates or texts of a column single out nearly every row; numbers do so where they are measured.
+
+    Examples
+    --------
+    >>> table = Table(pl.DataFrame({"seen": [f"2024-05-01 12:{minute:02}" for minute in range(60)]}))
+    >>> singles_out(table, table.schema["seen"])
+    'nearly every row has its own value'
+    """
+    facts = _facts(table, column)
+    if facts.kind is Kind.NUMBER or _is_measured(facts) or facts.is_truth or facts.distinct < _FEWEST_ROWS:
+        return ""
+    return "nearly every row has its own value" if facts.distinct >= _NEARLY_ALL * facts.present else ""
 
 
 def names_someone(table: Table, column: Column) -> str:

@@ -34,7 +34,9 @@ class Kernel:
                 from numba import njit
 
                 _listen()
-                self._compiled = njit(cache=True, nogil=True, **self._options)(self.function)
+                # Nobody calls it from C: without a wrapper for that it is compiled in a tenth less time.
+                options = {"cache": True, "nogil": True, "no_cfunc_wrapper": True} | self._options
+                self._compiled = njit(**options)(self.function)
         return self._compiled
 
     def __call__(self, *args: Any) -> Any:

@@ -7,6 +7,7 @@ DuckDB (see `stream`), and the counted tuples stream out of it.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from sfumato.data.io.files import write_frame
+from sfumato.data.io.files import FORMATS, write_frame
 from sfumato.data.io.folders import private_folder
 from sfumato.data.io.source import File
 from sfumato.data.table import Table, collecting
@@ -127,14 +128,18 @@ class DuckDB(Engine):
             refuse_elsewhere(table, self.name)
             return Memory().recode(typed_rows(table), recoding, to, progress)
         with collecting(), _asking_a_relation():
-            recoded = _joined(relation, recoding)
-            if to is None:
+            recoded = _joined(relation, recoding, None if to is None else str(to))
+            if to is None or self.names_a_table(to):
                 return Table(recoded)
             with private_folder(self.spill) as folder:
                 with copying(folder):
                     recoded.write_parquet(str(folder / "recoded"))
                 write_frame(pl.scan_parquet(folder / "recoded", glob=False), to)
         return Table(File(Path(to)))
+
+    def names_a_table(self, to: str | Path | None) -> bool:
+        """Say whether ``to`` is a new table on the connection of a relation: a name without a suffix of a file."""
+        return to is not None and Path(to).suffix not in FORMATS
 
     @contextmanager
     def _connection(self, folder: Path, stream: Stream) -> Iterator[Any]:
@@ -224,8 +229,12 @@ def _told_apart(column: str, kind: Any) -> str:
     return f'CAST({column} AS VARCHAR) COLLATE "binary"' if kind.id == "varchar" else column
 
 
-def _joined(relation: Any, recoding: Recoding) -> Any:
-    """Give each row the values of its tuple, when the relation is asked for them."""
+def _joined(relation: Any, recoding: Recoding, to: str | None = None) -> Any:
+    """Give each row the values of its tuple: in a new table, or when the relation is asked for them.
+
+    Shuffled rows are sorted by a keyed hash of their number. They go into a temporary table at least: the order, and
+    what was measured, must not change with the source.
+    """
     sfumato_look_up = recoding.look_up().to_arrow()  # noqa: F841  DuckDB finds it by its name
     duckdb, types = _duckdb(), dict(zip(relation.columns, relation.types, strict=True))
     equal = []
@@ -239,11 +248,21 @@ def _joined(relation: Any, recoding: Recoding) -> Any:
         equal.append(f"{_told_apart(column, kind)} IS NOT DISTINCT FROM {_told_apart(before, kind)}")
     new = {series.name: f"sfumato_look_up.{_quoted(f'after {series.name}')}" for series in recoding.values}
     kept = [name for name in relation.columns if name not in recoding.without]
-    chosen = (f"{new.get(name, f'sfumato_rows.{_quoted(name)}')} AS {_quoted(name)}" for name in kept)
+    rows = {name: f"sfumato_rows.{_quoted(name)}" for name in kept}
+    rows |= {name: f"CAST({rows[name]} AS VARCHAR)" for name in kept if types[name].id == "enum"}  # it lists all values
+    chosen = (f"{new.get(name, rows[name])} AS {_quoted(name)}" for name in kept)
+    place = "sfumato_place"
+    if recoding.shuffle:
+        place = f"md5('{secrets.token_hex(16)}' || sfumato_place)"
     # A join forgets the order of the rows, so that they are numbered before and sorted after it.
-    return relation.query(
-        "sfumato_relation",
+    query = (
         f"SELECT {', '.join(chosen)} "  # noqa: S608
         "FROM (SELECT *, row_number() OVER () AS sfumato_place FROM sfumato_relation) AS sfumato_rows "
-        f"LEFT JOIN sfumato_look_up ON {' AND '.join(equal)} ORDER BY sfumato_place",
+        f"LEFT JOIN sfumato_look_up ON {' AND '.join(equal)} ORDER BY {place}"
     )
+    if not recoding.shuffle and (to is None or Path(to).suffix in FORMATS):
+        return relation.query("sfumato_relation", query)
+    name = f"sfumato_{secrets.token_hex(8)}" if to is None or Path(to).suffix in FORMATS else to
+    made = "CREATE TABLE" if name == to else "CREATE TEMPORARY TABLE"
+    relation.query("sfumato_relation", f"{made} {_quoted(name)} AS {query}")
+    return relation.query("sfumato_relation", f"SELECT * FROM {_quoted(name)}")  # noqa: S608

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError
 
-__all__ = ["Engine", "Progress", "Recoding"]
+__all__ = ["Engine", "Progress", "Recoding", "is_spark"]
 
 Progress = Callable[[float], None]
 """What is told, now and then, which share of the rows has been counted."""
@@ -43,7 +44,8 @@ class Recoding(Discreet):
     without : sequence of str
         Columns that are left out.
     shuffle : bool
-        Whether the rows of a Parquet file that is written come out in a random order; all else keeps its order.
+        Whether the rows come out in a random order: of a Parquet file that is written, of a DuckDB relation, of a Spark
+        frame, and in a new table of a database. Frames in memory keep their order.
 
     Examples
     --------
@@ -123,3 +125,19 @@ class Engine(ABC):
         The result is a table of the same kind; with ``to`` it is written there (a file, or a new
         table of the database) and nothing is left of it if that fails.
         """
+
+    def names_a_table(self, to: str | Path | None) -> bool:
+        """Say whether this engine would make a new table of this name, rather than write a file."""
+        return False
+
+
+def is_spark(table: Table) -> bool:
+    """Say whether the table is a Spark frame, without loading Spark.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> is_spark(sf.read("patients.csv"))
+    False
+    """
+    return type(nw.to_native(table.source, pass_through=True)).__module__.startswith("pyspark.")

@@ -110,7 +110,7 @@ def _grouped(file: File, parquet: Any, recoding: Recoding, stay: Sequence[str], 
         tuple_of = finder.find([_mapped(batch.column(one.name), types[one.name], file.na, one.codes) for one in coders])
         if len(tuple_of) and tuple_of.min() < 0:
             raise InputError("the recoding is of another table", hint="did the file change meanwhile?")
-        group = pyarrow.array(recoding.group[tuple_of])
+        group = _as_arrow(recoding.group[tuple_of])
         columns = [_kept(batch.column(name), file.na) for name in stay]
         yield pyarrow.RecordBatch.from_arrays([group, *columns], names=["", *stay])
         rows += len(batch)
@@ -230,12 +230,14 @@ class _Column:
     def of(self, group: NDArray[np.int64]) -> Any:
         """Return an Arrow column with what these groups become."""
         import pyarrow
+        import pyarrow.compute
         import pyarrow.types
 
         position = self._position[group]
-        column = pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(position, mask=position < 0 if self._misses else None), self._values
-        )
+        indices = _as_arrow(position)
+        if self._misses:
+            indices = pyarrow.compute.if_else(_as_arrow(position < 0), None, indices)
+        column = pyarrow.DictionaryArray.from_arrays(indices, self._values)
         return column if pyarrow.types.is_string(self._values.type) else column.dictionary_decode()
 
 
@@ -270,6 +272,11 @@ def _kept(column: Any, na: Sequence[str]) -> Any:
     return without_unused(column) if is_encoded else column
 
 
+def _as_arrow(numbers: NDArray[Any]) -> Any:
+    """Return numbers as an Arrow array; pyarrow itself would load pandas to look at them, if it is installed."""
+    return pl.Series(numbers).to_arrow()
+
+
 def _is_text(kind: Any) -> bool:
     import pyarrow.types as types
 
@@ -293,5 +300,5 @@ def _mapped(
         return numbers_of(values)
     missing = pl.Series([None], dtype=values.dtype)
     numbers = numbers_of(pl.concat([values, missing]) if column.null_count else values)
-    taken = pyarrow.compute.take(pyarrow.array(numbers), column.indices)
-    return np.asarray(taken.fill_null(numbers[-1].item()) if column.null_count else taken)
+    taken = pyarrow.compute.take(_as_arrow(numbers), column.indices)
+    return pl.Series(taken.fill_null(numbers[-1].item()) if column.null_count else taken).to_numpy()

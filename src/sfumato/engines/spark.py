@@ -26,7 +26,7 @@ from sfumato.data.io.folders import private_folder
 from sfumato.data.io.source import File
 from sfumato.data.table import Table
 from sfumato.engines.counter import Counter
-from sfumato.engines.engine import Engine, Progress, Recoding
+from sfumato.engines.engine import Engine, Progress, Recoding, is_spark
 from sfumato.engines.memory import Memory
 from sfumato.engines.stream import (
     Stream,
@@ -40,7 +40,7 @@ from sfumato.engines.stream import (
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError, MissingExtra, SfumatoError, require_extra
 
-__all__ = ["SENT_TO_ALL", "Spark", "asking", "grouped", "is_spark", "joined", "quiet", "require_pyspark"]
+__all__ = ["SENT_TO_ALL", "Spark", "asking", "grouped", "joined", "quiet", "require_pyspark"]
 
 _OWN_TYPES = (
     *(pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Decimal, pl.Float32, pl.Float64),
@@ -123,6 +123,10 @@ class Spark(Engine):
         frame = native(table)
         with asking(frame.sparkSession):
             recoded = _recoded(frame, recoding)
+            if recoding.shuffle:  # by Spark's random numbers, which are not cryptographic
+                from pyspark.sql import functions
+
+                recoded = recoded.orderBy(functions.rand())
             if to is None:
                 return Table(recoded)
             with private_folder() as folder:
@@ -154,11 +158,6 @@ def require_pyspark() -> None:
     require_extra("pyarrow", "spark", "the engine spark")
     require_extra("pandas", "spark", "the engine spark")
     require_extra("pyspark", "spark", "the engine spark")
-
-
-def is_spark(table: Table) -> bool:
-    """Say whether the table is a Spark frame."""
-    return type(native(table)).__module__.startswith("pyspark.")
 
 
 def _started() -> Any:

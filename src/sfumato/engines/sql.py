@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from sfumato.data.io.database import Database, Reflected, fetch, place_of
+from sfumato.data.io.files import FORMATS
 from sfumato.data.table import Table
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Engine, Progress, Recoding
@@ -115,10 +116,17 @@ class Sql(Engine):
             recoded = sa.select(*(new.get(column, rows.table.c[column]).label(column) for column in kept))
             joined = rows.table.outerjoin(tuples, same).outerjoin(becomes, becomes.c.number == tuples.c.number)
             types = {column: new[column].type if column in new else rows.sql_types[column] for column in kept}
-            _create(connection, rows, types, recoded.select_from(joined), name, schema)
+            query = recoded.select_from(joined)
+            if recoding.shuffle:  # by the random numbers of the database, which are not cryptographic
+                query = query.order_by(sa.func.random())
+            _create(connection, rows, types, query, name, schema)
             becomes.drop(connection)
             tuples.drop(connection)
         return Table(Database(database.url, str(to)))
+
+    def names_a_table(self, to: str | Path | None) -> bool:
+        """Say whether ``to`` is a new table of the database: a name without a suffix of a file."""
+        return to is not None and Path(to).suffix not in FORMATS
 
 
 def _database(table: Table) -> Database:

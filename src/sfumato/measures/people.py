@@ -17,7 +17,7 @@ from sfumato.data.schema import Role
 from sfumato.data.suggest import Key, key_of, names_someone
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
-from sfumato.engines.spark import is_spark
+from sfumato.engines.engine import is_spark
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import OptionError, SfumatoError
 from sfumato.measures.classes import Missing, class_counts, without_suppressed

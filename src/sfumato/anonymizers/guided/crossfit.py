@@ -4,19 +4,23 @@ A label is partly chance. A tree guided by the labels themselves puts people tog
 class then looks more certain than it is, and a model trained on the release learns chance. What a model says about
 people it was not fitted on holds none of their chance. Predicting each fold of the rows from the others is the
 cross-fitting of V. Chernozhukov et al., "Double/debiased machine learning", The Econometrics Journal 21(1), 2018;
-weighing several models by such predictions is the stacking of D. Wolpert, Neural Networks 5(2), 1992.
+weighing several models by such predictions is the stacking of D. Wolpert, Neural Networks 5(2), 1992. That a column
+matters as much as predictions get worse when it is shuffled is from L. Breiman, "Random forests", Machine Learning 45,
+2001.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.anonymizers.guided.guidance import Guidance, added_up
 from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.microaggregation.microaggregate import Metric
 from sfumato.anonymizers.problem import Problem
 from sfumato.engines.tuples import Tuples
 from sfumato.measures.classes import Floats, Ints
@@ -30,8 +34,14 @@ _SWEEPS = 6
 _PRIOR = 5.0  # records with the mean label, added to every bin and leaf
 _LEAF = 30  # the fewest records in a leaf of the tree that predicts
 _DETAIL = 0.5  # the variance of the columns, relative to that of the predictions
+_SWAY = 0.9  # how far the importance of a column sways what it counts; with 1, one that tells nothing would not count
+_SWAYED = 50  # classes that are swayed so far; fewer are less
 _MANY = 100  # classes that can keep so much detail; fewer keep less
+_ENOUGH = 20_000  # tuples of a fold that tell how important a column is
 _CERTAIN = 2.0  # standard errors by which predictions must beat the mean
+
+Ask = Callable[[NDArray[np.int32]], Floats]
+"""What a model says about tuples, given by their codes: how far their label is from the mean."""
 
 Grow = Callable[[Problem, Guidance], tuple[Any, Ints]]
 """Grows a tree over a problem, guided by labels, and returns the leaf of each tuple: see `guided.guided`."""
@@ -44,10 +54,13 @@ class CrossFitted(NamedTuple):
     ----------
     guides : the predictions and the columns, as numbers
     told : the share of the variance of the held-out labels that the predictions explain; 0 if that may be chance
+    metric : how far two people are apart. Columns count 1 on the average, and more the more the label depends on them;
+        beside them the prediction counts as all of them together times the square of `told`
     """
 
     guides: Guidance
     told: float
+    metric: Metric
 
 
 def cross_fitted(problem: Problem, labels: Guidance, grow: Grow) -> CrossFitted:
@@ -61,12 +74,17 @@ def cross_fitted(problem: Problem, labels: Guidance, grow: Grow) -> CrossFitted:
             a tree, which also finds what columns do together
         weigh both models so that they come nearest to the labels of the folds they have not seen
         if the weighted sum does not beat the mean there by two standard errors: nothing guides
-        else guide by the weighted sum, and by the columns themselves
+        else a tree is guided by the weighted sum, and by the columns themselves;
+            neighbours by a distance in which a column counts by how much worse the weighted sum is if it is shuffled
 
-    The columns (numbers, dates and ordinals, in standard deviations) together get half as much variance as the
-    predictions, or less where there will be fewer than a hundred classes. They keep people apart whom the models answer
-    alike but who differ otherwise: the median of such a class would be like nobody in it, and models that extrapolate
-    suffer most.
+    For a tree the columns (numbers, dates and ordinals, in standard deviations) together get half as much variance as
+    the predictions, or less where there will be fewer than a hundred classes. They keep people apart whom the models
+    answer alike but who differ otherwise: the median of such a class would be like nobody in it, and models that
+    extrapolate suffer most.
+
+    For neighbours a column counts 1 on the average, and never less than a tenth. Where there will be fewer than fifty
+    classes, all columns count more alike: importance misleads where classes are too few to tell much. The weighted sum
+    is a further dimension, which counts little unless the label is nearly certain.
 
     Parameters
     ----------
@@ -74,26 +92,61 @@ def cross_fitted(problem: Problem, labels: Guidance, grow: Grow) -> CrossFitted:
     labels : the true labels: classes, or a number
     grow : grows a tree
     """
-    codes, sizes = _bins(problem)
     records, mass = _dealt(problem, labels)
     mean = mass.sum(axis=(0, 1)) / records.sum()
-    says = np.zeros((2, *mass.shape))  # of each model, about each fold and tuple: how far from the mean
-    for fold in range(_FOLDS):
-        seen = records.sum(axis=0) - records[fold], mass.sum(axis=0) - mass[fold]
-        says[0, fold] = _additive(codes, sizes, *seen)
-        says[1, fold] = _tree(problem, labels, grow, *seen)
+    bins = _bins(problem)
+    models = [
+        (_additive(bins, *seen, problem.codes), _tree(problem, labels, grow, *seen))
+        for seen in ((records.sum(axis=0) - records[fold], mass.sum(axis=0) - mass[fold]) for fold in range(_FOLDS))
+    ]
+    # what each model says about each fold and tuple: how far from the mean
+    says = np.stack([[model[one](problem.codes) for model in models] for one in range(2)])
     apart = mass - records[:, :, None] * mean
     weight = _weights(says, records, apart)
     said = np.einsum("m,mfto->fto", weight, says)
-    gain = (2 * said * apart - said**2 * records[:, :, None]).sum(axis=2)
+    gain = _gain(said, apart, records)
     if gain.sum() <= _CERTAIN * math.sqrt((gain**2).sum()):
-        return CrossFitted(Guidance(np.zeros((len(problem), 1)), None, 1.0), 0.0)
+        nothing = Guidance(np.zeros((len(problem), 1)), None, 1.0)
+        return CrossFitted(nothing, 0.0, Metric(np.ones(len(problem.domains)), np.zeros((len(problem), 0))))
     spread = labels.spread if labels.classes is None else float((mass.sum(axis=(0, 1)) * (1 - mean)).sum())
     predicted, columns = np.einsum("fto,ft->to", said, records), _columns(problem)
     within, beside = (float((one**2 / problem.records[:, None]).sum()) for one in (predicted, columns))
     classes = records.sum() / max(limits(problem.counts, problem.guarantees).k, 1)
     columns *= math.sqrt(_DETAIL * min(1.0, classes / _MANY) * within / beside) if beside else 0.0
-    return CrossFitted(Guidance(np.hstack([predicted, columns]), None, 1.0), float(gain.sum() / spread))
+    guides = Guidance(np.hstack([predicted, columns]), None, 1.0)
+    important = _importance(problem, models, weight, apart, records)
+    sway = _SWAY * min(1.0, classes / _SWAYED) * bool(important.any())
+    counts = 1.0 + sway * (important / (important.mean() or 1.0) - 1.0)
+    told = float(gain.sum() / spread)
+    deviation = math.sqrt(within / records.sum())
+    beside = predicted / problem.records[:, None] * (told * math.sqrt(len(counts)) / deviation)
+    return CrossFitted(guides, told, Metric(counts, beside))
+
+
+def _gain(said: Floats, apart: Floats, records: Ints) -> Floats:
+    """Return by how much predictions lower the squared error of the mean, of each fold and tuple."""
+    lowered: Floats = (2 * said * apart - said**2 * records[..., None]).sum(axis=-1)
+    return lowered
+
+
+def _importance(
+    problem: Problem, models: Sequence[tuple[Ask, Ask]], weight: Floats, apart: Floats, records: Ints
+) -> Floats:
+    """Return of each column how much worse held-out labels are predicted if it is shuffled; none is below 0."""
+    draw = np.random.default_rng(0)
+    worse = np.zeros(len(problem.domains))
+    for fold, model in enumerate(models):
+        some = np.sort(draw.permutation(np.flatnonzero(records[fold]))[:_ENOUGH])
+        codes = problem.codes[some]
+        gained = []
+        for column in (None, *range(len(worse))):
+            shuffled = codes.copy()
+            if column is not None:
+                shuffled[:, column] = draw.permutation(codes[:, column])
+            said = weight[0] * model[0](shuffled) + weight[1] * model[1](shuffled)
+            gained.append(float(_gain(said, apart[fold, some], records[fold, some]).sum()))
+        worse += gained[0] - np.array(gained[1:])
+    return np.maximum(worse, 0.0)
 
 
 def _dealt(problem: Problem, labels: Guidance) -> tuple[Ints, Floats]:
@@ -116,12 +169,12 @@ def _dealt(problem: Problem, labels: Guidance) -> tuple[Ints, Floats]:
     return dealt.sum(axis=2), told.astype(np.float64)
 
 
-def _bins(problem: Problem) -> tuple[list[Ints], list[int]]:
-    """Return the bin of each tuple in each column, and the number of bins.
+def _bins(problem: Problem) -> list[Ints]:
+    """Return the bin of each value of each column.
 
     An ordered column has bins of about equally many records, a category one for each of its frequent values.
     """
-    codes, sizes = [], []
+    found = []
     for code, line in zip(problem.codes.T, problem.lines, strict=True):
         weight = np.bincount(code, weights=problem.records, minlength=len(line.position))
         order = np.argsort(line.position if line.ordered else -weight, kind="stable")
@@ -131,28 +184,27 @@ def _bins(problem: Problem) -> tuple[list[Ints], list[int]]:
             bins = (before * _BINS / weight.sum()).astype(np.int64)
         of_code = np.empty(len(order), dtype=np.int64)
         of_code[order] = bins
-        codes.append(of_code[code])
-        sizes.append(int(bins.max()) + 1)
-    return codes, sizes
+        found.append(of_code)
+    return found
 
 
-def _additive(codes: list[Ints], sizes: list[int], records: Ints, mass: Floats) -> Floats:
-    """Return what an additive model says about each tuple: each column in turn explains what the others leave."""
+def _additive(bins: list[Ints], records: Ints, mass: Floats, tuples: NDArray[np.int32]) -> Ask:
+    """Return an additive model: each column in turn explains what the others leave."""
     left = mass - records[:, None] * (mass.sum(axis=0) / records.sum())
-    said = np.zeros_like(mass)
-    effects = [np.zeros((size, mass.shape[1])) for size in sizes]
-    within = [np.bincount(code, weights=records, minlength=size) for code, size in zip(codes, sizes, strict=True)]
+    codes = [of_code[code] for of_code, code in zip(bins, tuples.T, strict=True)]
+    effects = [np.zeros((int(of_code.max()) + 1, mass.shape[1])) for of_code in bins]
+    within = [np.bincount(code, weights=records, minlength=len(one)) for code, one in zip(codes, effects, strict=True)]
     for _ in range(_SWEEPS):
         for code, effect, weight in zip(codes, effects, within, strict=True):
             change = (added_up(code, left, len(weight)) - _PRIOR * effect) / (weight + _PRIOR)[:, None]
             effect += change
-            said += change[code]
             left -= records[:, None] * change[code]
-    return said
+    of_values = [effect[of_code] for effect, of_code in zip(effects, bins, strict=True)]
+    return lambda asked: sum((one[code] for one, code in zip(of_values, asked.T, strict=True)), np.zeros(1))
 
 
-def _tree(problem: Problem, labels: Guidance, grow: Grow, records: Ints, mass: Floats) -> Floats:
-    """Return what a tree grown on some of the records says about each tuple: the mean of its leaf."""
+def _tree(problem: Problem, labels: Guidance, grow: Grow, records: Ints, mass: Floats) -> Ask:
+    """Return a tree grown on some of the records, which says the mean of a leaf."""
     mean = mass.sum(axis=0) / records.sum()
     some = np.flatnonzero(records)
     seen = Problem.of(
@@ -161,11 +213,10 @@ def _tree(problem: Problem, labels: Guidance, grow: Grow, records: Ints, mass: F
         [],
         [KAnonymity(min(_LEAF, int(records.sum())))],
     )
-    tree, _ = grow(seen, Guidance(mass[some], None if mass.shape[1] == 1 else labels.classes, 1.0))
-    leaf = tree.leaves(problem.tuples)
-    size = np.bincount(leaf, weights=records, minlength=len(tree.nodes)) + _PRIOR
-    means = (added_up(leaf, mass, len(size)) + _PRIOR * mean) / size[:, None]
-    return np.asarray(means[leaf] - mean)
+    tree, leaf = grow(seen, Guidance(mass[some], None if mass.shape[1] == 1 else labels.classes, 1.0))
+    size = np.bincount(leaf, weights=records[some], minlength=len(tree.nodes)) + _PRIOR
+    means = (added_up(leaf, mass[some], len(size)) + _PRIOR * mean) / size[:, None] - mean
+    return lambda codes: means[tree.leaves_of(codes)]
 
 
 def _weights(says: Floats, records: Ints, apart: Floats) -> Floats:

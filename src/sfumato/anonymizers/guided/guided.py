@@ -9,6 +9,7 @@ al., "Classification and regression trees", 1984.
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,12 +20,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.anonymizers.base import Partitioner
 from sfumato.anonymizers.guided.crossfit import CrossFitted, cross_fitted
 from sfumato.anonymizers.guided.guidance import Guidance, Task, guidance
 from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.microaggregation.microaggregate import neighbours
 from sfumato.anonymizers.mondrian.partition import space_of
 from sfumato.anonymizers.nearest_group import known_codes, places_on
 from sfumato.anonymizers.problem import Line, Problem
@@ -42,6 +45,7 @@ from sfumato.measures.models import KAnonymity
 __all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
 
 _FEWEST = 200  # records of which some can be held out
+_BLOCK = 4096  # records among which neighbours are looked for at k = 10; in the same time, more if k is larger
 _MOST_NAMES = 1000  # of a category: if half of the rows have one of their own, it names people
 
 
@@ -100,7 +104,7 @@ class Tree(Discreet):
 
         A number between two others goes to the side of the nearer one, an unknown category to the larger side.
         """
-        from sfumato.anonymizers.guided.kernels import UNKNOWN, find_leaves
+        from sfumato.anonymizers.guided.kernels import UNKNOWN
 
         places = np.full((len(self.domains), len(tuples.count)), UNKNOWN)
         positions = np.empty(places.shape, dtype=np.int64)
@@ -113,6 +117,17 @@ class Tree(Discreet):
                 if known.missing is None and new.missing is not None:
                     of_code[new.missing] = UNKNOWN
                 places[column] = of_code[at]
+        return self._found(positions, places)
+
+    def leaves_of(self, codes: NDArray[np.int32]) -> Ints:
+        """Return the leaf of each tuple, given by codes of the tree's own domains."""
+        both = list(zip(self.lines, codes.T, strict=True))
+        positions = np.stack([line.position[code] for line, code in both]).astype(np.int64)
+        return self._found(positions, np.stack([line.place[code] for line, code in both]).astype(np.float64))
+
+    def _found(self, positions: Ints, places: Floats) -> Ints:
+        from sfumato.anonymizers.guided.kernels import find_leaves
+
         ordered = np.array([line.ordered for line in self.lines])
         found: Ints = find_leaves(positions, places, ordered, self.nodes, self.threshold, self.pool)
         return found
@@ -154,10 +169,10 @@ class Routes(Discreet):
 
 @dataclass(eq=False, repr=False)
 class Guided(Partitioner):
-    """Anonymize so that a model, or the labels, lose as little as possible; see `guided`.
+    """Anonymize so that a model, or the labels, lose as little as possible; see `guided` and `cross_fitted`.
 
-    People whom the model answers alike are published together, so that a model that is trained on the release answers
-    much as before. `anonymize_model` does all of that at once.
+    People whom the model answers alike, or who are alike in what the labels depend on, are published together, so that
+    a model that is trained on the release answers much as before. `anonymize_model` does all of that at once.
 
     Parameters
     ----------
@@ -187,16 +202,22 @@ class Guided(Partitioner):
         they are small, the tree would only learn them by heart. 0 never looks ahead.
     cross_fit : bool
         Whether labels guide through predictions: what simple models say that have not seen them, and beside them the
-        columns themselves; see `cross_fitted`. Labels that no model predicts guide nothing, and the classes are cut at
-        medians, as Mondrian's. Without it the labels guide as they are, chance included. Fewer than 200 rows, numbers
-        in a table in which most tuples repeat, probabilities, and the answers of a model guide as they are in any case.
+        columns themselves; see `cross_fitted`. Labels that no model predicts guide nothing, and the release is a
+        classical one. Without it the labels guide as they are, chance included. Fewer than 200 rows, numbers in a table
+        in which most tuples repeat, probabilities, and the answers of a model guide as they are in any case.
+    neighbours : bool
+        Whether cross-fitted labels make groups of neighbours, as `Microaggregate` does, rather than the leaves of a
+        tree. A column then counts in the distance of two people by how much the held-out label depends on it. Intervals
+        and levels, ``cut_by="all"``, ``grown_on``, and labels that guide as they are need the tree, and get it.
     grown_on : Table, frame or path, optional
         Other rows on which the tree is grown, with a model, or a column of theirs, that guides. The released rows
         are then routed to its leaves, and leaves that do not keep a guarantee are collapsed into their parents.
 
     Notes
     -----
-    Every guarantee holds for every choice made here: a class is checked when it is cut off, whatever guided the cut.
+    Every guarantee holds for every choice made here: a class is checked when it is made, whatever guided it.
+    Only a tree has ``routes_``, which hold no rows; with neighbours they are None, and new rows go to the nearest
+    group.
     Which classes are made depends on the labels of all rows, held-out ones too. The labels are released anyway; what
     `details` says about them is a further statistic of the table.
 
@@ -219,6 +240,7 @@ class Guided(Partitioner):
     refine: bool = True
     look_ahead: int = 64
     cross_fit: bool = True
+    neighbours: bool = True
     grown_on: Any = field(default=None, repr=False)
 
     name = "guided"
@@ -227,6 +249,11 @@ class Guided(Partitioner):
     def divides_tuples(self) -> bool:
         """Whether equal rows may be published differently."""
         return self.cut_by == CutBy.ALL
+
+    @property
+    def needs_rows(self) -> bool:
+        """It looks at the label of every row."""
+        return True
 
     def _members(self, problem: Problem) -> Members:
         raise NotImplementedError  # it looks at the table
@@ -259,10 +286,15 @@ class Guided(Partitioner):
         answers = self.model is not None or (np.ndim(labels) == 2 and np.shape(labels)[1] > 1)
         if self.cross_fit and not answers and _can_be_held_out(grown, guides):
             self.fitted_ = cross_fitted(grown, guides, partial(guided, refine=False))
-        tree, leaf = guided(grown, guides if self.fitted_ is None else self.fitted_.guides, **options)
-        if grown is not wide:
-            tree, leaf = pruned(tree, wide, tree.leaves(wide.tuples))
-        of_leaf, groups = np.unique(leaf, return_inverse=True)
+        of_leaf: Ints | None = None
+        fitted, only_quasi = self.fitted_, wide is problem and grown is problem
+        if fitted is not None and self.neighbours and only_quasi and output.is_value:
+            groups = neighbours(problem, output, block=_block(problem), metric=fitted.metric)
+        else:
+            tree, leaf = guided(grown, guides if fitted is None else fitted.guides, **options)
+            if grown is not wide:
+                tree, leaf = pruned(tree, wide, tree.leaves(wide.tuples))
+            of_leaf, groups = np.unique(leaf, return_inverse=True)
         self.grown_: Problem = grown
         self.wide_: Problem = wide
         self.groups_: Ints = groups
@@ -272,9 +304,11 @@ class Guided(Partitioner):
         by_label = grown is wide and output is Output.MEDOID
         typical = guides.typical(np.arange(len(wide)), wide.records, groups) if by_label else None
         self.published_ = publish(problem, self.members_, output, typical)
-        group_of = np.full(len(tree.nodes), -1)
-        group_of[of_leaf] = np.arange(len(of_leaf))
-        self.routes_: Routes = Routes(tree, group_of, self.published_)
+        self.routes_: Routes | None = None
+        if of_leaf is not None:
+            group_of = np.full(len(tree.nodes), -1)
+            group_of[of_leaf] = np.arange(len(of_leaf))
+            self.routes_ = Routes(tree, group_of, self.published_)
 
     def apply(
         self,
@@ -290,21 +324,24 @@ class Guided(Partitioner):
         return recode(table, recoding, to, progress=progress)
 
     def _routed(self, table: Table) -> Table:
+        if self.routes_ is None:
+            return super()._routed(table)  # to the nearest group
         routed: Table = self.routes_.transform(table)
         return routed
 
     def details(self) -> dict[str, Any]:
-        """Return the number of leaves, how well they tell the label, and what held-out labels chose.
+        """Return the number of classes, how well they tell the label, and what held-out labels chose.
 
-        ``agreement`` is of the labels that guided, see `Guidance.agreement`. ``chosen`` is "guided", or "mondrian" if
-        no model told the labels it had not seen better than their mean; ``told`` is the share of their variance that
-        was told.
+        ``agreement`` is of the labels that guided, see `Guidance.agreement`. ``chosen`` is "neighbours" or "tree"; if
+        no model told the labels it had not seen better than their mean, it is "microaggregate" or "mondrian", which
+        publish the same. ``told`` is the share of the held-out labels' variance that was told.
         """
         found: dict[str, Any] = {"leaves": len(self.published_[0])}
         if self.agreement_ is not None:
             found["agreement"] = round(self.agreement_, 6)
         if self.fitted_ is not None:
-            found |= {"chosen": "guided" if self.fitted_.told else "mondrian", "told": round(self.fitted_.told, 6)}
+            by_label, by_chance = ("tree", "mondrian") if self.routes_ else ("neighbours", "microaggregate")
+            found |= {"chosen": by_label if self.fitted_.told else by_chance, "told": round(self.fitted_.told, 6)}
         return found
 
 
@@ -441,6 +478,12 @@ def _entries(problem: Problem) -> tuple[Ints, Ints, Ints]:
     cell = np.concatenate([one.value + first for one, first in zip(several, offset[:-1], strict=True)])[order]
     count = np.concatenate([one.count for one in several])[order]
     return np.searchsorted(owner[order], np.arange(len(problem) + 1)), cell, count
+
+
+def _block(problem: Problem) -> int:
+    """Return among how many tuples neighbours are looked for, so that the time grows with the table, not its square."""
+    records: float = _BLOCK * math.sqrt(max(1.0, limits(problem.counts, problem.guarantees).k / 10))
+    return max(round(records * len(problem) / int(problem.records.sum())), 1)
 
 
 def _can_be_held_out(problem: Problem, labels: Guidance) -> bool:

@@ -163,14 +163,15 @@ def grow(
         cut, part = _Cut(0.0, -1, -1, -1), _Part(order, low, high, size)
         _copy(alive[at], room.alive)
         if size >= 3 * limits.k and size <= ahead and high - low > 1:
-            _count(data, part, -1, room)
+            _count(data, part, np.int64(-1), room)
             for by in range(number):
                 firsts[by] = _best(data, part, by, 0.0, room)
             _copy(room.alive, alive[at])
             for by in range(number):
                 if firsts[by].by >= 0:
                     _copy(alive[at], room.alive)
-                    trial[low:high] = order[low:high]
+                    for index in range(low, high):  # to copy slices takes numba seconds more to compile
+                        trial[index] = order[index]
                     reached = firsts[by].gained + _reach(
                         data, _Part(trial, low, high, size), firsts[by], room, waiting, waiting_alive
                     )
@@ -199,7 +200,8 @@ def grow(
         else:
             if pooled + found > len(pool):
                 larger = np.empty(2 * (pooled + found), np.int64)
-                larger[:pooled] = pool[:pooled]
+                for index in range(pooled):
+                    larger[index] = pool[index]
                 pool = larger
             made[at, 6], made[at, 7] = pooled, pooled + found
             for index in range(found):
@@ -260,7 +262,7 @@ def _greedy(data: _Data, part: _Part, room: _Room) -> _Cut:
     """Return the best cut of all dimensions."""
     best, number = _Cut(0.0, -1, -1, -1), len(data.dimensions)
     if part.size >= 2 * data.limits.k and part.high - part.low > 1:
-        _count(data, part, -1, room)
+        _count(data, part, np.int64(-1), room)
         for by in range(number):
             cut = _best(data, part, by, best.gained, room)
             if cut.by >= 0:
@@ -300,9 +302,9 @@ def _best(data: _Data, part: _Part, by: int, beyond: float, room: _Room) -> _Cut
     if room.alive[by]:
         found, units = _list(data, part, by, room)
         if _is_alive(found, units, size, data.limits.k, data.dimensions[by, 2], data.dimensions[by, 4], room):
-            cut = _scan(data, part, by, units, least, False, room)
-            if cut.by >= 0 and len(room.whole) > 0:  # only then the sensitive values are worth counting
-                cut = _scan(data, part, by, units, least, True, room)
+            for check in range(2):  # a number, not a constant: of each constant numba compiles a version
+                if check == 0 or (cut.by >= 0 and len(room.whole) > 0):  # only then sensitive values are worth counting
+                    cut = _scan(data, part, by, units, least, check, room)
         else:
             room.alive[by] = False
             room.loss[by] = 0.0
@@ -322,7 +324,7 @@ def _is_alive(found: int, units: int, size: Any, k: int, ordered: int, height: i
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scan(data: _Data, part: _Part, by: int, units: int, least: float, check: bool, room: _Room) -> _Cut:
+def _scan(data: _Data, part: _Part, by: int, units: int, least: float, check: int, room: _Room) -> _Cut:
     """Return the best cut of the listed units, in all orders in which they are tried; check all limits, or only k."""
     order, low, high, size = part
     weight, sums, rank, bucket, rows = room.weight, room.sums, room.rank, room.bucket, room.rows
@@ -427,7 +429,7 @@ def _divide(data: _Data, part: _Part, cut: _Cut, room: _Room) -> tuple[int, int,
     rank, right_side, spare = room.rank, room.right_side, room.rows
     by = cut.by
     found, units = _list(data, part, by, room)
-    _rank(units, cut.by_class, cut.by_class < 0 or data.dimensions[by, 2] > 0, room)
+    _rank(units, cut.by_class, np.int64(cut.by_class < 0 or data.dimensions[by, 2] > 0), room)
     records_below = 0
     for index in range(units):
         right_side[rank[index]] = index > cut.last
@@ -473,7 +475,7 @@ def _gain(below: Floats, total: Floats, records: Any, size: Any, entropy: bool) 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _count(data: _Data, part: _Part, only: int, room: _Room) -> None:
+def _count(data: _Data, part: _Part, only: Any, room: _Room) -> None:
     """Count the records and the label mass of each value of one dimension, or of all alive ones (-1), in one go."""
     order, low, high, _ = part
     cells, amounts, counted, which = data.cells, data.amounts, room.counted, room.which

@@ -423,6 +423,7 @@ class AnonymizedModel:
             output=output,
             look_ahead=_LOOK_AHEAD,
             cross_fit=guide is Guide.TRUE,  # the others are answers about unseen rows already
+            neighbours=False,  # a tree also transforms rows that are to be predicted
         )
 
     def _trials(

@@ -19,6 +19,7 @@ __all__ = ["Hilbert", "hilbert", "order_of", "sparse"]
 
 _STEPS = 32  # at how many places a group of the usual size may be cut
 _WINDOW = 8 * _STEPS
+_FEW = 20_000  # tuples that are cut without compiling the kernels, where only their number counts
 
 
 @dataclass(eq=False, repr=False)
@@ -76,21 +77,26 @@ def hilbert(problem: Problem) -> Ints:
     >>> hilbert(problem).tolist()
     [0, 0, 0, 1, 1, 1]
     """
-    from sfumato.anonymizers.hilbert.kernels import cut_greedily, loss_of_all
-
     problem.require_reachable()
     asked, space = limits(problem.counts, problem.guarantees), space_of(problem)
+    is_plain = len(problem) <= _FEW and not len(asked.model)
+    from sfumato.anonymizers.hilbert import kernels, plain
+
     order = order_of(problem, space)
     begins = np.zeros(len(order), dtype=np.bool_)
     alone = np.empty_like(order)
     alone[order] = np.arange(len(order))
-    cut_greedily(*sparse(problem.merged(alone), asked), asked, begins)
+    if is_plain:
+        plain.cut_greedily(problem.records[order], int(asked.k), begins)
+    else:
+        kernels.cut_greedily(*sparse(problem.merged(alone), asked), asked, begins)
     greedy = np.cumsum(begins) - 1
     # Cuts are tried between blocks: runs of tuples that lie in one small part of a usual group.
     records = problem.records[order]
     part = (np.cumsum(records) - records) // max(int(records.sum()) // (int(greedy[-1]) + 1) // _STEPS, 1)
     block = np.cumsum(np.diff(part, prepend=part[0]) != 0)
-    best = _best(problem, order, block, asked, space)
+    best = _best(problem, order, block, asked, space, is_plain)
+    loss_of_all = plain.loss_of_all if is_plain else kernels.loss_of_all
     groups = np.empty_like(order)
     groups[order] = min(best, greedy, key=lambda cut: loss_of_all(*_boxes(problem, order, cut), records, cut, space))
     problem.require_kept(problem.merged(groups))
@@ -99,11 +105,11 @@ def hilbert(problem: Problem) -> Ints:
 
 def order_of(problem: Problem, space: Space) -> Ints:
     """Return the tuples in the order of the curve."""
-    from sfumato.anonymizers.hilbert.kernels import along_the_curve
+    from sfumato.anonymizers.hilbert import kernels, plain
 
     bits = max(int(space.length.max() - 1).bit_length(), 1)
     stretched = problem.positions * np.int64(2**bits - 1) // np.maximum(space.length - 1, 1)
-    index = along_the_curve(stretched, bits)
+    index = (plain if len(problem) <= _FEW else kernels).along_the_curve(stretched, bits)
     return np.lexsort(index.T[::-1])
 
 
@@ -121,15 +127,19 @@ def sparse(counts: Sequence[ClassCounts], asked: Limits) -> tuple[Ints, Ints, In
     return counts[0].size, start, cell[sort], count[sort]
 
 
-def _best(problem: Problem, order: Ints, block: Ints, asked: Limits, space: Space) -> Ints:
+def _best(problem: Problem, order: Ints, block: Ints, asked: Limits, space: Space, is_plain: bool) -> Ints:
     """Return the group of each tuple in the order of the curve, if the line is cut between blocks as well as can be."""
-    from sfumato.anonymizers.hilbert.kernels import cut_at_best
+    from sfumato.anonymizers.hilbert import kernels, plain
 
     of_tuple = np.empty_like(order)
     of_tuple[order] = block
     counts = problem.merged(of_tuple)
     begins = np.zeros(len(counts[0]), dtype=np.bool_)
-    cut_at_best(*sparse(counts, asked), *_boxes(problem, order, block), space, asked, _WINDOW, begins)
+    boxes = _boxes(problem, order, block)
+    if is_plain:
+        plain.cut_at_best(counts[0].size, *boxes, space, int(asked.k), _WINDOW, begins)
+    else:
+        kernels.cut_at_best(*sparse(counts, asked), *boxes, space, asked, _WINDOW, begins)
     return (np.cumsum(begins) - 1)[block]
 
 

@@ -57,7 +57,8 @@ def merge_classes(
     the number of coarser classes
     """
     finer = len(first)
-    moved[:finer], prices[:finer] = key, price
+    for one in range(finer):  # to copy slices, numba compiles the words of an error for three seconds
+        moved[one], prices[one] = key[one], price[one]
     for column in range(len(codes)):
         if below[column] != node[column]:
             old, new = place[column, below[column]], place[column, node[column]]

@@ -26,6 +26,7 @@ class Scale(NamedTuple):
     node_at : where its nodes begin
     node : the node of each position on each level
     held_at : where the positions of each category begin in a row of counts
+    weight : what one unit of the squared distance in each column counts
     """
 
     height: Ints
@@ -33,6 +34,7 @@ class Scale(NamedTuple):
     node_at: Ints
     node: NDArray[np.int32]
     held_at: Ints
+    weight: Floats
 
 
 @kernel(error_model="numpy")
@@ -46,16 +48,16 @@ def apart(points: Floats, row: int, centre: Floats, scale: Scale) -> float:
         here, there = points[row, column], centre[column]
         height = scale.height[column]
         if height < 0:
-            total += (here - there) * (here - there)
+            total += scale.weight[column] * (here - there) * (here - there)
         elif here != there:
             if height == 0:
-                total += 1.0
+                total += scale.weight[column]
             else:
                 at, differ = scale.node_at[column], 0
                 for _ in range(height):
                     differ += scale.node[at + np.int64(here)] != scale.node[at + np.int64(there)]
                     at += scale.length[column]
-                total += (differ / height) * (differ / height)
+                total += scale.weight[column] * (differ / height) * (differ / height)
     return total
 
 
@@ -110,19 +112,19 @@ def _farthest(points: Floats, rows: Ints, number: int, centre: Floats, scale: Sc
 
 
 @kernel(error_model="numpy")
-def mdav(points: Floats, records: Ints, members: Ints, k: int, scale: Scale, groups: Ints) -> int:
+def mdav(points: Floats, records: Ints, members: Ints, k: int, scale: Scale, groups: Ints) -> Any:
     """Put the members, ascending, into groups of at least k records, and return how many; the last may be smaller.
 
     Maximum distance to average vector (Domingo-Ferrer & Mateo-Sanz 2002); ties go to the first.
     """
-    left, number, total = members.copy(), len(members), 0
+    left, number, total = members.copy(), len(members), np.int64(0)
     held = np.zeros(scale.held_at[-1], np.int64)
     for row in members:
         total += records[row]
         _count(points, row, records[row], held, scale)
     centre = np.empty(points.shape[1])
     room, away = np.empty(number, np.int64), np.empty(number)
-    made = 0
+    made = np.int64(0)  # of a constant, numba would compile a version of its own
     while total >= 2 * k:
         _centre(points, records, left, number, held, scale, centre)
         r = _farthest(points, left, number, centre, scale)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,9 +31,22 @@ from sfumato.measures.models import AlphaK, KAnonymity, RecursiveCL
 if TYPE_CHECKING:
     from sfumato.anonymizers.microaggregation.kernels import Scale
 
-__all__ = ["Microaggregate", "microaggregate"]
+__all__ = ["Metric", "Microaggregate", "microaggregate", "neighbours"]
 
 _BARELY = 1e-12  # what a class misses that lies on a bound which it must not reach
+
+
+class Metric(NamedTuple):
+    """How far two tuples are apart, if not all columns count alike.
+
+    Attributes
+    ----------
+    weight : what the squared distance in each column counts
+    beside : a row per tuple: where it lies in further dimensions, whose squared distances are added
+    """
+
+    weight: Floats
+    beside: Floats
 
 
 @dataclass(eq=False, repr=False)
@@ -67,13 +80,18 @@ class Microaggregate(Partitioner):
 
     def _members(self, problem: Problem) -> Members:
         output = one_of(Output, self.output, "output")
-        groups = microaggregate(problem, block=self.block)
-        while (number := _published_alike(problem, groups, output)).max() + 1 < len(number):
-            groups = _keeping(problem, number[groups])
-        return Members.of(problem, groups)
+        return Members.of(problem, neighbours(problem, output, block=self.block))
 
 
-def microaggregate(problem: Problem, *, block: int = 4096) -> Ints:
+def neighbours(problem: Problem, output: Output, *, block: int = 4096, metric: Metric | None = None) -> Ints:
+    """Microaggregate, and make one group of those that would be published alike; see `microaggregate`."""
+    groups = microaggregate(problem, block=block, metric=metric)
+    while (number := _published_alike(problem, groups, output)).max() + 1 < len(number):
+        groups = _keeping(problem, number[groups], metric)
+    return groups
+
+
+def microaggregate(problem: Problem, *, block: int = 4096, metric: Metric | None = None) -> Ints:
     """Put the tuples into groups of near ones that keep every guarantee.
 
     ::
@@ -93,6 +111,12 @@ def microaggregate(problem: Problem, *, block: int = 4096) -> Ints:
     column's standard deviation (a missing one lies a whole range away), categories by 0 or 1, or by the
     share of the levels of their hierarchy on which they differ. The average is the mean, and of categories
     the most frequent one.
+
+    Parameters
+    ----------
+    problem : Problem
+    block : the distinct tuples of a block; see `Microaggregate`
+    metric : what counts how much; by default each column counts 1, and nothing else does
 
     Returns
     -------
@@ -117,7 +141,8 @@ def microaggregate(problem: Problem, *, block: int = 4096) -> Ints:
         raise OptionError(f"the tuples of a block must be a whole number of at least 1, got {block!r}")
     problem.require_reachable()
     k = limits(problem.counts, problem.guarantees).k
-    groups = _keeping(problem, _mdav(problem, k, _blocks(problem, max(int(block), k))))
+    groups = _mdav(problem, k, _blocks(problem, max(int(block), k)), metric)
+    groups = _keeping(problem, groups, metric)
     problem.require_kept(problem.merged(groups))
     return groups
 
@@ -133,11 +158,11 @@ def _blocks(problem: Problem, size: int) -> list[Ints]:
     return np.split(order, np.flatnonzero(np.diff(block[order])) + 1)
 
 
-def _mdav(problem: Problem, k: int, blocks: Sequence[Ints]) -> Ints:
+def _mdav(problem: Problem, k: int, blocks: Sequence[Ints], metric: Metric | None) -> Ints:
     """Run MDAV on each block; a group that has less than k records may be left of a block."""
     from sfumato.anonymizers.microaggregation.kernels import mdav
 
-    points, scale = _points(problem)
+    points, scale = _points(problem, metric)
     groups = np.full(len(problem), -1)
     # Blocks do not share a tuple, so that the threads never write to the same place.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, len(blocks))) as pool:
@@ -147,11 +172,14 @@ def _mdav(problem: Problem, k: int, blocks: Sequence[Ints]) -> Ints:
     return groups
 
 
-def _points(problem: Problem) -> tuple[Floats, Scale]:
+def _points(problem: Problem, metric: Metric | None) -> tuple[Floats, Scale]:
     """Return where the tuples lie: ordered columns in units of their standard deviation, categories by position."""
     from sfumato.anonymizers.microaggregation.kernels import Scale
 
-    points = np.empty(problem.codes.shape)
+    columns = len(problem.lines)
+    if metric is None:
+        metric = Metric(np.ones(columns), np.zeros((len(problem), 0)))
+    points = np.hstack([np.empty(problem.codes.shape), metric.beside])
     for column, line in enumerate(problem.lines):
         code = problem.codes[:, column]
         if line.ordered:
@@ -160,15 +188,17 @@ def _points(problem: Problem) -> tuple[Floats, Scale]:
             points[:, column] = line.place[code] / (deviation or 1.0)
         else:
             points[:, column] = line.position[code]
-    length = np.array([len(line.position) for line in problem.lines], dtype=np.int64)
-    nodes = np.array([line.nodes.size for line in problem.lines], dtype=np.int64)
-    counted = np.array([0 if line.ordered else len(line.position) for line in problem.lines], dtype=np.int64)
+    beside = metric.beside.shape[1]
+    length = np.array([len(line.position) for line in problem.lines] + [0] * beside, dtype=np.int64)
+    nodes = np.array([line.nodes.size for line in problem.lines] + [0] * beside, dtype=np.int64)
+    ordered = np.array([line.ordered for line in problem.lines] + [True] * beside)
     scale = Scale(
-        height=np.array([-1 if line.ordered else len(line.nodes) for line in problem.lines], dtype=np.int64),
+        height=np.where(ordered, -1, [len(line.nodes) for line in problem.lines] + [0] * beside),
         length=length,
         node_at=np.cumsum(nodes) - nodes,
         node=np.concatenate([line.nodes.ravel() for line in problem.lines]).astype(np.int32),
-        held_at=np.concatenate([[0], np.cumsum(counted)]),
+        held_at=np.concatenate([[0], np.cumsum(np.where(ordered, 0, length))]),
+        weight=np.concatenate([metric.weight, np.ones(beside)]),
     )
     return points, scale
 
@@ -180,14 +210,14 @@ def _deviation(place: Floats, records: Ints) -> float:
     return float(np.sqrt(np.average((place - mean) ** 2, weights=records)))
 
 
-def _keeping(problem: Problem, groups: Ints) -> Ints:
+def _keeping(problem: Problem, groups: Ints, metric: Metric | None) -> Ints:
     """Merge the group that misses a guarantee most with the nearest one, until none misses any."""
     from sfumato.anonymizers.microaggregation.kernels import centre_of, nearest
 
     missed = _missed(problem.guarantees, problem.merged(groups))
     if not missed.any():
         return groups
-    points, scale = _points(problem)
+    points, scale = _points(problem, metric)
     members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
     centres, held = np.empty((len(members), points.shape[1])), np.zeros(scale.held_at[-1], dtype=np.int64)
     for centre, rows in zip(centres, members, strict=True):

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from sfumato.anonymizers.base import NewRows, Partitioner
 from sfumato.anonymizers.mondrian.partition import partition
 from sfumato.anonymizers.problem import Pieces, Problem
-from sfumato.anonymizers.publish import Members
+from sfumato.anonymizers.publish import Members, Output
 from sfumato.data.io.source import File
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, write
 from sfumato.engines.dispatch import reduce
-from sfumato.engines.engine import Progress
+from sfumato.engines.engine import Progress, is_spark
 from sfumato.engines.tuples import group
-from sfumato.errors import InputError, OptionError
+from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.classes import Ints
 
 __all__ = ["Mondrian", "mondrian"]
@@ -61,6 +61,14 @@ class Mondrian(Partitioner):
     def divides_tuples(self) -> bool:
         """Whether equal rows may be published differently."""
         return not self.strict
+
+    def distributed(self, table: Table, *, keep_order: bool) -> Any:
+        """Cut a Spark frame in Spark, where its tuples may be more than fit into memory here."""
+        if not self.strict or not is_spark(table):
+            return None
+        from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
+
+        return mondrian_on_spark(table, self.asked, output=one_of(Output, self.output, "output"), keep_order=keep_order)
 
     def apply(
         self,

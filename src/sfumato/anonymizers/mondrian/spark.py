@@ -30,7 +30,8 @@ from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.coding import Domain, coded
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
-from sfumato.engines.spark import SENT_TO_ALL, asking, grouped, is_spark, joined, quiet, require_pyspark
+from sfumato.engines.engine import is_spark
+from sfumato.engines.spark import SENT_TO_ALL, asking, grouped, joined, quiet, require_pyspark
 from sfumato.engines.stream import native, panics
 from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.assessment import Assessment

@@ -17,7 +17,18 @@ import numpy as np
 from sfumato.budget.accounting.composition import replace_one
 from sfumato.budget.accounting.pld import epsilon_lower_bound, epsilon_upper_bound, own_cost, set_aside
 from sfumato.budget.accounting.private_selection import RandomStopping
-from sfumato.budget.events import Composed, Event, Relation, Repeated, Selected, Shuffled
+from sfumato.budget.events import (
+    Composed,
+    DiscreteLaplace,
+    Event,
+    Laplace,
+    Parallel,
+    PureEvent,
+    Relation,
+    Repeated,
+    Selected,
+    Shuffled,
+)
 from sfumato.budget.noise import Floats
 from sfumato.data.validate import real
 from sfumato.errors import OptionError, one_of
@@ -25,6 +36,8 @@ from sfumato.errors import OptionError, one_of
 __all__ = ["Spent", "calibrate", "check_delta", "spent"]
 
 _LEAST_DELTA = 1e-12  # below it, rounding in the convolutions could exceed delta
+_MANY = 64  # from this many events on, a loss distribution may save something
+_NEGLIGIBLE, _NEGLIGIBLE_SHARE = 1e-4, 1e-3  # of an epsilon: the grid of loss distributions is not finer
 _SMALLEST, _LARGEST = 1e-6, 1e9  # the range of scales that `calibrate` searches
 
 
@@ -118,6 +131,9 @@ def spent(
         if epsilon == math.inf and delta > 0:
             raise OptionError(f"delta must be 0 or at least {_LEAST_DELTA:g}, got {delta:g}")
         return Spent(epsilon, delta, under, accountant, given)
+    is_known = accountant == "pld" and epsilon < math.inf
+    if is_known and _saved_at_most(given, delta) <= max(_NEGLIGIBLE, _NEGLIGIBLE_SHARE * epsilon):
+        return Spent(epsilon, delta, under, accountant, given)
     ideal, more, lost = set_aside(given)
     if lost < delta:
         if accountant == "pld":
@@ -162,19 +178,32 @@ def calibrate(
     epsilon = real("epsilon", epsilon, above=0)
     precision = real("the precision", precision, above=0, below=1)
 
-    def enough(scale: float) -> bool:
-        return spent(make_event(scale), delta, accountant=accountant, relation=relation).epsilon <= epsilon
+    def above(scale: float) -> float:
+        """Return the logarithm of the cost at a scale over the target."""
+        cost = spent(make_event(scale), delta, accountant=accountant, relation=relation).epsilon
+        return math.log(cost / epsilon) if 0 < cost < math.inf else (math.inf if cost else -math.inf)
 
-    high = 1.0
-    while not enough(high):
+    high, at_high = 1.0, above(1.0)
+    while at_high > 0:
         high *= 4
         if high > _LARGEST:
             raise OptionError(f"no amount of noise reduces the event to epsilon {epsilon:g} at delta {delta:g}")
-    low = high / 4
-    while low > _SMALLEST and enough(low):
-        low, high = low / 4, low
-    while high > low * (1 + precision) and low < (middle := math.sqrt(low * high)) < high:
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        at_high = above(high)
+    low, at_low = high / 4, math.inf
+    while low > _SMALLEST and (at_low := above(low)) <= 0:
+        low, high, at_low, at_high = low / 4, low, math.inf, at_low
+    # Epsilon falls approximately as a power of the scale, so the search is linear interpolation in logarithms. An end
+    # that stays twice is halved (the Illinois method), and a step too close to an end goes slightly beyond it.
+    beyond, moved = 1 + 0.9 * precision, 0
+    while high > low * (1 + precision):
+        share = at_low / (at_low - at_high) if math.isfinite(at_low - at_high) else 0.5
+        middle = min(max(low * (high / low) ** share, low * beyond), high / beyond)
+        if not low < middle < high:
+            break
+        if (at_middle := above(middle)) <= 0:
+            high, at_high, at_low, moved = middle, at_middle, at_low / 2 if moved > 0 else at_low, 1
+        else:
+            low, at_low, at_high, moved = middle, at_middle, at_high / 2 if moved < 0 else at_high, -1
     return high
 
 
@@ -220,6 +249,33 @@ def _basic(events: tuple[Event, ...], delta: float) -> float:
     """Return the sum of the epsilons of the events if the sum of their deltas is at most delta, else infinity."""
     costs = [own_cost(event) for event in events]
     return math.fsum(epsilon for epsilon, _ in costs) if math.fsum(lost for _, lost in costs) <= delta else math.inf
+
+
+def _saved_at_most(events: tuple[Event, ...], delta: float) -> float:
+    """Bound what a loss distribution could save over the sum of the epsilons; infinite if no bound is known.
+
+    The largest loss of one such event, its epsilon, has a probability of at least 1/2. So the largest loss E of n of
+    them has a probability of at least 2^-n, and delta >= 2^-n (1 - exp(epsilon - E)) gives
+    epsilon >= E + log(1 - 2^n delta). For a few events the saving is negligible, while loading the distributions takes
+    a second.
+    """
+    count = sum(map(_largest_losses, events))
+    missed = math.ldexp(delta, count) if count < _MANY else math.inf
+    return -math.log1p(-missed) if missed < 1 else math.inf
+
+
+def _largest_losses(event: Event) -> int:
+    """Return the number of losses, each with a probability of at least 1/2, whose sum is the epsilon of an event."""
+    match event:
+        case PureEvent() | Laplace() | DiscreteLaplace():
+            return 1
+        case Repeated():
+            return min(event.times, _MANY) * _largest_losses(event.event)
+        case Composed():
+            return sum(map(_largest_losses, event.events))
+        case Parallel():  # at least as bad as its worst part alone
+            return _largest_losses(max(event.events, key=own_cost))
+    return _MANY
 
 
 # --- Renyi privacy ----------------------------------------------------------------------------

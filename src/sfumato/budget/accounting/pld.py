@@ -42,6 +42,7 @@ _WIDE = 500  # from this scale on, discrete noise is accounted for as continuous
 _FAR = 10.0  # Gaussian noise beyond this many scales counts as an infinite loss
 _FLOAT = 2.0**-50  # the largest relative error of a float function
 _TAIL = 1e-15  # the mass that dp-accounting may truncate per convolution
+_BLOCK = 2**14  # losses summed at a time
 _MOST_TIMES = 20_000_000  # with more equal events, the discretization errors add up to too much
 _MOST_WIDE = 2**21  # the maximum of grid points for many equal events; beyond it the grid is coarsened
 _DOTS = 10_000  # the losses of one run that are evaluated to bound the best run
@@ -171,11 +172,41 @@ def _epsilon_of(times: Counter[Event], delta: float, grid: float, slack: float) 
     if delta + slack <= 0:
         return math.inf
     try:
-        return float(_composed(times, grid).get_epsilon_for_delta(min(delta + slack, 1.0)))
+        return max(_epsilon_at(way, min(delta + slack, 1.0)) for way in _ways(_composed(times, grid)))
     except _TooFine as wide:
         return _epsilon_of(times, delta, grid * wide.factor, slack)
     except OverflowError:  # the exponential of a loss overflows, so no bound is known
         return math.inf
+
+
+def _epsilon_at(mass: Any, delta: float) -> float:
+    """Return the smallest epsilon of a loss distribution at a delta.
+
+    dp-accounting sums from the largest loss down in a Python loop; this computes the same sums in blocks.
+    """
+    import numpy as np
+
+    above, below = mass._infinity_mass, 0.0  # the probability of larger losses under either table
+    if above > delta:
+        return math.inf
+    chances = np.asarray(mass._probs, dtype=np.float64)[::-1]
+    for start in range(0, len(chances), _BLOCK):
+        some = chances[start : start + _BLOCK]
+        largest = mass._lower_loss + len(chances) - 1 - start
+        losses = (largest - np.arange(len(some))) * mass._discretization
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            uppers = np.cumsum(np.concatenate([[above], some]))
+            lowers = np.cumsum(np.concatenate([[below], np.exp(-losses) * some]))
+            epsilons = np.log((uppers[:-1] - delta) / lowers[:-1])
+        solved = (uppers[:-1] > delta) & (lowers[:-1] > 0) & (epsilons >= losses)
+        too_large = (uppers[1:] >= delta) & (lowers[1:] == 0)  # their exponentials underflow
+        if (solved | too_large).any():
+            first = int(np.argmax(solved | too_large))
+            return max(0.0, float(epsilons[first] if solved[first] else losses[first]))
+        above, below = float(uppers[-1]), float(lowers[-1])
+        if not math.isfinite(below):
+            raise OverflowError
+    return 0.0 if above <= below + delta else math.log((above - delta) / below)
 
 
 def _rounding(times: Counter[Event]) -> float:

@@ -39,7 +39,7 @@ from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import group as group_rows
 from sfumato.errors import OptionError, SchemaError
 
-__all__ = ["BoundQuestion", "QueryAnswer", "Row", "bin_edges", "query", "statistic_for"]
+__all__ = ["BoundQuestion", "QueryAnswer", "Row", "bin_edges", "check_terms", "query", "statistic_for"]
 
 Ints = NDArray[np.int64]
 
@@ -222,7 +222,7 @@ class BoundQuestion:
     ) -> BoundQuestion:
         """Check a question against the names, types and declarations of the columns."""
         asked = question if isinstance(question, Question) else Question.parse(question)
-        _check(epsilon, delta, confidence, discover)
+        check_terms(epsilon, delta, confidence, discover)
         table = Table.of(data).as_declared()
         public = public_schema(table, schema)
         groups = [public[name] for name in asked.groups]
@@ -288,7 +288,8 @@ def bin_edges(question: Question, bounded: Bounded) -> NDArray[np.float64]:
     return np.linspace(bounded.low, bounded.high, question.bins + 1)
 
 
-def _check(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
+def check_terms(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
+    """Raise an `OptionError` if no question can be asked on these terms, independent of the table."""
     real("epsilon", epsilon, least=_LEAST_EPSILON)
     real("the confidence", confidence, above=0, below=1)
     if discover and delta == 0:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sfumato.anonymizers.anonymize import METHODS, planned, refuse_new, tightened
 from sfumato.anonymizers.anonymize import anonymize as anonymize_table
-from sfumato.anonymizers.base import Anonymizer, Partitioner
-from sfumato.anonymizers.guided.guided import Guided
-from sfumato.anonymizers.lattice.lattice import Lattice
-from sfumato.anonymizers.mondrian.mondrian import Mondrian
+from sfumato.anonymizers.anonymize import planned, refuse_new, tightened
+from sfumato.anonymizers.base import Anonymizer
+from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output
-from sfumato.anonymizers.suppression.local_suppression import LocalSuppression
-from sfumato.cli.commands.assess import print_assessment
 from sfumato.cli.options import (
     Command,
     choice,
@@ -30,13 +26,14 @@ from sfumato.cli.options import (
     rows_option,
     table_options,
 )
-from sfumato.cli.progress import patience, progress_bar
+from sfumato.cli.progress import progress_bar
+from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo, style
 from sfumato.data.guarantee import Guarantee
-from sfumato.data.io.files import refuse_only_read, refuse_unwritable
+from sfumato.data.io.files import format_of, refuse_only_read
 from sfumato.data.io.fingerprint import keyed
 from sfumato.data.io.folders import atomic_folder
-from sfumato.data.io.source import File
+from sfumato.data.io.formulas import refuse_typed
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release
 from sfumato.data.schema import Role, Schema
@@ -46,10 +43,11 @@ from sfumato.errors import OptionError
 from sfumato.measures.loss.utility import MODELS
 from sfumato.measures.models import parse
 from sfumato.measures.released_table import Format
-from sfumato.releases.save import REPORT, write_release
-from sfumato.report.page import Page, page_of_all
-from sfumato.report.table.comparison import Comparison
-from sfumato.report.table.side_by_side import HEADINGS, Beside
+
+if TYPE_CHECKING:
+    from sfumato.report.page import Page
+    from sfumato.report.table.comparison import Comparison
+    from sfumato.report.table.side_by_side import Beside
 
 __all__ = ["anonymize"]
 
@@ -72,7 +70,7 @@ _MODEL = (
     "The model whose accuracy is compared, if there is a --target; it also guides (guided), instead of the target "
     "itself.  [default: forest, and nothing guides but the target]"
 )
-_PATIENCE = "Working ..."
+_WITHOUT_PAGE = 0.7  # the share of the work on a release that is done before its page
 
 
 def _guarantee_options(command: Any) -> Any:
@@ -179,17 +177,23 @@ def anonymize(
     if alone and len(plans) > 1:
         raise OptionError(f"several releases need a folder, got '{output}'", hint="give one --k and one --method")
     keep_output(output, force=force, folder=not alone)
-    if alone:
-        refuse_unwritable(output)
+    if escape_formulas and (alone or kind):
+        refuse_typed(output, format_of(Path(output)) if alone else str(kind))
+    if options["target"] is options["schema_file"] is schema is None:
+        _refuse_unguided(plans)
     table = Table.of(load_table(**options), schema=schema)
     if schema is not None:
         refuse_new(table, schema)
+    if table.schema.target is None:
+        _refuse_unguided(plans)
     if not alone and table.origin is not None:
         keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
-    signs = progress_bar("Anonymizing") if isinstance(table.source, File) else patience(_PATIENCE)
     made: dict[str, Release] = {}
     pages: dict[str, Page] = {}
-    with signs as progress, nullcontext() if alone else atomic_folder(output, replace=force) as folder:
+    with (
+        progress_bar("Anonymizing") as progress,
+        nullcontext() if alone else atomic_folder(output, replace=force) as folder,
+    ):
         stored = Format(kind) if kind else Format.like(table.origin)
         for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
             inside = None if folder is None else folder / name
@@ -203,15 +207,21 @@ def anonymize(
                 rows_are_units=rows_are_units,
                 keep_order=keep_order,
                 escape_formulas=escape_formulas,
-                progress=progress and _part(progress, at, len(plans)),
+                progress=progress and _part(progress, at, len(plans), 1.0 if alone else _WITHOUT_PAGE),
             )
             if inside is not None:
+                from sfumato.releases.save import write_release  # with the page, which a table alone does not need
+
                 called = "/".join(filter(None, (Path(output).name, name)))
                 pages[name] = write_release(release, inside, name=called, format=stored, models=[model or "forest"])
         if folder is not None and len(plans) > 1:
+            from sfumato.releases.save import REPORT
+            from sfumato.report.page import page_of_all
+
             compared = page_of_all(made, pages, name=Path(output).name)
             (folder / REPORT).write_text(compared.html, encoding="utf-8")
-    for note in dict.fromkeys(note for page in pages.values() for note in page.summary.notes):
+    notes = list(dict.fromkeys(note for page in pages.values() for note in page.summary.notes))
+    for note in notes:
         echo(f"The model of the report: {note}", err=True)
     if len(plans) > 1:
         ones = [{"name": name, **one.to_dict(), **_compared(pages[name].summary)} for name, one in made.items()]
@@ -219,21 +229,28 @@ def anonymize(
         echo(f"The releases are in {output}, and compared in {Path(output) / REPORT}", err=True)
         return
     if as_json:
-        print_json(release.to_dict())
+        print_json({**release.to_dict(), **({"notes": notes} if notes else {})})
     else:
         _print(release)
     echo(f"The release is in {output}", err=True)
 
 
-def _part(progress: Progress, at: int, of: int) -> Progress:
-    """Return the progress of one of several releases."""
-    return lambda share: progress((at + share) / of)
+def _refuse_unguided(plans: dict[str, tuple[Any, Anonymizer]]) -> None:
+    """Refuse a method that a target guides, where there is none, before the other methods have worked."""
+    if any(method.name == "guided" for _, method in plans.values()):
+        raise OptionError("nothing is given that guides", hint="name the column to predict: --target")
+
+
+def _part(progress: Progress, at: int, of: int, most: float) -> Progress:
+    """Return the progress of one of several releases, which is most of the work on it."""
+    return lambda share: progress((at + most * share) / of)
 
 
 def _compared(measured: Comparison) -> dict[str, Any]:
     return {
         "query_error": measured.queries and measured.queries.to_dict(),
         "accuracy": [one.to_dict() for one in measured.accuracy],
+        "notes": list(measured.notes),
     }
 
 
@@ -295,34 +312,39 @@ def _methods(
     """Return the methods with those of the options that are theirs; refuse one that is for none of them."""
     chosen = [METHODS[name]() for name in methods]
 
-    def give(kinds: Any, refused: OptionError, **parameters: Any) -> None:
-        takers = [one for one in chosen if isinstance(one, kinds)]
+    def give(refused: OptionError, **parameters: Any) -> None:
+        takers = [one for one in chosen if parameters.keys() <= one.get_params().keys()]
         if not takers:
             raise refused
         for one in takers:
             one.set_params(**parameters)
 
     if suppress is not None:
+        if not 0 <= suppress <= 1:
+            raise OptionError(f"the share of rows to suppress must be from 0 to 1, got {suppress:g}")
         refused = OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
-        give(Lattice | LocalSuppression, refused, suppress=suppress)
+        give(refused, suppress=suppress)
     if representative is not None:
         named = ", ".join(methods)
         refused = OptionError(
             f"--representative is not for the {named} method, which leaves no choice of what to publish"
         )
-        give(Partitioner, refused, output=representative)
+        give(refused, output=representative)
     if exact_ends:
         for one in [one for one in chosen if getattr(one, "output", None) == Output.INTERVAL] or chosen:
             one.set_params(output=tightened(one))
     if relaxed:
-        give(Mondrian, OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
-    if any(isinstance(one, Guided) for one in chosen):
-        give(Guided, OptionError(""), model=model)
+        give(OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
+    for one in chosen:
+        if one.name == "guided":
+            one.set_params(model=model)
     return chosen
 
 
 def _print_beside(ones: Sequence[Beside]) -> None:
     """Print a line for each of several releases."""
+    from sfumato.report.table.side_by_side import HEADINGS
+
     width = max(len(one.name) for one in ones)
     headings = HEADINGS[: len(ones[0].texts())]
     echo("  ".join(["release".ljust(width), *headings]))

@@ -21,24 +21,21 @@ from sfumato.cli.options import (
     table_options,
 )
 from sfumato.cli.progress import progress_bar
-from sfumato.cli.terminal import echo, echo_wrapped, style
+from sfumato.cli.summary import print_assessment
+from sfumato.cli.terminal import echo
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import EngineName
 from sfumato.engines.engine import Engine
 from sfumato.errors import OptionError
 from sfumato.measures.assess import SAFE_HARBOR, Classes
 from sfumato.measures.assess import assess as assess_table
-from sfumato.measures.assessment import Assessment
 from sfumato.measures.classes import Missing
 from sfumato.measures.distance import Distance
 from sfumato.measures.models import Absent, parse
 from sfumato.measures.presets import PRESETS
 from sfumato.measures.risk.reidentification import THRESHOLD
-from sfumato.measures.risk.safe_harbor import Status
-from sfumato.report.page import write_report
-from sfumato.report.summarise import count, summarise
 
-__all__ = ["assess", "print_assessment"]
+__all__ = ["assess"]
 
 
 @click.command(cls=Command)
@@ -131,6 +128,7 @@ def assess(
     keep_output(report, force=force, instead="name a file that ends in .html", ending=".html")
     if require:
         parse(",".join(require))  # so that a mistake is found before a large file is read
+    counting = _engine(engine, memory)
     with progress_bar("Counting") as progress:
         assessment = assess_table(
             load_table(**table_options),
@@ -146,10 +144,12 @@ def assess(
             population_size=population_size,
             preset=preset,
             detail=detail or report is not None,
-            engine=_engine(engine, memory),
+            engine=counting,
             progress=progress,
         )
     if report:
+        from sfumato.report.page import write_report
+
         name = table_options["table"] or Path(table_options["data"]).name
         write_report(assessment, report, title=f"How anonymous is {name}?")
     if as_json:
@@ -179,27 +179,3 @@ def _engine(name: str, memory: str | None) -> Engine | str:
     from sfumato.engines.duckdb import DuckDB
 
     return DuckDB(memory_limit=memory)
-
-
-def print_assessment(assessment: Assessment) -> None:
-    """Print the summary of an assessment for a person."""
-    summary = summarise(assessment)
-    colour = {True: "green", False: "red", None: None}[summary.good]
-    echo_wrapped(style(summary.headline, bold=True, fg=colour))
-    for warning in summary.warnings:
-        echo_wrapped(style(f"! {warning}", fg="yellow"), "  ")
-    for fact in summary.facts:
-        echo_wrapped(f"- {fact}", "  ")
-    for column in summary.columns:
-        echo_wrapped(f"- without {column.column}: {count(column.uniques_drop, 'row')} fewer alone", "  ")
-    for names, alone, share in summary.subsets[:3]:
-        echo_wrapped(f"- by {names}: {alone} {'row' if alone == '1' else 'rows'} alone ({share})", "  ")
-    for finding in summary.findings:
-        mark = style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
-        echo_wrapped(f"- Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}", "  ")
-    for line in summary.lines:
-        mark = {True: style("  held", fg="green"), False: style("  NOT HELD", fg="red"), None: ""}[line.held]
-        asked = f"  (asked {line.asked})" if line.asked else ""
-        echo()
-        echo(f"{line.title:<26} {style(line.value, bold=True)}{mark}{asked}")
-        echo_wrapped(f"  {line.meaning}", "  ")

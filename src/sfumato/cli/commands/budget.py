@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Relation
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.cli.options import (
@@ -22,6 +23,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.terminal import echo, style
 from sfumato.data.io.files import atomic_path
+from sfumato.data.validate import real
 
 __all__ = ["NOT_PRIVATE", "budget", "ledger_option", "seed_option"]
 
@@ -74,6 +76,8 @@ def grant(
     All that is released of it from now on must fit within the limit. A limit that is
     granted later takes the place of the one before; what was spent stays spent.
     """
+    real("epsilon", epsilon, above=0)
+    check_delta(delta, allow_zero=True)
     table = read_table(schema=None, shown=False, **options)
     with Ledger.grant(table, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
         _show(granted, as_json)

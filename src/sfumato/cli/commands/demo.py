@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from sfumato.anonymizers.anonymize import anonymize
-from sfumato.cli.commands.assess import print_assessment
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.progress import patience
+from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo
 from sfumato.data import datasets
 from sfumato.data.io.files import why

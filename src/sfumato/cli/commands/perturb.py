@@ -20,6 +20,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.terminal import echo, printable
 from sfumato.data.io.files import refuse_only_read
+from sfumato.data.validate import real
 from sfumato.masking.perturb import perturb as perturb_table
 
 __all__ = ["perturb"]
@@ -68,6 +69,7 @@ def perturb(
     keep_output(f"{output}.json", force=force)
     keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
     refuse_only_read(output)
+    real("epsilon", epsilon, above=0)
     table, public = declared(**options)
     perturbed = perturb_table(
         table,

@@ -9,7 +9,7 @@ import click
 
 from sfumato.budget.query.discovery import SelectCategories
 from sfumato.budget.query.preview import Preview, preview
-from sfumato.budget.query.query import QueryAnswer, Row
+from sfumato.budget.query.query import QueryAnswer, Row, check_terms
 from sfumato.budget.query.query import query as ask
 from sfumato.budget.query.question import Question, StatisticName
 from sfumato.cli.commands.budget import NOT_PRIVATE, ledger_option, seed_option
@@ -74,6 +74,7 @@ def query(
     sfumato query patients.csv "mean of age" --bounds age=0,120 --epsilon 0.5 --dry-run
     """
     asked = Question.parse(question)  # so that a mistake is found before a large file is read
+    check_terms(epsilon, delta, confidence, discover)
     table, public = declared(**options)
     terms: dict[str, Any] = {
         "schema": public,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import sys
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from sfumato.budget.accounting.accountant import check_delta
 from sfumato.cli.options import (
     READING,
     Command,
@@ -30,7 +30,7 @@ from sfumato.cli.options import (
     say_if_repeated,
 )
 from sfumato.cli.progress import progress_bar
-from sfumato.cli.terminal import clear_line, echo, style
+from sfumato.cli.terminal import echo, style
 from sfumato.data import datasets
 from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.recipe import Recipe
@@ -148,6 +148,8 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
         model = best_model((28, 28) if data == "mnist" else None)
         echo(f"Training '{model}', the best we know for such data; --model takes another", err=True)
     asked["epsilon"] = _epsilons(asked)
+    if asked.get("delta") is not None:
+        check_delta(asked["delta"])
     shown = _without_password(data)
     out = output or f"{Path(shown).stem}-{model}"
     keep_input(out, data, recipe)
@@ -286,8 +288,6 @@ def _told(label: str, report: Any) -> None:
         parts.append(f"accuracy {100 * report.score:.1f} %" if 0 <= report.score <= 1 else f"score {report.score:.4g}")
     if report.epsilon != float("inf"):
         parts.append(f"epsilon so far at most {report.epsilon:.3g}")
-    if sys.stderr.isatty():
-        clear_line()
     echo(", ".join(parts), err=True)
 
 

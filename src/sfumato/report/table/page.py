@@ -13,7 +13,7 @@ from sfumato.errors import OptionError
 from sfumato.measures.loss.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.profile import profiles_of
 from sfumato.report.page import Page, render_report
-from sfumato.report.summarise import warnings_of
+from sfumato.report.summarise import count, warnings_of
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
 from sfumato.report.table.side_by_side import Beside, render_side_by_side
@@ -98,5 +98,7 @@ def _accuracy(release: AnonymizedTable, models: Sequence[str]) -> tuple[tuple[Mo
         accuracy = model_accuracy(release.source, release.aligned, models=models, repeats=3, rows=20_000)
     except OptionError as error:  # nothing to learn, or to learn from: no reason to withhold the release
         return (), (f"no model was trained: {error.message}",)
-    unused = ", ".join(accuracy[0].left_out)
-    return accuracy, (f"it does not learn from {unused}: too many categories",) if unused else ()
+    unused = accuracy[0].left_out
+    columns = len(release.table.schema.names) - 1
+    said = f"{len(unused)} of {count(columns, 'column')} could not be used, because of too many categories: "
+    return accuracy, (said + ", ".join(unused),) if unused else ()

@@ -1,0 +1,58 @@
+"""Options that are wrong are refused before a table is read: here there is none to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran, refused
+
+ANONYMIZE = "anonymize none.csv --qi a --k 5"
+TRAIN = "train none.csv --model forest --target y"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (f"{ANONYMIZE} -o away/out.csv", "there is no folder 'away'"),
+        (f"{ANONYMIZE} -o away/deep/out", "there is no folder"),
+        (f"{ANONYMIZE} --method mondrian,guided -o out", "nothing is given that guides"),
+        (f"{ANONYMIZE} --method lattice --suppress 2 -o out", "must be from 0 to 1, got 2"),
+        (f"{ANONYMIZE} --escape-formulas -o out.parquet", "formulas are escaped in text files"),
+        (f"{ANONYMIZE} --escape-formulas --format parquet -o out", "formulas are escaped in text files"),
+        (f"{ANONYMIZE} --schema none.toml -o out", "the schema 'none.toml' cannot be read"),
+        ("assess none.csv --qi a --report away/x.html", "there is no folder 'away'"),
+        ("assess none.csv --qi a --report x.pdf", "must end in .html"),
+        ("assess none.csv --qi a --memory 4GB", "--memory is for DuckDB"),
+        ("assess none.csv --qi a --require k=x", "needs a number, got 'x'"),
+        ("mask none.csv --noise a=1 -o away/out.csv", "there is no folder 'away'"),
+        ("perturb none.csv --columns a --epsilon -1 -o out.csv", "epsilon must be a finite number above 0"),
+        ("perturb none.csv --columns a --epsilon 1 -o away/out.csv", "there is no folder 'away'"),
+        ("schema none.csv -o away/schema.toml", "there is no folder 'away'"),
+        ("query none.csv count --epsilon -1", "epsilon must be a finite number above 0"),
+        ("query none.csv count --epsilon 1 --confidence 4", "confidence must be a number between 0 and 1"),
+        ("query none.csv nonsense --epsilon 1", "is not a statistic"),
+        ("budget grant none.csv --epsilon -1", "epsilon must be a finite number above 0"),
+        ("budget grant none.csv --epsilon 1 --delta 5", "delta must be a number"),
+        (f"{TRAIN} --epsilon x -o out", "epsilon must be numbers above 0"),
+        (f"{TRAIN} --epsilon 1 --delta 3 -o out", "delta must be a number"),
+        (f"{TRAIN} --epsilon 1 -o away/deep/out", "there is no folder"),
+    ],
+)
+def test_it_is_refused_before_the_table_is_read(sfumato: Callable[..., Ran], command: str, said: str) -> None:
+    refused(sfumato(*command.split()), said)
+    assert list(Path().iterdir()) == []
+
+
+def test_a_target_that_only_the_schema_could_name_is_missed_before_any_method_works(
+    sfumato: Callable[..., Ran],
+) -> None:
+    Path("t.csv").write_text("a,b\n" + "1,x\n2,y\n" * 4)
+    Path("schema.toml").write_text('[columns.a]\nrole = "quasi"\n')
+    ran = sfumato(
+        *["anonymize", "t.csv", "--schema", "schema.toml", "--k", "2", "--method", "mondrian,guided", "-o", "out"]
+    )
+    refused(ran, "nothing is given that guides", "--target")
+    assert not Path("out").exists()
