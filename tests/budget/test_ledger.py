@@ -224,7 +224,7 @@ def test_what_is_no_charge_is_refused(times: object) -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=4)
     with pytest.raises(sf.errors.OptionError, match="at least 1"):
         ledger.charge(PureEvent(1.0), times=times)  # type: ignore[arg-type]
-    with pytest.raises(sf.errors.OptionError, match="must be an event"):
+    with pytest.raises(sf.errors.OptionError, match="only an event can be charged"):
         ledger.charge(0.5)  # type: ignore[arg-type]
     with pytest.raises(sf.errors.OptionError, match="must be a text"):
         ledger.charge(PureEvent(1.0), note=3)  # type: ignore[arg-type]

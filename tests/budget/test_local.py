@@ -131,7 +131,7 @@ def test_an_estimate_has_an_interval() -> None:
         (lambda: NumberResponse(epsilon=-1.0, bounds=(0, 1)), "epsilon must be"),
         (lambda: CategoryResponse(epsilon=1.0, domain=DOMAIN).perturb(["z"]), "not in the public domain"),
         (lambda: NumberResponse(epsilon=1.0, bounds=(0, 1)).perturb([math.nan]), "missing number"),
-        (lambda: CoinResponse().perturb([1, 0]), "must be yes or no"),
+        (lambda: CoinResponse().perturb([1, 0]), "must be booleans"),
         (lambda: CoinResponse().estimate(np.zeros(0, dtype=bool)), "at least one report"),
         (lambda: UnaryResponse(epsilon=1.0, domain=DOMAIN).estimate([[True]]), "a row of 4"),
     ],

@@ -54,7 +54,7 @@ def test_the_exact_decision_agrees_with_floats_where_these_are_sure() -> None:
     source = Source()
     for word in np.random.default_rng(0).integers(1, 2**64 - 1, 500, dtype=np.uint64).tolist():
         unit = (word + 0.5) / 2**64
-        assert source._survives_exactly(word, Fraction(3, 7)) == (unit < math.exp(-3 / 7))
+        assert source._bernoulli_exp_exactly(word, Fraction(3, 7)) == (unit < math.exp(-3 / 7))
         assert source._geometric_exactly(word, Fraction(5, 2)) == math.floor(-2.5 * math.log(unit))
 
 
@@ -68,7 +68,7 @@ def test_draws_that_floats_cannot_decide_are_decided_with_more_digits(monkeypatc
 
 def test_a_word_of_zero_is_decided_too() -> None:
     assert Source()._geometric_exactly(0, Fraction(5, 2)) >= math.floor(2.5 * 64 * math.log(2))
-    assert Source()._survives_exactly(2**64 - 1, Fraction(0)) is True
+    assert Source()._bernoulli_exp_exactly(2**64 - 1, Fraction(0)) is True
 
 
 @given(st.integers(1, 2**62))

@@ -193,7 +193,7 @@ def test_an_event_turned_into_replace_one_covers_a_record_that_moves(kind: Any, 
 
 
 def test_parallel_events_are_not_counted_under_replace_one() -> None:
-    with pytest.raises(sf.errors.OptionError, match="add-remove only: a changed record may change its part"):
+    with pytest.raises(sf.errors.OptionError, match="add-remove, because a changed record may change its part"):
         Parallel((PureEvent(0.1, Relation.REPLACE_ONE),))
     with pytest.raises(sf.errors.OptionError, match="no bound is known"):
         replace_one(Parallel((PureEvent(0.1), PureEvent(0.2))))

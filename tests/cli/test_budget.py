@@ -173,7 +173,7 @@ def test_a_schema_declares_what_is_public(run: Run) -> None:
         (["count", "--epsilon", "nan"], ["epsilon must be a finite number above 0"]),
         (["count", "--epsilon", "much"], ["--epsilon"]),
         (["count"], ["--epsilon"]),
-        (["cout", "--epsilon", "1"], ["'cout', which is not a statistic (did you mean 'count'"]),
+        (["cout", "--epsilon", "1"], ["must begin with a statistic, got 'cout' (did you mean 'count'"]),
         (["count by sexe", "--epsilon", "1", *SEX], ["there is no column 'sexe'"]),
         (["count by sex", "--epsilon", "1", "--domain", "sexe=f"], ["there is no column 'sexe' (did you mean 'sex'"]),
         (["count by sex", "--epsilon", "1", "--domain", "sex"], ["a column and its values are needed", "got 'sex'"]),

@@ -36,7 +36,7 @@ from sfumato.measures.released_table import ReleasedTable
 __all__ = ["Mask", "MaskedTable", "NoiseAddition", "Pram", "RankSwap", "TopBottomCode", "mask", "run_recipe"]
 
 NOTE = (
-    "These columns were perturbed. That carries no guarantee: neither k-anonymity or a related model, nor "
+    "These columns were perturbed. That carries no guarantee: no k-anonymity or related model, and no "
     "differential privacy. Measure the released table with assess, and do not call it anonymous because of masking."
 )
 _SEEDED = " The seed was given: anyone who knows it can undo much of the perturbation."
@@ -99,7 +99,7 @@ class TopBottomCode(Mask):
         """Return a frame with values beyond the bounds replaced by the bounds."""
         values = table.column(self.column)
         if not (values.dtype.is_numeric() or isinstance(values.dtype, pl.Date | pl.Datetime)):
-            raise ColumnError(f"top and bottom coding needs numbers or dates, but column '{self.column}' holds neither")
+            raise ColumnError(f"column '{self.column}' holds neither numbers nor dates, so it has no top and bottom")
         low, high = (_bound(bound, values, self.column) for bound in (self.low, self.high))
         if low is not None and high is not None and low > high:
             raise OptionError(f"the lower bound of column '{self.column}' is above its upper bound")
@@ -256,7 +256,7 @@ class NoiseAddition(Mask):
         series = [table.column(name) for name in self.columns]
         for one in series:
             if not one.dtype.is_numeric():
-                raise ColumnError(f"noise needs numbers, which column '{one.name}' does not hold")
+                raise ColumnError(f"column '{one.name}' does not hold numbers, so noise cannot be added")
         values = np.column_stack([as_floats(one).fill_null(np.nan).to_numpy() for one in series])
         if np.isinf(values).any():
             raise ColumnError("infinite numbers have no standard deviation", hint="first apply top and bottom coding")
@@ -295,7 +295,7 @@ class MaskedTable(ReleasedTable):
     >>> masked.table.rows, masked.methods[0].columns
     (8, ('age',))
     >>> masked.note[:60]
-    'These columns were perturbed. That carries no guarantee: nei'
+    'These columns were perturbed. That carries no guarantee: no '
     """
 
     _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "methods")

@@ -74,7 +74,7 @@ class Bounded:
             )
         if column.bounds is None:
             raise SchemaError(
-                f"column '{name}' has no public bounds, which determine the noise",
+                f"column '{name}' has no public bounds, which declare that it holds numbers and determine the noise",
                 hint="give its bounds in the schema or with --bounds: the possible range, not that of the data",
             )
         low, high = column.bounds
