@@ -22,6 +22,9 @@ from sybil.parsers.rest import DocTestParser
 _HOME = tempfile.TemporaryDirectory()
 os.environ["SFUMATO_HOME"] = _HOME.name
 
+# There are as many workers as cores: a second thread in each would only wait for the first one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 PATIENTS = """zip,age,sex,disease
 13053,28,f,flu
 13053,28,m,ulcer

@@ -281,6 +281,20 @@ def test_an_event_without_a_known_bound_is_refused_not_guessed() -> None:
 
 
 class TestCalibration:
+    @pytest.mark.parametrize("target", [1e-3, 0.3, 30.0])
+    @pytest.mark.parametrize("kind", [Gaussian, Laplace])
+    def test_the_scale_is_found_in_a_few_steps(self, kind: type[Gaussian | Laplace], target: float) -> None:
+        tried = []
+
+        def make(scale: float) -> Event:
+            tried.append(scale)
+            return kind(scale)
+
+        found = calibrate(make, target, 1e-6)
+        brackets = 1 + abs(math.log(found, 4))  # steps by factors of 4 until the target is passed
+        assert len(tried) <= brackets + 9, "halving the rest takes 14 more"
+        assert spent(kind(found / (1 + 1e-4)), 1e-6).epsilon > target >= spent(kind(found), 1e-6).epsilon
+
     @pytest.mark.parametrize("target", [0.1, 1.0, 8.0])
     def test_what_is_calibrated_never_costs_more_than_the_target(self, target: float) -> None:
         for make in (

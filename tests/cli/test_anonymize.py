@@ -236,6 +236,14 @@ def test_the_target_guides(anonymize: Run) -> None:
     assert "label told by the class    100.0 %" in shown.out
 
 
+def test_the_summary_says_what_held_out_labels_chose(anonymize: Run) -> None:
+    rows = [f"n{i},{20 + i % 60},{i % 7},{'fm'[i % 60 > 30]},flu" for i in range(240)]
+    Path("t.csv").write_text("name,age,zip,sex,disease\n" + "\n".join(rows) + "\n")
+    ran = anonymize(*GUIDED, "-o", "out.csv")
+    assert ran.code == 0, ran.err
+    assert "partition                  neighbours: predictions explain 100.0 % of held-out labels" in ran.out
+
+
 def test_a_model_guides_and_the_recipe_does_it_again(anonymize: Run, sfumato: Run) -> None:
     rows = [f"{name},{20 + i},{i % 3},{'fm'[i % 2]},flu" for i, name in enumerate("abcdefghijklmnopqrst")]
     Path("t.csv").write_text("name,age,zip,sex,disease\n" + "\n".join(rows) + "\n")

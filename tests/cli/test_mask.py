@@ -102,3 +102,17 @@ def test_no_output(mask: Run) -> None:
 
 def test_a_missing_file(sfumato: Run) -> None:
     refused(sfumato("mask", "nowhere.csv", "--top", "age=90", "-o", "out.csv"), "there is no file 'nowhere.csv'")
+
+
+def test_a_folder_is_a_release_that_can_be_verified(sfumato: Run) -> None:
+    rows = "".join(f"{20 + i % 40},{'fm'[i % 2]}\n" for i in range(200))
+    Path("people.csv").write_text("age,sex\n" + rows)
+    ran = sfumato("mask", "people.csv", "--noise", "age=0.1", "-o", "masked")
+    assert ran.code == 0, ran.err
+    told = sfumato("verify", "masked")
+    assert told.code == 0, told.out
+    assert "nothing is guaranteed: mask promises nothing" in told.out
+    ran = sfumato("perturb", "people.csv", "--columns", "sex", "--domain", "sex=f,m", "--epsilon", "1", "-o", "local")
+    assert ran.code == 0, ran.err
+    assert sfumato("verify", "local").code == 0
+    refused(sfumato("mask", "people.csv", "--noise", "age=0.1", "-o", "masked"), "masked", "--force")

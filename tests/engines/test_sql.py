@@ -65,7 +65,6 @@ def assert_same(ours: Tuples, theirs: Tuples) -> None:
 
 
 @same_database
-@settings(max_examples=30)
 @given(FRAMES)
 def test_a_database_counts_like_memory(database_url: str, frame: pl.DataFrame) -> None:
     store(database_url, "people", frame)
@@ -76,7 +75,6 @@ def test_a_database_counts_like_memory(database_url: str, frame: pl.DataFrame) -
 
 
 @same_database
-@settings(max_examples=30)
 @given(FRAMES, st.data())
 def test_a_database_recodes_like_memory(database_url: str, frame: pl.DataFrame, data: st.DataObject) -> None:
     frame = frame.with_row_index("id").cast({"id": pl.Int64})

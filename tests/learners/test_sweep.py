@@ -307,3 +307,14 @@ def test_of_two_trainings_in_one_folder_the_second_is_refused_before_a_charge(tm
 
     sf.train(TABLE, "mlp", ledger=ledger, epochs=1, watch=second, **asked)
     assert len(refused) == 1
+
+
+def test_a_schema_is_taken_as_everywhere_else_and_the_training_can_be_saved(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"age": [20, 30, 40, 50] * 60, "ill": ["no", "yes", "no", "yes"] * 60})
+    schema = {"columns": {"age": {"bounds": [0, 100]}, "ill": {"domain": ["no", "yes"]}}}
+    for given in (schema, sf.Schema.from_dict(schema, None)):
+        training = sf.train(rows, "naive-bayes", target="ill", epsilon=1, schema=given)
+        sf.save(training, tmp_path / type(given).__name__)
+        assert sf.verify(tmp_path / type(given).__name__).ok
+    with pytest.raises(sf.errors.OptionError, match="a schema is for a table of your own"):
+        sf.train("adult", "naive-bayes", epsilon=1, schema=schema)

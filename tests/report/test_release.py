@@ -114,6 +114,11 @@ def test_how_it_was_made_is_written_for_a_person() -> None:
     assert "made on 2026-11-15 columns a, b levels age 2, town 1 optimal yes bound - loss 0.1235" in text
 
 
+def test_what_held_out_labels_chose_is_one_line() -> None:
+    made = text_of(page(people(), blurred(people()), details={"leaves": 40, "chosen": "neighbours", "told": 0.2187}))
+    assert "leaves 40 partition neighbours: predictions explain 21.9% of held-out labels" in re.sub(r"\s+", " ", made)
+
+
 def test_what_is_written_by_others_is_escaped() -> None:
     frame = people().with_columns(town=pl.col("town").replace({"Atown": "<b>&\"'"}))
     made = page(frame, blurred(frame), title="<i>", folder="<u>", facts={"<s>": "<s>"})

@@ -26,7 +26,7 @@ from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
 from sfumato.engines.counted import Counted
 from sfumato.engines.dispatch import EngineName, choose
-from sfumato.engines.engine import Engine, Progress
+from sfumato.engines.engine import Progress
 from sfumato.engines.memory import Memory, streams
 from sfumato.engines.released_schema import declared_only, used_only
 from sfumato.errors import InputError, OptionError, did_you_mean
@@ -241,91 +241,114 @@ def anonymize(
         parameters["output"] = tightened(method)
     anonymizer = type(method)(**parameters)
     refuse_repeated(people, anonymizer.asked, rows_are_units)
-    kept = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD}
+    _refuse_output(table, to, escape_formulas)
+    job = _Job(table, anonymizer, to, keep_order, escape_formulas, _Stages(progress))
+    artifact, details = job.distributed() or job.run()
+    artifact = replace(artifact, assessment=replace(artifact.assessment, people=people))
+    stored = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD}
+    return Release(
+        artifact=artifact,
+        method=anonymizer.name,
+        parameters=stored,
+        guarantees=anonymizer.asked,
+        recipe=_recipe(anonymizer, stored, declared_only(table), keep_order),
+        provenance=Provenance.of(table.origin, artifact.rows, order=artifact.order),
+        seconds=time.perf_counter() - started,
+        details=details,
+    )
 
-    def release(rows: int, details: dict[str, Any], **found: Any) -> Release:
-        return Release(
-            artifact=AnonymizedTable(source=table, kept_order=keep_order, **found),
-            method=anonymizer.name,
-            parameters=kept,
-            guarantees=anonymizer.asked,
-            recipe=_recipe(anonymizer, kept, declared, keep_order),
-            provenance=Provenance.of(table.origin, rows, order="kept" if keep_order else "shuffled"),
-            seconds=time.perf_counter() - started,
-            details=details,
-        )
 
-    declared = declared_only(table)
+def _refuse_output(table: Table, to: str | Path | None, escape_formulas: bool) -> None:
+    """Refuse an output that cannot be written, before any work."""
     if escape_formulas and to is not None:
         refuse_typed(to, format_of(Path(to)))
     elif escape_formulas:
         raise OptionError("formulas are escaped in a file", hint="name it with to, or escape them in write or save")
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
-    done = anonymizer.distributed(table, keep_order=keep_order) if to is None else None
-    if done is not None:
-        return release(
-            done.assessment.rows + done.assessment.suppressed,
-            {"groups": done.groups, "parts": done.parts},
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """One table, one method, one place to write to."""
+
+    table: Table
+    method: Anonymizer
+    to: str | Path | None
+    keep_order: bool
+    escape_formulas: bool
+    stages: _Stages
+
+    def distributed(self) -> tuple[AnonymizedTable, dict[str, Any]] | None:
+        """Let a method that can do so work on rows whose tuples do not fit here."""
+        done = self.method.distributed(self.table, keep_order=self.keep_order) if self.to is None else None
+        if done is None:
+            return None
+        artifact = AnonymizedTable(
             table=done.table,
-            assessment=replace(done.assessment, people=people),
+            assessment=done.assessment,
             loss=done.loss,
+            source=self.table,
             pairing=None,
             counted=None,
+            kept_order=self.keep_order,
             align=None,
         )
-    told = _Stages(progress)
-    engine = choose(table)
-    streamed = streams(table, to) and not anonymizer.divides_tuples
-    stays = _stays(table, anonymizer, engine, to)
-    if table.is_lazy and not streamed and not stays:  # what is released must be what was measured
-        table = Table(table.fetched(), table.schema, layout=table.layout)
-    anonymizer.fit(table, progress=told(0.0, 0.4))
-    apply = partial(anonymizer.apply, table, without=table.schema.identifiers)
-    if stays:
-        rows = apply(to=to, shuffle=not keep_order, progress=told(0.4, 0.8)).source
-        columns = used_only(released_schema(table.schema), table, rows)
-        released = Table(rows, columns)
-        assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
-    elif to is None:
-        frame = sanitized(apply().source, shuffle=not keep_order)
-        columns = used_only(released_schema(table.schema), table, frame)
-        released = Table(frame, columns, layout=table.layout)
-        assessment = measured(released, anonymizer.asked, told(0.8, 1.0))
-    else:
-        with atomic_path(to) as temporary:
-            if streamed:
-                apply(to=temporary, shuffle=not keep_order, progress=told(0.4, 0.8))
-            else:
-                frame = sanitized(apply().source, shuffle=not keep_order)
-                write(Table(frame, layout=table.layout), temporary)
-            if escape_formulas:
-                escape_file(temporary)
-            written = read(temporary).source
-            columns = used_only(released_schema(table.schema), table, written)
-            assessment = measured(Table(written, columns), anonymizer.asked, told(0.8, 1.0))
-        released = Table(read(to).source, columns)
-    pairing = anonymizer.published().paired(anonymizer.problem_, anonymizer.columns)
-    return release(
-        assessment.rows + assessment.suppressed,
-        anonymizer.details(),
-        table=released,
-        assessment=replace(assessment, people=people),
-        loss=loss_of(pairing),
-        pairing=pairing,
-        counted=Counted(anonymizer.tuples_),
-        align=None if stays and isinstance(table.source, Database) else apply,
-    )
+        return artifact, {"groups": done.groups, "parts": done.parts}
 
+    def run(self) -> tuple[AnonymizedTable, dict[str, Any]]:
+        """Reduce, decide, apply; then measure what came out, as anyone could who only has it."""
+        table, method, stays = self.table, self.method, self.stays
+        streamed = streams(table, self.to) and not method.divides_tuples
+        if table.is_lazy and not streamed and not stays:  # what is released must be what was measured
+            table = Table(table.fetched(), table.schema, layout=table.layout)
+        method.fit(table, progress=self.stages(0.0, 0.4))
+        apply = partial(method.apply, table, without=table.schema.identifiers)
+        if stays:
+            rows = apply(to=self.to, shuffle=not self.keep_order, progress=self.stages(0.4, 0.8)).source
+            released, assessment = self.measured(table, rows)
+        elif self.to is None:
+            rows = sanitized(apply().source, shuffle=not self.keep_order)
+            released, assessment = self.measured(table, rows, layout=table.layout)
+        else:
+            with atomic_path(self.to) as temporary:
+                if streamed:
+                    apply(to=temporary, shuffle=not self.keep_order, progress=self.stages(0.4, 0.8))
+                else:
+                    rows = sanitized(apply().source, shuffle=not self.keep_order)
+                    write(Table(rows, layout=table.layout), temporary)
+                if self.escape_formulas:
+                    escape_file(temporary)
+                released, assessment = self.measured(table, read(temporary).source)
+            released = Table(read(self.to).source, released.schema)
+        pairing = method.published().paired(method.problem_, method.columns)
+        artifact = AnonymizedTable(
+            table=released,
+            assessment=assessment,
+            loss=loss_of(pairing),
+            source=table,
+            pairing=pairing,
+            counted=Counted(method.tuples_),
+            kept_order=self.keep_order,
+            align=None if stays and isinstance(table.source, Database) else apply,
+        )
+        return artifact, method.details()
 
-def _stays(table: Table, method: Anonymizer, engine: Engine, to: str | Path | None) -> bool:
-    """Say whether the rows stay where they are: in DuckDB, in Spark, or in a database that gets a new table.
+    @property
+    def stays(self) -> bool:
+        """Whether the rows stay where they are: in DuckDB, in Spark, or in a database that gets a new table.
 
-    Rows that a method decides on one by one are fetched, and so are rows that go into a file.
-    """
-    if isinstance(engine, Memory) or method.needs_rows:
-        return False
-    return engine.names_a_table(to) or (to is None and not isinstance(table.source, Database))
+        Rows that a method decides on one by one are fetched, and so are rows that go into a file.
+        """
+        engine = choose(self.table)
+        if isinstance(engine, Memory) or self.method.needs_rows:
+            return False
+        return engine.names_a_table(self.to) or (self.to is None and not isinstance(self.table.source, Database))
+
+    def measured(self, table: Table, rows: Any, **options: Any) -> tuple[Table, Assessment]:
+        """Return the released rows with their schema, and what is measured on them."""
+        released = Table(rows, used_only(released_schema(table.schema), table, rows), **options)
+        return released, measured(released, self.method.asked, self.stages(0.8, 1.0))
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:

@@ -17,7 +17,7 @@ import click
 from sfumato.cli.found import STDIN, described, is_text, tell_reading
 from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
 from sfumato.data import datasets
-from sfumato.data.io.files import refuse_unwritable
+from sfumato.data.io.files import refuse_only_read, refuse_unwritable
 from sfumato.data.io.folders import private_folder, refuse_taken, sweep_private
 from sfumato.data.io.spool import Spool
 from sfumato.data.schema import Column, Kind, Schema
@@ -34,6 +34,7 @@ __all__ = [
     "escape_option",
     "file_options",
     "force_option",
+    "is_file",
     "keep_input",
     "keep_output",
     "load_table",
@@ -334,6 +335,14 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
     for one in inputs:
         if output and one and Path(output).resolve() == Path(_SQLITE.sub("", one).partition("?")[0]).resolve():
             raise OptionError(f"'{output}' is read and cannot be written too", hint="choose another name")
+
+
+def is_file(output: str) -> bool:
+    """Say whether the output is a file for the table alone, or a folder for the whole release."""
+    if output != "-" and (output.endswith(("/", "\\")) or not Path(output).suffix):
+        return False
+    refuse_only_read(output)
+    return True
 
 
 def keep_output(

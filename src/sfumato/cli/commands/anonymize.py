@@ -19,6 +19,7 @@ from sfumato.cli.options import (
     choice,
     escape_option,
     force_option,
+    is_file,
     keep_input,
     keep_output,
     load_table,
@@ -30,7 +31,7 @@ from sfumato.cli.progress import progress_bar
 from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo, style
 from sfumato.data.guarantee import Guarantee
-from sfumato.data.io.files import format_of, refuse_only_read
+from sfumato.data.io.files import format_of
 from sfumato.data.io.fingerprint import keyed
 from sfumato.data.io.folders import atomic_folder
 from sfumato.data.io.formulas import refuse_typed
@@ -64,6 +65,7 @@ _GUARANTEES = {
 }
 
 
+_ALL = "/"  # no release has this name: the page that compares all of them
 _ROLES = ("qi", "sensitive", "identifiers", "keep", "target", "schema_file")
 _VALUES = (Output.MEDIAN, Output.MEAN, Output.MEDOID)
 _MODEL = (
@@ -173,7 +175,9 @@ def anonymize(
         others = [*asked.values(), recursive, *(options[name] for name in _ROLES), *how.values(), keep_order]
         stated, chosen, schema, keep_order = _read_recipe(recipe, others)
         plans = {"": (stated, chosen)}
-    alone = _is_file(output, kind)
+    alone = is_file(output)
+    if alone and kind is not None:
+        raise OptionError("--format is for a folder", hint=f"the name '{Path(output).name}' says the format already")
     if alone and len(plans) > 1:
         raise OptionError(f"several releases need a folder, got '{output}'", hint="give one --k and one --method")
     keep_output(output, force=force, folder=not alone)
@@ -188,51 +192,69 @@ def anonymize(
         _refuse_unguided(plans)
     if not alone and table.origin is not None:
         keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
-    made: dict[str, Release] = {}
+    how_each: dict[str, Any] = {
+        "rows_are_units": rows_are_units,
+        "keep_order": keep_order,
+        "escape_formulas": escape_formulas,
+    }
+    stored = Format(kind) if kind else Format.like(table.origin)
     pages: dict[str, Page] = {}
     with (
         progress_bar("Anonymizing") as progress,
         nullcontext() if alone else atomic_folder(output, replace=force) as folder,
     ):
-        stored = Format(kind) if kind else Format.like(table.origin)
-        for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
-            inside = None if folder is None else folder / name
-            if inside is not None:
-                inside.mkdir(exist_ok=True)
-            release = made[name] = anonymize_table(
-                table,
-                guarantees,
-                method=chosen,
-                to=output if inside is None else inside / stored.file,
-                rows_are_units=rows_are_units,
-                keep_order=keep_order,
-                escape_formulas=escape_formulas,
-                progress=progress and _part(progress, at, len(plans), 1.0 if alone else _WITHOUT_PAGE),
-            )
-            if inside is not None:
-                from sfumato.releases.save import write_release  # with the page, which a table alone does not need
-
-                called = "/".join(filter(None, (Path(output).name, name)))
-                pages[name] = write_release(release, inside, name=called, format=stored, models=[model or "forest"])
-        if folder is not None and len(plans) > 1:
-            from sfumato.releases.save import REPORT
-            from sfumato.report.page import page_of_all
-
-            compared = page_of_all(made, pages, name=Path(output).name)
-            (folder / REPORT).write_text(compared.html, encoding="utf-8")
-    notes = list(dict.fromkeys(note for page in pages.values() for note in page.summary.notes))
+        if folder is None:
+            ((guarantees, chosen),) = plans.values()
+            release = anonymize_table(table, guarantees, method=chosen, to=output, progress=progress, **how_each)
+            made = {"": release}
+        else:
+            made, pages = _write_releases(table, plans, folder, Path(output).name, stored, model, progress, how_each)
+    notes = list(dict.fromkeys(note for name, page in pages.items() if name != _ALL for note in page.summary.notes))
     for note in notes:
         echo(f"The model of the report: {note}", err=True)
     if len(plans) > 1:
+        compared = pages.pop(_ALL)
         ones = [{"name": name, **one.to_dict(), **_compared(pages[name].summary)} for name, one in made.items()]
         print_json({"releases": ones}) if as_json else _print_beside(compared.summary)
-        echo(f"The releases are in {output}, and compared in {Path(output) / REPORT}", err=True)
+        echo(f"The releases are in {output}, and compared in {Path(output) / 'report.html'}", err=True)
         return
+    (release,) = made.values()
     if as_json:
         print_json({**release.to_dict(), **({"notes": notes} if notes else {})})
     else:
         _print(release)
     echo(f"The release is in {output}", err=True)
+
+
+def _write_releases(
+    table: Table,
+    plans: dict[str, tuple[Any, Anonymizer]],
+    folder: Path,
+    title: str,
+    stored: Format,
+    model: str | None,
+    progress: Progress | None,
+    options: dict[str, Any],
+) -> tuple[dict[str, Release], dict[str, Page]]:
+    """Write each planned release into the folder, and the page that compares them if there are several."""
+    from sfumato.releases.save import REPORT, write_release  # with the page, which a table alone does not need
+    from sfumato.report.page import page_of_all
+
+    made: dict[str, Release] = {}
+    pages: dict[str, Page] = {}
+    for at, (name, (guarantees, chosen)) in enumerate(plans.items()):
+        inside = folder / name
+        inside.mkdir(exist_ok=True)
+        part = progress and _part(progress, at, len(plans), _WITHOUT_PAGE)
+        made[name] = anonymize_table(
+            table, guarantees, method=chosen, to=inside / stored.file, progress=part, **options
+        )
+        called = "/".join(filter(None, (title, name)))
+        pages[name] = write_release(made[name], inside, name=called, format=stored, models=[model or "forest"])
+    if len(plans) > 1:
+        pages[_ALL] = page_of_all(made, pages, name=title)
+        (folder / REPORT).write_text(pages[_ALL].html, encoding="utf-8")
+    return made, pages
 
 
 def _refuse_unguided(plans: dict[str, tuple[Any, Anonymizer]]) -> None:
@@ -252,16 +274,6 @@ def _compared(measured: Comparison) -> dict[str, Any]:
         "accuracy": [one.to_dict() for one in measured.accuracy],
         "notes": list(measured.notes),
     }
-
-
-def _is_file(output: str, kind: str | None) -> bool:
-    """Say whether the output is a file for the table alone; refuse one that cannot be written."""
-    if output.endswith(("/", "\\")) or not Path(output).suffix:
-        return False
-    refuse_only_read(output)
-    if kind is not None:
-        raise OptionError("--format is for a folder", hint=f"the name '{Path(output).name}' says the format already")
-    return True
 
 
 def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[Guarantee], Anonymizer, Schema, bool]:

@@ -13,17 +13,18 @@ from sfumato.cli.options import (
     escape_option,
     file_options,
     force_option,
+    is_file,
     keep_input,
     keep_output,
     print_json,
     read_table,
 )
 from sfumato.cli.terminal import echo
-from sfumato.data.io.files import refuse_only_read
 from sfumato.data.release import Release
 from sfumato.errors import OptionError
 from sfumato.masking.masking import Mask, NoiseAddition, Pram, RankSwap, TopBottomCode
 from sfumato.masking.masking import mask as mask_table
+from sfumato.releases.save import save
 
 __all__ = ["mask"]
 
@@ -60,7 +61,7 @@ def _setting(flag: str, metavar: str, text: str) -> Callable[[Any], Any]:
     "--output",
     metavar="OUT",
     required=True,
-    help="Write it there: .csv, .tsv, .jsonl, .parquet, .arrow, .xlsx, or - for stdout.",
+    help="A file (.csv, .tsv, .jsonl, .parquet, .arrow, .xlsx, - for stdout), or a new folder with a certificate.",
 )
 def mask(
     as_json: bool,
@@ -84,8 +85,8 @@ def mask(
     sfumato mask patients.csv --noise income=0.1 --swap age=5 --top age=90 -o masked.csv
     """
     keep_input(output, options["data"])
-    keep_output(output, force=force)
-    refuse_only_read(output)
+    alone = is_file(output)
+    keep_output(output, force=force, folder=not alone)
     methods: list[Mask] = [
         *(Pram(column, keep=_number(value, "--pram")) for column, value in pram),
         *(RankSwap(column, percent=_number(value, "--swap")) for column, value in swap),
@@ -98,12 +99,15 @@ def mask(
     if not methods:
         raise OptionError("nothing is to be done", hint="give --top, --bottom, --noise, --swap or --pram")
     masked = mask_table(read_table(schema=None, **options), methods, seed=seed)
-    masked.write(output, escape_formulas=escape_formulas)
+    if alone:
+        masked.write(output, escape_formulas=escape_formulas)
+    else:
+        save(masked, output, escape_formulas=escape_formulas, replace=force)
     if as_json:
         print_json(masked.to_dict())
     else:
         _print(masked)
-    echo(f"The masked table is in {output}", err=True)
+    echo(f"The masked {'table' if alone else 'release'} is in {output}", err=True)
 
 
 def _number(text: str, flag: str) -> float:

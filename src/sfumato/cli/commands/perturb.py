@@ -12,6 +12,7 @@ from sfumato.cli.options import (
     declared,
     file_options,
     force_option,
+    is_file,
     keep_input,
     keep_output,
     names_option,
@@ -19,9 +20,9 @@ from sfumato.cli.options import (
     public_options,
 )
 from sfumato.cli.terminal import echo, printable
-from sfumato.data.io.files import refuse_only_read
 from sfumato.data.validate import real
 from sfumato.masking.perturb import perturb as perturb_table
+from sfumato.releases.save import save
 
 __all__ = ["perturb"]
 
@@ -39,7 +40,11 @@ __all__ = ["perturb"]
 @seed_option
 @force_option
 @click.option(
-    "-o", "--output", metavar="OUT", required=True, help="Write it there: .csv, .tsv, .jsonl, .parquet, .arrow, .xlsx."
+    "-o",
+    "--output",
+    metavar="OUT",
+    required=True,
+    help="A file (.csv, .tsv, .jsonl, .parquet, .arrow, .xlsx), or a new folder with a certificate.",
 )
 def perturb(
     as_json: bool,
@@ -65,10 +70,11 @@ def perturb(
     sfumato estimate out.csv
     """
     keep_input(output, options["data"], options["schema_file"], ledger)
-    keep_output(output, force=force)
-    keep_output(f"{output}.json", force=force)
-    keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
-    refuse_only_read(output)
+    alone = is_file(output)
+    keep_output(output, force=force, folder=not alone)
+    if alone:
+        keep_output(f"{output}.json", force=force)
+        keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
     real("epsilon", epsilon, above=0)
     table, public = declared(**options)
     perturbed = perturb_table(
@@ -81,10 +87,13 @@ def perturb(
         note=note,
         insecure_seed=insecure_seed,
     )
-    perturbed.write(output)
+    if alone:
+        perturbed.write(output)
+    else:
+        save(perturbed, output, replace=force)
     plain = perturbed.to_dict()
     if as_json:
-        print_json({**plain, "charged": perturbed.charged, "file": output})
+        print_json({**plain, "charged": perturbed.charged, "file" if alone else "folder": output})
     else:
         for name, method in plain["columns"].items():
             echo(f"{printable(name):<26} {method['method']} of epsilon {method['epsilon']:g}")
@@ -94,4 +103,5 @@ def perturb(
         echo(NOT_PRIVATE, err=True)
     if not perturbed.charged:
         echo("This data has no ledger: nothing was charged.", err=True)
-    echo(f"The perturbed records are in {output}, and how they were perturbed in {output}.json", err=True)
+    how = f" and how they were perturbed in {output}.json" if alone else " with their certificate"
+    echo(f"The perturbed records are in {output},{how}", err=True)

@@ -52,7 +52,7 @@ def _print(verdict: Verification) -> None:
         echo(style(f"All {len(checked)} claims that can be checked here hold.", bold=True, fg="green"))
     sensitive = [f"{name} (by a hierarchy)" if schema[name].hierarchy else name for name in schema.sensitive]
     if verdict.certificate.kind == "table":
-        echo(f"quasi-identifiers: {', '.join(schema.quasi)}")
+        echo(f"quasi-identifiers: {', '.join(schema.quasi) or 'none'}")
         echo(f"sensitive: {', '.join(sensitive) or 'none'}")
         others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)]
         echo(f"released as they are: {', '.join(others) or 'none'}")

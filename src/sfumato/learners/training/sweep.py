@@ -21,6 +21,7 @@ from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
 from sfumato.data import datasets
 from sfumato.data.recipe import Recipe
+from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real
 from sfumato.errors import InputError, ModelError, OptionError
@@ -112,6 +113,7 @@ def train(
     epsilon: str | float | Iterable[Any] | None = 1.0,
     noise_multiplier: float | Sequence[float] = (),
     delta: float = 1e-5,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
     target: str | None = None,
     regression: bool = False,
     test: Any = None,
@@ -152,6 +154,8 @@ def train(
     noise_multiplier : float or list
         Runs of networks with this noise instead, whatever epsilon it gives.
     delta : float
+    schema : Schema, path or mapping, optional
+        What is public of the columns of a table: see `Schema.of`.
     target : str, optional
         The column that is predicted. A table that is built in knows its own.
     regression : bool
@@ -195,6 +199,8 @@ def train(
         raise OptionError(f"the scores must be one of {', '.join(SCORES)}, got {scores!r}")
     kept = None if folder is None else Path(folder)
     key = key_in(kept) if insecure_seed is None else _seeded_key(insecure_seed)
+    if schema is not None:
+        data = _declared(data, schema)
     if isinstance(test, str | Path):
         test = read(test, inferred=False)
     material = material_of(
@@ -283,15 +289,20 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Training:
     if data is None and named is None:
         raise OptionError("the recipe does not name its data", hint="give the table")
     given = named if data is None else data
-    if recipe.schema.columns and not isinstance(given, str):
-        given = Table.of(given, schema=recipe.schema)
-    elif recipe.schema.columns and given not in datasets.BUILT_IN:
-        given = Table.of(read(given, inferred=False), schema=recipe.schema)
+    if recipe.schema.columns and not (isinstance(given, str) and given in datasets.BUILT_IN):
+        given = _declared(given, recipe.schema)
     identifiers = asked.pop("identifiers", None)
     if identifiers:
         given = Table.of(given, identifiers=identifiers)
     asked.setdefault("epsilon", None if asked.get("noise_multiplier") else 1.0)
     return train(given, model, **asked, **options)
+
+
+def _declared(data: Any, schema: Any) -> Table:
+    """Return a table with a schema; its rows do not decide what its columns are."""
+    if isinstance(data, datasets.Images) or (isinstance(data, str) and data in datasets.BUILT_IN):
+        raise OptionError("a schema is for a table of your own: what is public of this data is known")
+    return Table.of(read(data, inferred=False) if isinstance(data, str | Path) else data, schema=schema)
 
 
 def _asked(epsilon: Any, noise_multiplier: Any) -> list[Asked]:

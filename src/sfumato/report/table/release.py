@@ -272,4 +272,7 @@ def _kept(one: ModelAccuracy) -> str:
 
 def _made(method: str, facts: Mapping[str, Any], details: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = {"method": method, **facts, **details}
+    if "chosen" in lines and isinstance(lines.get("told"), int | float):
+        told = share(lines.pop("told"))
+        lines["partition"] = f"{words(lines.pop('chosen'))}: predictions explain {told} of held-out labels"
     return [(name.replace("_", " "), words(value)) for name, value in lines.items()]

@@ -71,7 +71,7 @@ class TestSparseVector:
 
     def test_it_keeps_its_epsilon_and_a_smaller_claim_would_be_caught(self) -> None:
         """Many counts just below and the last one above: the worst case of the proof."""
-        source, below, runs = Source(), 3, 25_000
+        source, below, runs = Source(), 3, 20_000
 
         def happened(first: int, last: int) -> int:
             times = 0
