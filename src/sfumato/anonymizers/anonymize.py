@@ -59,7 +59,7 @@ class AnonymizedTable(ReleasedTable):
     kept_order : whether the rows are in the order of the original
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("rows", "k", "order")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "k", "order")
 
     assessment: Assessment
     loss: Loss

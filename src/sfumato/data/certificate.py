@@ -84,7 +84,7 @@ class Certificate(Discreet):
     4
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("kind", "method", "made")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("kind", "method", "made")
 
     kind: str
     data: str

@@ -35,7 +35,7 @@ class Domain(Discreet):
     Missing, if it occurs, is the last value. NaN counts as missing, and -0.0 equals 0.0.
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("name",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("name",)
 
     column: Column
     values: pl.Series

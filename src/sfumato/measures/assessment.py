@@ -22,7 +22,7 @@ __all__ = ["Assessment", "Measures", "Verdict"]
 class Measures(Discreet):
     """The numbers of the nine models with their witnesses; None if there is no sensitive attribute."""
 
-    _told: ClassVar[tuple[str, ...]] = ("k", "alpha", "l", "t")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("k", "alpha", "l", "t")
 
     k: int
     alpha: float | None = None
@@ -87,7 +87,7 @@ class Assessment(Measures):
     sensitive attributes, it has what was counted and what was left out.
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("rows", "classes", "k", "l", "t", "satisfied")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "classes", "k", "l", "t", "satisfied")
 
     rows: int
     """The rows that are in a class."""

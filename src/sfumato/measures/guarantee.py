@@ -49,7 +49,7 @@ class Bound:
 class Witness(Discreet):
     """The class, and the sensitive value if there is one, that determine a measured number."""
 
-    _told: ClassVar[tuple[str, ...]] = ("size",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("size",)
 
     labels: dict[str, str]
     size: int

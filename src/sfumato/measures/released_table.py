@@ -67,7 +67,7 @@ class ReleasedTable(Artifact, Discreet):
     kind = "table"
     layout = Layout((Format.CSV.file, Format.PARQUET.file), ("recipe.toml", "report.html"))
     facts = ("order",)
-    _told: ClassVar[tuple[str, ...]] = ("rows", "k")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "k")
 
     table: Table
     assessment: Assessment | None

@@ -33,7 +33,7 @@ class Verification(Discreet):
     True
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("ok",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("ok",)
 
     claims: tuple[Claim, ...]
     certificate: Certificate

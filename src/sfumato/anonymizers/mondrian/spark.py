@@ -58,7 +58,7 @@ class OnSpark(Discreet):
     groups, parts : how many groups Mondrian has made, and in how many parts of the table
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("groups", "parts")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("groups", "parts")
 
     table: Table
     assessment: Assessment

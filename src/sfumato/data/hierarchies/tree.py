@@ -35,7 +35,7 @@ class Tree(Discreet, Hierarchy):
     (('flu', 'lung', '*'), ('ulcer', 'stomach', '*'))
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("height",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("height",)
 
     rows: tuple[Labels, ...]
     _lists_values: ClassVar[bool] = True

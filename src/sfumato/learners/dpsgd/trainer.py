@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.events import Event
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.noise import Source
 from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.io.fingerprint import user_hmac
+from sfumato.data.validate import real
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd import checkpoint as checkpoints
 from sfumato.learners.dpsgd.account import Account
@@ -174,7 +174,7 @@ class Trainer:
             course=schedule_of(noise_schedule),
             ledger=ledger,
         )
-        self.clip = positive("the clip", clip)
+        self.clip = real("the clip", clip, above=0)
         self.batch_size = None if batch_size is None else whole("the batch size", batch_size)
         self.rows = None if rows is None else whole("the number of rows", rows)
         self.rule = rule or Sgd(learning_rate=0.1, momentum=0.9)

@@ -38,7 +38,7 @@ class ReleasedModel(Artifact, Discreet):
     kind = "model"
     layout = Layout((WEIGHTS,), (FACTS, "recipe.toml"), ("report.html",))
     facts = ("public",)
-    _told: ClassVar[tuple[str, ...]] = ("model",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("model",)
 
     model: Any
     declared: Schema

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.budget.accounting.effort import Bounded, bounded_epsilon, read_events
-from sfumato.budget.accounting.training_events import uncharged
+from sfumato.budget.accounting.training_events import missing_charges
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
@@ -222,7 +222,7 @@ def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[s
     options = model.get("parameters", {}).get("trainer_options") if model else None
     varies = isinstance(options, dict) and options.get("noise_schedule", "constant") != "constant"
     try:
-        lacking = uncharged(
+        lacking = missing_charges(
             events,
             sampling=stated["sampling"],
             noise_multiplier=stated["noise_multiplier"],

@@ -210,7 +210,7 @@ class Pairing(Discreet):
     records : the number of rows that each row represents, if not one
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("rows",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows",)
 
     original: NDArray[np.int32]
     released: NDArray[np.int32]
