@@ -12,7 +12,7 @@ import numpy as np
 
 from clock import alternate, cpu_seconds
 from sfumato.budget import Event, Gaussian, PoissonSampled, Repeated, Source, calibrate, spent
-from sfumato.budget.accounting.pld import _repeated, _single, most_epsilon
+from sfumato.budget.accounting.pld import _repeated, _single, epsilon_upper_bound
 
 MANY = 11_000_000  # the weights of a small network
 CELLS = 100_000
@@ -51,7 +51,7 @@ def accounting() -> list[tuple[str, str, str]]:
     spent(training(1), 1e-5)  # imports
 
     def first() -> object:
-        for cached in (_single, _repeated, most_epsilon):
+        for cached in (_single, _repeated, epsilon_upper_bound):
             cached.cache_clear()
         return spent(training(9 * EPOCH), 1e-5)
 

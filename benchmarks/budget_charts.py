@@ -175,7 +175,7 @@ def local_and_central() -> str:
     """Draw the standard error of a share when each person adds noise, and when one curator does."""
     people = [10.0**power for power in range(2, 8)]
     coins = CategoryResponse(epsilon=1.0, domain=(True, False))
-    no, yes = coins.said
+    no, yes = coins.probabilities
     local = [(count, math.sqrt(yes * (1 - yes) / count) / (yes - no)) for count in people]
     central = [(count, Count(epsilon=1.0).noise.standard_deviation / count) for count in people]
     return draw(

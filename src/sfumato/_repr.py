@@ -1,7 +1,7 @@
-"""What an object shows of itself: its class and a few of its numbers, never a record.
+"""Representations that show the class and a few numbers of an object, never a record.
 
-A notebook stores what its cells print. A representation that lists fields, as a dataclass's own does, would store
-original rows with it.
+A notebook stores the output of its cells, so a representation that lists all fields, like that of a dataclass, would
+store original rows in it.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ _MOST_NAMES = 12
 
 
 class Discreet:
-    """An object that shows only those of its attributes that ``_told`` names; none by default.
+    """Base class for objects whose representation shows only the attributes in ``_repr_fields``, by default none.
 
     Examples
     --------
     >>> class People(Discreet):
-    ...     _told = ("rows",)
+    ...     _repr_fields = ("rows",)
     ...     rows, names = 2, ["Ada", "Bob"]
     >>> People()
     People(rows=2)
     """
 
-    _told: ClassVar[tuple[str, ...]] = ()
+    _repr_fields: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in self._told)
-        return f"{type(self).__name__}({told})"
+        return f"{type(self).__name__}({parameters({name: getattr(self, name) for name in self._repr_fields})})"
 
 
 def named(names: Any) -> str:
-    """Write the names of columns; only how many they are if one looks like a cell, or if they are many.
+    """Return the names of columns, or only their number if they are many or one looks like a cell.
 
     Examples
     --------
@@ -49,7 +48,7 @@ def named(names: Any) -> str:
 
 
 def parameters(values: dict[str, Any]) -> str:
-    """Write parameters as a call would; of one that may hold rows, only its type.
+    """Return parameters as in a call; for a value that may contain rows, only its type.
 
     Examples
     --------
@@ -60,7 +59,7 @@ def parameters(values: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Write numbers, names of ours and objects that are discreet themselves; of all else the type."""
+    """Return the representation of a plain value or of a Sfumato object, and only the type of anything else."""
     if isinstance(value, dict):
         return f"<{len(value)} by name>"
     plain = value is None or isinstance(value, bool | int | float | str)

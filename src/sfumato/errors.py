@@ -1,19 +1,19 @@
-"""Every exception that Sfumato raises on purpose.
+"""Every exception that Sfumato raises deliberately, and helpers for messages.
 
 ::
 
     SfumatoError
-    ├── InputError            something the caller gave us cannot be used; a ValueError too
-    │   ├── FileError         a file is absent, damaged or of an unknown format
+    ├── InputError            an argument, option or file is unusable; also a ValueError
+    │   ├── FileError         a file is missing, damaged or in an unknown format
     │   ├── SchemaError       a schema contradicts itself or the table
     │   ├── ColumnError       a column is unknown, repeated or of the wrong kind
     │   ├── OptionError       an option or a guarantee is outside its range
     │   └── ModelError        a model cannot be trained privately as it is
-    ├── BudgetError           a charge would exceed what was granted
+    ├── BudgetError           a charge would exceed the granted budget
     └── MissingExtra          an optional dependency is not installed
 
-A message is one sentence that names the thing, the rule and the value got; a hint
-says what to do about it. A message never holds a record of the table.
+A message is one sentence that names the object, the rule and the offending value; a hint
+says what to do about it. A message never contains a record of the table.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _VALUE_LIKE = re.compile(r"[\W_]*\d.*|.*\d{5}.*|.*@.*|.{65,}", re.DOTALL)
 
 
 class SfumatoError(Exception):
-    """The base of every error that Sfumato raises on purpose.
+    """Base class of every error that Sfumato raises deliberately.
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> str(sf.SfumatoError("the table has no rows", hint="give one with rows"))
-    'the table has no rows (give one with rows)'
+    >>> str(sf.SfumatoError("the table has no rows", hint="check the file"))
+    'the table has no rows (check the file)'
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -63,11 +63,11 @@ class SfumatoError(Exception):
 
 
 class InputError(SfumatoError, ValueError):
-    """Something the caller gave us cannot be used."""
+    """An argument, option or file is unusable."""
 
 
 class FileError(InputError):
-    """A file is absent, damaged or of an unknown format."""
+    """A file is missing, damaged or in an unknown format."""
 
 
 class SchemaError(InputError):
@@ -87,7 +87,7 @@ class ModelError(InputError):
 
 
 class BudgetError(SfumatoError):
-    """A charge would exceed what was granted; nothing was charged, and nothing may be released."""
+    """A charge would exceed the granted budget; nothing was charged, and nothing may be released."""
 
 
 class MissingExtra(SfumatoError):
@@ -95,7 +95,7 @@ class MissingExtra(SfumatoError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Name the known words closest to an unknown one.
+    """Return a hint with the known words closest to an unknown one.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     'known: age, sex'
     """
     names = list(known)
-    if any(map(looks_like_data, names)):  # a record that was read as the header is not shown
+    if any(map(looks_like_data, names)):  # never show a record that was read as the header
         return "does the table have a header line?"
     lowered = {name.lower(): name for name in reversed(names)}
     close = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=0.6)
@@ -116,9 +116,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def looks_like_data(name: str) -> bool:
-    """Say whether a name looks like a cell of a record: a number, a date, an address, a text of many letters.
+    """Return whether a column name looks like a cell of a record: a number, a date, an address or a long text.
 
-    Such a name is not quoted, and neither are those beside it: the file may lack its header.
+    Messages quote neither such a name nor the other names of its table: the file may have no header line.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def looks_like_data(name: str) -> bool:
 
 
 def one_of(kind: type[_E], value: Any, name: str) -> _E:
-    """Return the member of an enumeration that a text names."""
+    """Return the member of an enumeration with this value, or raise an `OptionError` that lists the values."""
     try:
         return kind(value)
     except ValueError:
@@ -138,7 +138,7 @@ def one_of(kind: type[_E], value: Any, name: str) -> _E:
 
 
 def require_extra(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional dependency, or say in one sentence how to get it.
+    """Import an optional dependency, or raise a `MissingExtra` that says how to install it.
 
     Examples
     --------

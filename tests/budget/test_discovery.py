@@ -83,7 +83,7 @@ def test_bounds_keep_their_epsilon_and_a_smaller_claim_would_be_caught() -> None
 
 
 def test_too_few_numbers_have_no_bounds() -> None:
-    with pytest.raises(sf.SfumatoError, match="no bounds stood out"):
+    with pytest.raises(sf.SfumatoError, match="no bounds were found above the noise"):
         FindBounds(epsilon=0.01).answer([1.0, 2.0])
 
 

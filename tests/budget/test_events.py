@@ -108,14 +108,14 @@ def test_events_of_two_relations_cannot_be_put_together() -> None:
 
 
 def test_a_sample_of_a_fixed_size_has_a_public_number_of_records() -> None:
-    with pytest.raises(sf.errors.OptionError, match="replace-one only"):
+    with pytest.raises(sf.errors.OptionError, match="needs the relation replace-one"):
         FixedSampled(10, 100, Gaussian(1.0))
     with pytest.raises(sf.errors.OptionError, match="cannot be drawn"):
         FixedSampled(101, 100, Gaussian(1.0, 1.0, Relation.REPLACE_ONE))
 
 
 def test_separate_parts_are_told_apart_by_the_records_so_replacing_is_refused() -> None:
-    with pytest.raises(sf.errors.OptionError, match="add-remove only"):
+    with pytest.raises(sf.errors.OptionError, match="need the relation add-remove"):
         Parallel((PureEvent(1.0, Relation.REPLACE_ONE),))
 
 

@@ -54,7 +54,7 @@ def test_the_exact_decision_agrees_with_floats_where_these_are_sure() -> None:
     source = Source()
     for word in np.random.default_rng(0).integers(1, 2**64 - 1, 500, dtype=np.uint64).tolist():
         unit = (word + 0.5) / 2**64
-        assert source._survives_exactly(word, Fraction(3, 7)) == (unit < math.exp(-3 / 7))
+        assert source._bernoulli_exp_exactly(word, Fraction(3, 7)) == (unit < math.exp(-3 / 7))
         assert source._geometric_exactly(word, Fraction(5, 2)) == math.floor(-2.5 * math.log(unit))
 
 
@@ -68,7 +68,7 @@ def test_draws_that_floats_cannot_decide_are_decided_with_more_digits(monkeypatc
 
 def test_a_word_of_zero_is_decided_too() -> None:
     assert Source()._geometric_exactly(0, Fraction(5, 2)) >= math.floor(2.5 * 64 * math.log(2))
-    assert Source()._survives_exactly(2**64 - 1, Fraction(0)) is True
+    assert Source()._bernoulli_exp_exactly(2**64 - 1, Fraction(0)) is True
 
 
 @given(st.integers(1, 2**62))
@@ -84,7 +84,7 @@ def test_numbers_below_a_limit_are_equally_likely() -> None:
 
 def test_all_orders_of_a_shuffle_are_equally_likely() -> None:
     source = Source()
-    orders = [tuple(source.shuffled(3).tolist()) for _ in range(12_000)]
+    orders = [tuple(source.permutation(3).tolist()) for _ in range(12_000)]
     for order in set(orders):
         assert is_plausible(orders.count(order), 12_000, 1 / 6, FALSE_ALARM / 6)
     assert len(set(orders)) == 6
@@ -128,11 +128,11 @@ def test_a_coin_is_exactly_as_likely_as_its_float_says(monkeypatch: pytest.Monke
     """A probability of 2**-70 takes a word of 0, and then a word in the lowest 64th."""
     drawn = iter([[0, 1, 5], [2**58 - 1], [0], [2**58]])
     monkeypatch.setattr(Source, "words", lambda self, count: np.array(next(drawn), dtype=np.uint64))
-    assert Source().happens(2.0**-70, 3).tolist() == [True, False, False]
-    assert Source().happens(2.0**-70, 1).tolist() == [False]
+    assert Source().bernoulli(2.0**-70, 3).tolist() == [True, False, False]
+    assert Source().bernoulli(2.0**-70, 1).tolist() == [False]
 
 
 def test_what_is_certain_or_impossible_always_or_never_happens() -> None:
-    assert Source().happens(1.0, 1000).all()
-    assert not Source().happens(0.0, 1000).any()
-    assert Source().happens(np.array([0.0, 1.0]), 2).tolist() == [False, True]
+    assert Source().bernoulli(1.0, 1000).all()
+    assert not Source().bernoulli(0.0, 1000).any()
+    assert Source().bernoulli(np.array([0.0, 1.0]), 2).tolist() == [False, True]

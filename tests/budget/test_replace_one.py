@@ -38,7 +38,8 @@ from sfumato.budget import (
 )
 from sfumato.budget.mechanisms.records import Records
 from sfumato.budget.mechanisms.statistics import OfRecords
-from sfumato.budget.query.plans import Bounded, plan
+from sfumato.budget.query.public import Bounded
+from sfumato.budget.query.query import statistic_for
 from tests.budget.chance import assert_epsilon
 
 RUNS = 20_000
@@ -83,7 +84,7 @@ def test_several_groups_under_replace_one_are_answered_only_if_two_of_them_are_p
     if not isinstance(statistic, Count):
         fields["bounds"] = BOUNDS
     alone = type(statistic)(**fields)
-    with pytest.raises(sf.errors.OptionError, match=r"two of the 2 groups \(grouped=True pays for both\)"):
+    with pytest.raises(sf.errors.OptionError, match=r"two of the 2 groups \(grouped=True accounts for both\)"):
         alone.each(records)
     assert len(alone.each(grouped([0, 0], [1.0, 2.0], of=1)).value) == 1
     assert len(type(statistic)(**{**fields, "relation": "add-remove"}).each(records).value) == 2
@@ -153,12 +154,14 @@ def test_gaussian_noise_on_the_counts_of_two_groups_keeps_epsilon_and_delta(epsi
 @pytest.mark.parametrize("question", ["count by sex", "histogram of age", "sum of age by sex", "median of age by sex"])
 def test_a_question_by_groups_pays_for_two_of_them(question: str) -> None:
     ages, asked = Bounded("age", 0.0, 90.0), Question.parse(question)
-    both, one = (plan(asked, ages, 1.0, relation=relation) for relation in (Relation.REPLACE_ONE, Relation.ADD_REMOVE))
+    both, one = (
+        statistic_for(asked, ages, 1.0, relation=relation) for relation in (Relation.REPLACE_ONE, Relation.ADD_REMOVE)
+    )
     assert both.grouped
     assert both.event.relation is Relation.REPLACE_ONE
     if not isinstance(both, Quantile):
         assert both.noise.scale == pytest.approx(2 * one.noise.scale)  # type: ignore[attr-defined]
-    alone = plan(Question.parse("sum of age"), ages, 1.0, relation=Relation.REPLACE_ONE)
+    alone = statistic_for(Question.parse("sum of age"), ages, 1.0, relation=Relation.REPLACE_ONE)
     assert not alone.grouped
 
 
@@ -190,7 +193,7 @@ def test_an_event_turned_into_replace_one_covers_a_record_that_moves(kind: Any, 
 
 
 def test_parallel_events_are_not_counted_under_replace_one() -> None:
-    with pytest.raises(sf.errors.OptionError, match="add-remove only: a changed record may change its part"):
+    with pytest.raises(sf.errors.OptionError, match="add-remove, because a changed record may change its part"):
         Parallel((PureEvent(0.1, Relation.REPLACE_ONE),))
     with pytest.raises(sf.errors.OptionError, match="no bound is known"):
         replace_one(Parallel((PureEvent(0.1), PureEvent(0.2))))

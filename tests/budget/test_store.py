@@ -39,7 +39,7 @@ def test_only_its_owner_can_read_it(path: Path) -> None:
         if file.is_file():
             assert file.stat().st_mode & 0o777 == 0o600, file.name
     path.chmod(0o640)
-    with pytest.raises(sf.errors.FileError, match=r"open to others \(chmod 600"):
+    with pytest.raises(sf.errors.FileError, match=r"accessible to other users \(chmod 600"):
         sf.Ledger(path)
 
 
@@ -161,7 +161,7 @@ def test_a_ledger_of_the_earlier_format_is_refused_and_left_as_it_is(path: Path)
     _edit_anyway(path, "DELETE FROM entries WHERE number = 42", "DROP TABLE ending", earlier)
     before = path.read_bytes()
     for opened in (lambda: sf.Ledger(path), lambda: sf.Ledger.grant(PEOPLE, epsilon=1, path=path)):
-        with pytest.raises(sf.errors.FileError, match="is of an earlier format"):
+        with pytest.raises(sf.errors.FileError, match="has an earlier format"):
             opened()
     assert path.read_bytes() == before
 
@@ -214,9 +214,9 @@ def test_a_file_system_of_the_network_is_refused(tmp_path: Path, path: Path, mon
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/x {path.parent.resolve()} nfs rw 0 0\n")
     monkeypatch.setattr(store, "_MOUNTS", mounts)
-    with pytest.raises(sf.errors.FileError, match=r"of the network \(nfs\): two machines could overspend it"):
+    with pytest.raises(sf.errors.FileError, match=r"network file system \(nfs\), where two machines could"):
         sf.Ledger(path)
-    with pytest.raises(sf.errors.FileError, match="file system of the network"):
+    with pytest.raises(sf.errors.FileError, match="network file system"):
         sf.Ledger.grant(PEOPLE, epsilon=1, path=path.with_name("new.ledger"))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget import ApproximateEvent, Composed, Event, Gaussian, Parallel, PoissonSampled, Repeated
-from sfumato.budget.accounting.training_events import step_event, uncharged
+from sfumato.budget.accounting.training_events import missing_charges, step_event
 from sfumato.learners.dpsgd.plan import Stage, events_of
 from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler
 
@@ -17,7 +17,7 @@ SAMPLERS = [Poisson(1000, 0.05), Full(1000), FixedPoisson.of(Poisson(60_000, 512
 
 def lacking(sampler: Sampler, events: list[Event], *, steps: int = 16, noise: float = 2.0, **options: Any) -> str:
     sampling = {**sampler.to_dict(), "steps": steps}
-    return uncharged(events, sampling=sampling, noise_multiplier=noise, each=True, **options)
+    return missing_charges(events, sampling=sampling, noise_multiplier=noise, each=True, **options)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda one: type(one).__name__)
@@ -42,7 +42,7 @@ def test_whatever_costs_less_lacks_something(sampler: Sampler) -> None:
 def test_a_sample_that_is_cut_to_a_size_is_charged_for_what_is_beyond() -> None:
     sampler = SAMPLERS[2]
     alone = step_event("poisson", sampler.to_dict()["rate"], 2.0)
-    assert "beyond its size" in lacking(sampler, [Repeated(alone, 16)])
+    assert "oversized sample" in lacking(sampler, [Repeated(alone, 16)])
 
 
 def test_noise_that_varies_is_that_of_some_step() -> None:
@@ -58,9 +58,9 @@ def test_noise_that_varies_is_that_of_some_step() -> None:
 def test_sums_cost_together_as_much_as_the_one_that_is_stated() -> None:
     sampling = {"kind": "full", "rate": 1.0, "steps": 2}
     two = [Gaussian(2.0 * 2**0.5), Gaussian(2.0 * 2**0.5)]
-    assert uncharged(two, sampling=sampling, noise_multiplier=2.0, each=False) == ""
-    assert "2 noisy sums" in uncharged(two[:1], sampling=sampling, noise_multiplier=2.0, each=False)
-    assert uncharged(two, sampling=sampling, noise_multiplier=1.9, each=False)
+    assert missing_charges(two, sampling=sampling, noise_multiplier=2.0, each=False) == ""
+    assert "2 noisy sums" in missing_charges(two[:1], sampling=sampling, noise_multiplier=2.0, each=False)
+    assert missing_charges(two, sampling=sampling, noise_multiplier=1.9, each=False)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_sums_cost_together_as_much_as_the_one_that_is_stated() -> None:
 )
 def test_samples_that_nobody_takes_are_refused(sampling: dict[str, Any]) -> None:
     with pytest.raises(sf.SfumatoError):
-        uncharged([Gaussian(2.0)], sampling=sampling, noise_multiplier=2.0, each=True)
+        missing_charges([Gaussian(2.0)], sampling=sampling, noise_multiplier=2.0, each=True)
 
 
 def test_separate_parts_within_separate_parts_take_no_forever() -> None:
     event: Event = Gaussian(2.0)
     for _ in range(10):
         event = Composed((Parallel((event, Gaussian(3.0))), Parallel((event, Gaussian(4.0)))))
-    with pytest.raises(sf.SfumatoError, match="more than 64 ways"):
+    with pytest.raises(sf.SfumatoError, match="more than 64 combinations"):
         lacking(SAMPLERS[1], [event])

@@ -182,7 +182,7 @@ def test_what_is_read_is_never_written_over(pseudonymize: Run) -> None:
         ([*ID, "--method", "random", "--mapping", "m", "--key", "k.key", "--passphrase"], ["--key or --passphrase"]),
         ([*ID, "--key", "k.key", "--method", "encrypted", "--length", "9"], ["--length is for keyed and random"]),
         ([*ID, "--key", "k.key", "--length", "3"], ["from 4 to 51, got 3"]),
-        ([*ID, "--key", "k.key", "--reverse"], ["keyed tokens cannot be turned back"]),
+        ([*ID, "--key", "k.key", "--reverse"], ["keyed tokens are irreversible"]),
         ([*ID, "--key", "k.key", "--reverse", "--method", "encrypted"], ["2 of 2 tokens", "are unknown"]),
         ([*ID, "--key", "k.key", "--reverse", "--method", "random", "--mapping", "m"], ["mapping 'm' cannot be read"]),
         ([*ID, "--key", "k.key", "--method", "magic"], ["'--method'", "'magic'"]),
@@ -212,13 +212,16 @@ def test_files_that_cannot_go_together(pseudonymize: Run) -> None:
 
 def test_a_key_that_is_open_to_others(pseudonymize: Run) -> None:
     Path("k.key").chmod(0o640)
-    refused(pseudonymize("patients.csv", *ID, "--key", "k.key", "-o", "o.csv"), "open to others (chmod 600 k.key)")
+    refused(
+        pseudonymize("patients.csv", *ID, "--key", "k.key", "-o", "o.csv"),
+        "accessible to other users (chmod 600 k.key)",
+    )
 
 
 def test_too_short_tokens_are_refused(pseudonymize: Run) -> None:
     Path("many.csv").write_text("patient_id\n" + "\n".join(map(str, range(20_000))))
     ran = pseudonymize("many.csv", *ID, "--key", "k.key", "--length", "4", "-o", "o.csv")
-    refused(ran, "would get the token of another one", "--length 12")
+    refused(ran, "would share a token with another one", "--length 12")
 
 
 def test_a_damaged_mapping_is_refused_and_kept(pseudonymize: Run) -> None:

@@ -88,7 +88,7 @@ def test_kinds_and_rows_are_declared_and_the_ledger_is_named(sfumato: Run, peopl
     assert sfumato("verify", "two").code == 0
     ran = sfumato("train", *asked, *kinds, "--na", "55", "-o", "three")
     assert (ran.code, Path("three").exists()) == (2, False)
-    assert "a budget was granted for this file, but not for what it holds as it is read now" in ran.err
+    assert "a budget was granted for this file, but its content now reads differently" in ran.err
 
 
 def test_several_epsilons_give_a_folder_each_and_one_report(sfumato: Run) -> None:

@@ -116,7 +116,7 @@ def test_delta_is_compared_with_the_public_number_of_rows() -> None:
 
 def test_bounds_that_cannot_be_bought_cost_what_was_asked_and_no_more(ledger: sf.Ledger) -> None:
     model = PrivateAdditiveClassifier(epsilon=0.5, delta=1e-4, schema=ILL, ledger=ledger)
-    with pytest.raises(sf.SfumatoError, match=r"column 'age': no bounds stood out from the noise; epsilon 0.0498 was"):
+    with pytest.raises(sf.SfumatoError, match=r"'age': no bounds were found above the noise; epsilon 0.0498 was"):
         model.fit(PEOPLE, "ill")
     assert ledger.events == (FindBounds(epsilon=0.05).event,)
     assert ledger.spent.epsilon == pytest.approx(0.05, rel=0.1)

@@ -1,4 +1,4 @@
-"""Differential privacy as a guarantee: what is promised, and whether events keep it."""
+"""Differential privacy as a guarantee, and whether events satisfy it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.budget.accounting.accountant import check_delta, spent
 from sfumato.budget.events import Event, Relation
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.data.certificate import UNIT
 from sfumato.data.guarantee import Guarantee
+from sfumato.data.validate import real
 from sfumato.errors import OptionError, one_of
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ __all__ = ["DifferentialPrivacy"]
 
 @dataclass(frozen=True)
 class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
-    """That whoever sees a release learns little of any one record, whatever else they know (Dwork et al. 2006).
+    """A bound on what a release reveals about any one record, whatever else is known (Dwork et al. 2006).
 
-    For any two neighbouring tables and any set of results, the probability of a result in that set is at most
-    exp(epsilon) times that of the other table, plus delta.
+    For any two neighbouring tables and any set of results, the probability of a result in that set under one
+    table is at most exp(epsilon) times the probability under the other, plus delta.
 
     Parameters
     ----------
@@ -47,16 +47,16 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
     relation: Relation = Relation.ADD_REMOVE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, above=0))
         object.__setattr__(self, "delta", check_delta(self.delta, allow_zero=True))
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
 
     def kept_by(self, events: Iterable[Event]) -> bool:
-        """Say whether these events, all on the same data, keep it."""
+        """Return whether events on the same data satisfy the guarantee together."""
         return spent(tuple(events), self.delta, relation=self.relation).epsilon <= self.epsilon
 
     def holds_for(self, release: Release) -> bool:
-        """Add up the events of a release, and say whether they keep the promise."""
+        """Return whether the events of a release satisfy the guarantee together."""
         return self.kept_by(release.events)
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,10 +71,10 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> DifferentialPrivacy:
-        """Read what `to_dict` wrote."""
-        known = {"guarantee", "epsilon", "delta", "relation"}  # earlier ones name no unit
+        """Build the guarantee from the plain values that `to_dict` returned."""
+        known = {"guarantee", "epsilon", "delta", "relation"}  # earlier versions wrote no unit
         if plain.get("guarantee") != "differential-privacy" or plain.keys() - {"unit"} != known:
-            raise OptionError("it is not a guarantee of differential privacy: it lacks a key, or has an unknown one")
+            raise OptionError("a guarantee of differential privacy lacks a key or has an unknown one")
         if plain.get("unit", UNIT) != UNIT:
             raise OptionError(f"a guarantee of differential privacy protects a {UNIT}, got {plain['unit']!r}")
         return cls(plain["epsilon"], plain["delta"], plain["relation"])

@@ -1,17 +1,17 @@
-"""What was done to private data, in the terms in which its privacy can be counted.
+"""Privacy events: records of the mechanisms that ran on private data, for the accountant to compose.
 
-An event is what a mechanism ran: the kind of noise, its scale, the sensitivity of the answer
-and the neighbouring relation under which that sensitivity holds. It holds no data. Events are
-small frozen values with a plain form, so that they can be stored, sent and added up later.
+An event states the kind of noise, its scale, the sensitivity of the answer and the neighbouring relation
+under which that sensitivity holds. It contains no data. Events are small frozen values with a plain form;
+they can be stored, sent and composed later.
 
 ::
 
     Event
-    ├── Laplace, Gaussian, DiscreteLaplace, DiscreteGaussian     noise of a scale on a sensitivity
-    ├── PureEvent                                                epsilon alone says what it costs
-    │   ├── Exponential                                          the choice of one of many
+    ├── Laplace, Gaussian, DiscreteLaplace, DiscreteGaussian     noise with a scale and a sensitivity
+    ├── PureEvent                                                any mechanism with a known epsilon
+    │   ├── Exponential                                          the selection of one candidate
     │   └── RandomizedResponse                                   a perturbed answer of one person
-    ├── ApproximateEvent                                         epsilon and delta
+    ├── ApproximateEvent                                         any mechanism with a known epsilon and delta
     ├── PoissonSampled, FixedSampled, Shuffled                   an event on a part of the records
     ├── Selected                                                 the best of a random number of runs
     └── Repeated, Composed, Parallel                             several events
@@ -24,9 +24,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
+from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError, did_you_mean, one_of
 
 __all__ = [
@@ -56,7 +56,7 @@ _MOST_TRIALS = 1e6
 
 
 class Relation(StrEnum):
-    """Which two tables count as neighbours: those that differ by one record more, or by one record changed.
+    """Which two tables count as neighbours: one has an extra record, or one record differs.
 
     Examples
     --------
@@ -65,18 +65,18 @@ class Relation(StrEnum):
     """
 
     ADD_REMOVE = "add-remove"
-    """One table has one record that the other lacks; the number of records is private."""
+    """One table has one record more than the other; the number of records is private."""
     REPLACE_ONE = "replace-one"
-    """One record has other values; the number of records is public."""
+    """One record has different values; the number of records is public."""
 
     @property
     def in_words(self) -> str:
-        """The relation as it is written beside an epsilon."""
+        """The relation in words, as shown next to an epsilon."""
         return "add or remove one record" if self is Relation.ADD_REMOVE else "replace one record"
 
 
 class Event(ABC):
-    """Something that was done to private data.
+    """A mechanism that ran on private data.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class Event(ABC):
     @property
     @abstractmethod
     def relation(self) -> Relation:
-        """Under which neighbouring relation the numbers of the event hold."""
+        """The neighbouring relation under which the parameters of the event hold."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain values, ready for JSON."""
@@ -99,7 +99,7 @@ class Event(ABC):
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Event:
-        """Build the event that `to_dict` returned."""
+        """Build an event from the plain values that `to_dict` returned."""
         if not isinstance(plain, Mapping) or plain.get("kind") not in EVENTS:
             got = plain.get("kind") if isinstance(plain, Mapping) else plain
             raise InputError(f"an event must name its kind, got {got!r}", hint=did_you_mean(str(got), EVENTS))
@@ -118,36 +118,36 @@ class Event(ABC):
 
     @abstractmethod
     def dp_event(self) -> Any:
-        """Return the event as `dp_accounting` names it.
+        """Return the equivalent event of `dp_accounting`.
 
-        Its noise multiplier is the scale over the sensitivity under the event's own relation. An
-        event that dp-accounting has no name for is an ``UnsupportedDpEvent``; `spent` counts it all the same.
+        Its noise multiplier is the scale over the sensitivity under the event's own relation. An event
+        without an equivalent is an ``UnsupportedDpEvent``; `spent` accounts for it nevertheless.
         """
 
     @abstractmethod
     def __str__(self) -> str:
-        """Return the event in plain words."""
+        """Describe the event in words."""
 
 
 @dataclass(frozen=True)
 class NoiseEvent(Event):
-    """Noise of a scale was added to an answer of a sensitivity."""
+    """Noise was added to an answer with a known sensitivity."""
 
     scale: float
     sensitivity: float = 1.0
     relation: Relation = Relation.ADD_REMOVE
 
     noise: ClassVar[str]
-    """The name of the noise in words."""
+    """The name of the noise distribution."""
     whole: ClassVar[bool] = False
     """Whether the answer, and so its sensitivity, is a whole number."""
 
     def __post_init__(self) -> None:
         _set(self, "relation", one_of(Relation, self.relation, "the relation"))
-        _set(self, "scale", _positive("the scale of the noise", self.scale))
-        sensitivity = _positive("the sensitivity", self.sensitivity)
+        _set(self, "scale", real("the scale of the noise", self.scale, above=0))
+        sensitivity = real("the sensitivity", self.sensitivity, above=0)
         if self.whole and not sensitivity.is_integer():
-            raise OptionError(f"the sensitivity of an answer in whole numbers must be whole, got {self.sensitivity!r}")
+            raise OptionError(f"the sensitivity of a whole-number answer must be whole, got {self.sensitivity!r}")
         _set(self, "sensitivity", int(sensitivity) if self.whole else sensitivity)
 
     @property
@@ -161,7 +161,7 @@ class NoiseEvent(Event):
 
 @dataclass(frozen=True)
 class Laplace(NoiseEvent):
-    """Laplace noise was added; the sensitivity is the largest sum of absolute changes.
+    """Laplace noise was added; the sensitivity is the L1 norm of the largest change.
 
     Examples
     --------
@@ -181,7 +181,7 @@ class Laplace(NoiseEvent):
 
 @dataclass(frozen=True)
 class Gaussian(NoiseEvent):
-    """Normal noise was added; the sensitivity is the largest Euclidean length of the change.
+    """Gaussian noise was added; the sensitivity is the L2 norm of the largest change.
 
     Examples
     --------
@@ -201,9 +201,9 @@ class Gaussian(NoiseEvent):
 
 @dataclass(frozen=True)
 class DiscreteLaplace(NoiseEvent):
-    """Whole-number Laplace noise was added: P(x) is proportional to exp(-|x| / scale).
+    """Discrete Laplace noise was added: P(x) is proportional to exp(-|x| / scale) for whole numbers x.
 
-    The sensitivity is the largest sum of absolute changes of whole numbers.
+    The sensitivity is the L1 norm of the largest change.
 
     Examples
     --------
@@ -224,10 +224,10 @@ class DiscreteLaplace(NoiseEvent):
 
 @dataclass(frozen=True)
 class DiscreteGaussian(NoiseEvent):
-    """Whole-number normal noise was added: P(x) is proportional to exp(-x**2 / (2 scale**2)).
+    """Discrete Gaussian noise was added: P(x) is proportional to exp(-x**2 / (2 scale**2)) for whole numbers x.
 
-    The sensitivity is the largest change of one whole number; an answer of which a record
-    changes two is a `Repeated` event (Canonne, Kamath and Steinke 2020).
+    The sensitivity is the largest change of one number; if a record changes two numbers of the answer, the
+    event is `Repeated` (Canonne, Kamath and Steinke 2020).
 
     Examples
     --------
@@ -240,7 +240,7 @@ class DiscreteGaussian(NoiseEvent):
     whole = True
 
     def dp_event(self) -> Any:
-        """Return a ``ZCDpEvent``: the concentrated bound of the paper."""
+        """Return a ``ZCDpEvent`` with the zero-concentrated bound of the paper."""
         import dp_accounting
 
         return dp_accounting.ZCDpEvent(rho=1 / (2 * self.noise_multiplier**2))
@@ -248,7 +248,7 @@ class DiscreteGaussian(NoiseEvent):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Something that is epsilon-differentially private, and of which no more is known.
+    """A mechanism known only to be epsilon-differentially private.
 
     Examples
     --------
@@ -264,7 +264,7 @@ class PureEvent(Event):
 
     def __post_init__(self) -> None:
         _set(self, "relation", one_of(Relation, self.relation, "the relation"))
-        _set(self, "epsilon", _positive("epsilon", self.epsilon))
+        _set(self, "epsilon", real("epsilon", self.epsilon, above=0))
 
     def dp_event(self) -> Any:
         """Return a ``ZCDpEvent``: epsilon-privacy implies a rho of epsilon**2 / 2 (Bun and Steinke 2016)."""
@@ -278,7 +278,7 @@ class PureEvent(Event):
 
 @dataclass(frozen=True)
 class Exponential(PureEvent):
-    """One of many candidates was chosen by its score, with noise.
+    """A candidate was selected by its noisy score.
 
     Examples
     --------
@@ -308,9 +308,9 @@ class RandomizedResponse(PureEvent):
 
 @dataclass(frozen=True)
 class ApproximateEvent(Event):
-    """Something that is (epsilon, delta)-differentially private, and of which no more is known.
+    """A mechanism known only to be (epsilon, delta)-differentially private.
 
-    An epsilon of 0 charges a delta alone: the chance that something goes wrong.
+    An epsilon of 0 charges only a delta: the probability of a failure.
 
     Examples
     --------
@@ -326,8 +326,8 @@ class ApproximateEvent(Event):
 
     def __post_init__(self) -> None:
         _set(self, "relation", one_of(Relation, self.relation, "the relation"))
-        _set(self, "epsilon", 0.0 if self.epsilon == 0 else _positive("epsilon", self.epsilon))
-        _set(self, "delta", _probability("delta", self.delta))
+        _set(self, "epsilon", 0.0 if self.epsilon == 0 else real("epsilon", self.epsilon, above=0))
+        _set(self, "delta", real("delta", self.delta, above=0, below=1))
 
     def dp_event(self) -> Any:
         """Return an ``UnsupportedDpEvent``."""
@@ -340,26 +340,26 @@ class ApproximateEvent(Event):
 
 
 class _Around(Event):
-    """An event around another one, under the same relation."""
+    """An event that wraps another one, under the same relation."""
 
     event: Event
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
-            raise OptionError(f"a {self.kind} event holds an event, got {self.event!r}")
+            raise OptionError(f"a {self.kind} event must contain an event, got {self.event!r}")
 
     @property
     def relation(self) -> Relation:
-        """The relation of the event inside."""
+        """The relation of the inner event."""
         return self.event.relation
 
 
 @dataclass(frozen=True)
 class PoissonSampled(_Around):
-    """An event on a sample into which every record came by its own coin.
+    """An event on a Poisson sample: each record is included independently, with probability `rate`.
 
     Under replace-one, the event must be noise on a sum to which each record contributes at most
-    half of the sensitivity, as the clipped gradients of private training do.
+    half of the sensitivity, such as the clipped gradients of private training.
 
     Examples
     --------
@@ -374,7 +374,7 @@ class PoissonSampled(_Around):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _set(self, "rate", 1.0 if self.rate == 1 else _probability("the sampling rate", self.rate))
+        _set(self, "rate", 1.0 if self.rate == 1 else real("the sampling rate", self.rate, above=0, below=1))
 
     def dp_event(self) -> Any:
         """Return a ``PoissonSampledDpEvent``."""
@@ -388,9 +388,9 @@ class PoissonSampled(_Around):
 
 @dataclass(frozen=True)
 class FixedSampled(_Around):
-    """An event on a sample of a fixed size, drawn without replacement.
+    """An event on a sample of fixed size, drawn without replacement.
 
-    A sample has a fixed size only if the number of records is public: the relation is replace-one.
+    A fixed size requires that the number of records is public, so the relation is replace-one.
 
     Examples
     --------
@@ -406,19 +406,19 @@ class FixedSampled(_Around):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _set(self, "size", _whole("the size of a sample", self.size))
-        _set(self, "rows", _whole("the number of records", self.rows))
+        _set(self, "size", whole("the size of a sample", self.size))
+        _set(self, "rows", whole("the number of records", self.rows))
         if self.size > self.rows:
             raise OptionError(f"a sample of {self.size:,} cannot be drawn from {self.rows:,} records")
         if self.relation is not Relation.REPLACE_ONE:
             raise OptionError(
-                "a sample of a fixed size is counted under replace-one only: its size says how many records there are",
+                "sampling with a fixed size needs the relation replace-one, because the number of records is public",
                 hint="use replace_one(event), or Poisson sampling",
             )
 
     @property
     def rate(self) -> float:
-        """The share of the records that is drawn."""
+        """The fraction of the records that is drawn."""
         return self.size / self.rows
 
     def dp_event(self) -> Any:
@@ -435,9 +435,8 @@ class FixedSampled(_Around):
 class Shuffled(_Around):
     """One pass over all records in shuffled batches, with an event on each batch.
 
-    A record is in one batch, so the pass costs one event. Shuffling adds nothing to that which
-    could be counted here: no amplification is claimed. Under add-remove, the other records are
-    taken to stay in their batches.
+    Each record is in one batch, so the pass costs one event. No amplification by shuffling is claimed.
+    Under add-remove, all other records are assumed to stay in their batches.
 
     Examples
     --------
@@ -452,7 +451,7 @@ class Shuffled(_Around):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _set(self, "batches", _whole("the number of batches", self.batches))
+        _set(self, "batches", whole("the number of batches", self.batches))
 
     def dp_event(self) -> Any:
         """Return the event on one batch."""
@@ -464,7 +463,7 @@ class Shuffled(_Around):
 
 @dataclass(frozen=True)
 class Repeated(_Around):
-    """The same event several times; later ones may depend on the answers of earlier ones.
+    """The same event several times; later runs may depend on the answers of earlier ones.
 
     Examples
     --------
@@ -479,7 +478,7 @@ class Repeated(_Around):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _set(self, "times", _whole("how often an event is repeated", self.times))
+        _set(self, "times", whole("the number of repetitions", self.times))
 
     def dp_event(self) -> Any:
         """Return a ``SelfComposedDpEvent``."""
@@ -493,19 +492,19 @@ class Repeated(_Around):
 
 @dataclass(frozen=True)
 class Selected(_Around):
-    """The best of a random number of runs, each of which is the event; see `selection` for what it rests on.
+    """The best of a random number of runs that each cost the event; see `RandomStopping` for the conditions.
 
-    Every run draws its setting, trains and scores itself, and the event is what all of that costs. Only the best
-    run is released: neither the others nor how many there were.
+    A run draws its setting, trains and computes its score; the event is the cost of all that. Only the best
+    run is released, neither the other runs nor their number.
 
     Parameters
     ----------
     event : Event
-        What one run costs, its score included, whatever setting it drew.
+        The cost of one run including its score, for any setting.
     mean : float
-        How many runs there are on average.
+        The mean number of runs.
     shape : float or "poisson"
-        Which distribution the number of runs has: truncated negative binomial of this shape, above -1 (0 is the
+        The distribution of the number of runs: truncated negative binomial with this shape above -1 (0 is the
         logarithmic and 1 the geometric distribution), or Poisson.
 
     Examples
@@ -527,7 +526,7 @@ class Selected(_Around):
         _set(self, "shape", shape)
 
     def dp_event(self) -> Any:
-        """Return a ``RepeatAndSelectDpEvent``, of a shape and a mean for which dp-accounting has one."""
+        """Return a ``RepeatAndSelectDpEvent`` if dp-accounting supports the shape and the mean."""
         from dp_accounting import dp_event
 
         shape = math.inf if isinstance(self.shape, str) else self.shape
@@ -550,13 +549,13 @@ class _Several(Event):
         _set(self, "events", tuple(self.events))
         for event in self.events:
             if not isinstance(event, Event):
-                raise OptionError(f"a {self.kind} event holds events, got {event!r}")
+                raise OptionError(f"a {self.kind} event must contain events, got {event!r}")
         if not self.events:
             raise OptionError(f"a {self.kind} event needs at least one event")
         if len({event.relation for event in self.events}) > 1:
             raise OptionError(
                 f"the events of a {self.kind} event must have one relation, got add-remove and replace-one",
-                hint="replace_one(event) turns one into the other",
+                hint="replace_one(event) converts add-remove to replace-one",
             )
 
     @property
@@ -567,7 +566,7 @@ class _Several(Event):
 
 @dataclass(frozen=True)
 class Composed(_Several):
-    """Several events on the same records, one after the other.
+    """Several events on the same records, in sequence.
 
     Examples
     --------
@@ -591,10 +590,10 @@ class Composed(_Several):
 
 @dataclass(frozen=True)
 class Parallel(_Several):
-    """Events on parts of the table that share no record; the worst of them is what it costs.
+    """Events on disjoint parts of the table; together they cost as much as the worst of them.
 
-    The parts are told apart by the records' own values, so a changed record may leave one part
-    and enter another: the relation is add-remove.
+    The values of a record decide which part it belongs to, so a changed record may move to another part.
+    The relation is therefore add-remove.
 
     Examples
     --------
@@ -610,12 +609,12 @@ class Parallel(_Several):
         super().__post_init__()
         if self.relation is not Relation.ADD_REMOVE:
             raise OptionError(
-                "events on separate parts are counted under add-remove only: a changed record may change its part",
-                hint="build them under add-remove and turn the whole into replace-one with replace_one(event)",
+                "events on disjoint parts need the relation add-remove, because a changed record may change its part",
+                hint="build them under add-remove, then convert the parallel event with replace_one(event)",
             )
 
     def dp_event(self) -> Any:
-        """Return the event of all parts if they are equal; dp-accounting has no name for others."""
+        """Return the event of the parts if all are equal, and otherwise an ``UnsupportedDpEvent``."""
         import dp_accounting
 
         return self.events[0].dp_event() if len(set(self.events)) == 1 else dp_accounting.UnsupportedDpEvent()
@@ -644,11 +643,11 @@ EVENTS: dict[str, type[Event]] = {
         Parallel,
     )
 }
-"""Every event under the name of its plain form."""
+"""The class of each event by the `kind` in its plain form."""
 
 
 def check_trials(mean: Any, shape: Any) -> tuple[float, float | str]:
-    """Return the mean and the shape of a random number of runs if there is such a distribution.
+    """Return the mean and the shape of the distribution of a random number of runs, if they are valid.
 
     Examples
     --------
@@ -656,14 +655,10 @@ def check_trials(mean: Any, shape: Any) -> tuple[float, float | str]:
     (10.0, 0.0)
     """
     poisson = isinstance(shape, str) and shape == "poisson"
-    if not poisson and not -1 < _number(shape) <= _MOST_TRIALS:
-        raise OptionError(
-            f'the shape of a number of runs must be above -1 and at most 1,000,000, or "poisson", got {shape!r}'
-        )
-    least = 0 if poisson else 1  # at least one run is sure, unless the number is Poisson
-    if not least < _number(mean) <= _MOST_TRIALS:
-        raise OptionError(f"the mean number of runs must be above {least} and at most 1,000,000, got {mean!r}")
-    return _number(mean), shape if poisson else _number(shape)
+    if not poisson:
+        shape = real('the shape of a number of runs, unless it is "poisson",', shape, above=-1, most=_MOST_TRIALS)
+    least = 0 if poisson else 1  # only a Poisson number of runs can be 0
+    return real("the mean number of runs", mean, above=least, most=_MOST_TRIALS), shape
 
 
 def _names(kind: type[Event]) -> list[str]:
@@ -681,27 +676,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Relation):
         return value.value
     return list(map(_plain, value)) if isinstance(value, tuple) else value
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-
-
-def _positive(name: str, value: Any) -> float:
-    number = _number(value)
-    if not 0 < number < math.inf:
-        raise OptionError(f"{name} must be a finite number above 0, got {value!r}")
-    return number
-
-
-def _probability(name: str, value: Any) -> float:
-    number = _number(value)
-    if not 0 < number < 1:
-        raise OptionError(f"{name} must be a number between 0 and 1, got {value!r}")
-    return number
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)

@@ -1,10 +1,10 @@
-"""Random numbers for privacy: from the operating system's entropy, and exact where they are released.
+"""Random numbers for privacy, from the operating system's entropy, with exact distributions.
 
-A stream of AES in counter mode, keyed by the operating system, is turned into noise. Noise on
-statistics is in whole numbers and its distribution is exact: a draw is decided with ordinary
-floats when they are clearly enough, and with as many digits as it takes when they are not, so
-no rounding of a float ever shows in what is released (Mironov 2012; Canonne, Kamath and Steinke
-2020). Training needs millions of numbers per step; its noise is in `rounded_gaussian`.
+The random bits are those of AES in counter mode under a key from the operating system. Noise on statistics
+is in whole numbers and has exactly the stated distribution: floats decide a draw only where their error
+cannot matter, and arbitrary precision decides the rest, so float rounding never affects a released value
+(Mironov 2012; Canonne, Kamath and Steinke 2020). Training needs millions of numbers per step and uses the
+noise of `rounded_gaussian`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError
 
 __all__ = ["Source"]
@@ -27,17 +28,17 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _ULP = 2.0**-52
-_LARGEST_SCALE = 2.0**40  # beyond it, floats decide too few draws
-_AT_ONCE = 1 << 22  # how many numbers are made in one go, so that memory stays small
+_LARGEST_SCALE = 2.0**40  # above it, floats decide too few draws
+_AT_ONCE = 1 << 22  # numbers drawn at a time, to bound memory
 
 
 class Source:
-    """Where noise comes from.
+    """A source of random numbers for noise.
 
     Parameters
     ----------
     insecure_seed : int, optional
-        Makes the noise reproducible. What is released with it is not private.
+        Makes the noise reproducible; a release made with it is not private.
 
     Examples
     --------
@@ -50,17 +51,17 @@ class Source:
     """
 
     def __init__(self, *, insecure_seed: int | None = None) -> None:
-        seed = insecure_seed
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**256):
-            raise OptionError(f"the seed of noise must be a whole number of at least 0, got {seed!r}")
+        seed = None if insecure_seed is None else whole("the seed of noise", insecure_seed, least=0)
+        if seed is not None and seed >= 2**256:
+            raise OptionError(f"the seed of noise must be below 2**256, got {seed!r}")
         self.private = seed is None
-        """Whether nobody can make the same noise again."""
+        """Whether the noise comes from the operating system, so that it cannot be reproduced."""
         self._begin(secrets.token_bytes(32) if seed is None else seed.to_bytes(32, "little"))
 
     def _begin(self, key: bytes) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-        # Every key is used once, so that its counter may begin at 0.
+        # Every key is used once, so its counter may start at 0.
         self._stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
         self._process = os.getpid()
 
@@ -69,7 +70,7 @@ class Source:
         return np.frombuffer(self._cipher().update(bytes(8 * count)), dtype=np.uint64)
 
     def fill(self, into: bytearray, count: int) -> None:
-        """Write random bytes at the beginning of a buffer that is at least 16 bytes longer."""
+        """Write random bytes to the start of a buffer that is at least 16 bytes longer."""
         self._cipher().update_into(bytes(count), into)
 
     def _cipher(self) -> Any:
@@ -78,50 +79,50 @@ class Source:
         return self._stream
 
     def below(self, limit: int, count: int) -> Integers:
-        """Return whole numbers from 0 to below a limit, all equally likely."""
+        """Return uniform whole numbers from 0 to limit - 1."""
         if not 1 <= limit <= 2**62:
             raise OptionError(f"the limit must be a whole number from 1 to 2**62, got {limit!r}")
-        ceiling = 2**64 // limit * limit - 1  # words above it would favour the small numbers
-        found = self.words(count)
-        while (unfair := found > np.uint64(ceiling)).any():
-            found = found.copy()
-            found[unfair] = self.words(int(unfair.sum()))
-        return (found % np.uint64(limit)).astype(np.int64)
+        ceiling = 2**64 // limit * limit - 1  # words above it would favour small numbers
+        words = self.words(count)
+        while (biased := words > np.uint64(ceiling)).any():
+            words = words.copy()
+            words[biased] = self.words(int(biased.sum()))
+        return (words % np.uint64(limit)).astype(np.int64)
 
-    def shuffled(self, count: int) -> Integers:
-        """Return the numbers from 0 to below count in an order of which all are equally likely."""
+    def permutation(self, count: int) -> Integers:
+        """Return a uniformly random permutation of the numbers from 0 to count - 1."""
         keys = self.words(count)
         while len(np.unique(keys)) < count:
             keys = self.words(count)
         return np.argsort(keys).astype(np.int64)
 
-    def happens(self, probability: float | Floats, count: int) -> NDArray[np.bool_]:
-        """Return whether things of these probabilities happened, exactly as often as the floats say."""
+    def bernoulli(self, probability: float | Floats, count: int) -> NDArray[np.bool_]:
+        """Return Bernoulli draws whose probabilities are exactly the given floats."""
         scaled = np.broadcast_to(np.asarray(probability, dtype=np.float64) * 2.0**64, (count,))
         sure = scaled >= 2.0**64
-        limit = np.where(sure, 0.0, scaled).astype(np.uint64)  # the whole part; of a small probability there is a rest
+        limit = np.where(sure, 0.0, scaled).astype(np.uint64)  # small probabilities also have a fractional part
         words = self.words(count)
         result = (words < limit) | sure
         for at in np.flatnonzero((words == limit) & ~sure):
             rest = float(scaled[at]) - int(limit[at])
-            result[at] = rest > 0 and self.happens(rest, 1)[0]
+            result[at] = rest > 0 and self.bernoulli(rest, 1)[0]
         return result
 
-    def survives(self, exponent: Floats, exact: Any) -> NDArray[np.bool_]:
-        """Return, for each exponent x >= 0, true with a probability of exactly exp(-x).
+    def bernoulli_exp(self, exponent: Floats, exact: Any) -> NDArray[np.bool_]:
+        """Return Bernoulli draws with probability exactly exp(-x) for each exponent x >= 0.
 
-        ``exact(i)`` returns the i-th exponent as a fraction: it is asked for where floats do not decide.
+        ``exact(i)`` returns the i-th exponent as a fraction; it is called where floats cannot decide.
         """
         words = self.words(len(exponent))
         drawn, limit = words.astype(np.float64), np.exp(-exponent) * 2.0**64
-        # The float exponent, its exponential and the word are each off by a few units in the last place.
+        # The exponent, its exponential and the word each have an error of a few units in the last place.
         doubt = 1.0 + (limit * (16 + 8 * exponent) + drawn) * _ULP
         result = drawn < limit
         for at in np.flatnonzero(np.abs(drawn - limit) <= doubt):
-            result[at] = self._survives_exactly(int(words[at]), exact(int(at)))
+            result[at] = self._bernoulli_exp_exactly(int(words[at]), exact(int(at)))
         return result
 
-    def _survives_exactly(self, word: int, exponent: Fraction) -> bool:
+    def _bernoulli_exp_exactly(self, word: int, exponent: Fraction) -> bool:
         bits = 64
         while exponent:
             down, up = _contexts(bits)
@@ -135,14 +136,14 @@ class Source:
         return True
 
     def geometric(self, scale: float, count: int) -> Integers:
-        """Return whole numbers from 0 of which each is less likely than the one before by exp(-1 / scale).
+        """Return whole numbers x >= 0 with a probability proportional to exp(-x / scale), exactly.
 
-        The whole part of an exponential number of that mean is one.
+        The whole part of an exponential number with mean `scale` has this geometric distribution.
         """
         words = self.words(count)
         with np.errstate(divide="ignore"):
             logarithm = -np.log((words.astype(np.float64) + 0.5) * 2.0**-64)
-            # The log of the word is off by a few units; that of the numbers it stands for differs by 1 / word.
+            # The logarithm has an error of a few units; over the interval that a word represents it varies by 1 / word.
             doubt = scale * ((16 + 16 * logarithm) * _ULP + 2.0 / words.astype(np.float64))
         value = scale * logarithm
         whole = np.floor(value)
@@ -157,7 +158,7 @@ class Source:
             down, up = _contexts(bits)
             lower, upper = _as_decimals(scale, down, up)
             if word:
-                # A larger share of the unit interval has the smaller logarithm.
+                # The upper end of the interval has the smaller negative logarithm.
                 smallest = up.ln(up.divide(Decimal(word + 1), Decimal(2**bits))).next_plus(up).copy_negate()
                 largest = down.ln(down.divide(Decimal(word), Decimal(2**bits))).next_minus(down).copy_negate()
                 first, last = down.multiply(lower, max(smallest, Decimal(0))), up.multiply(upper, largest)
@@ -168,7 +169,7 @@ class Source:
     def discrete_laplace(self, scale: float, count: int) -> Integers:
         """Return whole numbers x with a probability proportional to exp(-|x| / scale), exactly.
 
-        The difference of two geometric numbers has that distribution.
+        The difference of two geometric numbers has this distribution.
         """
         scale = _scale(scale)
         return self._in_parts(count, lambda part: self.geometric(scale, part) - self.geometric(scale, part))
@@ -176,8 +177,7 @@ class Source:
     def discrete_gaussian(self, scale: float, count: int) -> Integers:
         """Return whole numbers x with a probability proportional to exp(-x**2 / (2 scale**2)), exactly.
 
-        Discrete Laplace numbers are proposed and kept with the probability that makes up the
-        difference (Canonne, Kamath and Steinke 2020, algorithm 3).
+        Rejection sampling from discrete Laplace proposals (Canonne, Kamath and Steinke 2020, algorithm 3).
         """
         scale = _scale(scale)
         return self._in_parts(count, lambda part: self._discrete_gaussian(scale, part))
@@ -192,8 +192,8 @@ class Source:
             proposed = self.discrete_laplace(float(step), missing + missing // 2 + 16)
             size = np.abs(proposed)
             exponent = (size - centre) ** 2 / (2 * float(square))
-            good = self.survives(exponent, _GaussianExponent(size, square, step))
-            kept.append(proposed[good][:missing])
+            accepted = self.bernoulli_exp(exponent, _GaussianExponent(size, square, step))
+            kept.append(proposed[accepted][:missing])
             missing -= len(kept[-1])
         return np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
 
@@ -203,7 +203,7 @@ class Source:
 
 
 class _GaussianExponent:
-    """The exponents with which proposed numbers are kept, as fractions."""
+    """The exponents of the acceptance probabilities of proposed numbers, as fractions."""
 
     def __init__(self, size: Integers, square: Fraction, step: int) -> None:
         self.size, self.square, self.step = size, square, step
@@ -213,14 +213,11 @@ class _GaussianExponent:
 
 
 def _scale(scale: Any) -> float:
-    number = float(scale) if isinstance(scale, int | float) and not isinstance(scale, bool) else math.nan
-    if not 0 < number <= _LARGEST_SCALE:
-        raise OptionError(f"the scale of noise in whole numbers must be above 0 and at most 2**40, got {scale!r}")
-    return number
+    return real("the scale of noise in whole numbers", scale, above=0, most=_LARGEST_SCALE)
 
 
 def _contexts(bits: int) -> tuple[Context, Context]:
-    """Return arithmetic of more digits than the bits have, rounded down and rounded up."""
+    """Return decimal contexts with more digits than the bits need, one rounding down and one rounding up."""
     digits = bits // 2 + 20
     return Context(prec=digits, rounding=ROUND_FLOOR), Context(prec=digits, rounding=ROUND_CEILING)
 

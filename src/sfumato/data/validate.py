@@ -29,7 +29,7 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> 
         number = int(value)
         if number >= least and (most is None or number <= most):
             return number
-    span = f"of at least {least}" if most is None else f"from {least} to {most}"
+    span = f"of at least {_shown(least)}" if most is None else f"from {_shown(least)} to {_shown(most)}"
     raise OptionError(f"{name} must be a whole number {span}, got {value!r}")
 
 
@@ -78,10 +78,14 @@ def _float(value: Any) -> float:
 
 def _range(least: float | None, above: float | None, most: float | None, below: float | None) -> str:
     if above is not None and below is not None:
-        return f"number between {above:g} and {below:g}"
+        return f"number between {_shown(above)} and {_shown(below)}"
     if least is not None and most is not None:
-        return f"number from {least:g} to {most:g}"
-    low = f"above {above:g}" if above is not None else f"of at least {least:g}" if least is not None else ""
-    high = f"below {below:g}" if below is not None else f"at most {most:g}" if most is not None else ""
+        return f"number from {_shown(least)} to {_shown(most)}"
+    low = f"above {_shown(above)}" if above is not None else f"of at least {_shown(least)}" if least is not None else ""
+    high = f"below {_shown(below)}" if below is not None else f"at most {_shown(most)}" if most is not None else ""
     number = "number" if low and high else "finite number"
     return " ".join([number, " and ".join(filter(None, (low, high)))]).strip()
+
+
+def _shown(limit: float) -> str:
+    return f"{int(limit):,}" if abs(limit) < 1e15 and limit == int(limit) else f"{limit:g}"

@@ -1,4 +1,4 @@
-"""Perturb values: columns by the classical masks, without a guarantee, or every record with local privacy."""
+"""Perturbation of values: classical masking without a guarantee, or local differential privacy for each record."""
 
 from __future__ import annotations
 

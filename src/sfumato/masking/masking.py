@@ -1,7 +1,7 @@
-"""Masking: columns are perturbed one by one, by the classical methods of statistical offices.
+"""Masking: perturb single columns by the classical methods of statistical disclosure control.
 
-These methods make it harder to recognise a person, or to be sure of a value. None of them guarantees
-anything: they promise no k, and they are not differential privacy. What they did is said beside the result.
+These methods make it harder to recognize a person or to be certain of a value. They carry no guarantee, neither
+k-anonymity nor differential privacy. The result records the methods that were applied.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
-from sfumato.data.sanitize import sanitized
+from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
-from sfumato.engines.released_schema import declared_only, used_only
+from sfumato.data.validate import real, whole
+from sfumato.engines.released_schema import declared_schema, restrict_domains
 from sfumato.errors import ColumnError, OptionError, did_you_mean
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.universe import as_floats
@@ -35,22 +36,22 @@ from sfumato.measures.released_table import ReleasedTable
 __all__ = ["Mask", "MaskedTable", "NoiseAddition", "Pram", "RankSwap", "TopBottomCode", "mask", "run_recipe"]
 
 NOTE = (
-    "These columns were perturbed. That carries no guarantee: no k-anonymity or any of its relatives, and no "
-    "differential privacy. Measure what is released with assess, and do not call it anonymous because of this."
+    "These columns were perturbed. That carries no guarantee: no k-anonymity or related model, and no "
+    "differential privacy. Measure the released table with assess, and do not call it anonymous because of masking."
 )
-_SEEDED = " The seed was given: whoever knows it can undo much of it."
-_TRIES = 64  # draws for a free partner before all of them are listed
+_SEEDED = " The seed was given: anyone who knows it can undo much of the perturbation."
+_TRIES = 64  # random draws for a free partner before all partners are listed
 
 Random = np.random.Generator
 
 
 class Mask(ABC):
-    """A way to perturb columns."""
+    """A method that perturbs columns."""
 
     @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
-        """The columns that it changes."""
+        """The columns that the method changes."""
 
     @abstractmethod
     def apply(self, table: Table, random: Random) -> Any:
@@ -58,19 +59,19 @@ class Mask(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return what was done as plain values."""
+        """Return the method and its parameters as plain values."""
 
 
 @dataclass(frozen=True)
 class TopBottomCode(Mask):
-    """Replace what lies beyond a bound by the bound, so that the extremes do not stand out.
+    """Replace values beyond a bound by the bound, so that extreme values do not stand out.
 
     Parameters
     ----------
     column : str
         A column of numbers or dates.
     low, high : number, date or str, optional
-        Values below `low` become `low`, those above `high` become `high`. A date may be written as 2024-05-31.
+        Values below `low` become `low`, values above `high` become `high`. A date can be written as 2024-05-31.
 
     Examples
     --------
@@ -87,21 +88,21 @@ class TopBottomCode(Mask):
 
     def __post_init__(self) -> None:
         if self.low is None and self.high is None:
-            raise OptionError(f"column '{self.column}' is to be top or bottom coded, but no bound is given")
+            raise OptionError(f"top and bottom coding of column '{self.column}' needs a bound", hint="give low or high")
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column that it changes."""
+        """The column that the method changes."""
         return (self.column,)
 
     def apply(self, table: Table, random: Random) -> Any:
-        """Return a frame with the bounds in place of what lies beyond them."""
+        """Return a frame with values beyond the bounds replaced by the bounds."""
         values = table.column(self.column)
         if not (values.dtype.is_numeric() or isinstance(values.dtype, pl.Date | pl.Datetime)):
-            raise ColumnError(f"column '{self.column}' holds neither numbers nor dates, which have no top and bottom")
+            raise ColumnError(f"column '{self.column}' holds neither numbers nor dates, so it has no top and bottom")
         low, high = (_bound(bound, values, self.column) for bound in (self.low, self.high))
         if low is not None and high is not None and low > high:
-            raise OptionError(f"the bottom of column '{self.column}' lies above its top")
+            raise OptionError(f"the lower bound of column '{self.column}' is above its upper bound")
         return _with(table, [values.clip(low, high)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,18 +113,18 @@ class TopBottomCode(Mask):
 
 @dataclass(frozen=True)
 class Pram(Mask):
-    """Keep a value with some probability, and otherwise draw one from the column's own distribution.
+    """Keep a value with some probability, and otherwise draw a new one from the distribution of the column.
 
     The post-randomisation method (Gouweleeuw, Kooiman, Willenborg, de Wolf 1998) with the transition matrix
     ``keep * I + (1 - keep) * 1 p'``, where p are the shares of the values in the column. The matrix is
-    invariant, ``p' P = p'``: the expected share of every value is the true one, and tables of the
-    released column need no correction. What belongs together across columns becomes weaker.
+    invariant, ``p' P = p'``: the expected share of every value is its true share, so frequency tables of the
+    released column need no correction. Associations with other columns become weaker.
 
     Parameters
     ----------
     column : str
     keep : float
-        The probability that a value is not drawn anew; one that is drawn anew may come out the same.
+        The probability of keeping a value; a newly drawn value may be the same by chance.
 
     Examples
     --------
@@ -138,20 +139,20 @@ class Pram(Mask):
     keep: float = 0.8
 
     def __post_init__(self) -> None:
-        _number(self.keep, "the probability to keep a value", 0, 1)
+        real("the probability to keep a value", self.keep, least=0, most=1)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column that it changes."""
+        """The column that the method changes."""
         return (self.column,)
 
     def apply(self, table: Table, random: Random) -> Any:
-        """Return a frame with values drawn anew from the column, where it came to that."""
+        """Return a frame in which some values are newly drawn from the column."""
         codes, known = _codes(table, self.column)
         drawn = codes[known]
         anew = np.flatnonzero(random.random(len(known)) >= self.keep)
         if len(anew):
-            drawn[anew] = codes[known[random.integers(0, len(known), len(anew))]]  # rows are drawn by their shares
+            drawn[anew] = codes[known[random.integers(0, len(known), len(anew))]]  # a random row has a random value
         return _decoded(table, self.column, known, drawn)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,19 +162,18 @@ class Pram(Mask):
 
 @dataclass(frozen=True)
 class RankSwap(Mask):
-    """Swap each value with one that is near in rank (Moore 1996).
+    """Swap each value with one of similar rank (Moore 1996).
 
-    The values are sorted, those that are equal at random. From the first on, each that was not swapped yet is swapped
-    with one drawn from those not swapped yet whose rank is greater by at most so many percent of the
-    rows. The column keeps exactly its values, and no value moves further than that; what belongs
-    together across columns becomes weaker.
+    The values are ranked, with ties in random order. In this order, each value that was not swapped yet is
+    swapped with a random unswapped value whose rank is higher by at most the given percentage of the rows. The column
+    keeps exactly its values, and no value moves further than that. Associations with other columns become weaker.
 
     Parameters
     ----------
     column : str
         A column of numbers, dates or ordinals.
     percent : float
-        How far apart in rank two values may be that are swapped, in percent of the rows; at least by one rank.
+        The largest difference in rank between swapped values, in percent of the rows, but at least one rank.
 
     Examples
     --------
@@ -188,11 +188,11 @@ class RankSwap(Mask):
     percent: float = 5
 
     def __post_init__(self) -> None:
-        _number(self.percent, "the percentage of rank swapping", 0, 100)
+        real("the percentage of rank swapping", self.percent, least=0, most=100)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column that it changes."""
+        """The column that the method changes."""
         return (self.column,)
 
     def apply(self, table: Table, random: Random) -> Any:
@@ -211,18 +211,18 @@ class RankSwap(Mask):
 class NoiseAddition(Mask):
     """Add normal noise to numbers, in units of their standard deviation.
 
-    Whole numbers stay whole, and the public bounds of the schema are kept. Without them values may leave the
-    range that they had: top and bottom code them after.
+    Whole numbers stay whole, and values stay within the public bounds of the schema. Without bounds, values may leave
+    their original range; apply top and bottom coding afterwards.
 
     Parameters
     ----------
     column : str or sequence of str
         One or several columns of numbers.
     scale : float
-        The standard deviation of the noise, in units of that of the column.
+        The standard deviation of the noise, in units of the standard deviation of the column.
     correlated : bool
-        Whether the noise of several columns has the correlations of the columns, so that those
-        stay as they are (Kim 1986); otherwise it is drawn for each column alone, and correlations become weaker.
+        Whether the noise of several columns has the same correlations as the columns, which preserves
+        them (Kim 1986); otherwise it is independent for each column, and correlations become weaker.
 
     Examples
     --------
@@ -239,16 +239,16 @@ class NoiseAddition(Mask):
     correlated: bool = False
 
     def __post_init__(self) -> None:
-        _number(self.scale, "the scale of noise", 0)
+        real("the scale of noise", self.scale, least=0)
         if self.correlated and len(self.columns) < 2:
             raise OptionError(
-                f"correlated noise is for several columns, got '{self.columns[0] if self.columns else ''}' alone",
-                hint="name them together, or leave correlated out",
+                f"correlated noise needs several columns, got only '{self.columns[0] if self.columns else ''}'",
+                hint="name several columns, or omit correlated",
             )
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it changes."""
+        """The columns that the method changes."""
         return (self.column,) if isinstance(self.column, str) else tuple(self.column)
 
     def apply(self, table: Table, random: Random) -> Any:
@@ -256,22 +256,22 @@ class NoiseAddition(Mask):
         series = [table.column(name) for name in self.columns]
         for one in series:
             if not one.dtype.is_numeric():
-                raise ColumnError(f"column '{one.name}' does not hold numbers, to which noise could be added")
+                raise ColumnError(f"column '{one.name}' does not hold numbers, so noise cannot be added")
         values = np.column_stack([as_floats(one).fill_null(np.nan).to_numpy() for one in series])
         if np.isinf(values).any():
-            raise ColumnError("infinite numbers have no standard deviation", hint="top and bottom code them first")
+            raise ColumnError("infinite numbers have no standard deviation", hint="first apply top and bottom coding")
         noise = random.standard_normal(values.shape) @ self._root(values).T
         noisy = zip(series, (values + noise).T, strict=True)
         return _with(table, [_noisy(one, column, table.schema[one.name]) for one, column in noisy])
 
     def _root(self, values: Floats) -> Floats:
-        """Return A such that A z has the covariance of the noise for independent standard normal z."""
+        """Return a matrix A such that A z has the covariance of the noise for independent standard normal z."""
         if not self.correlated:
             known = [column[~np.isnan(column)] for column in values.T]
             return np.diag([self.scale * (float(column.std()) if len(column) else 0.0) for column in known])
         complete = values[~np.isnan(values).any(axis=1)]
         if len(complete) < 2:
-            raise ColumnError("correlated noise needs at least two rows in which no column is missing")
+            raise ColumnError("correlated noise needs at least two rows without missing values in its columns")
         spread, axes = np.linalg.eigh(np.cov(complete.T, bias=True))
         return np.asarray(self.scale * axes * np.sqrt(np.maximum(spread, 0.0)))
 
@@ -286,7 +286,7 @@ class NoiseAddition(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MaskedTable(ReleasedTable):
-    """A masked table, what was done to it, and what that does not promise.
+    """A masked table and the methods that were applied, without any guarantee.
 
     Examples
     --------
@@ -298,26 +298,26 @@ class MaskedTable(ReleasedTable):
     'These columns were perturbed. That carries no guarantee: no '
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("rows", "methods")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "methods")
 
     methods: tuple[Mask, ...]
     note: str
-    """What was not promised, in words: there is no guarantee."""
+    """A statement that masking carries no guarantee."""
     seeded: bool
-    """Whether the random numbers came from a seed that was given; the seed itself is not kept."""
+    """Whether the random numbers came from a given seed; the seed itself is not stored."""
 
     def described(self) -> dict[str, str]:
-        """Say for each column how it was masked."""
-        found: dict[str, str] = {}
+        """Return a description of the masking of each column."""
+        texts: dict[str, str] = {}
         for method in self.methods:
-            done = method.to_dict()
-            named, columns = done.pop("method"), done.pop("columns")
-            text = ", ".join([str(named), *(f"{name} {value}" for name, value in done.items() if value is not None)])
-            found |= {name: f"{found[name]}; {text}" if name in found else text for name in columns}
-        return found
+            plain = method.to_dict()
+            title, columns = plain.pop("method"), plain.pop("columns")
+            text = ", ".join([str(title), *(f"{name} {value}" for name, value in plain.items() if value is not None)])
+            texts |= {name: f"{texts[name]}; {text}" if name in texts else text for name in columns}
+        return texts
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the table as plain values."""
+        """Return everything but the table as plain values."""
         return {
             "rows": self.rows,
             "methods": [method.to_dict() for method in self.methods],
@@ -330,20 +330,20 @@ class MaskedTable(ReleasedTable):
 def mask(
     data: Any, methods: Sequence[Mask], *, seed: int | None = None, schema: Schema | str | Path | None = None
 ) -> Release:
-    """Perturb columns of a table, one method after the other, without any guarantee.
+    """Apply masking methods to the columns of a table, in order, without any guarantee.
 
-    The kind of frame, the order of the rows and the types of the columns are kept, and missing values stay missing. The
-    index of a pandas frame and categories that no row has do not come out. Rows that are elsewhere (a file, a database,
-    DuckDB, Spark) are fetched, and come out as a Polars frame.
+    The type of frame, the order of the rows and the types of the columns are preserved; missing values stay missing.
+    The index of a pandas frame and unused categories are dropped. Rows outside this process (a file, a database,
+    DuckDB, Spark) are fetched and returned as a Polars frame.
 
     Parameters
     ----------
     data : Table, frame or path
     methods : sequence of TopBottomCode, Pram, RankSwap or NoiseAddition
-        What is done, in this order.
+        The methods, in the order of application.
     seed : int, optional
-        Makes the random numbers reproducible. Keep it as safe as the table: whoever knows it can undo much of
-        the perturbation. By default they come from the operating system's entropy.
+        Makes the random numbers reproducible. Keep it as safe as the table: anyone who knows it can undo much of
+        the perturbation. By default the random numbers come from the operating system's entropy.
     schema : Schema or path, optional
 
     Examples
@@ -362,8 +362,7 @@ def mask(
         raise OptionError("the methods must be a list such as [TopBottomCode('age', high=90), Pram('sex')]")
     if not methods:
         raise OptionError("no method is given", hint="for example TopBottomCode('age', high=90)")
-    if seed is not None and (not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0):
-        raise OptionError(f"the seed must be a whole number of at least 0, got {seed!r}")
+    seed = None if seed is None else whole("the seed", seed, least=0)
     for name in (name for one in methods for name in one.columns):
         if name not in table.schema.names:
             raise ColumnError(f"there is no column '{name}'", hint=did_you_mean(name, table.schema.names))
@@ -373,11 +372,11 @@ def mask(
             table.schema,
             layout=table.layout,
         )
-    random = np.random.default_rng(secrets.randbits(128) if seed is None else int(seed))
+    random = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
     for one in methods:
         table = Table(one.apply(table, random), table.schema, layout=table.layout)
-    rows = sanitized(table.frame)
-    table = Table(rows, used_only(table.schema, table, rows), layout=table.layout)
+    rows = sanitize(table.frame)
+    table = Table(rows, restrict_domains(table.schema, table, rows), layout=table.layout)
     note = NOTE if seed is None else NOTE + _SEEDED
     parameters = {"masks": [one.to_dict() for one in methods], "seeded": seed is not None}
     options = {"method": "mask", "parameters": parameters, "guarantees": [], "keep_order": True}
@@ -385,13 +384,13 @@ def mask(
         artifact=MaskedTable(table, None, methods=tuple(methods), note=note, seeded=seed is not None),
         method="mask",
         parameters=parameters,
-        recipe=Recipe("mask", options, declared_only(table)),
+        recipe=Recipe("mask", options, declared_schema(table)),
         provenance=Provenance.of(origin, table.rows, order="kept"),
     )
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
-    """Mask a table as a recipe says; random numbers are drawn anew."""
+    """Mask a table by a recipe, with new random numbers."""
     if data is None:
         raise OptionError("a recipe of mask does not name its data", hint="give the table")
     kinds: dict[Any, Any] = {
@@ -403,31 +402,31 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
     }
     try:
         masks = [dict(one) for one in recipe.options["parameters"]["masks"]]
-        methods = [kinds[one.pop("method")](_alone(one.pop("columns")), **one) for one in masks]
+        columns = [one.pop("columns") for one in masks]
+        methods = [
+            kinds[one.pop("method")](names[0] if len(names) == 1 else names, **one)
+            for one, names in zip(masks, columns, strict=True)
+        ]
     except (KeyError, TypeError, ValueError):
         raise OptionError("the recipe does not describe masks", hint="'sfumato mask -o FOLDER' writes one") from None
     return mask(data, methods, schema=recipe.schema, **options)
 
 
-def _alone(columns: Sequence[str]) -> str | Sequence[str]:
-    return columns[0] if len(columns) == 1 else columns
-
-
 def _codes(table: Table, name: str, *, ordered: bool = False) -> tuple[NDArray[np.int32], Ints]:
-    """Return the code of each row of a column, and the rows in which it is not missing."""
+    """Return the code of each row of a column, and the rows without a missing value."""
     encoded = table.encode([name])
     domain = encoded.domains[0]
     if ordered and not domain.column.kind.is_ordered:
         raise ColumnError(
-            f"column '{name}' holds {domain.column.kind.value} values, which have no ranks to swap by",
-            hint="use Pram, or give the column an order in the schema",
+            f"rank swapping needs ordered values, but column '{name}' holds {domain.column.kind.value} values",
+            hint="use Pram, or declare an order in the schema",
         )
     codes = encoded.values[:, 0]
     return codes, np.flatnonzero(codes < len(domain) - (domain.missing is not None))
 
 
 def _decoded(table: Table, name: str, rows: Ints, codes: NDArray[np.int32]) -> Any:
-    """Return a frame in which some rows of a column have the values of these codes."""
+    """Return a frame in which these rows of a column have the values of the codes."""
     encoded = table.encode([name])
     values = encoded.values.copy()
     values[rows, 0] = codes
@@ -435,7 +434,7 @@ def _decoded(table: Table, name: str, rows: Ints, codes: NDArray[np.int32]) -> A
 
 
 def _partners(number: int, window: int, random: Random) -> list[int]:
-    """Return with which rank each rank is swapped, at most a window away; the last may keep their own."""
+    """Return the swap partner of each rank, at most a window away; a rank without a free partner stays."""
     partner, free = list(range(number)), bytearray(b"\1") * number
     for rank in range(number - 1):
         if not free[rank]:
@@ -456,13 +455,13 @@ def _partners(number: int, window: int, random: Random) -> list[int]:
 
 
 def _noisy(original: pl.Series, values: Floats, column: Column) -> pl.Series:
-    """Return numbers in the type of the column, within its public bounds and what the type can hold."""
+    """Return numbers in the type of the column, clipped to its public bounds and the range of the type."""
     dtype = original.dtype
     low, high = column.bounds or (-math.inf, math.inf)
     if dtype.is_integer():
-        can = np.iinfo(np.int64 if dtype == pl.Int128 else str(dtype).lower())
-        # The float next to the largest number of 64 bits is too large for it.
-        low, high = max(low, float(can.min)), min(high, float(np.nextafter(float(can.max), 0.0)))
+        limits = np.iinfo(np.int64 if dtype == pl.Int128 else str(dtype).lower())
+        # The largest 64-bit integer rounds up to a float that is out of range.
+        low, high = max(low, float(limits.min)), min(high, float(np.nextafter(float(limits.max), 0.0)))
         values = np.rint(np.clip(values, low, high))
         return pl.Series(original.name, values).fill_nan(None).cast(dtype)
     noisy = pl.Series(original.name, np.clip(values, low, high))
@@ -470,11 +469,11 @@ def _noisy(original: pl.Series, values: Floats, column: Column) -> pl.Series:
 
 
 def _with(table: Table, columns: Sequence[pl.Series]) -> Any:
-    """Return a frame like the table's with some columns replaced; each keeps the type that it has there."""
+    """Return a frame like that of the table with some columns replaced; column types are preserved."""
     frame = table.with_columns(columns)
     if table.implementation.is_pandas():
         types = {one.name: table.frame[one.name].dtype for one in columns}
-        objects = {one.name: one.to_list() for one in columns if types[one.name].kind == "O"}  # Python's own dates
+        objects = {one.name: one.to_list() for one in columns if types[one.name].kind == "O"}  # such as Python dates
         return frame.assign(**objects).astype(types)
     if table.implementation.is_pyarrow():
         return frame.cast(table.frame.schema)
@@ -482,7 +481,7 @@ def _with(table: Table, columns: Sequence[pl.Series]) -> Any:
 
 
 def _bound(bound: Any, values: pl.Series, name: str) -> Any:
-    """Return a bound in the type of the column."""
+    """Convert a bound to the type of the column."""
     if bound is None:
         return None
     dtype = values.dtype
@@ -502,15 +501,7 @@ def _bound(bound: Any, values: pl.Series, name: str) -> Any:
         return pl.Series([math.floor(number) if dtype.is_integer() else float(number)]).cast(dtype)[0]
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         kind = "a date" if dtype.is_temporal() else "a whole number" if dtype.is_integer() else "a number"
-        raise OptionError(f"the bound of column '{name}' must be {kind} that it can hold, got {bound!r}") from None
-
-
-def _number(value: Any, what: str, low: float, high: float = math.inf) -> None:
-    """Refuse what is no number of a range."""
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not low <= value <= high or value == math.inf:
-        span = f"from {low:g} to {high:g}" if high < math.inf else f"of at least {low:g}"
-        raise OptionError(f"{what} must be a number {span}, got {value!r}")
+        raise OptionError(f"the bound of column '{name}' must be {kind} in its range, got {bound!r}") from None
 
 
 def _plain(bound: Any) -> Any:

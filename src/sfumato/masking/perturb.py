@@ -1,7 +1,7 @@
-"""Locally perturbed records: each is changed on its own, as if by the person before handing it in.
+"""Local differential privacy: perturb each record on its own, as its person could do before submitting it.
 
-Nobody has to be trusted with the true values, and whoever has the perturbed ones can still estimate what holds of all
-people together. The price is noise on every record: for the same epsilon an answer of `query` is far more accurate.
+No one has to be trusted with the true values, and the perturbed records still allow estimates of shares and means.
+The price is noise on every record: for the same epsilon, an answer of `query` is far more accurate.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import polars as pl
 
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Composed, Event
-from sfumato.budget.ledger.fingerprint import reading
+from sfumato.budget.ledger.fingerprint import canonical_text
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.mechanisms.randomized_response import CategoryResponse, Estimate, NumberResponse
 from sfumato.budget.noise import Source
-from sfumato.budget.query.public import declared
+from sfumato.budget.query.public import public_schema
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.io.files import atomic_path, why
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, read
+from sfumato.data.validate import real
 from sfumato.errors import ColumnError, FileError, OptionError, SchemaError
 from sfumato.measures.released_table import ReleasedTable
 
@@ -39,11 +39,11 @@ _FORMAT = "sfumato perturbation 1"
 
 @dataclass(frozen=True)
 class Estimated:
-    """What perturbed records say of the people together: the share of a value, or the mean of a number."""
+    """An estimate from perturbed records: the share of a value or the mean of a number."""
 
     column: str
     value: str | None
-    """The value whose share it is; None for that of missing values, and for a mean."""
+    """The value whose share is estimated; None for missing values and for a mean."""
     statistic: str
     """``"share"`` or ``"mean"``."""
     estimate: float
@@ -65,7 +65,7 @@ class Estimated:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PerturbedTable(ReleasedTable):
-    """Perturbed records, and how they were perturbed; see `perturb`.
+    """Perturbed records and the methods that perturbed them; see `perturb`.
 
     Examples
     --------
@@ -80,51 +80,50 @@ class PerturbedTable(ReleasedTable):
     True
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("rows", "epsilon", "private")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "epsilon", "private")
 
     methods: Mapping[str, CategoryResponse | NumberResponse]
-    """How each column was perturbed."""
+    """The method of each column."""
     epsilon: float
     charged: bool | None = None
     """Whether the ledger of the data was charged; None if the records were read from a file."""
     private: bool = True
-    """False if the noise came from a given seed: then the records are reproducible, and not private."""
+    """False if the noise came from a given seed: the records are then reproducible and not private."""
 
     @property
     def frame(self) -> pl.DataFrame:
         """The records."""
-        found: pl.DataFrame = self.table.frame
-        return found
+        frame: pl.DataFrame = self.table.frame
+        return frame
 
     @property
     def event(self) -> Event:
-        """What a record costs its person."""
+        """The cost of a record for its person."""
         return _event(self.methods)
 
     def described(self) -> dict[str, str]:
-        """Say for each column how it was perturbed."""
+        """Return a description of the perturbation of each column."""
         plain = {name: _method_dict(method) for name, method in self.methods.items()}
         return {name: f"{one['method']} of epsilon {one['epsilon']:g}" for name, one in plain.items()}
 
     def estimate(self, confidence: float = 0.95) -> list[Estimated]:
-        """Return the share of every value and the mean of every number, without bias.
+        """Return unbiased estimates of the share of every value and the mean of every number.
 
-        Intervals are of the perturbation alone; they say nothing about people who are not in the data.
+        The intervals cover the perturbation only, not the sampling of people from a larger population.
         """
-        if positive("the confidence", confidence) >= 1:
-            raise OptionError(f"the confidence must be a number between 0 and 1, got {confidence!r}")
-        found = []
+        real("the confidence", confidence, above=0, below=1)
+        estimates = []
         for name, method in self.methods.items():
             if isinstance(method, NumberResponse):
                 mean = method.estimate(self.frame[name].cast(pl.Float64).to_numpy())
-                found.append(_estimated(name, None, "mean", mean, confidence))
+                estimates.append(_estimated(name, None, "mean", mean, confidence))
             else:
                 shares = method.estimate(_answers(self.frame[name], method))
-                found += [_estimated(name, value, "share", share, confidence) for value, share in shares.items()]
-        return found
+                estimates += [_estimated(name, value, "share", share, confidence) for value, share in shares.items()]
+        return estimates
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how the records were perturbed, as plain values."""
+        """Return the methods and parameters of the perturbation as plain values."""
         return {
             "format": _FORMAT,
             "rows": self.rows,
@@ -135,34 +134,34 @@ class PerturbedTable(ReleasedTable):
         }
 
     def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
-        """Write the records to a file, and how they were perturbed to that name with ``.json`` after it."""
+        """Write the records to a file, and the description of the perturbation to the same name plus ``.json``."""
         super().write(path, escape_formulas=escape_formulas)
         with atomic_path(f"{path}.json") as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def from_file(cls, path: str | Path) -> PerturbedTable:
-        """Read what `write` has written."""
+        """Read the two files that `write` writes."""
         described = f"{path}.json"
         try:
             plain = json.loads(Path(described).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             reason = why(error) if isinstance(error, OSError) else "it is not JSON"
             raise FileError(
-                f"how '{path}' was perturbed is not known: '{described}' cannot be read, {reason}",
+                f"'{described}', the description of how '{path}' was perturbed, cannot be read: {reason}",
                 hint="sfumato perturb writes both files",
             ) from error
         try:
             if plain["format"] != _FORMAT:
                 raise ValueError
             methods = {str(name): _method(one) for name, one in plain["columns"].items()}
-            epsilon, private = positive("epsilon", plain["epsilon"]), bool(plain["private"])
+            epsilon, private = real("epsilon", plain["epsilon"], above=0), bool(plain["private"])
         except (KeyError, TypeError, ValueError, AttributeError, OptionError):
-            raise FileError(f"'{described}' does not say how records were perturbed, or it is damaged") from None
-        frame = read(path).fetched()
+            raise FileError(f"'{described}' is not the description of a perturbation, or it is damaged") from None
+        frame = read(path).to_polars()
         for name in methods:
             if name not in frame.columns:
-                raise ColumnError(f"'{path}' lacks the column '{name}' that was perturbed")
+                raise ColumnError(f"'{path}' lacks the perturbed column '{name}'")
         return cls(Table(frame.select(list(methods))), None, methods, epsilon, private=private)
 
 
@@ -177,16 +176,15 @@ def perturb(
     note: str = "",
     insecure_seed: int | None = None,
 ) -> Release:
-    """Perturb every record on its own, so that nobody can be sure of any value in it.
+    """Perturb each record on its own with local differential privacy.
 
     A column with a public domain is perturbed by randomized response: the true value is kept with some probability, and
-    otherwise another one of the domain is taken. A column with public bounds gets Laplace noise. The columns
-    share the epsilon evenly; columns that are not named are left out.
+    otherwise replaced by another value of the domain. A column with public bounds gets Laplace noise. The columns
+    share epsilon equally; columns that are not named are dropped.
 
-    Whatever a record was before, what it becomes is at most exp(epsilon) times as likely as for any other record. That
-    holds under replace-one: how many records there are is not hidden. If the data has a ledger, it is
-    charged; it must count under replace-one. If it has none, nothing is charged: so for answers that are
-    perturbed as they are collected.
+    Any perturbed record is at most exp(epsilon) times as likely for one true record as for any other. The relation is
+    replace-one, so the number of records is not hidden. If the data has a ledger, it is charged; its relation must be
+    replace-one. Without a ledger nothing is charged, as for answers that are perturbed at collection.
 
     Parameters
     ----------
@@ -194,18 +192,18 @@ def perturb(
         A table, a frame or a file.
     columns : sequence of str
     epsilon : float
-        For a whole record, all columns together.
+        The cost of a whole record, all columns together.
     schema : Schema or path, optional
-        With a domain or bounds for each of the columns.
+        Declares a domain or bounds for each of the columns.
     missing : bool
-        Of columns with a domain: whether a missing value, or one that the domain does not list, is an answer like the
-        others; else it is refused. A missing number is always refused: no noise hides that it is missing.
+        Whether missing and unlisted values of columns with a domain are a category of their own; otherwise they
+        are an error. A missing number is always an error, because noise cannot hide that it is missing.
     ledger : Ledger or path, optional
-        The ledger, or its file; by default it is found by the content of the data.
+        The ledger or its file; by default it is found by the content of the data.
     note : str
-        Kept in the ledger.
+        Stored in the ledger.
     insecure_seed : int, optional
-        Makes the noise reproducible, for a test. The records are then not private, and the result says so.
+        Makes the noise reproducible for a test. The records are then marked as not private.
 
     Examples
     --------
@@ -219,12 +217,12 @@ def perturb(
     """
     source = Source(insecure_seed=insecure_seed)
     table = Table.of(data).as_declared()
-    public = declared(table, schema)
+    public = public_schema(table, schema)
     if isinstance(columns, str) or not columns:
-        raise OptionError("the columns to be perturbed must be a list of names", hint="give columns / --columns")
+        raise OptionError("the columns to perturb must be a list of names", hint="give columns / --columns")
     names = list(dict.fromkeys(columns))
-    each = positive("epsilon", epsilon) / len(names)
-    methods = {name: _chosen(public[name], each, missing) for name in names}
+    each = real("epsilon", epsilon, above=0) / len(names)
+    methods = {name: _method_for(public[name], each, missing) for name in names}
     values = {name: _values(table, name, method, missing) for name, method in methods.items()}
     event = _event(methods)
     charged = _charge(table, event, ledger, note or f"perturbed {', '.join(names)}", private=source.private)
@@ -251,7 +249,7 @@ def perturb(
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
-    """Perturb records as a recipe says, with new noise."""
+    """Perturb records by a recipe, with new noise."""
     if data is None:
         raise OptionError("a recipe of perturb does not name its data", hint="give the table")
     try:
@@ -266,7 +264,7 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
         epsilon, missing = sum(method.epsilon for method in methods.values()), bool(parameters["missing"])
     except (KeyError, TypeError, ValueError, AttributeError):
         raise OptionError(
-            "the recipe does not say how to perturb", hint="'sfumato perturb -o FOLDER' writes one"
+            "the recipe does not describe a perturbation", hint="'sfumato perturb -o FOLDER' writes one"
         ) from None
     return perturb(data, list(methods), epsilon=epsilon, schema=public, missing=missing, **options)
 
@@ -285,46 +283,46 @@ def _charge(table: Table, event: Event, path: Ledger | str | Path | None, note: 
     return True
 
 
-def _chosen(column: Column, epsilon: float, missing: bool) -> CategoryResponse | NumberResponse:
+def _method_for(column: Column, epsilon: float, missing: bool) -> CategoryResponse | NumberResponse:
     if column.domain is not None:
         domain = tuple(map(text_of, column.domain))
-        if len(set(map(reading, domain))) < len(domain):
-            raise SchemaError(f"the domain of column '{column.name}' lists two values that read alike")
+        if len(set(map(canonical_text, domain))) < len(domain):
+            raise SchemaError(f"the domain of column '{column.name}' lists the same value twice")
         return CategoryResponse(epsilon=epsilon, domain=(*domain, None) if missing else domain)
     if column.bounds is not None:
         return NumberResponse(epsilon=epsilon, bounds=column.bounds)
     raise SchemaError(
         f"column '{column.name}' has neither a public domain nor public bounds, so it cannot be perturbed",
-        hint="list its values or give its bounds in the schema; they must not be read off the data",
+        hint="declare its values or bounds in the schema, without looking at the data",
     )
 
 
 def _values(table: Table, name: str, method: CategoryResponse | NumberResponse, missing: bool) -> Any:
-    """Return the values of a column, ready to be perturbed; one that cannot be is refused."""
+    """Return the values of a column, or raise an error if one of them cannot be perturbed."""
     series = table.column(name)
     if isinstance(method, NumberResponse):
-        if not series.dtype.is_numeric():  # of a text file: one odd cell makes texts of all
+        if not series.dtype.is_numeric():  # in a text file, one unusual cell makes the whole column text
             series = series.cast(pl.String).cast(pl.Float64, strict=False)
         numbers = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
         if np.isnan(numbers).any():
             raise ColumnError(
-                f"column '{name}' has cells that are missing or not numbers, which cannot be perturbed",
-                hint="leave those records out, or give the column a domain instead of bounds",
+                f"column '{name}' has missing cells or cells that are not numbers, which cannot be perturbed",
+                hint="omit those records, or declare a domain instead of bounds",
             )
         return numbers
     answers = _answers(series, method)
     if None in answers and not missing:
         raise ColumnError(
-            f"column '{name}' has values that are missing or that its domain does not list",
-            hint="missing / --missing makes them an answer of their own",
+            f"column '{name}' has missing values or values outside its domain",
+            hint="missing / --missing makes them a category of their own",
         )
     return answers
 
 
 def _answers(series: pl.Series, method: CategoryResponse) -> list[str | None]:
-    """Return the value of the domain that each value reads as; None for one that is missing or not listed."""
-    domain = {reading(text): text for text in map(str, filter(None, method.domain or ()))}
-    return [None if text is None else domain.get(reading(text)) for text in _texts(series)]
+    """Return the domain value that equals each value in canonical form, or None if there is none."""
+    domain = {canonical_text(text): text for text in map(str, filter(None, method.domain or ()))}
+    return [None if text is None else domain.get(canonical_text(text)) for text in _texts(series)]
 
 
 def _texts(series: pl.Series) -> list[str | None]:

@@ -1,4 +1,4 @@
-"""Replace identifiers by tokens that are the same in every table, and back."""
+"""Pseudonymization: consistent tokens for identifiers across tables, and the way back."""
 
 from __future__ import annotations
 

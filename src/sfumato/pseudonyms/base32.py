@@ -1,7 +1,7 @@
-"""Bytes as lower-case base32 (RFC 4648, without padding), many at a time.
+"""Vectorized lower-case base32 (RFC 4648, without padding).
 
-The 32 characters survive programs that ignore case, and a token of some length never looks like
-a number: of hexadecimal ones, spreadsheets read some as 1.2E+34.
+The alphabet is safe in programs that ignore case. Unlike some hexadecimal tokens, which spreadsheets read as
+1.2E+34, a token of some length never looks like a number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = ["BITS", "decode", "encode"]
 
-BITS = 5  # of a character
+BITS = 5  # per character
 
 _ALPHABET = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz234567", dtype=np.uint8)
 _VALUE = np.zeros(256, dtype=np.uint64)
@@ -25,7 +25,7 @@ _AT_ONCE = 2**16
 
 
 def encode(blobs: Sequence[bytes]) -> list[str]:
-    """Write each of some bytes as a text.
+    """Encode each byte string as a text.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def encode(blobs: Sequence[bytes]) -> list[str]:
 
 
 def decode(texts: Sequence[str]) -> list[bytes | None]:
-    """Read each of some texts; None for one that `encode` does not write.
+    """Decode each text, with None for a text that `encode` cannot produce.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def decode(texts: Sequence[str]) -> list[bytes | None]:
 
 
 def _encoded(blobs: Sequence[bytes]) -> Iterator[str]:
-    """Give 5 bytes, as one number of 40 bits, 8 characters."""
+    """Encode each 5 bytes as a 40-bit number of 8 characters."""
     padded = b"".join(blob.ljust(-(-len(blob) // 5) * 5, b"\0") for blob in blobs)
     numbers = np.zeros((len(padded) // 5, 8), dtype=np.uint8)
     numbers[:, 3:] = np.frombuffer(padded, dtype=np.uint8).reshape(-1, 5)

@@ -1,4 +1,4 @@
-"""Secrets that pseudonyms are made with: a key in a file that only its owner can read, or a passphrase."""
+"""Secrets for pseudonyms: a key in a file that only its owner can read, or a passphrase."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SHORTEST = 12
 class Key:
     """A secret key for pseudonyms, usually in a file that only you can read.
 
-    Whatever is made with it has a key of its own, derived by HKDF (RFC 5869), so that one key
-    serves several columns and several kinds of tokens. It is never shown, not even by ``repr``.
+    Each purpose uses its own key, derived by HKDF (RFC 5869), so one key serves several columns and several
+    kinds of tokens. The secret is never shown, not even by ``repr``.
 
     Parameters
     ----------
     secret : bytes
-        At least 32 random bytes, for example from a store of secrets. See also `new` and `load`.
+        At least 32 random bytes, for example from a secret manager. See also `new` and `load`.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Key:
 
     def __init__(self, secret: bytes) -> None:
         if not isinstance(secret, bytes) or len(secret) < _BYTES:
-            raise OptionError(f"a key has at least {_BYTES} random bytes", hint="make one with Key.new(file)")
+            raise OptionError(f"a key must have at least {_BYTES} random bytes", hint="make one with Key.new(file)")
         self._secret = secret
 
     def __repr__(self) -> str:
@@ -58,18 +58,18 @@ class Key:
 
     @classmethod
     def new(cls, path: str | Path) -> Key:
-        """Make a key of the operating system's randomness and write it to a new file."""
+        """Create a key from the operating system's entropy, and write it to a new file."""
         key = cls(secrets.token_bytes(_BYTES))
         text = f"{_HEADER}: makes and opens pseudonyms; keep it secret, and keep a copy\n{key._secret.hex()}\n"
         try:
-            # For its owner alone from the first moment; O_EXCL: never over another file.
+            # Private from the start; O_EXCL never overwrites a file.
             number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             raise FileError(f"'{path}' exists, and a key is never overwritten", hint="choose another name") from None
         except OSError as error:
             raise FileError(f"the key '{path}' cannot be written: {why(error)}") from error
         try:
-            with open(number, "w", encoding="ascii") as file:  # noqa: PTH123 - it is open already
+            with open(number, "w", encoding="ascii") as file:  # noqa: PTH123 - a file descriptor
                 file.write(text)
                 file.flush()
                 os.fsync(number)
@@ -80,7 +80,7 @@ class Key:
 
     @classmethod
     def load(cls, path: str | Path) -> Key:
-        """Read a key from its file; one that others can read is refused."""
+        """Read a key from its file, or raise an error if other users can access the file."""
         try:
             with Path(path).open("rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
@@ -89,15 +89,16 @@ class Key:
             hint = "make one with 'sfumato key new'" if isinstance(error, FileNotFoundError) else ""
             raise FileError(f"the key '{path}' cannot be read: {why(error)}", hint=hint) from error
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-            raise FileError(f"the key '{path}' is open to others", hint=f"chmod 600 {shlex.quote(str(path))}")
-        found = _FILE.fullmatch(text)
-        if not found:
-            raise FileError(f"'{path}' is not a key of Sfumato, or it is damaged", hint="see 'sfumato key new --help'")
-        return cls(bytes.fromhex(found[1]))
+            hint = f"chmod 600 {shlex.quote(str(path))}"
+            raise FileError(f"the key '{path}' is accessible to other users", hint=hint)
+        match = _FILE.fullmatch(text)
+        if not match:
+            raise FileError(f"'{path}' is not a Sfumato key, or it is damaged", hint="see 'sfumato key new --help'")
+        return cls(bytes.fromhex(match[1]))
 
     @classmethod
     def of(cls, key: Key | str | Path) -> Key:
-        """Return a key as it is, or load it from its file."""
+        """Return a key, loaded from its file if a path is given."""
         if isinstance(key, str | Path):
             return cls.load(key)
         if not isinstance(key, cls):
@@ -105,7 +106,7 @@ class Key:
         return key
 
     def derive(self, purpose: str, length: int, salt: bytes = b"") -> bytes:
-        """Return a key of its own for a purpose."""
+        """Derive the key for a purpose."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -113,21 +114,21 @@ class Key:
 
 
 class Passphrase:
-    """A secret that a person remembers; scrypt (RFC 7914; 128 MiB, about half a second) makes guessing it slow."""
+    """A memorable secret; scrypt (RFC 7914; 128 MiB, about half a second) makes guessing it slow."""
 
     __slots__ = ("_text",)
     kind: ClassVar[str] = "passphrase"
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str) or len(text) < _SHORTEST:
-            raise OptionError(f"a passphrase has at least {_SHORTEST} characters", hint="take several words")
-        self._text = unicodedata.normalize("NFC", text)  # keyboards differ in how they write an accent
+            raise OptionError(f"a passphrase must have at least {_SHORTEST} characters", hint="use several words")
+        self._text = unicodedata.normalize("NFC", text)  # keyboards encode accents differently
 
     def __repr__(self) -> str:
         return "Passphrase(...)"
 
     def derive(self, purpose: str, length: int, salt: bytes = b"") -> bytes:
-        """Return a key for a purpose; without its salt it cannot be tried out in advance."""
+        """Derive the key for a purpose; the salt prevents precomputed guesses."""
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
         salted = f"sfumato {purpose}".encode() + salt

@@ -1,8 +1,8 @@
-"""A mapping from identifiers to tokens in a sealed file: encrypted, authenticated, and never half written.
+"""The sealed mapping file from identifiers to tokens: encrypted, authenticated and written atomically.
 
-The file is a line that names its version and what opens it, 32 bytes of salt, 32 bytes by which a
-wrong key is told from a damaged file, and JSON under AES-256-GCM, which authenticates the rest
-too. Every write has a new salt, and so a new key and a new nonce.
+The file has a line with its version and the kind of secret, 32 bytes of salt, 32 bytes that distinguish a wrong key
+from a damaged file, and JSON under AES-256-GCM, which also authenticates the rest. Every write uses a new
+salt, and therefore a new key and nonce.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.data.io.files import atomic_path, why
-from sfumato.data.io.locks import alone
+from sfumato.data.io.files import atomic_path, exclusive_lock, why
 from sfumato.errors import FileError, InputError
 from sfumato.pseudonyms.keys import Key, Passphrase
 
 __all__ = ["Mapping", "SealedMapping"]
 
 Mapping = dict[str, dict[str, str]]
-"""The token of each identifier, for each space."""
+"""The token of each identifier, by space."""
 
 _MAGIC = "sfumato mapping "
 _VERSION = "1"
@@ -33,7 +32,7 @@ _SALT, _CHECK, _KEY, _NONCE, _TAG = 32, 32, 32, 12, 16
 
 @dataclass(frozen=True, eq=False)
 class SealedMapping:
-    """The file of a mapping, and what opens it.
+    """A mapping file and the secret that opens it.
 
     Examples
     --------
@@ -48,7 +47,7 @@ class SealedMapping:
     secret: Key | Passphrase
 
     def read(self) -> Mapping:
-        """Open the file."""
+        """Read and decrypt the mapping."""
         try:
             content = self.path.read_bytes()
         except OSError as error:
@@ -57,8 +56,8 @@ class SealedMapping:
 
     @contextmanager
     def extending(self) -> Iterator[Mapping]:
-        """Give the mapping, empty if there is no file, and seal what was added; others wait meanwhile."""
-        with alone(self.path, "the mapping"):
+        """Yield the mapping, empty if there is no file, and write additions; other processes wait."""
+        with exclusive_lock(self.path, "the mapping"):
             mapping = self.read() if self.path.exists() else {}
             before = {space: len(tokens) for space, tokens in mapping.items()}
             yield mapping
@@ -76,7 +75,7 @@ class SealedMapping:
             return header + AESGCM(key).encrypt(nonce, content, header)
         except OverflowError:
             raise InputError(
-                f"the mapping '{self.path}' would have over 2 GiB", hint="give each table its own, or take keyed tokens"
+                f"the mapping '{self.path}' would exceed 2 GiB", hint="use one per table, or keyed tokens"
             ) from None
 
     def _open(self, content: bytes) -> Mapping:
@@ -86,10 +85,10 @@ class SealedMapping:
         line, _, rest = content.partition(b"\n")
         words = line[:100].decode("ascii", "replace").removeprefix(_MAGIC).split(" ")
         if not line.startswith(_MAGIC.encode()) or len(words) != 2:
-            raise FileError(f"'{self.path}' is not a mapping of Sfumato, or it is damaged")
+            raise FileError(f"'{self.path}' is not a Sfumato mapping, or it is damaged")
         version, kind = words
         if version != _VERSION:
-            raise FileError(f"the mapping '{self.path}' has another version than {_VERSION}, or is damaged")
+            raise FileError(f"the mapping '{self.path}' does not have version {_VERSION}, or is damaged")
         if kind not in (Key.kind, Passphrase.kind) or len(rest) < _SALT + _CHECK + _TAG:
             raise self._damaged()
         if kind != self.secret.kind:
@@ -98,7 +97,7 @@ class SealedMapping:
         if not hmac.compare_digest(check, rest[_SALT : _SALT + _CHECK]):
             raise FileError(
                 f"this {kind} does not open the mapping '{self.path}'",
-                hint="it was sealed with another one, or is damaged",
+                hint=f"it was sealed with another {kind}, or is damaged",
             )
         end = len(content) - len(rest) + _SALT + _CHECK
         try:
@@ -112,14 +111,14 @@ class SealedMapping:
         return derived[:_KEY], derived[_KEY : _KEY + _NONCE], derived[_KEY + _NONCE :]
 
     def _damaged(self) -> FileError:
-        return FileError(f"the mapping '{self.path}' is damaged", hint="restore a copy; it was left as it is")
+        return FileError(f"the mapping '{self.path}' is damaged", hint="restore a copy; the file was not changed")
 
     def _write(self, content: bytes) -> None:
         with atomic_path(self.path, mode=0o600) as temporary, temporary.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())  # on the disk before it takes the place of the old one
-        if os.name == "posix":  # and its name too: tokens without their mapping are lost
+            os.fsync(file.fileno())  # on disk before it replaces the old file
+        if os.name == "posix":  # sync the rename too: tokens without their mapping would be lost
             folder = os.open(self.path.resolve().parent, os.O_RDONLY)
             try:
                 os.fsync(folder)

@@ -1,7 +1,7 @@
-"""Replace identifiers by tokens, alike in all tables, and back.
+"""Replace identifiers by tokens consistently across tables, and back.
 
-The engine finds the distinct identifiers of each table, the method makes a token for each, and the
-engine gives it to the rows: no identifier is handled twice.
+The engine finds the distinct identifiers of each table, the method makes a token for each, and the engine
+applies the tokens to the rows, so each identifier is processed once.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from typing import Any, ClassVar
 import polars as pl
 
 from sfumato._repr import Discreet
-from sfumato.data.io.field_offsets import Fields, encoded
+from sfumato.data.io.field_offsets import Fields, encode_like
 from sfumato.data.io.files import format_of, write_bytes
 from sfumato.data.io.source import File, Source
-from sfumato.data.sanitize import sanitized
+from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, write
 from sfumato.engines.dispatch import recode, reduce
 from sfumato.engines.engine import Recoding
-from sfumato.engines.released_schema import used_only
+from sfumato.engines.released_schema import restrict_domains
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import ColumnError, InputError, OptionError
 from sfumato.pseudonyms.tokens import Found, Spaces, Tokens
 
 __all__ = ["Replaced", "canonical", "pseudonymize", "reidentify", "replace_identifiers"]
 
-_EXACT = {"Float16": 2**11, "Float32": 2**24, "Float64": 2**53}  # beyond, a float skips whole numbers
+_EXACT = {"Float16": 2**11, "Float32": 2**24, "Float64": 2**53}  # beyond it, not every whole number is a float
 
 
 def pseudonymize(data: Any, method: Tokens, *, columns: Sequence[str] = (), space: str | None = None) -> Any:
-    """Replace the identifiers of a table, or of several that belong together, by tokens.
+    """Replace the identifiers of one table, or of several related tables, by tokens.
 
-    Equal identifiers get equal tokens, in every table and at any later time, so that tables can still be
-    joined. An identifier is what it reads as: the number 7, 7.0 and the text "7" are one,
-    "007" is another. Missing values, and empty texts, come out missing; all other columns stay
-    as they are, and the rows in their order, so that tokens can be turned back row for row. The index of a pandas
-    frame does not come out, whatever it holds, nor do categories that no row has: make the index a column first.
+    Equal identifiers get equal tokens, in every table and at any later time, so tables can still be joined.
+    Identifiers are compared as text: the numbers 7 and 7.0 and the text "7" are the same, "007" is different.
+    Missing values and empty texts become missing. All other columns and the order of the rows are unchanged, so
+    tokens can be turned back row by row. The index of a pandas frame and unused categories are dropped; make
+    the index a column first if it matters.
 
-    Pseudonymized data is still personal data (GDPR, Article 4(5) and Recital 26): whoever has the key,
-    or recognises a person by the other columns, knows whose rows they are.
+    Pseudonymized data is still personal data (GDPR, Article 4(5) and Recital 26): anyone who has the key, or
+    recognizes a person by the other columns, can identify the rows.
 
     Parameters
     ----------
     data : Table, frame or path; or a mapping or a sequence of them
     method : KeyedTokens, RandomTokens or EncryptedTokens
     columns : sequence of str
-        The columns to replace, which every table must have; the identifiers of its schema by default.
+        The columns to replace, which every table must have; by default the identifiers of its schema.
     space : str, optional
-        What the identifiers are of; the name of each column by default. Name one if columns of
-        different names hold the identifiers of the same people.
+        The name of the set of identified things; by default the name of each column. Give one if columns with
+        different names contain identifiers of the same people.
 
     Returns
     -------
-    A frame of the same kind, a Polars frame of a file, or a table of a table; a dict of a mapping, a
-    list of a sequence.
+    A frame of the same type, a Polars frame for a file, or a table for a table; a dict for a mapping, a
+    list for a sequence.
 
     Examples
     --------
@@ -77,15 +77,14 @@ def pseudonymize(data: Any, method: Tokens, *, columns: Sequence[str] = (), spac
 def reidentify(data: Any, method: Tokens, *, columns: Sequence[str] = (), space: str | None = None) -> Any:
     """Turn tokens back into identifiers, with the method that made them.
 
-    They come back as texts, whatever they were. A token that the method did not make, for
-    this space, is an error.
+    The identifiers are returned as texts. A token that the method did not make in this space is an error.
 
     Parameters
     ----------
     data, columns, space
         As for `pseudonymize`.
     method : RandomTokens or EncryptedTokens
-        Keyed tokens cannot be turned back.
+        Keyed tokens are irreversible.
 
     Examples
     --------
@@ -100,31 +99,31 @@ def reidentify(data: Any, method: Tokens, *, columns: Sequence[str] = (), space:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Replaced(Discreet):
-    """A table with other identifiers, and how many different ones each column has."""
+    """A table with replaced identifiers, and the number of distinct identifiers in each column."""
 
-    _told: ClassVar[tuple[str, ...]] = ("table",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("table",)
 
     table: Table
     distinct: dict[str, int]
     became: dict[str, dict[str, str]]
-    """What each identifier of each column became."""
+    """The replacement of each identifier, by column."""
     types: dict[str, pl.DataType]
-    """The type that each of these columns had."""
+    """The original type of each of these columns."""
     file: File | None = None
 
     def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
-        """Write the table; from a text file to a text file, every byte that is not an identifier stays as it was."""
+        """Write the table; from text file to text file, all bytes other than identifiers are unchanged."""
         file = self.file
         if file is None or not file.is_text or escape_formulas or format_of(Path(path)) != file.format:
             write(self.table, path, escape_formulas=escape_formulas)
             return
         with file.reading():
-            content = Fields.of(file.text).replaced({name: partial(self._field, name) for name in self.became})
-            content = encoded(content, file.text)
+            content = Fields.of(file.text).replace({name: partial(self._field, name) for name in self.became})
+            content = encode_like(content, file.text)
         write_bytes(content, path)
 
     def _field(self, column: str, text: str) -> str:
-        """Return what becomes of a field; the blanks around a number or a token stay."""
+        """Return the replacement of a field; blanks around a number or a token are preserved."""
         assert self.file is not None
         dtype, became = self.types[column], self.became[column]
         if dtype == pl.String and text in became:
@@ -148,10 +147,10 @@ def replace_identifiers(
     *,
     back: bool = False,
 ) -> list[Replaced]:
-    """Replace identifiers by tokens, or back, in tables that have names for messages."""
+    """Replace identifiers by tokens, or tokens by identifiers, in tables that are named for messages."""
     if not isinstance(method, Tokens):
         raise OptionError(
-            f"the method must be one such as KeyedTokens(key), got {getattr(method, '__name__', type(method).__name__)}"
+            f"the method must be such as KeyedTokens(key), got {getattr(method, '__name__', type(method).__name__)}"
         )
     if isinstance(columns, str):
         raise OptionError(f"the columns must be a list of names, got the text '{columns}'")
@@ -161,8 +160,8 @@ def replace_identifiers(
     spaces: dict[str, pl.Series] = {}
     for part in parts:
         for column, values in part.values.items():
-            found = spaces.get(space or column, pl.Series(dtype=pl.String))
-            spaces[space or column] = pl.concat([found, values.drop_nulls().rename("")]).unique(maintain_order=True)
+            known = spaces.get(space or column, pl.Series(dtype=pl.String))
+            spaces[space or column] = pl.concat([known, values.drop_nulls().rename("")]).unique(maintain_order=True)
     asked: Spaces = {name: values.to_list() for name, values in spaces.items()}
     became: Found = method.find(asked) if back else method.make(asked)
     look_up = {
@@ -173,7 +172,7 @@ def replace_identifiers(
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """One of the tables, with the distinct identifiers of each column."""
+    """A table with the distinct identifiers of each column."""
 
     table: Table
     tuples: dict[str, Tuples]
@@ -185,11 +184,11 @@ class _Part:
         if not chosen:
             raise OptionError(
                 f"no identifier column is named{_of(name)}",
-                hint="name those that name a person, with columns / --columns",
+                hint="name the columns that identify a person, with columns / --columns",
             )
         tuples, values = {}, {}
         table = _as_written(table, [column for column in chosen if column in table.schema.names])
-        plain = Table(table.frame)  # what the schema says of a column does not matter
+        plain = Table(table.frame)  # without the schema
         for column in chosen:
             try:
                 table.schema[column]
@@ -208,7 +207,7 @@ class _Part:
             if unknown:
                 raise InputError(
                     f"{unknown:,} of {values.drop_nulls().n_unique():,} tokens in column '{column}' are unknown",
-                    hint="they are damaged, or of another key, mapping or space",
+                    hint="they are damaged, or belong to another key, mapping or space",
                 )
             tuples = self.tuples[column]
             rows = recode(rows, Recoding(tuples, [new["becomes"].gather(tuples.codes[:, 0]).alias(column)]))
@@ -219,18 +218,18 @@ class _Part:
         distinct = {name: values.drop_nulls().n_unique() for name, values in self.values.items()}
         became = {name: dict(look_up[name].drop_nulls().iter_rows()) for name in self.values}
         types = {name: self.tuples[name].domains[0].values.dtype for name in self.values}
-        frame = rows.frame if rows.is_lazy else sanitized(rows.frame)  # what is elsewhere stays there
+        frame = rows.frame if rows.is_lazy else sanitize(rows.frame)  # rows outside this process stay there
         file = self.table.file
-        table = Table(frame, used_only(Schema(columns), self.table, frame), layout=file)
+        table = Table(frame, restrict_domains(Schema(columns), self.table, frame), layout=file)
         return Replaced(table, distinct, became, types, file)
 
 
 def _as_written(table: Table, columns: Sequence[str]) -> Table:
-    """Return a table in which identifiers of a text file that look like 31.12.1980 or 1.234.567 are what they read."""
+    """Return a table with the identifiers of a text file as written, even if they look like 31.12.1980 or 1.234.567."""
     file = table.file
     if file is None or not file.is_text or not isinstance(table.frame, pl.DataFrame):
         return table
-    found = file.text.found
+    found = file.text.cells
     other = [name for name in columns if name in found and not found[name].is_plain]
     if not other:
         return table
@@ -239,7 +238,7 @@ def _as_written(table: Table, columns: Sequence[str]) -> Table:
 
 
 def canonical(values: pl.Series, name: str) -> pl.Series:
-    """Return identifiers as the texts that they read as; what is no identifier is refused.
+    """Return identifiers as texts, or raise a `ColumnError` if values cannot be identifiers.
 
     Examples
     --------
@@ -261,7 +260,7 @@ def canonical(values: pl.Series, name: str) -> pl.Series:
         raise ColumnError(
             f"column '{name}' holds {str(dtype).split('(')[0].lower()} values, "
             "but an identifier is a text, a whole number or a date",
-            hint="turn them into texts",
+            hint="convert them to texts",
         )
     texts = values.cast(pl.String)
     return texts.set(texts == "", None)
@@ -271,7 +270,7 @@ def _refuse_fractions(wrong: int, name: str) -> None:
     if wrong:
         raise ColumnError(
             f"column '{name}' holds {wrong:,} different number(s) that are not whole, or too large to be exact",
-            hint="an identifier is a text, a whole number or a date: turn them into texts",
+            hint="an identifier is a text, a whole number or a date; convert them to texts",
         )
 
 
@@ -288,7 +287,7 @@ def _of(name: str) -> str:
 
 
 def _each(data: Any, replace: Callable[[list[tuple[str, Any]]], list[Replaced]]) -> Any:
-    """Replace in one table or in several, and return what was given."""
+    """Apply a replacement to one or several tables, and return the same structure."""
     if isinstance(data, Mapping):
         named = [(f"table '{name}'", one) for name, one in data.items()]
     elif isinstance(data, Sequence) and not isinstance(data, str):

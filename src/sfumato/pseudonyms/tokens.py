@@ -1,8 +1,8 @@
-"""Three ways to make tokens of identifiers: keyed, random with a sealed mapping, and encrypted.
+"""Three methods to make tokens from identifiers: keyed, random with a sealed mapping, and encrypted.
 
-Each is given the distinct identifiers of a space, as texts, and returns a token for each. A space
-is what identifiers are of, such as patients: equal identifiers of one space have equal tokens, and
-tokens of different spaces have nothing to do with each other.
+Each method takes the distinct identifiers of a space as texts and returns a token for each. A space is a set of
+identified things, such as patients: equal identifiers in one space have equal tokens, and tokens of
+different spaces are unrelated.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from sfumato.data.validate import whole
 from sfumato.errors import OptionError
 from sfumato.pseudonyms import base32
 from sfumato.pseudonyms.keys import Key, Passphrase
@@ -26,17 +27,17 @@ __all__ = ["EncryptedTokens", "Found", "KeyedTokens", "RandomTokens", "Spaces", 
 Spaces = Mapping[str, Sequence[str]]
 """The distinct identifiers, or tokens, of each space."""
 Found = Mapping[str, Sequence[str | None]]
-"""What each of them became; None if it is unknown."""
+"""The result for each of them; None if it is unknown."""
 
 _LENGTHS = (4, 51)  # characters; 51 are the 256 bits of a SHA-256
 _UNLIKELY = 1e-9
 
 
 class Tokens(ABC):
-    """A way to replace identifiers by tokens: `KeyedTokens`, `RandomTokens` or `EncryptedTokens`."""
+    """A method to replace identifiers by tokens: `KeyedTokens`, `RandomTokens` or `EncryptedTokens`."""
 
     name: ClassVar[str]
-    """What the command line calls it."""
+    """The name of the method on the command line."""
 
     @abstractmethod
     def make(self, spaces: Spaces) -> dict[str, list[str]]:
@@ -49,20 +50,19 @@ class Tokens(ABC):
 
 @dataclass(frozen=True, eq=False)
 class KeyedTokens(Tokens):
-    """Tokens that only the holder of a key can make, and nobody can turn back: HMAC-SHA256.
+    """Irreversible tokens that only the holder of a key can make: HMAC-SHA256.
 
-    Nothing has to be stored but the key. Whoever has it can compute the tokens of guessed
-    identifiers, and all identifiers of 8 digits are tried in minutes: the tokens are safe only while the
-    key is secret. Two of n identifiers share a token with a probability of about
-    n² / 2^(5 length + 1), for 20 characters and 10^9 identifiers below 10^-12; if two in the data do,
-    that is an error.
+    Only the key has to be stored. Anyone with the key can compute the tokens of guessed identifiers, and trying
+    all identifiers of 8 digits takes minutes, so the tokens are safe only while the key is secret. Two of n
+    identifiers share a token with a probability of about n² / 2^(5 length + 1), which is below 10^-12 for 20
+    characters and 10^9 identifiers; if two identifiers in the data do, that is an error.
 
     Parameters
     ----------
     key : Key or path
         See `Key.new`.
     length : int
-        The characters of a token, 4 to 51; each has 5 bits.
+        The number of characters of a token, 4 to 51, with 5 bits each.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class KeyedTokens(Tokens):
         size = _size(self.length)
         digests = []
         for identifier in identifiers:
-            code = started.copy()  # the key is taken in only once
+            code = started.copy()  # the key schedule is computed once
             code.update(identifier.encode())
             digests.append(code.digest()[:size])
         tokens = [token[: self.length] for token in base32.encode(digests)]
@@ -100,42 +100,39 @@ class KeyedTokens(Tokens):
         if shared:
             enough = next(n for n in range(*_LENGTHS) if _collision(len(tokens), n) < _UNLIKELY)
             raise OptionError(
-                f"{shared:,} of {len(tokens):,} identifiers of '{space}' would get the token of another one, "
+                f"{shared:,} of {len(tokens):,} identifiers of '{space}' would share a token with another one, "
                 f"because tokens have only {self.length} characters",
-                hint=f"take length={enough} / --length {enough}, for all tables that belong together",
+                hint=f"use length={enough} / --length {enough} for all related tables",
             )
         return tokens
 
     def find(self, spaces: Spaces) -> Found:
-        """Refuse: nobody can turn these tokens back."""
-        raise OptionError(
-            "keyed tokens cannot be turned back", hint="take random or encrypted tokens if that must be possible"
-        )
+        """Raise an `OptionError`, because keyed tokens are irreversible."""
+        raise OptionError("keyed tokens are irreversible", hint="use random or encrypted tokens to re-identify later")
 
     def collision_probability(self, identifiers: int) -> float:
-        """Return how likely it is that two of so many identifiers share a token."""
+        """Return the probability that any two of this many identifiers share a token."""
         return _collision(identifiers, self.length)
 
 
 @dataclass(frozen=True, eq=False)
 class RandomTokens(Tokens):
-    """Random tokens, with a sealed file that remembers whose they are.
+    """Random tokens, with a sealed mapping file from identifiers to tokens.
 
-    A token has no relation to its identifier but in the file, which is encrypted (AES-256-GCM).
-    Destroy the file, or its key, and no token can ever be turned back. The file is made if there is none;
-    if there is one it is extended, so that the next table gets the same tokens.
-    Several processes may extend it at once.
+    Only the file, which is encrypted (AES-256-GCM), relates a token to its identifier. Without the file or its
+    key, no token can be turned back. The file is created if there is none, and otherwise extended, so the
+    next table gets the same tokens. Several processes may extend it at the same time.
 
     Parameters
     ----------
     mapping : path
-        The sealed file.
+        The sealed mapping file.
     key : Key or path, optional
-        What seals it.
+        The key that seals the file.
     passphrase : str, optional
-        What seals it, if no key does: at least 12 characters.
+        The passphrase that seals the file instead of a key; at least 12 characters.
     length : int
-        The characters of a new token, 4 to 51; each has 5 bits.
+        The number of characters of a new token, 4 to 51, with 5 bits each.
 
     Examples
     --------
@@ -165,11 +162,11 @@ class RandomTokens(Tokens):
         elif self.key is None and passphrase is not None:
             secret = Passphrase(passphrase)
         else:
-            raise OptionError("a mapping is sealed with a key or with a passphrase", hint="give one of them")
+            raise OptionError("a mapping is sealed with either a key or a passphrase", hint="give exactly one of them")
         object.__setattr__(self, "_sealed", SealedMapping(Path(self.mapping), secret))
 
     def make(self, spaces: Spaces) -> dict[str, list[str]]:
-        """Return the token of each identifier; new ones are in the file before they are returned."""
+        """Return the token of each identifier; new tokens are in the file before this returns."""
         if not any(spaces.values()):
             return {space: [] for space in spaces}
         with self._sealed.extending() as mapping:
@@ -180,11 +177,11 @@ class RandomTokens(Tokens):
         return {space: [mapping[space][one] for one in identifiers] for space, identifiers in spaces.items()}
 
     def _drawn(self, count: int, taken: set[str]) -> list[str]:
-        """Draw tokens that are not taken, each as likely as any other."""
+        """Draw uniformly random tokens that are not taken."""
         if len(taken) + count > 2 ** (base32.BITS * self.length - 1):
             raise OptionError(
-                f"{len(taken) + count:,} identifiers need longer tokens than {self.length} characters",
-                hint="take a larger length / --length",
+                f"{len(taken) + count:,} identifiers need tokens of more than {self.length} characters",
+                hint="use a larger length / --length",
             )
         size = _size(self.length)
         drawn: dict[str, None] = {}
@@ -206,11 +203,10 @@ class RandomTokens(Tokens):
 
 @dataclass(frozen=True, eq=False)
 class EncryptedTokens(Tokens):
-    """Tokens that hold the identifier, encrypted: whoever has the key can turn them back.
+    """Tokens that contain the encrypted identifier: anyone with the key can turn them back.
 
-    AES-SIV (RFC 5297) with a 512-bit key is deterministic: equal identifiers have equal tokens. A
-    token is authenticated, so that a damaged one is refused. Its length tells that of the
-    identifier.
+    AES-SIV (RFC 5297) with a 512-bit key is deterministic: equal identifiers have equal tokens. Tokens are
+    authenticated, so damaged ones are detected. The length of a token reveals the length of the identifier.
 
     Parameters
     ----------
@@ -251,7 +247,7 @@ class EncryptedTokens(Tokens):
 
         cipher = AESSIV(self._derived())
 
-        def opened(blob: bytes | None, space: str) -> str | None:
+        def decrypt(blob: bytes | None, space: str) -> str | None:
             if blob is None or len(blob) <= 16:  # the tag alone has 16 bytes
                 return None
             try:
@@ -259,24 +255,22 @@ class EncryptedTokens(Tokens):
             except InvalidTag:
                 return None
 
-        return {space: [opened(blob, space) for blob in base32.decode(tokens)] for space, tokens in spaces.items()}
+        return {space: [decrypt(blob, space) for blob in base32.decode(tokens)] for space, tokens in spaces.items()}
 
     def _derived(self) -> bytes:
         return Key.of(self.key).derive("encrypted tokens", 64)
 
 
 def _check_length(length: int) -> None:
-    low, high = _LENGTHS
-    if isinstance(length, bool) or not isinstance(length, int) or not low <= length <= high:
-        raise OptionError(f"the length of a token must be a whole number from {low} to {high}, got {length!r}")
+    whole("the length of a token", length, least=_LENGTHS[0], most=_LENGTHS[1])
 
 
 def _size(length: int) -> int:
-    """Return how many bytes have the bits of so many characters."""
+    """Return the number of bytes that this many characters encode."""
     return math.ceil(base32.BITS * length / 8)
 
 
 def _collision(identifiers: int, length: int) -> float:
-    """Return how likely two of so many identifiers share a token: the birthday bound of Poisson."""
+    """Return the probability that any two identifiers share a token, by the Poisson approximation."""
     pairs = identifiers * (identifiers - 1) / 2
     return -math.expm1(-pairs / 2 ** (base32.BITS * length))

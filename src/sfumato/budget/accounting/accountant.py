@@ -1,7 +1,7 @@
-"""What events cost together: the smallest epsilon that we can prove for a delta.
+"""The privacy accountant: the smallest provable epsilon of composed events at a delta.
 
-By default by the distributions of their privacy losses, with a lower bound beside; see `losses`. Renyi
-privacy is kept as a cross-check; it is looser, except for the best of a Poisson number of many runs.
+The default is the privacy loss distribution (see `pld`), which also gives a lower bound. Renyi differential
+privacy is a cross-check; it is looser, except for the best of a Poisson number of many runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.budget.accounting.composition import replace_one
-from sfumato.budget.accounting.pld import least_epsilon, most_epsilon, own_cost, set_aside
+from sfumato.budget.accounting.pld import epsilon_lower_bound, epsilon_upper_bound, own_cost, set_aside
 from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import (
     Composed,
@@ -30,19 +30,20 @@ from sfumato.budget.events import (
     Shuffled,
 )
 from sfumato.budget.noise import Floats
+from sfumato.data.validate import real
 from sfumato.errors import OptionError, one_of
 
 __all__ = ["Spent", "calibrate", "check_delta", "spent"]
 
-_LEAST_DELTA = 1e-12  # below it, the rounding of the convolutions could be larger than delta
-_MANY = 64  # events of which loss distributions may well save something
-_NEGLIGIBLE, _NEGLIGIBLE_SHARE = 1e-4, 1e-3  # of an epsilon: the grid of the loss distributions is no finer
-_SMALLEST, _LARGEST = 1e-6, 1e9  # where a scale is looked for
+_LEAST_DELTA = 1e-12  # below it, rounding in the convolutions could exceed delta
+_MANY = 64  # from this many events on, a loss distribution may save something
+_NEGLIGIBLE, _NEGLIGIBLE_SHARE = 1e-4, 1e-3  # of an epsilon: the grid of loss distributions is not finer
+_SMALLEST, _LARGEST = 1e-6, 1e9  # the range of scales that `calibrate` searches
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What events cost together.
+    """The privacy cost of composed events.
 
     Examples
     --------
@@ -63,20 +64,20 @@ class Spent:
 
     @cached_property
     def optimistic(self) -> float | None:
-        """What the same accounting would give at least if it were exact; Renyi privacy has no such bound."""
+        """A lower bound on the exact epsilon of the same accounting; None for Renyi privacy."""
         if self.accountant != "pld" or self.epsilon == math.inf:
             return None
         if self.delta < _LEAST_DELTA:
             return self.epsilon
         ideal, _, _ = set_aside(self.events)
-        return min(self.epsilon, least_epsilon(ideal, self.delta))
+        return min(self.epsilon, epsilon_lower_bound(ideal, self.delta))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain values; an unbounded epsilon is the text "inf"."""
         return {**self.bound(), "optimistic": self.optimistic}
 
     def bound(self) -> dict[str, Any]:
-        """Return the upper bound alone, for which nothing more has to be computed."""
+        """Return the cost as plain values without `optimistic`, which takes time to compute."""
         return {
             "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
             "delta": self.delta,
@@ -95,18 +96,18 @@ def spent(
     accountant: str = "pld",
     relation: Relation | str | None = None,
 ) -> Spent:
-    """Return what events on one data set cost together.
+    """Return the total privacy cost of events on one data set.
 
     Parameters
     ----------
     events : Event or iterable of Event
-        None of them costs nothing.
+        No events cost nothing.
     delta : float
-        From 0 to below 1. At 0 only events that have an epsilon of their own can be added.
+        From 0 to below 1. At 0 the epsilon is finite only if every event has a finite epsilon of its own.
     accountant : str
         ``"pld"``, the privacy loss distribution, or ``"rdp"``, Renyi privacy as a cross-check.
     relation : Relation or str, optional
-        By default that of the events. Under replace-one, add-remove events are turned into it first.
+        By default that of the events. Under replace-one, add-remove events are converted first.
 
     Examples
     --------
@@ -120,7 +121,7 @@ def spent(
     given = (events,) if isinstance(events, Event) else tuple(events)
     for event in given:
         if not isinstance(event, Event):
-            raise OptionError(f"only events can be added up, got {type(event).__name__}")
+            raise OptionError(f"only events can be composed, got {type(event).__name__}")
     if accountant not in ("pld", "rdp"):
         raise OptionError(f"the accountant must be pld or rdp, got {accountant!r}")
     delta = check_delta(delta, allow_zero=True)
@@ -136,7 +137,7 @@ def spent(
     ideal, more, lost = set_aside(given)
     if lost < delta:
         if accountant == "pld":
-            composed = min(most_epsilon(ideal, delta - lost), _selected_epsilon(ideal, delta - lost, under))
+            composed = min(epsilon_upper_bound(ideal, delta - lost), _selected_epsilon(ideal, delta - lost, under))
         else:
             composed = _rdp_epsilon(ideal, delta - lost, under)
         epsilon = min(epsilon, composed + more)
@@ -152,18 +153,18 @@ def calibrate(
     relation: Relation | str | None = None,
     precision: float = 1e-4,
 ) -> float:
-    """Return the smallest scale of noise for which an event costs at most epsilon.
+    """Return the smallest noise scale at which an event costs at most epsilon.
 
-    The scale returned was itself accounted for, so what is run with it never costs more than the target.
+    The returned scale itself was checked with the accountant, so the event never costs more than the target.
 
     Parameters
     ----------
     make_event : callable
-        Returns the event that noise of a scale would be; more noise must cost less.
+        Takes a noise scale and returns the event; a larger scale must cost less.
     epsilon, delta : float
         The target.
     precision : float
-        How much smaller, relatively, the smallest such scale may be.
+        The largest relative difference between the returned and the smallest possible scale.
 
     Examples
     --------
@@ -174,13 +175,11 @@ def calibrate(
     >>> 0.999 < spent(training(scale), delta=1e-5).epsilon <= 1.0
     True
     """
-    if not isinstance(epsilon, int | float) or not 0 < epsilon < math.inf:
-        raise OptionError(f"epsilon must be a finite number above 0, got {epsilon!r}")
-    if not 0 < precision < 1:
-        raise OptionError(f"the precision must be a number between 0 and 1, got {precision!r}")
+    epsilon = real("epsilon", epsilon, above=0)
+    precision = real("the precision", precision, above=0, below=1)
 
     def above(scale: float) -> float:
-        """By how much, relatively and in logarithms, noise of a scale costs more than the target."""
+        """Return the logarithm of the cost at a scale over the target."""
         cost = spent(make_event(scale), delta, accountant=accountant, relation=relation).epsilon
         return math.log(cost / epsilon) if 0 < cost < math.inf else (math.inf if cost else -math.inf)
 
@@ -188,43 +187,41 @@ def calibrate(
     while at_high > 0:
         high *= 4
         if high > _LARGEST:
-            raise OptionError(f"no noise brings the event to epsilon {epsilon:g} at delta {delta:g}")
+            raise OptionError(f"no amount of noise reduces the event to epsilon {epsilon:g} at delta {delta:g}")
         at_high = above(high)
     low, at_low = high / 4, math.inf
     while low > _SMALLEST and (at_low := above(low)) <= 0:
         low, high, at_low, at_high = low / 4, low, math.inf, at_low
-    # Epsilon falls about as a power of the scale: a straight line in logarithms says where it meets the target. An end
-    # that stays twice counts half (the Illinois method), and a step that is next to an end goes just beyond it.
+    # Epsilon falls approximately as a power of the scale, so the search is linear interpolation in logarithms. An end
+    # that stays twice is halved (the Illinois method), and a step too close to an end goes slightly beyond it.
     beyond, moved = 1 + 0.9 * precision, 0
     while high > low * (1 + precision):
         share = at_low / (at_low - at_high) if math.isfinite(at_low - at_high) else 0.5
         middle = min(max(low * (high / low) ** share, low * beyond), high / beyond)
         if not low < middle < high:
             break
-        if (found := above(middle)) <= 0:
-            high, at_high, at_low, moved = middle, found, at_low / 2 if moved > 0 else at_low, 1
+        if (at_middle := above(middle)) <= 0:
+            high, at_high, at_low, moved = middle, at_middle, at_low / 2 if moved > 0 else at_low, 1
         else:
-            low, at_low, at_high, moved = middle, found, at_high / 2 if moved < 0 else at_high, -1
+            low, at_low, at_high, moved = middle, at_middle, at_high / 2 if moved < 0 else at_high, -1
     return high
 
 
 def check_delta(delta: Any, rows: int | None = None, *, allow_zero: bool = False) -> float:
-    """Return a delta if it can be used; with a number of records, only one below 1 / rows.
+    """Return delta if it is valid and, given a number of records, below 1 / rows.
 
-    At a delta of 1 / rows, publishing one record in full would count as private.
+    At a delta of 1 / rows, publishing one full record would count as private.
 
     Examples
     --------
     >>> check_delta(1e-6, rows=1000)
     1e-06
     """
-    number = float(delta) if isinstance(delta, int | float) and not isinstance(delta, bool) else math.nan
-    if not (0 < number < 1 or (allow_zero and number == 0)):
-        raise OptionError(f"delta must be a number {'of 0 or ' if allow_zero else ''}between 0 and 1, got {delta!r}")
+    number = real("delta", delta, least=0, below=1) if allow_zero else real("delta", delta, above=0, below=1)
     if rows and number >= 1 / rows:
         raise OptionError(
             f"delta must be below 1 / {rows:,}, one over the number of records, got {number:g}",
-            hint="at that delta, publishing one record in full would count as private",
+            hint="at that delta, publishing one full record would count as private",
         )
     return number
 
@@ -232,34 +229,35 @@ def check_delta(delta: Any, rows: int | None = None, *, allow_zero: bool = False
 def _under_one_relation(
     events: tuple[Event, ...], relation: Relation | str | None
 ) -> tuple[Relation, tuple[Event, ...]]:
-    held = {event.relation for event in events}
+    relations = {event.relation for event in events}
     asked = one_of(Relation, relation, "the relation") if relation is not None else None
-    if asked is None and len(held) > 1:
+    if asked is None and len(relations) > 1:
         raise OptionError(
-            "events under add-remove and replace-one do not add up to one epsilon",
-            hint='relation="replace-one" turns the former into the latter',
+            "events under add-remove and replace-one have no common epsilon",
+            hint='relation="replace-one" converts add-remove events',
         )
-    under = asked or next(iter(held), Relation.ADD_REMOVE)
-    if under is Relation.ADD_REMOVE and Relation.REPLACE_ONE in held:
-        raise OptionError("an event under replace-one says nothing about adding or removing a record")
+    under = asked or next(iter(relations), Relation.ADD_REMOVE)
+    if under is Relation.ADD_REMOVE and Relation.REPLACE_ONE in relations:
+        raise OptionError("an event under replace-one cannot be converted to add-remove")
     return under, tuple(replace_one(event) if event.relation is not under else event for event in events)
 
 
-# --- epsilons and deltas that just add up -----------------------------------------------------
+# --- basic composition ------------------------------------------------------------------------
 
 
 def _basic(events: tuple[Event, ...], delta: float) -> float:
-    """Return the sum of the epsilons of the events if that of their deltas is within delta, else infinity."""
+    """Return the sum of the epsilons of the events if the sum of their deltas is at most delta, else infinity."""
     costs = [own_cost(event) for event in events]
     return math.fsum(epsilon for epsilon, _ in costs) if math.fsum(lost for _, lost in costs) <= delta else math.inf
 
 
 def _saved_at_most(events: tuple[Event, ...], delta: float) -> float:
-    """Bound what loss distributions could take off the sum of the epsilons; infinity where no bound is known.
+    """Bound what a loss distribution could save over the sum of the epsilons; infinite if no bound is known.
 
-    The largest loss of one such event, its epsilon, has a chance of at least 1/2. So the largest loss E of n of them
-    has a chance of at least 2^-n, and delta >= 2^-n (1 - exp(epsilon - E)) gives epsilon >= E + log(1 - 2^n delta).
-    For a few events that is next to nothing, and the distributions take a second to load.
+    The largest loss of one such event, its epsilon, has a probability of at least 1/2. So the largest loss E of n of
+    them has a probability of at least 2^-n, and delta >= 2^-n (1 - exp(epsilon - E)) gives
+    epsilon >= E + log(1 - 2^n delta). For a few events the saving is negligible, while loading the distributions takes
+    a second.
     """
     count = sum(map(_largest_losses, events))
     missed = math.ldexp(delta, count) if count < _MANY else math.inf
@@ -267,7 +265,7 @@ def _saved_at_most(events: tuple[Event, ...], delta: float) -> float:
 
 
 def _largest_losses(event: Event) -> int:
-    """Return of how many losses, each with a chance of at least 1/2, the epsilon of an event is the sum."""
+    """Return the number of losses, each with a probability of at least 1/2, whose sum is the epsilon of an event."""
     match event:
         case PureEvent() | Laplace() | DiscreteLaplace():
             return 1
@@ -275,7 +273,7 @@ def _largest_losses(event: Event) -> int:
             return min(event.times, _MANY) * _largest_losses(event.event)
         case Composed():
             return sum(map(_largest_losses, event.events))
-        case Parallel():  # which is at least as bad as its worst part alone
+        case Parallel():  # at least as bad as its worst part alone
             return _largest_losses(max(event.events, key=own_cost))
     return _MANY
 
@@ -289,21 +287,21 @@ def _rdp_epsilon(events: tuple[Event, ...], delta: float, relation: Relation) ->
     if not events:
         return 0.0
     orders = _accountant(relation).orders
-    return float(compute_epsilon(orders.tolist(), _added(events, relation).tolist(), delta)[0])
+    return float(compute_epsilon(orders.tolist(), _renyi_sum(events, relation).tolist(), delta)[0])
 
 
-def _added(events: tuple[Event, ...], relation: Relation) -> Floats:
+def _renyi_sum(events: tuple[Event, ...], relation: Relation) -> Floats:
     total: Floats = np.sum([_renyi(event, relation) for event in events], axis=0)
     return total
 
 
 def _selected_epsilon(events: tuple[Event, ...], delta: float, relation: Relation) -> float:
-    """Return the Renyi bound of the best of a Poisson number of runs: with many runs it is the smaller one."""
+    """Return the Renyi bound if an event is the best of a Poisson number of runs, where it can be the tighter one."""
     if not any(map(_is_poisson, events)):
         return math.inf
     try:
         return _rdp_epsilon(events, delta, relation)
-    except OptionError:  # it cannot count some event, and need not
+    except OptionError:  # Renyi privacy does not support some event
         return math.inf
 
 
@@ -330,13 +328,13 @@ def _renyi(event: Event, relation: Relation) -> Floats:
         case Repeated():
             return event.times * _renyi(event.event, relation)
         case Composed():
-            return _added(event.events, relation)
+            return _renyi_sum(event.events, relation)
         case Shuffled():
             return _renyi(event.event, relation)
     try:
         costs: Floats = accountant.compose(event.dp_event()).rdp
     except UnsupportedEventError:
-        raise OptionError(f"Renyi privacy cannot count this event: {event}", hint='use accountant="pld"') from None
+        raise OptionError(f"Renyi privacy does not support this event: {event}", hint='use accountant="pld"') from None
     return costs
 
 
@@ -344,8 +342,8 @@ def _accountant(relation: Relation) -> Any:
     from dp_accounting import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant
 
-    # The sensitivities are those under the relation already; only samples of a fixed size need its name.
-    replaced = relation is Relation.REPLACE_ONE
+    # The sensitivities already are those under the relation; only fixed-size sampling depends on its name.
+    replace = relation is Relation.REPLACE_ONE
     return RdpAccountant(
-        neighboring_relation=NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+        neighboring_relation=NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
     )

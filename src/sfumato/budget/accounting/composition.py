@@ -1,4 +1,4 @@
-"""What follows from an event: under another relation, for several records at once, for what is made of its answer."""
+"""Derived events: under another relation, for groups of records, and after post-processing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from sfumato.budget.events import (
     Selected,
     Shuffled,
 )
+from sfumato.data.validate import whole
 from sfumato.errors import OptionError
 
 __all__ = ["group", "post_process", "replace_one"]
 
 
 def replace_one(event: Event) -> Event:
-    """Return the event under replace-one: a replaced record is one removed and one added.
+    """Convert an event to replace-one: replacing a record is removing one and adding one.
 
     Examples
     --------
@@ -39,9 +40,9 @@ def replace_one(event: Event) -> Event:
 
 
 def group(event: Event, size: int) -> Event:
-    """Return what the event is for a group of several records that are present or absent together.
+    """Return the event for a group of records that are present or absent together (group privacy).
 
-    A sample treats the records of a group apart, so sampled events are refused.
+    Sampled events are rejected, because a sample may include only some records of a group.
 
     Examples
     --------
@@ -49,13 +50,12 @@ def group(event: Event, size: int) -> Event:
     >>> group(PureEvent(0.1), 3).epsilon
     0.30000000000000004
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise OptionError(f"the size of a group must be a whole number of at least 1, got {size!r}")
+    size = whole("the size of a group", size)
     return event if size == 1 else _changed(event, size, event.relation)
 
 
 def post_process(event: Event) -> Event:
-    """Return the event again: whatever is made of its answer without looking at the data costs nothing more.
+    """Return the same event: processing its answer without access to the data costs nothing.
 
     Examples
     --------
@@ -67,14 +67,14 @@ def post_process(event: Event) -> Event:
 
 
 def _changed(event: Event, records: int, relation: Relation) -> Event:
-    """Return the event when so many records change, under a relation."""
+    """Return the event for a change of several records, under a relation."""
     match event:
         case NoiseEvent():
             return replace(event, sensitivity=event.sensitivity * records, relation=relation)
         case PureEvent():
             return replace(event, epsilon=event.epsilon * records, relation=relation)
         case ApproximateEvent():
-            # From table to table, the delta of each step is carried through the steps after it.
+            # Changing one record at a time, each later step multiplies the accumulated delta by exp(epsilon).
             delta = math.fsum(event.delta * math.exp(min(step * event.epsilon, 700.0)) for step in range(records))
             if delta >= 1:
                 raise OptionError(f"for {records} records the delta of this event would be 1 or more: {event}")
@@ -86,7 +86,7 @@ def _changed(event: Event, records: int, relation: Relation) -> Event:
         case PoissonSampled(event=Gaussian()) if relation is not event.relation:
             return replace(event, event=_changed(event.event, records, relation))
         case Parallel() if len(set(event.events)) == 1:
-            # The records may be in one part or in several; for these events one part is the worst.
+            # The records may be in one part or in several; for these events the worst case is a single part.
             if isinstance(event.events[0], Laplace | Gaussian | DiscreteLaplace | PureEvent):
                 return _changed(event.events[0], records, relation)
     raise OptionError(f"no bound is known when several records change in this event: {event}")

@@ -1,8 +1,8 @@
-"""What accounting for a stranger's events may cost, decided before it is spent.
+"""Account for the events of an untrusted certificate in bounded time and memory.
 
-A certificate of a few lines can ask for hours: thousands of different events, each of which takes a convolution, or
-events within events within events. `read_events` refuses what no training of ours records, and `bounded_epsilon`
-falls back on Renyi privacy, which is looser and cheap, where privacy loss distributions would take too long.
+A short certificate can require hours of accounting: thousands of different events that each take a convolution, or
+deeply nested events. `read_events` rejects more events than Sfumato ever records, and `bounded_epsilon`
+uses the looser but cheap Renyi accounting where privacy loss distributions would take too long.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["Bounded", "bounded_epsilon", "read_events", "verify_events"]
 _MOST_EVENTS = 2_000
 _DEEPEST = 16
 _MOST_TIMES = 10**12
-_MOST_WORK = 40.0  # in convolutions, each of about a tenth of a second
-_MOST_RENYI = 100  # different events whose Renyi privacy is added up
-_OFTEN = 100  # repetitions of one event, from which they take longer
-_SEVERAL = 10.0  # convolutions for events on separate parts, or for the best of several runs
+_MOST_WORK = 40.0  # in convolutions of about 0.1 s each
+_MOST_RENYI = 100  # different events for Renyi accounting
+_OFTEN = 100  # repetitions of an event above which it takes longer
+_SEVERAL = 10.0  # convolutions for events on disjoint parts, or for the best of several runs
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """An epsilon that holds for events, and whether it is what `spent` would give."""
+    """An upper bound on the epsilon of events, and whether it equals the result of `spent`."""
 
     epsilon: float
     exact: bool = True
@@ -49,7 +49,7 @@ class Bounded:
 
 
 def read_events(plain: Any) -> tuple[Event, ...]:
-    """Build the events of a certificate, unless they are too many or too deeply nested to be a training's.
+    """Build the events of a certificate, or reject them if they are too many or too deeply nested.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def read_events(plain: Any) -> tuple[Event, ...]:
 
 
 def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> Bounded:
-    """Return an epsilon for events at the delta of a promise, in bounded time and memory.
+    """Return an upper bound on the epsilon of events at the delta of a guarantee, in bounded time and memory.
 
     Examples
     --------
@@ -79,13 +79,13 @@ def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> Bo
         return Bounded(math.inf, exact=False, why=why)
     try:
         cheap = spent(given, promise.delta, relation=promise.relation, accountant="rdp").epsilon
-    except OptionError:  # Renyi privacy cannot count some event
+    except OptionError:  # Renyi privacy does not support some event
         return Bounded(math.inf, exact=False, why=why)
     return Bounded(cheap, exact=False, why=f"{why}; Renyi privacy proves epsilon {cheap:.3g}")
 
 
 def verify_events(plain: Any, promise: DifferentialPrivacy) -> Iterator[Claim]:
-    """Derive epsilon from the events of a certificate, and compare it with what is promised.
+    """Check that the events of a certificate satisfy its guarantee.
 
     Examples
     --------
@@ -94,20 +94,20 @@ def verify_events(plain: Any, promise: DifferentialPrivacy) -> Iterator[Claim]:
     """
     try:
         events = read_events(plain)
-        found = bounded_epsilon(events, promise) if events else Bounded(math.inf)
+        bound = bounded_epsilon(events, promise) if events else Bounded(math.inf)
     except (SfumatoError, TypeError, KeyError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
-        told = str(error).partition("\n")[0][:200] if isinstance(error, SfumatoError) else "it is damaged"
-        yield Claim("its events can be accounted for", False, told)
+        reason = str(error).partition("\n")[0][:200] if isinstance(error, SfumatoError) else "it is damaged"
+        yield Claim("its events can be accounted for", False, reason)
         return
-    if found.exact or found.epsilon <= promise.epsilon:
-        number = "inf" if found.epsilon == math.inf else found.epsilon
-        yield Claim(str(promise), found.epsilon <= promise.epsilon, number)
+    if bound.exact or bound.epsilon <= promise.epsilon:
+        number = "inf" if bound.epsilon == math.inf else bound.epsilon
+        yield Claim(str(promise), bound.epsilon <= promise.epsilon, number)
     else:
-        yield Claim.unchecked(str(promise), found.why)
+        yield Claim.unchecked(str(promise), bound.why)
 
 
 def _refuse_many(plain: list[Any]) -> None:
-    """Walk through plain events without building them."""
+    """Reject too many, too deeply nested or too often repeated plain events, without building them."""
     left, count = [(one, 1) for one in plain[: _MOST_EVENTS + 1]], 0
     while left:
         one, depth = left.pop()
@@ -126,18 +126,18 @@ def _refuse_many(plain: list[Any]) -> None:
 
 
 def _work(events: Iterable[Event]) -> float:
-    """Return about how many convolutions accounting for events takes."""
+    """Estimate the number of convolutions that accounting for events takes."""
     work = 0.0
     for event, times in distinct_events(events).items():
         match event:
             case Gaussian():
-                work += 0.01  # all of them are one
+                work += 0.01  # Gaussians compose in closed form
             case Parallel():
                 work += _SEVERAL + sum(_work([one]) for one in event.events)
             case Selected():
                 work += _SEVERAL + 3 * _work([event.event])
             case ApproximateEvent() if event.epsilon == 0:
-                work += 0.01  # they are added
+                work += 0.01  # deltas are simply added
             case _:
                 work += _convolutions(event, times)
     return work

@@ -1,8 +1,8 @@
-"""The privacy losses of events, on a grid: how likely an answer tells two neighbouring tables apart, and by how much.
+"""Privacy loss distributions (PLD) of events, and the bounds on epsilon that follow from them.
 
-The losses of every event are put on a grid and all are convolved (Koskela et al. 2020; Doroshenko et al. 2022, as
-dp-accounting implements them). The grid only ever adds to the loss, so the epsilon is an upper bound; how much it
-can have added at most gives the lower bound beside it.
+The losses of all events are discretized on a grid and convolved (Koskela et al. 2020; Doroshenko et al. 2022, as
+implemented in dp-accounting). Discretization only increases the loss, so the epsilon is an upper bound. The largest
+possible increase gives a lower bound.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from sfumato.budget.events import (
 )
 from sfumato.errors import OptionError
 
-__all__ = ["distinct_events", "least_epsilon", "most_epsilon", "own_cost", "set_aside"]
+__all__ = ["distinct_events", "epsilon_lower_bound", "epsilon_upper_bound", "own_cost", "set_aside"]
 
-_GRID = 1e-4  # how finely privacy losses are told apart
-_POINTS = 200_000  # how many losses of one event are told apart at most, about
-_WIDE = 500  # the scale from which noise in whole numbers is counted like noise in real ones
-_FAR = 10.0  # Gaussian noise beyond so many scales is put at infinity
-_FLOAT = 2.0**-50  # how far a function of floats may be off, relatively
-_TAIL = 1e-15  # what dp-accounting may cut off in one convolution
-_BLOCK = 2**14  # how many losses are summed up at once
-_MOST_TIMES = 20_000_000  # of more equal events, the rounding of each to the grid adds up to too much
-_MOST_WIDE = 2**21  # how many losses of many equal events are told apart at most; beyond it the grid is made coarser
-_DOTS = 10_000  # how many losses of one run, of which the best is taken, are looked at
-_MOST_LOST = 500.0  # by one event of a run, of which the best is taken: beyond it, nothing is proven
-_FARTHEST = 700.0  # a larger loss has no exponential that is a float
-_UNLIKELY = 1e-12  # the chance of a larger loss than one reckons with when a grid is chosen
-_NO_PRIVACY = 300.0  # an epsilon of one event beyond which it is added, and no longer composed
-_TINY = 1e-6  # an epsilon below which it is added, too: the grid would make it a hundred times as large
+_GRID = 1e-4  # the width of a grid cell
+_POINTS = 200_000  # the approximate maximum of grid points per event
+_WIDE = 500  # from this scale on, discrete noise is accounted for as continuous noise
+_FAR = 10.0  # Gaussian noise beyond this many scales counts as an infinite loss
+_FLOAT = 2.0**-50  # the largest relative error of a float function
+_TAIL = 1e-15  # the mass that dp-accounting may truncate per convolution
+_BLOCK = 2**14  # losses summed at a time
+_MOST_TIMES = 20_000_000  # with more equal events, the discretization errors add up to too much
+_MOST_WIDE = 2**21  # the maximum of grid points for many equal events; beyond it the grid is coarsened
+_DOTS = 10_000  # the losses of one run that are evaluated to bound the best run
+_MOST_LOST = 500.0  # for a larger loss of one run, no bound is computed for the best run
+_FARTHEST = 700.0  # the exponential of a larger loss overflows
+_UNLIKELY = 1e-12  # the probability of a loss outside the range for which the grid is chosen
+_NO_PRIVACY = 300.0  # a larger epsilon is added, not composed
+_TINY = 1e-6  # a smaller epsilon is added, not composed: discretization would increase it a hundredfold
 
 
 def own_cost(event: Event) -> tuple[float, float]:
-    """Return an epsilon and a delta that hold for an event alone, without any search."""
+    """Return the epsilon and delta of a single event in closed form; epsilon is infinite if there is none."""
     match event:
         case PureEvent():
             return event.epsilon, 0.0
@@ -83,28 +83,29 @@ def own_cost(event: Event) -> tuple[float, float]:
 
 
 def _amplified(cost: tuple[float, float], rate: float) -> tuple[float, float]:
-    """Return what an event costs on a sample (Balle, Barthe and Gaboardi 2018)."""
+    """Return the cost of an event on a sample (Balle, Barthe and Gaboardi 2018)."""
     epsilon, delta = cost
-    if epsilon > 700:  # its exponential has no float
+    if epsilon > 700:  # its exponential overflows
         return epsilon, rate * delta
     return math.log1p(rate * math.expm1(epsilon)), rate * delta
 
 
 def _best_cost(event: Selected, cost: tuple[float, float]) -> tuple[float, float]:
-    """Return what the best of several runs costs, given what one of them costs."""
+    """Return the cost of the best of several runs, given the cost of one run."""
     epsilon, delta = cost
     if epsilon == math.inf or event.mean * delta >= 1:
         return math.inf, 0.0
     stopping = RandomStopping(event.mean, event.shape)
-    # Anything is (0, 1)-private, too.
-    return epsilon + min(float(stopping.added(epsilon, delta)), float(stopping.added(0.0, 1.0))), event.mean * delta
+    # Any run is also (0, 1)-private.
+    extra = min(float(stopping.extra_epsilon(epsilon, delta)), float(stopping.extra_epsilon(0.0, 1.0)))
+    return epsilon + extra, event.mean * delta
 
 
 def set_aside(events: tuple[Event, ...]) -> tuple[tuple[Event, ...], float, float]:
-    """Take out the events of next to no epsilon: return the others, and the epsilons and the deltas of those added up.
+    """Separate events with a tiny epsilon; return the others, and the sums of the tiny epsilons and their deltas.
 
-    They say by how much samples of a fixed size and noise in floats differ from ideal ones. An epsilon that is added,
-    not composed, holds also where it depends on the other events.
+    Tiny events account for truncated samples and float noise. Adding their epsilons instead of composing them also
+    holds if they depend on the other events.
     """
     left, epsilons, deltas = list[Event](), list[float](), list[float]()
     for event in events:
@@ -123,10 +124,10 @@ def set_aside(events: tuple[Event, ...]) -> tuple[tuple[Event, ...], float, floa
 
 
 @lru_cache(maxsize=4096)
-def most_epsilon(events: tuple[Event, ...], delta: float) -> float:
-    """Return an epsilon that holds for the events at a delta."""
-    smooth, shift = _smoothed(_times(events))
-    if _are_too_many(smooth) or any(isinstance(one, Selected) and _tells_all(one) for one in smooth):
+def epsilon_upper_bound(events: tuple[Event, ...], delta: float) -> float:
+    """Return an upper bound on the epsilon of events at a delta."""
+    smooth, shift = _smoothed(distinct_events(events))
+    if _are_too_many(smooth) or any(isinstance(one, Selected) and _is_unbounded(one) for one in smooth):
         return math.inf
     return _epsilon_of(smooth, delta, _grid(smooth), -_rounding(smooth)) + shift
 
@@ -135,35 +136,35 @@ def _are_too_many(times: Counter[Event]) -> bool:
     return any(count > _MOST_TIMES for event, count in times.items() if not isinstance(event, Gaussian))
 
 
-def _tells_all(event: Selected) -> bool:
-    """Say whether a run loses so much at once that it is not worth the time to account for the best of several."""
-    return max(map(_reach, _times([event.event])), default=0.0) > _MOST_LOST
+def _is_unbounded(event: Selected) -> bool:
+    """Return whether the loss of one run is too large for a useful bound on the best run."""
+    return max(map(_reach, distinct_events([event.event])), default=0.0) > _MOST_LOST
 
 
 def _grid(times: Counter[Event]) -> float:
-    """Return how finely losses are told apart: less finely where they are so large that nobody minds."""
+    """Return the width of a grid cell, which is larger for larger losses."""
     widest = max(map(_reach, times), default=0.0)
     return _GRID * 2.0 ** max(0, math.ceil(math.log2(max(widest, 1e-9) / (_POINTS * _GRID))))
 
 
 def _reach(event: Event) -> float:
-    """Return about how large the loss of an event can become."""
+    """Return the approximate range of the loss of an event."""
     match event:
         case PoissonSampled() | FixedSampled():
             return _reach(event.event)
         case Gaussian() | DiscreteGaussian():
             return 1 / (2 * event.noise_multiplier**2) + _FAR / event.noise_multiplier
         case Parallel():
-            return max(_reach(one) for part in event.events for one in _times([part]))
+            return max(_reach(one) for part in event.events for one in distinct_events([part]))
         case Selected():
-            epsilon, _ = _best_cost(event, (most_epsilon((event.event,), _UNLIKELY), 0.0))
+            epsilon, _ = _best_cost(event, (epsilon_upper_bound((event.event,), _UNLIKELY), 0.0))
             return epsilon if epsilon < math.inf else 0.0
     epsilon, _ = own_cost(event)
-    return epsilon if epsilon < math.inf else 0.0  # and has no bound that is known
+    return epsilon if epsilon < math.inf else 0.0  # no bound is known
 
 
 def _epsilon_of(times: Counter[Event], delta: float, grid: float, slack: float) -> float:
-    """Return the epsilon for a delta; one that takes convolutions is asked for the delta and its slack."""
+    """Return the epsilon of events at a delta; where it takes convolutions, at the delta plus the slack."""
     if not times:
         return 0.0
     if all(isinstance(event, Gaussian) for event in times):
@@ -174,18 +175,18 @@ def _epsilon_of(times: Counter[Event], delta: float, grid: float, slack: float) 
         return max(_epsilon_at(way, min(delta + slack, 1.0)) for way in _ways(_composed(times, grid)))
     except _TooFine as wide:
         return _epsilon_of(times, delta, grid * wide.factor, slack)
-    except OverflowError:  # of losses beyond what floats have exponentials of, too, nothing is proven
+    except OverflowError:  # the exponential of a loss overflows, so no bound is known
         return math.inf
 
 
 def _epsilon_at(mass: Any, delta: float) -> float:
-    """Return the smallest epsilon of losses at a delta.
+    """Return the smallest epsilon of a loss distribution at a delta.
 
-    dp-accounting sums up from the largest loss down, in a loop of Python; here the same sums are made block by block.
+    dp-accounting sums from the largest loss down in a Python loop; this computes the same sums in blocks.
     """
     import numpy as np
 
-    above, below = mass._infinity_mass, 0.0  # the chance of larger losses, and the same on the other table
+    above, below = mass._infinity_mass, 0.0  # the probability of larger losses under either table
     if above > delta:
         return math.inf
     chances = np.asarray(mass._probs, dtype=np.float64)[::-1]
@@ -197,11 +198,11 @@ def _epsilon_at(mass: Any, delta: float) -> float:
             uppers = np.cumsum(np.concatenate([[above], some]))
             lowers = np.cumsum(np.concatenate([[below], np.exp(-losses) * some]))
             epsilons = np.log((uppers[:-1] - delta) / lowers[:-1])
-        found = (uppers[:-1] > delta) & (lowers[:-1] > 0) & (epsilons >= losses)
-        too_large = (uppers[1:] >= delta) & (lowers[1:] == 0)  # for their exponentials to be floats
-        if (found | too_large).any():
-            first = int(np.argmax(found | too_large))
-            return max(0.0, float(epsilons[first] if found[first] else losses[first]))
+        solved = (uppers[:-1] > delta) & (lowers[:-1] > 0) & (epsilons >= losses)
+        too_large = (uppers[1:] >= delta) & (lowers[1:] == 0)  # their exponentials underflow
+        if (solved | too_large).any():
+            first = int(np.argmax(solved | too_large))
+            return max(0.0, float(epsilons[first] if solved[first] else losses[first]))
         above, below = float(uppers[-1]), float(lowers[-1])
         if not math.isfinite(below):
             raise OverflowError
@@ -209,18 +210,18 @@ def _epsilon_at(mass: Any, delta: float) -> float:
 
 
 def _rounding(times: Counter[Event]) -> float:
-    """Return how much of a delta the floats of convolutions can hide; 2e-14 was seen for any number of events."""
+    """Return a bound on the float error of convolutions in delta; the largest error observed is 2e-14."""
     return 1e-13 + 1e-14 * len(times)
 
 
 def _smoothed(times: Counter[Event]) -> tuple[Counter[Event], float]:
-    """Return the events with noise of a large scale in real instead of whole numbers, and what that can hide.
+    """Return the events with wide discrete noise replaced by continuous noise, and the epsilon that this can hide.
 
-    An event of a large epsilon, or of next to none, is left out, too, and its epsilon is a part of what that hides.
+    Events with a very large or a tiny epsilon are removed, and their epsilon is added to the second result.
 
-    Noise in whole numbers is at most 1 larger than some noise in real numbers of the same scale (both
-    tails of the one lie between those of the other and of the other moved by 1), so the loss is larger by no
-    more than it changes over 1. Listing all the whole numbers would take long.
+    Discrete noise exceeds some continuous noise of the same scale by at most 1 (its tails are between those of
+    the continuous noise and of the same noise shifted by 1), so the loss increases at most by its change over
+    a distance of 1. Enumerating all whole numbers would take too long.
     """
     smooth: Counter[Event] = Counter()
     shift = 0.0
@@ -246,19 +247,19 @@ def _smoothed_one(event: Event) -> tuple[Event | None, float]:
             inner, moved = _smoothed_one(event.event)
             return (event, 0.0) if inner is None else (PoissonSampled(event.rate, inner), moved)
         case Parallel():
-            parts = [_smoothed(_times([one])) for one in event.events]
+            parts = [_smoothed(distinct_events([one])) for one in event.events]
             left = [Composed(tuple(Repeated(one, count) for one, count in part.items())) for part, _ in parts if part]
             return Parallel(tuple(left)) if left else None, max(moved for _, moved in parts)
     return event, 0.0
 
 
-def least_epsilon(events: tuple[Event, ...], delta: float) -> float:
-    """Return a lower bound of epsilon: the loss on the grid, less what the grid can have added.
+def epsilon_lower_bound(events: tuple[Event, ...], delta: float) -> float:
+    """Return a lower bound on epsilon: the loss on the grid minus the largest discretization error.
 
-    A loss that is spread over the two ends of its cell without bias is moved by at most the square root
-    of the number of events (Hoeffding) and a bias of the second order; one rounded up by a cell each.
+    A loss that is split between the two ends of its cell without bias moves, over all events, by at most the square
+    root of their number (Hoeffding) plus a second-order bias; a loss that is rounded up moves by one cell per event.
     """
-    times, shift = _smoothed(_times(events))
+    times, shift = _smoothed(distinct_events(events))
     if _are_too_many(times) or any(map(_is_selected, times)):
         return 0.0
     if all(isinstance(event, Gaussian) for event in times):
@@ -266,7 +267,8 @@ def least_epsilon(events: tuple[Event, ...], delta: float) -> float:
     unlikely = delta / 1000
     spread = sum(1 if isinstance(event, Gaussian) else count for event, count in times.items() if _is_spread(event))
     rounded = sum(count * _pieces(event) for event, count in times.items() if not _is_spread(event))
-    many = spread >= 100 and not any(isinstance(event, FixedSampled) for event in times)  # their losses reach too far
+    # The losses of fixed-size samples span too wide a range for a finer grid.
+    many = spread >= 100 and not any(isinstance(event, FixedSampled) for event in times)
     grid = _grid(times) / 10 if many else _grid(times)
     moved = math.sqrt(spread * math.log(1 / unlikely) / 2) + spread * grid / 4 + rounded
     slack = unlikely + _rounding(times)
@@ -274,9 +276,9 @@ def least_epsilon(events: tuple[Event, ...], delta: float) -> float:
 
 
 def _is_selected(event: Event) -> bool:
-    """Say whether the best of several runs is in an event; what the grid adds to it is not bounded here."""
+    """Return whether an event contains a selection, whose discretization error has no known bound."""
     if isinstance(event, Parallel):
-        return any(_is_selected(one) for part in event.events for one in _times([part]))
+        return any(_is_selected(one) for part in event.events for one in distinct_events([part]))
     return isinstance(event, Selected)
 
 
@@ -286,14 +288,16 @@ def _is_spread(event: Event) -> bool:
 
 
 def _pieces(event: Event) -> int:
-    """Return how many losses are rounded to the grid for an event."""
+    """Return the number of losses that are rounded to the grid for an event."""
     if isinstance(event, Parallel):
-        return 1 + max(sum(count * _pieces(one) for one, count in _times([part]).items()) for part in event.events)
+        return 1 + max(
+            sum(count * _pieces(one) for one, count in distinct_events([part]).items()) for part in event.events
+        )
     return 1
 
 
 def _strength(times: Counter[Event]) -> float:
-    """Return the sensitivity over the scale of the one Gaussian that several ones together are."""
+    """Return the sensitivity over the scale of the Gaussian that is equivalent to several Gaussians."""
     return math.sqrt(
         math.fsum(count / event.noise_multiplier**2 for event, count in times.items() if isinstance(event, Gaussian))
     )
@@ -301,13 +305,13 @@ def _strength(times: Counter[Event]) -> float:
 
 @lru_cache(maxsize=1024)
 def _gaussian_epsilon(strength: float, delta: float) -> float:
-    """Return the smallest epsilon of Gaussian noise (Balle and Wang 2018), from above to the last digits."""
+    """Return the smallest epsilon of Gaussian noise (Balle and Wang 2018), rounded up."""
     from scipy.special import log_ndtr, ndtr
 
     def lost(epsilon: float) -> float:
         above, below = strength / 2 - epsilon / strength, -strength / 2 - epsilon / strength
         less = float(log_ndtr(below))
-        # Each of the two is off by a few units in its last place, and delta may be a small difference of them.
+        # Both terms have an error of a few units in the last place, and delta may be their small difference.
         return float(ndtr(above)) * (1 + _FLOAT) - math.exp(epsilon + less) * (1 - _FLOAT * (1 + epsilon - less))
 
     low, high = 0.0, 1.0
@@ -321,8 +325,8 @@ def _gaussian_epsilon(strength: float, delta: float) -> float:
     return high
 
 
-def _times(events: Iterable[Event]) -> Counter[Event]:
-    """Return how often each event that is not made of others happened."""
+def distinct_events(events: Iterable[Event]) -> Counter[Event]:
+    """Count the elementary events, that is, those that do not consist of others."""
     times: Counter[Event] = Counter()
 
     def add(event: Event, count: int) -> None:
@@ -346,16 +350,11 @@ def _times(events: Iterable[Event]) -> Counter[Event]:
     return times
 
 
-def distinct_events(events: Iterable[Event]) -> Counter[Event]:
-    """Return the different events that are not made of others, and how often each is."""
-    return _times(events)
-
-
 def _strongest(event: Parallel) -> Event | None:
-    """Return the part that tells most, if all are Gaussian noise: then it does so at every point."""
+    """Return the part with the largest loss if all parts are Gaussian: it then dominates the others everywhere."""
     strengths = {}
     for one in event.events:
-        times = _times([one])
+        times = distinct_events([one])
         if not all(isinstance(each, Gaussian) for each in times):
             return None
         strengths[one] = _strength(times)
@@ -363,10 +362,10 @@ def _strongest(event: Parallel) -> Event | None:
 
 
 def _composed(times: Counter[Event], grid: float) -> Any:
-    """Return the distribution of all events; equal ones are convolved at once."""
+    """Return the loss distribution of all events together."""
     parts = [_repeated(event, count, grid) for event, count in times.items() if not isinstance(event, Gaussian)]
     strength = _strength(times)
-    if strength:  # the sum of Gaussians is one: no convolution, no rounding
+    if strength:  # Gaussians compose to one Gaussian, without convolution or rounding
         parts.append(_single(Gaussian(1 / strength), grid))
     return reduce(lambda total, part: total.compose(part, _TAIL), parts)
 
@@ -374,12 +373,12 @@ def _composed(times: Counter[Event], grid: float) -> Any:
 @lru_cache(maxsize=256)
 def _repeated(event: Event, count: int, grid: float) -> Any:
     if count > _MOST_TIMES:
-        raise OptionError(f"an event within others is counted at most {_MOST_TIMES:,} times, got {count:,}")
+        raise OptionError(f"a nested event can be repeated at most {_MOST_TIMES:,} times, got {count:,}")
     return _single(event, grid) if count == 1 else _self_composed(_single(event, grid), count)
 
 
 class _TooFine(Exception):
-    """So many equal events take more memory on this grid than is to be spent."""
+    """The grid is too fine for the memory that this many equal events may use."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -387,10 +386,10 @@ class _TooFine(Exception):
 
 
 def _self_composed(single: Any, count: int) -> Any:
-    """Return the distribution of equal events: one Fourier transform, whatever their number.
+    """Return the distribution of equal events with a single Fourier transform.
 
-    dp-accounting bounds the tails by moments of orders that do not follow the number of events, so that its
-    arrays grow with that number. With the best order they grow with its square root.
+    dp-accounting bounds the tails by moments whose orders do not depend on the number of events, so its
+    arrays grow linearly with that number. With the best order they grow with its square root.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -406,7 +405,7 @@ def _power(mass: Any, count: int) -> Any:
     places = np.arange(len(chances))
     mean = float(chances @ places)
     spread = max(float(chances @ np.square(places - mean)), 1e-9)
-    best = math.sqrt(2 * math.log(2 / _TAIL) / (count * spread))  # by Chernoff, for a normal sum
+    best = math.sqrt(2 * math.log(2 / _TAIL) / (count * spread))  # Chernoff's bound for a normal sum
     orders = best * 2.0 ** np.arange(-3, 4)
     low, high = common.compute_self_convolve_bounds(chances, count, _TAIL, [*-orders, *orders])
     if (width := high - low + 1) > max(_MOST_WIDE, len(chances)):
@@ -420,7 +419,7 @@ def _power(mass: Any, count: int) -> Any:
 
 @lru_cache(maxsize=256)
 def _single(event: Event, grid: float) -> Any:
-    """Return the privacy loss distribution of one event."""
+    """Return the loss distribution of one event."""
     match event:
         case Gaussian():
             return _of_gaussian(event, grid)
@@ -461,7 +460,7 @@ def _of_noise(event: NoiseEvent, rate: float, grid: float) -> Any:
 
 
 def _of_gaussian(event: Gaussian, grid: float) -> Any:
-    """Return the distribution of Gaussian noise on all records: what dp-accounting makes, in one step, not in 10^5."""
+    """Return the distribution of Gaussian noise as dp-accounting does, but vectorized."""
     import numpy as np
     from scipy.special import log_ndtr, ndtr
 
@@ -470,14 +469,14 @@ def _of_gaussian(event: Gaussian, grid: float) -> Any:
     losses = _losses(math.floor((middle - farthest) / grid), math.ceil((middle + farthest) / grid), grid)
     place = losses * multiplier
     with np.errstate(over="ignore", under="ignore"):
-        # Far above, the difference of two numbers that are almost equal would lose its digits.
+        # In the upper tail, a difference of nearly equal numbers would cancel.
         first, second = 1 / (2 * multiplier) - place, -1 / (2 * multiplier) - place
         deltas = ndtr(first) - np.exp(losses + log_ndtr(second))
     return _of_profile(np.clip(deltas, 0.0, 1.0), losses, grid)
 
 
 def _of_replaced(event: Gaussian, rate: float, grid: float) -> Any:
-    """Return the distribution of a Poisson sampled sum under replace-one: half of the sensitivity each way."""
+    """Return the distribution of a Poisson-sampled sum under replace-one, with half of the sensitivity each way."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -491,7 +490,7 @@ def _of_replaced(event: Gaussian, rate: float, grid: float) -> Any:
 
 
 def _of_parameters(epsilon: float, delta: float, grid: float) -> Any:
-    """Return the worst distribution of anything that is (epsilon, delta)-private (Kairouz, Oh and Viswanath 2015)."""
+    """Return the worst-case distribution of an (epsilon, delta)-private event (Kairouz, Oh and Viswanath 2015)."""
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
@@ -501,8 +500,8 @@ def _of_parameters(epsilon: float, delta: float, grid: float) -> Any:
 def _of_fixed(event: Gaussian, rate: float, grid: float) -> Any:
     """Return the distribution of a sample without replacement (Zhu, Dong and Wang 2022).
 
-    For losses above 0 the worst pair is the mixture against the noise, below 0 the noise against the
-    mixture. Neither alone is a bound after composition (Lebeda et al. 2024), so one distribution is built from both.
+    For losses above 0 the worst pair is the mixture against the noise; below 0 it is the noise against the
+    mixture. Neither alone is a bound after composition (Lebeda et al. 2024), so one distribution combines both.
     """
     if rate == 1:
         return _of_noise(event, 1.0, grid)
@@ -513,7 +512,7 @@ def _of_fixed(event: Gaussian, rate: float, grid: float) -> Any:
 
 
 def _of_sampled(event: Gaussian, rate: float, grid: float) -> Any:
-    """Return the distribution of Gaussian noise on a Poisson sample: adding and removing a record differ."""
+    """Return the distributions of Gaussian noise on a Poisson sample, for removing and for adding a record."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     multiplier = event.noise_multiplier
@@ -534,21 +533,21 @@ def _losses(lowest: int, highest: int, grid: float) -> Any:
 
 
 def _mixture_loss(place: float, event: Gaussian, rate: float) -> float:
-    """Return the loss, at a place in sensitivities, of noise that is moved by 1 at a rate against noise that is not."""
+    """Return the loss of the sampled mixture against the noise, at a point in units of the sensitivity."""
     exponent = (2 * place - 1) / (2 * event.noise_multiplier**2)
-    if exponent > 500:  # its exponential has no float
+    if exponent > 500:  # its exponential overflows
         return exponent + math.log(rate)
     return math.log1p(rate * math.expm1(exponent))
 
 
 def _remove_profile(losses: Any, event: Gaussian, rate: float) -> Any:
-    """Return, for each loss, the delta of noise that is moved by 1 at a rate against noise that is not."""
+    """Return the delta of the sampled mixture against the noise, at each loss."""
     import numpy as np
     from scipy.special import log_ndtr, ndtr
 
     multiplier = event.noise_multiplier
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        # log(exp(loss) - (1 - rate)), which for a large loss is the loss itself
+        # log(exp(loss) - (1 - rate)), which equals the loss if it is large
         excess = np.where(losses > 500, losses, np.log(np.expm1(np.minimum(losses, 500)) + rate))
         place = 0.5 + multiplier**2 * (excess - math.log(rate))
         deltas = rate * ndtr((1 - place) / multiplier) - np.exp(excess + log_ndtr(-place / multiplier))
@@ -557,7 +556,7 @@ def _remove_profile(losses: Any, event: Gaussian, rate: float) -> Any:
 
 
 def _add_profile(losses: Any, event: Gaussian, rate: float) -> Any:
-    """Return, for each loss, the delta of noise that is not moved against noise that is moved by 1 at a rate."""
+    """Return the delta of the noise against the sampled mixture, at each loss."""
     import numpy as np
     from scipy.special import ndtr
 
@@ -570,25 +569,26 @@ def _add_profile(losses: Any, event: Gaussian, rate: float) -> Any:
 
 
 def _of_worst(event: Parallel, grid: float) -> Any:
-    """Return a distribution that is nowhere better than that of any part."""
+    """Return a distribution that dominates that of every part."""
     import numpy as np
 
-    parts = [_composed(_times([one]), grid) for one in dict.fromkeys(event.events)]
+    parts = [_composed(distinct_events([one]), grid) for one in dict.fromkeys(event.events)]
     ways = [way for part in parts for way in _ways(part)]
     lowest = min(way._lower_loss for way in ways)
     highest = max(way._lower_loss + way.size - 1 for way in ways)
-    limit = 10 * _POINTS  # beyond it, losses are put at infinity, or at the least that is told apart
+    limit = 10 * _POINTS  # larger losses count as infinite, smaller ones as the lowest grid point
     lowest, highest = max(min(lowest, -1), -limit), min(max(highest, 1), limit)
     deltas = np.max([_profile(way, lowest, highest, grid) for way in ways], axis=0)
-    # The floats of a distribution add up to a hair more than 1.
+    # Float errors can make a distribution sum to slightly more than 1.
     return _of_profile(np.minimum(deltas, 1.0), _losses(lowest, highest, grid), grid)
 
 
 def _profile(mass: Any, lowest: int, highest: int, grid: float) -> Any:
-    """Return the deltas of a distribution at the losses of a range of the grid.
+    """Return the deltas of a distribution on a range of the grid.
 
     With r = exp(-grid), the delta at loss k is the sum of p_i (1 - r^(i-k)) over the losses i above k. From one loss
-    to the next lower one it grows by (1 - r) times the sum of p_i r^(i-k-1), which is a filter: no difference is taken.
+    to the next lower one it grows by (1 - r) times the sum of p_i r^(i-k-1). A linear filter computes that without
+    cancellation.
     """
     import numpy as np
     from scipy.signal import lfilter
@@ -604,54 +604,54 @@ def _profile(mass: Any, lowest: int, highest: int, grid: float) -> Any:
 
 
 def _ways(distribution: Any) -> list[Any]:
-    """Return the masses of removing and, where it differs, of adding a record."""
+    """Return the distribution for removing a record and, where it differs, that for adding one."""
     both = [distribution._pmf_remove] if distribution._symmetric else [distribution._pmf_remove, distribution._pmf_add]
     return [way.to_dense_pmf() for way in both]
 
 
 def _of_best(event: Selected, grid: float) -> Any:
-    """Return a distribution that is nowhere better than that of the best of several runs (Koskela et al. 2024).
+    """Return a distribution that dominates that of the best of several runs (Koskela et al. 2024).
 
-    Its delta is at most the mean number of runs times that of one run, at an epsilon that is less by what the
-    random number of runs adds: see `RandomStopping.added`.
+    Its delta is at most the mean number of runs times the delta of one run at an epsilon reduced by
+    `RandomStopping.extra_epsilon`.
     """
     import numpy as np
 
-    times, moved = _smoothed(_times([event.event]))
+    times, moved = _smoothed(distinct_events([event.event]))
     run = _composed(times, grid)
     reach = run.get_epsilon_for_delta(run.get_delta_for_epsilon(_FARTHEST) + _TAIL) + moved
     losses = np.linspace(0.0, reach + grid, _DOTS)
     deltas = run.get_delta_for_epsilon(np.minimum(losses - moved, _FARTHEST)) + _rounding(times)
     deltas = np.minimum(deltas, 1.0)
-    added = float(np.min(RandomStopping(event.mean, event.shape).added(losses, deltas)))
-    limit = min(math.ceil((reach + added) / grid) + 1, 10 * _POINTS)  # beyond it, losses are put at infinity
+    added = float(np.min(RandomStopping(event.mean, event.shape).extra_epsilon(losses, deltas)))
+    limit = min(math.ceil((reach + added) / grid) + 1, 10 * _POINTS)  # larger losses count as infinite
     deltas, losses = _both_ways(deltas, losses)
     most = _losses(0, limit, grid)
-    # The delta of one run is convex in exp(loss), so between the dots it is below the straight line.
+    # The delta of one run is convex in exp(loss), so linear interpolation gives an upper bound.
     less = np.exp(np.clip(most - added, -_FARTHEST, _FARTHEST))
     best = event.mean * np.interp(less, np.exp(np.clip(losses, -_FARTHEST, _FARTHEST)), deltas, left=1.0)
-    if best[-1] >= 1:  # a run tells all so often that among so many one is sure to
-        raise OverflowError("nothing is proven for the best of these runs")
+    if best[-1] >= 1:  # one of the runs is expected to have an infinite loss
+        raise OverflowError("no bound is known for the best of these runs")
     deltas, losses = _both_ways(_convex(np.minimum(best, 1.0), most), most)
     return _of_profile(deltas, losses, grid)
 
 
 def _convex(deltas: Any, losses: Any) -> Any:
-    """Return the deltas at losses from 0 on, and where the losses are small, less: the true ones are convex.
+    """Return smaller valid deltas for small nonnegative losses, by convexity.
 
-    By the convexity in exp(loss), the true deltas between a loss and its negative are below the straight line;
-    the lowest such line is taken.
+    The true delta is convex in exp(loss), so between a loss and its negative it is below the straight line that
+    connects them; the lowest such line replaces the deltas.
     """
     import numpy as np
 
     small = np.exp(-losses)
-    at = int(np.argmin((1 - small + 2 * deltas * small) / (1 + small)))  # the lines where the loss is 0
+    at = int(np.argmin((1 - small + 2 * deltas * small) / (1 + small)))  # the value of each line at loss 0
     line = deltas[at] + (1 - deltas[at]) * (1 - np.exp(losses[:at] - losses[at])) / (1 + small[at])
     return np.concatenate([line, deltas[at:]])
 
 
 def _both_ways(deltas: Any, losses: Any) -> tuple[Any, Any]:
-    """Return the deltas at losses from 0 on and at their negatives, where those of the other table tell them."""
+    """Extend deltas at nonnegative losses to the negative losses, where the swapped pair of tables determines them."""
     import numpy as np
 
     mirrored = 1 - np.exp(-losses) * (1 - deltas)
@@ -665,7 +665,7 @@ def _of_profile(deltas: Any, losses: Any, grid: float) -> Any:
 
 
 def _mass(deltas: Any, losses: Any, grid: float) -> Any:
-    """Return the distribution whose deltas from the first loss on are given, and larger between them."""
+    """Return the distribution with these deltas at the losses, and larger deltas between them."""
     from dp_accounting.pld import pld_pmf
 
     lowest = round(float(losses[0]) / grid)

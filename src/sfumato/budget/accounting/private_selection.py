@@ -1,27 +1,27 @@
-"""Choosing the best of several private runs, such as trainings with different settings, and what that costs.
+"""Private selection: the cost of releasing the best of several private runs, such as a hyperparameter search.
 
-Whoever runs a private algorithm with ten settings and keeps the best has looked at the data ten times, and ten runs
-are to be paid for. If only the best is released, and the number of runs is random, much less is enough (Liu and
-Talwar 2019; Papernot and Steinke 2022): about two or three runs, and not much more for a hundred settings.
+Running a private algorithm with ten settings and keeping the best costs ten runs. If only the best run is released
+and the number of runs is random, it costs far less (Liu and Talwar 2019; Papernot and Steinke 2022): about two or
+three runs, and not much more for a hundred settings.
 
 ::
 
     draw K                                      # from the entropy of the operating system
     for each of K runs:
-        draw a setting at random, train with it, score it      # all of it private, and costs the base event
-    release the run of the best score, and nothing else
+        draw a setting at random, train with it, score it      # private; costs the base event
+    release the run with the best score, and nothing else
 
 The guarantee holds if
 
-- every run is drawn and run alike and for itself: its setting comes from a distribution that was fixed before, never
-  from what earlier runs found, and not from a list that is worked off;
-- the base event covers a whole run under every setting, and the noise on its score;
-- K stays secret, and so do the other runs. K says nothing about the data by itself, but whoever knows it knows how
-  hard the best was looked for. A time that is published can give it away;
-- all K runs are made. To stop before, because K turned out large, is another distribution of K.
+- the runs are independent and identically distributed: each setting is drawn from a distribution that was fixed in
+  advance, never chosen from the results of earlier runs or taken in turn from a list;
+- the base event covers a whole run under every setting, including the noise on its score;
+- K and the other runs stay secret. K alone reveals nothing about the data, but the analysis assumes that it is
+  unknown. A published running time can reveal it;
+- all K runs are made. Stopping early because K is large would change the distribution of K.
 
-What runs cost that are Gaussian noise of scale 10 each, at a delta of 1e-5, if all of them are paid for and if the
-best of as many on average is released:
+The epsilon at a delta of 1e-5 of runs with Gaussian noise of scale 10, if every run is charged, and if only the best
+of the same number of runs on average is released:
 
 >>> from sfumato.budget import spent
 >>> from sfumato.budget import Gaussian, Repeated
@@ -53,23 +53,23 @@ from sfumato.budget.noise import Floats, Source
 
 __all__ = ["RandomStopping"]
 
-_DIGITS = 80  # of the probabilities from which a number of runs is drawn
-_WORDS = 4  # of 64 bits, which decide it
+_DIGITS = 80  # precision of the probabilities of the number of runs
+_WORDS = 4  # random 64-bit words per draw
 
 
 @dataclass(frozen=True)
 class RandomStopping:
-    """Run something private a random number of times and release the best run.
+    """A random number of runs of a private algorithm, of which only the best is released.
 
     Parameters
     ----------
     mean : float
-        How many runs there are on average.
+        The mean number of runs.
     shape : float or "poisson"
-        Which distribution the number K of runs has. A number above -1 is the shape eta of the truncated negative
-        binomial distribution: 0 is the logarithmic and 1 the geometric distribution. The smaller it is, the less a run
-        of the same noise costs, and the more often there are few runs or very many. A ``"poisson"`` number is close
-        to its mean, and costs more; it may be 0, and then nothing is chosen.
+        The distribution of the number K of runs. A number above -1 is the shape eta of the truncated negative
+        binomial distribution: 0 is the logarithmic and 1 the geometric distribution. A smaller shape costs less at
+        the same noise, but very few or very many runs are more likely. A ``"poisson"`` number is close to its mean
+        and costs more; it can be 0, and then nothing is released.
 
     Examples
     --------
@@ -91,18 +91,18 @@ class RandomStopping:
 
     @property
     def gamma(self) -> float | None:
-        """The other parameter of the truncated negative binomial distribution, which follows from the mean."""
+        """The parameter gamma of the truncated negative binomial distribution, which follows from the mean."""
         return None if isinstance(self.shape, str) else math.exp(-_log_inverse_gamma(self.mean, self.shape))
 
     def event(self, base: Event) -> Event:
-        """Return what the best of the runs costs, if each run costs the base event, its score included."""
+        """Return the event of releasing the best run, if each run including its score costs the base event."""
         return Selected(base, self.mean, self.shape)
 
     def draw(self, source: Source | None = None) -> int:
-        """Return a number of runs; it must stay secret.
+        """Draw the number of runs, which must stay secret.
 
-        The probabilities are added up until they exceed a random number of 256 bits. They are off by less than
-        1e-60, which is far less than any delta.
+        The draw inverts the cumulative distribution at a random number of 256 bits. The probabilities have an error
+        below 1e-60, far less than any delta.
         """
         chosen = Source() if source is None else source
         with localcontext(Context(prec=_DIGITS)):
@@ -122,18 +122,18 @@ class RandomStopping:
                 drawn, chance, trials = drawn - chance, chance * more * (trials + eta) / (trials + 1), trials + 1
             return trials
 
-    def added(self, epsilon: Any, delta: Any) -> Any:
-        """Return how much epsilon the random number of runs adds, if one run is (epsilon, delta)-private.
+    def extra_epsilon(self, epsilon: Any, delta: Any) -> Any:
+        """Return the epsilon that the selection adds, if one run is (epsilon, delta)-private.
 
-        If one run is also (e, d)-private, the best is (e + added, mean d)-private (Koskela, Redberg and Wang
-        2024). For it costs what the run costs where it is the best, times f'(s) / f'(s'), where f is the
-        generating function of K, s the probability that a run is no better, and s' the same for a neighbour:
-        1 - s' <= exp(epsilon) (1 - s) + delta. Without any delta that makes (2 + shape) epsilon in all
-        (Papernot and Steinke 2022, corollary 3).
+        If one run is also (e, d)-private, the best is (e + extra, mean d)-private (Koskela, Redberg and Wang
+        2024). The probability that a run is released is that of the run times f'(s), where f is the generating
+        function of K and s the probability that a run is no better. For a neighbouring table with s', the ratio
+        f'(s) / f'(s') is bounded by 1 - s' <= exp(epsilon) (1 - s) + delta. Without any delta the total is
+        (2 + shape) epsilon (Papernot and Steinke 2022, corollary 3).
 
         Examples
         --------
-        >>> 0.5 + float(RandomStopping(10, 1).added(0.5, 0.0))
+        >>> 0.5 + float(RandomStopping(10, 1).extra_epsilon(0.5, 0.0))
         1.5
         """
         with np.errstate(divide="ignore", over="ignore"):
@@ -143,11 +143,11 @@ class RandomStopping:
             return (1 + self.shape) * np.logaddexp(epsilon, rest + np.log(delta))
 
     def renyi(self, orders: Floats, costs: Floats) -> Floats:
-        """Return the Renyi privacy of the best run at each order, from that of one run (Papernot and Steinke 2022).
+        """Return the Renyi divergence of the best run at each order, given that of one run.
 
-        Theorem 2 for the truncated negative binomial distribution and theorem 6 for the Poisson one. The latter
-        leaves out that there may be no run; that is added here, as ``exp(-mean)`` within the logarithm: without
-        it, a mean below 1 would cost less than nothing.
+        Papernot and Steinke (2022), theorem 2 for the truncated negative binomial and theorem 6 for the Poisson
+        distribution. The latter ignores that there may be no run; the term ``exp(-mean)`` in the logarithm accounts
+        for it, since otherwise a mean below 1 would have a negative cost.
         """
         order, one = np.asarray(orders, dtype=np.float64), np.asarray(costs, dtype=np.float64)
         if isinstance(self.shape, str):
@@ -156,16 +156,16 @@ class RandomStopping:
             best = np.logaddexp(-self.mean, runs) / (order - 1)
         else:
             length = _log_inverse_gamma(self.mean, self.shape)
-            free = np.min((1 - 1 / order) * one + length / order)  # at the other order of the theorem
+            free = np.min((1 - 1 / order) * one + length / order)  # at the theorem's second order
             best = one + (1 + self.shape) * free + math.log(self.mean) / (order - 1)
-        # The privacy of an order holds at all smaller ones.
+        # A bound at one order holds at all smaller orders.
         return np.array([np.min(best[order >= each]) for each in order])
 
 
 def _delta_of_renyi(order: Floats, cost: Floats, epsilon: float) -> float:
-    """Return a delta that follows from Renyi privacy (Canonne, Kamath and Steinke 2020, proposition 12).
+    """Return the delta that Renyi privacy implies (Canonne, Kamath and Steinke 2020, proposition 12).
 
-    At epsilon 0 and so above it, also the total variation that follows from it (Bretagnolle and Huber 1978).
+    It is capped by the total variation distance that Renyi privacy implies (Bretagnolle and Huber 1978).
     """
     logarithms = (order - 1) * (cost - epsilon + np.log1p(-1 / order)) - np.log(order)
     return float(min(np.exp(np.min(logarithms)), np.sqrt(np.min(-np.expm1(-cost)))))
@@ -173,9 +173,9 @@ def _delta_of_renyi(order: Floats, cost: Floats, epsilon: float) -> float:
 
 @lru_cache(maxsize=256)
 def _log_inverse_gamma(mean: float, shape: float) -> float:
-    """Return log(1 / gamma) of the truncated negative binomial distribution of a mean, or a hair less than that.
+    """Return log(1 / gamma) of the truncated negative binomial distribution with this mean, rounded down.
 
-    A little less makes the mean a little smaller, and the cost that is claimed for the mean holds.
+    Rounding down makes the mean slightly smaller, so the cost stated for the mean still holds.
     """
     low, high = 0.0, 1.0
     while _log_mean(high, shape) < math.log(mean):
@@ -187,7 +187,7 @@ def _log_inverse_gamma(mean: float, shape: float) -> float:
 
 
 def _log_mean(length: float, shape: float) -> float:
-    """Return log(shape (1 / gamma - 1) / (1 - gamma**shape)), where the length is log(1 / gamma)."""
+    """Return the log of the mean, shape (1 / gamma - 1) / (1 - gamma**shape), for length = log(1 / gamma)."""
     if shape == 0:
         return _log_expm1(length) - math.log(length)
     size = abs(shape)

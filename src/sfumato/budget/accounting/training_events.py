@@ -1,9 +1,9 @@
-"""The steps of a training as events, and whether recorded events hold the steps that a certificate states.
+"""The events of training steps, and whether recorded events cover the steps that a certificate states.
 
-A certificate states the noise, the samples and the number of steps beside the events. `step_event` is the one place
-where a step becomes an event: samplers charge by it, and `uncharged` finds the steps that events leave out.
-Events may hold more than the steps (bought columns, a score, the chance that a sample is too large): more events
-never cost less, so nothing but the missing ones matters.
+A certificate states the noise, the sampling and the number of steps as well as the events. `step_event` is the one
+place that turns a step into an event: samplers charge it, and `missing_charges` finds steps without a charge.
+Events may cover more than the steps (columns, a score, the probability of an oversized sample). More events never
+cost less, so only missing ones matter.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from sfumato.budget.events import (
     Shuffled,
 )
 from sfumato.budget.mechanisms.rounded_gaussian import rounding_event
+from sfumato.data.validate import whole
 from sfumato.errors import InputError
 
-__all__ = ["step_event", "uncharged"]
+__all__ = ["missing_charges", "step_event"]
 
-_MOST_WAYS = 64  # through events on separate parts of the records; ours have one or two
-_CLOSE = 1 - 1e-9  # numbers are compared as they were written
+_MOST_WAYS = 64  # combinations of disjoint parts; Sfumato records one or two
+_CLOSE = 1 - 1e-9  # tolerance for numbers that were written as text
 
 
 def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
@@ -39,11 +40,11 @@ def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
     Parameters
     ----------
     kind : {"poisson", "full"}
-        How the step samples: each record by its own coin, or all of them.
+        How the step samples: each record independently, or all records.
     rate : float
-        The chance of each record to be sampled.
+        The sampling probability of each record.
     noise_multiplier : float
-        The deviation of the noise, in clips.
+        The standard deviation of the noise, in units of the clipping norm.
 
     Examples
     --------
@@ -54,10 +55,10 @@ def step_event(kind: str, rate: float, noise_multiplier: float) -> Event:
         return PoissonSampled(rate, Gaussian(noise_multiplier))
     if kind == "full" and rate == 1:
         return Gaussian(noise_multiplier)
-    raise InputError(f"a step samples as poisson, or full at a rate of 1, got {kind!r} at a rate of {rate!r}")
+    raise InputError(f"the sampling of a step must be poisson, or full at a rate of 1, got {kind!r} at {rate!r}")
 
 
-def uncharged(
+def missing_charges(
     events: Iterable[Event],
     *,
     sampling: Mapping[str, Any],
@@ -66,46 +67,44 @@ def uncharged(
     varies: bool = False,
     dimensions: int = 0,
 ) -> str:
-    """Say what events leave out of the steps that are stated; an empty text if nothing.
+    """Describe which of the stated steps the events do not cover; return an empty text if they cover all.
 
     Parameters
     ----------
     events : iterable of Event
     sampling : mapping
-        ``kind``, ``rate`` and ``steps``; and ``size``, if what a sample has beyond it is left out.
+        ``kind``, ``rate`` and ``steps``; also ``size`` if samples are truncated to that size.
     noise_multiplier : float
-        That of each step, or of a single sum that costs as much as all of them.
+        The noise multiplier of each step, or that of one sum with the cost of all steps together.
     each : bool
-        Which of the two.
+        True for each step, False for one sum.
     varies : bool
-        Whether steps may have other noise, and the last one has this.
+        Whether the noise varies between steps; the noise multiplier is then that of the last step.
     dimensions : int
-        How many numbers get noise in a step, at least: each step is charged for what their floats miss of ideal noise.
+        A lower bound on the number of noisy values per step, from which the charge for float rounding follows.
 
     Examples
     --------
     >>> from sfumato.budget import Repeated
     >>> sampling = {"kind": "full", "rate": 1.0, "steps": 16}
-    >>> uncharged([Repeated(Gaussian(2.0), 16)], sampling=sampling, noise_multiplier=2.0, each=True)
+    >>> missing_charges([Repeated(Gaussian(2.0), 16)], sampling=sampling, noise_multiplier=2.0, each=True)
     ''
-    >>> uncharged([Gaussian(2.0)], sampling=sampling, noise_multiplier=2.0, each=True)
+    >>> missing_charges([Gaussian(2.0)], sampling=sampling, noise_multiplier=2.0, each=True)
     'they hold 1 of 16 steps with this noise'
     """
     step = step_event(sampling["kind"], sampling["rate"], noise_multiplier)
-    steps = sampling["steps"]
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise InputError("the number of steps must be a whole number of at least 1")
-    lacking = list[str]()
+    steps = whole("the number of steps", sampling["steps"])
+    findings = list[str]()
     for way in _ways(tuple(events)):
         if each:
-            lacks = _steps_missing(way, step, steps, varies)
-            lacks = lacks or _extras_missing(way, steps, "size" in sampling, noise_multiplier, dimensions)
+            missing = _steps_missing(way, step, steps, varies)
+            missing = missing or _extras_missing(way, steps, "size" in sampling, noise_multiplier, dimensions)
         else:
-            lacks = _sums_missing(way, noise_multiplier, steps)
-        if not lacks:
+            missing = _sums_missing(way, noise_multiplier, steps)
+        if not missing:
             return ""
-        lacking.append(lacks)
-    return lacking[0]
+        findings.append(missing)
+    return findings[0]
 
 
 def _steps_missing(way: Counter[Event], step: Event, steps: int, varies: bool) -> str:
@@ -116,45 +115,47 @@ def _steps_missing(way: Counter[Event], step: Event, steps: int, varies: bool) -
 
 
 def _shape(event: Event) -> tuple[Any, ...]:
-    """Return what all steps of a training share, whatever their noise."""
+    """Return the parameters that all steps of a training share regardless of their noise."""
     if isinstance(event, PoissonSampled) and isinstance(event.event, Gaussian):
         return (event.rate, *_shape(event.event))
     return (event.sensitivity, event.relation) if isinstance(event, Gaussian) else (type(event), event)
 
 
 def _extras_missing(way: Counter[Event], steps: int, cut: bool, noise_multiplier: float, dimensions: int) -> str:
-    """Find the charges of every step for what its sample leaves out, and for what floats miss of ideal noise."""
+    """Describe missing charges per step for truncated samples and for the float rounding of the noise."""
     small = {event: count for event, count in way.items() if isinstance(event, ApproximateEvent)}
     if cut and sum(count for event, count in small.items() if event.epsilon == 0) < steps:
-        return "no chance of a sample beyond its size is charged"
+        return "the probability of an oversized sample is not charged"
     if not dimensions:
         return ""
-    least = rounding_event(dimensions, noise_multiplier).epsilon  # its delta may be of more noise than the last step's
+    least = rounding_event(
+        dimensions, noise_multiplier
+    ).epsilon  # its delta may belong to more noise than that of the last step
     rounded = sum(count for event, count in small.items() if event.epsilon >= least)
-    return "" if rounded >= steps else "what floats miss of ideal noise is not charged"
+    return "" if rounded >= steps else "the float rounding of the noise is not charged"
 
 
 def _sums_missing(way: Counter[Event], noise_multiplier: float, steps: int) -> str:
-    """Compare noisy sums with the one that costs as much: the squares of one over the multipliers add up."""
+    """Compare noisy sums with a single equivalent sum: the inverse squares of the noise multipliers add up."""
     sums = {event: count for event, count in way.items() if isinstance(event, Gaussian)}
     strength = math.fsum(count / event.noise_multiplier**2 for event, count in sums.items())
     if sum(sums.values()) < steps:
         return f"they hold {sum(sums.values()):,} of {steps:,} noisy sums"
     if strength < _CLOSE / noise_multiplier**2:
-        return f"they have the noise of {1 / math.sqrt(strength):g}, not {noise_multiplier:g}"
+        return f"their combined noise multiplier is {1 / math.sqrt(strength):g}, not {noise_multiplier:g}"
     return ""
 
 
 def _ways(events: tuple[Event, ...]) -> Iterator[Counter[Event]]:
-    """Count the events that one record meets: of separate parts of the records, it is in one."""
+    """Count the events that one record takes part in, for each choice of its disjoint parts."""
     parts = [_alternatives(event) for event in events]
     if math.prod(map(len, parts)) > _MOST_WAYS:
-        raise InputError(f"the events have more than {_MOST_WAYS} ways through separate parts of the records")
+        raise InputError(f"the events have more than {_MOST_WAYS} combinations of disjoint parts")
     for way in product(*parts):
-        met: Counter[Event] = Counter()
-        for one in way:
-            met.update(one)
-        yield met
+        total: Counter[Event] = Counter()
+        for part in way:
+            total.update(part)
+        yield total
 
 
 def _alternatives(event: Event) -> list[Counter[Event]]:
@@ -168,8 +169,8 @@ def _alternatives(event: Event) -> list[Counter[Event]]:
         case Composed():
             return list(_ways(event.events))
         case Parallel():
-            found = [way for one in event.events for way in _alternatives(one)]
-            if len(found) > _MOST_WAYS:
-                raise InputError(f"the events have more than {_MOST_WAYS} ways through separate parts of the records")
-            return found
+            ways = [way for one in event.events for way in _alternatives(one)]
+            if len(ways) > _MOST_WAYS:
+                raise InputError(f"the events have more than {_MOST_WAYS} combinations of disjoint parts")
+            return ways
     return [Counter([event])]

@@ -1,6 +1,6 @@
-"""The fingerprint of what a table holds, whatever file it is in.
+"""The fingerprint of the content of a table, independent of its file and format.
 
-A budget protects people, and not a file: the same rows as CSV or Parquet, under another name, in
+A budget protects people, not a file: the same rows as CSV or Parquet, under another name, in
 another order or in a database are one data set.
 """
 
@@ -17,13 +17,13 @@ import polars as pl
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.io.database import Database
-from sfumato.data.io.fingerprint import fingerprint, keyed
-from sfumato.data.io.notation import Habits, Meaning, find_cells
+from sfumato.data.io.fingerprint import fingerprint, user_hmac
+from sfumato.data.io.notation import Conventions, Meaning, find_cells
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import group
 
-__all__ = ["content_fingerprint", "origin_marks", "reading", "texts_of"]
+__all__ = ["canonical_text", "content_fingerprint", "origin_marks", "texts_of"]
 
 _NUMBER = re.compile(r"[+-]?(?:(?!0\d)\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|[+-]?(?:inf|nan|Inf|NaN)")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
@@ -32,8 +32,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
 def content_fingerprint(table: Table) -> tuple[str, int]:
     """Return the HMAC-SHA256 of the rows of a table under this user's key, and the number of rows.
 
-    Neither the order of the rows, nor that of the columns, nor the types of the values count: a
-    value is what it reads as.
+    It depends neither on the order of rows and columns nor on types: values are compared as `canonical_text`.
 
     Examples
     --------
@@ -44,11 +43,11 @@ def content_fingerprint(table: Table) -> tuple[str, int]:
     True
     """
     names = sorted(table.schema.names)
-    tuples = reduce(Table(table.source, origin=table.origin), names)  # without its schema, which is no content
-    mac = keyed()
+    tuples = reduce(Table(table.source, origin=table.origin), names)  # the schema is not part of the content
+    mac = user_hmac()
     codes = np.empty_like(tuples.codes)
     for position, domain in enumerate(tuples.domains):
-        texts = texts_of(replace(domain, values=_meant(domain.values)))
+        texts = texts_of(replace(domain, values=_parse_cells(domain.values)))
         order = sorted(range(len(texts)), key=lambda code: (texts[code] is None, texts[code] or ""))
         codes[:, position] = np.argsort(order)[tuples.codes[:, position]] if order else 0
         mac.update(json.dumps([domain.name, [texts[code] for code in order]]).encode())
@@ -58,20 +57,20 @@ def content_fingerprint(table: Table) -> tuple[str, int]:
     return f"hmac-sha256:{mac.hexdigest()}", int(tuples.count.sum())
 
 
-def _meant(values: pl.Series) -> pl.Series:
-    """Read texts that are numbers or dates in another notation: however they are read, they are the same content."""
+def _parse_cells(values: pl.Series) -> pl.Series:
+    """Parse texts that are numbers or dates in any notation, so that the fingerprint does not depend on it."""
     if values.dtype != pl.String:
         return values
     trimmed = values.str.strip_chars()
-    cells = find_cells(trimmed.drop_nulls().unique(), Habits())
+    cells = find_cells(trimmed.drop_nulls().unique(), Conventions())
     return values if cells.meaning is Meaning.TEXT else cells.read(trimmed)
 
 
 def origin_marks(table: Table) -> frozenset[str]:
-    """Return what tells where a table is from, as only this user can compare it: the place and the bytes of its file.
+    """Return keyed hashes of the location and the bytes of a table's file, or of its database table.
 
-    A file that is read with other options, or whose header was changed, has another content; but the people in it
-    are the same.
+    A file that is read with other options or has a changed header has another content fingerprint, but contains the
+    same people; these hashes recognize it.
 
     Examples
     --------
@@ -90,13 +89,13 @@ def origin_marks(table: Table) -> frozenset[str]:
 
 
 def _mark(place: str) -> str:
-    mac = keyed()
+    mac = user_hmac()
     mac.update(b"place\n" + place.encode(errors="surrogateescape"))
     return f"hmac-sha256:{mac.hexdigest()}"
 
 
 def texts_of(domain: Domain) -> list[str | None]:
-    """Return the values of a domain as texts, in the order of their codes; None for a missing one.
+    """Return the values of a domain as texts in the order of their codes, with None for a missing value.
 
     Examples
     --------
@@ -113,16 +112,16 @@ def texts_of(domain: Domain) -> list[str | None]:
     return [None if code == domain.missing else domain.label(code) for code in range(len(domain))]
 
 
-def reading(text: str) -> str | None:
-    """Return what a text reads as, whatever the type of its column: a number in its shortest form, or the text.
+def canonical_text(text: str) -> str | None:
+    """Return the canonical form of a cell: a number in its shortest form, a date and time in ISO form, or the text.
 
-    In a text file, all the values of a column decide together whether it holds numbers, so that one record
-    could change how every other one reads. What a text stands for must not depend on the others.
+    In a text file, all values of a column together decide whether it contains numbers, so one record could change how
+    all others are read. The canonical form depends on the cell alone.
 
     Examples
     --------
-    >>> reading("30.0"), reading(" 30"), reading("030"), reading("f"), reading("nan")
-    ('30', '30', '030', 'f', None)
+    >>> [canonical_text(text) for text in ("30.0", " 30", "030", "f", "nan")]
+    ['30', '30', '030', 'f', None]
     """
     text = text.strip()
     if _NUMBER.fullmatch(text):
@@ -131,6 +130,6 @@ def reading(text: str) -> str | None:
     if _MOMENT.fullmatch(text):
         try:
             return str(datetime.fromisoformat(text))
-        except ValueError:  # no day or hour of the calendar
+        except ValueError:  # not a valid date or time
             return text
     return text

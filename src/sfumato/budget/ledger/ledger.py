@@ -1,9 +1,9 @@
-"""What was granted for a data set and what was spent of it, across programs, days and crashes.
+"""The privacy budget of a data set and the charges against it, across processes and crashes.
 
-A ledger protects one data set, which it knows by the fingerprint of its content. Its limit is an epsilon and a
-delta together. A release is charged before it is made: `Ledger.charge` returns when the charge is on
-the disk, and refuses one that would exceed the limit. What was spent is never the sum of epsilons but
-that of all events composed, so that a budget spent in many instalments is counted as exactly as in one.
+A ledger protects one data set, identified by a fingerprint of its content. Its limit is an epsilon and a
+delta. A release is charged before it is made: `Ledger.charge` returns once the charge is on disk, and raises
+a `BudgetError` if the charge would exceed the limit. The spent epsilon is that of all events composed, not
+the sum of their epsilons, so many small charges are accounted for as tightly as one large charge.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,25 +24,26 @@ from sfumato.budget.accounting.accountant import check_delta, spent
 from sfumato.budget.accounting.composition import replace_one
 from sfumato.budget.events import Event, Relation, Repeated
 from sfumato.budget.ledger.store import Entry, Store, key_check
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.data.certificate import UNIT
 from sfumato.data.io.files import why
-from sfumato.data.io.fingerprint import home, keyed
+from sfumato.data.io.fingerprint import home, user_hmac
 from sfumato.data.table import Table
+from sfumato.data.validate import real, whole
 from sfumato.errors import BudgetError, FileError, OptionError, one_of
 
 __all__ = ["Budget", "Ledger", "Reservation", "ledger_path"]
 
 _VERSION = 2
-_ROUNDING = 1e-12  # sums of epsilons are compared to so many digits: three times 0.1 is 0.3
-_GRAIN = 1e-3  # by how much the accountant may round up what one more event costs
-_NO_PRIVACY = 300.0  # an epsilon beyond which nothing is hidden
-_LEAST_DELTA = 1e-12  # the accountant can tell no smaller one from 0
+_TIMES = "the number of times that an event is charged"
+_ROUNDING = 1e-12  # relative tolerance for sums of epsilons: three times 0.1 is 0.3
+_GRAIN = 1e-3  # the most that the accountant rounds up the cost of one more event
+_NO_PRIVACY = 300.0  # an epsilon that offers no protection
+_LEAST_DELTA = 1e-12  # the smallest delta that the accountant distinguishes from 0
 
 
 @dataclass(frozen=True)
 class Budget:
-    """An epsilon and a delta, which only mean something together.
+    """An epsilon together with a delta.
 
     Examples
     --------
@@ -63,17 +63,17 @@ class Budget:
 
 
 class Ledger:
-    """What was granted for a data set and what was spent of it.
+    """The privacy budget of a data set and all charges against it.
 
-    A ledger is made by `grant` and found again by `of`, by the content of the data: the same rows in
-    another file, format or order have the same ledger, and changed rows have none until one is granted.
-    It is a SQLite file that only its owner can read, in the folder ``ledgers`` of ``$SFUMATO_HOME`` or
-    ``~/.config/sfumato``, unless a path is given.
+    `grant` creates a ledger and `of` finds it by the content of the data: the same rows in another file,
+    format or order have the same ledger, and changed rows have none until one is granted. A ledger is a SQLite
+    file that only its owner can read, by default in the folder ``ledgers`` of ``$SFUMATO_HOME`` or
+    ``~/.config/sfumato``.
 
     Parameters
     ----------
     path : str or Path
-        The file of a ledger; whose data it protects is not asked.
+        The ledger file. It is opened without a check that it belongs to particular data; `of` does that check.
 
     Examples
     --------
@@ -94,14 +94,14 @@ class Ledger:
         self._store = Store(path)
         self._lock = threading.RLock()
         self._charged: Counter[str] = Counter()
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _Reserved] = {}
         self._limit = Budget(0.0)
         self._history: list[Entry] = []
         self._fitting: tuple[Budget, frozenset[tuple[str, int]]] | None = None
-        self._follow()
+        self._refresh()
         made = self._history[0]
         if made.kind != "made" or made.content.get("version") != _VERSION:
-            raise FileError(f"the ledger '{path}' has another version than {_VERSION}")
+            raise FileError(f"the ledger '{path}' does not have version {_VERSION}")
         self._relation = Relation(made.content["relation"])
 
     @classmethod
@@ -115,7 +115,7 @@ class Ledger:
         note: str = "",
         path: str | Path | None = None,
     ) -> Ledger:
-        """Grant a data set a limit, and make its ledger if it has none; the last limit granted holds.
+        """Set the limit of a data set, and create its ledger if it has none; the latest limit applies.
 
         Parameters
         ----------
@@ -123,13 +123,13 @@ class Ledger:
             A table, a frame or a file.
         epsilon : float
         delta : float
-            0, or below one over the number of rows: a delta of 1/n allows to publish somebody's row.
+            0, or below one over the number of rows: a delta of 1/n would allow publishing one person's row.
         relation : Relation or str, optional
-            ``"add-remove"`` (the default of a new ledger) or ``"replace-one"``: what the limit protects.
+            ``"add-remove"`` (the default of a new ledger) or ``"replace-one"``: which tables are neighbours.
         note : str
-            Why, for whoever reads the history.
+            A reason, kept in the history.
         path : str or Path, optional
-            The file of the ledger.
+            The ledger file.
 
         Examples
         --------
@@ -138,12 +138,12 @@ class Ledger:
         epsilon 2, delta 1e-06
         """
         asked = None if relation is None else one_of(Relation, relation, "the relation")
-        _refuse_note(note)
+        _check_note(note)
         table = Table.of(data)
         fingerprint, rows = _identity(table)
         limit = _limit(epsilon, delta, rows)
         target = Path(path) if path is not None else ledger_path(fingerprint)
-        _make_folder(target, of_ours=path is None)
+        _make_folder(target, default=path is None)
         terms: dict[str, Any] = {**limit.to_dict(), "note": note, "origin": sorted(_marks(table))}
         made = {"version": _VERSION, "data": fingerprint, "relation": (asked or Relation.ADD_REMOVE).value}
         made["unit"] = UNIT
@@ -153,7 +153,7 @@ class Ledger:
         ledger._refuse_other(fingerprint)
         if asked not in (None, ledger.relation):
             raise OptionError(
-                f"the ledger counts under {ledger.relation.value}, and that cannot be changed, got {asked.value}"
+                f"the relation of the ledger is {ledger.relation.value} and cannot be changed, got {asked.value}"
             )
         with ledger._writing():
             ledger._store.append("grant", terms)
@@ -161,9 +161,9 @@ class Ledger:
 
     @classmethod
     def of(cls, data: Any, path: str | Path | Ledger | None = None) -> Ledger:
-        """Open the ledger of a data set; a ledger of another data set is refused.
+        """Open the ledger of a data set, or raise an error if it has none or `path` belongs to other data.
 
-        The file may be named by a ledger that is open already.
+        `path` may also be an open ledger.
 
         Examples
         --------
@@ -171,29 +171,29 @@ class Ledger:
         >>> sf.Ledger.of("patients.csv", "nowhere.ledger")
         Traceback (most recent call last):
             ...
-        sfumato.errors.FileError: there is no ledger 'nowhere.ledger' (sfumato budget grant makes one)
+        sfumato.errors.FileError: there is no ledger 'nowhere.ledger' (create one with sfumato budget grant)
         """
         if isinstance(path, Ledger):
             path = path.path
         if path is not None and not isinstance(path, str | Path):
             raise OptionError(f"the ledger must be a Ledger or the path of one, got {type(path).__name__}")
         if path is None:
-            found = cls.find(data)
-            if found is None:
+            ledger = cls.find(data)
+            if ledger is None:
                 raise BudgetError("no budget was granted for this data", hint="sfumato budget grant, or Ledger.grant")
-            return found
+            return ledger
         if not Path(path).exists():
-            raise FileError(f"there is no ledger '{path}'", hint="sfumato budget grant makes one")
+            raise FileError(f"there is no ledger '{path}'", hint="create one with sfumato budget grant")
         ledger = cls(path)
         ledger._refuse_other(_identity(Table.of(data))[0])
         return ledger
 
     @classmethod
     def find(cls, data: Any) -> Ledger | None:
-        """Open the ledger of a data set; None if no budget was granted for it.
+        """Open the ledger of a data set, or return None if no budget was granted for it.
 
-        A file, or a table in a database, for which one was granted while it read differently (with other options,
-        another header, other rows) is refused: the people in it are the same.
+        A `BudgetError` is raised if a budget was granted for the same file or database table with different
+        content (read with other options, another header, other rows), because the people in it are the same.
 
         Examples
         --------
@@ -205,16 +205,16 @@ class Ledger:
         fingerprint, _ = _identity(table)
         target = ledger_path(fingerprint)
         if target.exists():
-            found = cls(target)
-            found._refuse_other(fingerprint)
-            return found
+            ledger = cls(target)
+            ledger._refuse_other(fingerprint)
+            return ledger
         marks, (key, _, _) = _marks(table), target.name.partition("-")
         for other in sorted(target.parent.glob(f"{key}-*.ledger")) if marks else ():
             with cls(other) as ledger:
                 if any(marks & {*entry.content.get("origin", ())} for entry in ledger._history):
                     raise BudgetError(
-                        "a budget was granted for this file, but not for what it holds as it is read now",
-                        hint="read it as it was at the grant; sfumato budget grant gives changed data its own",
+                        "a budget was granted for this file, but its content now reads differently",
+                        hint="read it with the same options as at the grant, or grant the changed data its own budget",
                     )
         return None
 
@@ -227,87 +227,87 @@ class Ledger:
         self.close()
 
     def __deepcopy__(self, seen: dict[int, Any]) -> Self:
-        return self  # what is spent is spent: the copy of an estimator charges the same ledger
+        return self  # the copy of an estimator charges the same ledger
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[Path]]:
         return Ledger, (self.path,)  # another process opens the same file
 
     def close(self) -> None:
-        """Close the file; it is opened again when it is used again."""
+        """Close the file; the next use opens it again."""
         with self._lock:
             self._store.close()
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The ledger file."""
         return self._store.path
 
     @property
     def relation(self) -> Relation:
-        """Which tables count as neighbours: what the limit protects."""
+        """Which tables count as neighbours."""
         return self._relation
 
     @property
     def limit(self) -> Budget:
-        """What was granted last."""
-        self._follow()
+        """The latest limit that was granted."""
+        self._refresh()
         return self._limit
 
     @property
     def spent(self) -> Budget:
-        """What all charges cost together, at the delta of the limit."""
-        self._follow()
+        """The total cost of all charges at the delta of the limit."""
+        self._refresh()
         return self._total(self._charged)
 
     @property
     def left(self) -> float:
-        """The epsilon that can still be spent, by whatever event; what is spent or reserved is not left."""
-        self._follow()
+        """The epsilon that any event can still spend, without the reserved part."""
+        self._refresh()
         return self._left()
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Every event that was charged, in order; one charged several times at once is a repeated one."""
-        self._follow()
+        """All charged events in order; several charges at once are one `Repeated` event."""
+        self._refresh()
         charges = (entry.content for entry in self._history if entry.kind == "charge")
         return tuple(_times(Event.from_dict(one["event"]), one["times"]) for one in charges)
 
     def charge(self, event: Event, *, times: int = 1, note: str = "", private: bool = True) -> dict[str, Any]:
-        """Charge an event before it is run, or refuse; return what was written.
+        """Charge an event before it runs, and return the new entry; raise a `BudgetError` if it does not fit.
 
-        When this returns, the charge is on the disk and stays, whatever happens to the release.
+        Once this returns, the charge is on disk and stays there, whatever happens to the release.
 
         Parameters
         ----------
         event : Event
         times : int
-            How often the event will be run.
+            How often the event will run.
         note : str
-            What for. Notes are kept in the clear: write nothing into them that is private.
+            The purpose. Notes are stored unencrypted, so they must not contain private data.
         private : bool
             False if the noise comes from a given seed. The history marks such a charge: anyone with the seed can
-            remove the noise, so the release is not private, whatever it was charged.
+            remove the noise, so the release is not private.
         """
         content: dict[str, Any] = {
             "event": self._plain(event),
             "unit": UNIT,
-            "times": _whole(times),
-            "note": _refuse_note(note),
+            "times": whole(_TIMES, times),
+            "note": _check_note(note),
             "private": bool(private),
         }
         with self._writing():
             self._admit(content["event"], content["times"])
-            return _told(self._store.append("charge", content))
+            return _entry_dict(self._store.append("charge", content))
 
-    def refuse(self, event: Event) -> None:
-        """Refuse an event that does not fit, as `charge` would, without charging it."""
+    def check(self, event: Event) -> None:
+        """Raise a `BudgetError` if `charge` would reject the event; charge nothing."""
         plain = self._plain(event)
         with self._lock:
-            self._follow()
+            self._refresh()
             self._admit(plain, 1)
 
     def reserve(self, event: Event, *, times: int = 1, seconds: float = 3600.0, note: str = "") -> Reservation:
-        """Hold what an event would cost, so that nobody else can spend it; see `Reservation`.
+        """Reserve the cost of an event, so that no other process can spend it; see `Reservation`.
 
         Examples
         --------
@@ -321,45 +321,49 @@ class Ledger:
         >>> print(round(ledger.left, 6))
         0.9
         """
-        positive("the seconds that a reservation holds", seconds)
-        content: dict[str, Any] = {"event": self._plain(event), "times": _whole(times), "note": _refuse_note(note)}
+        seconds = real("the duration of a reservation in seconds", seconds, above=0)
+        content: dict[str, Any] = {
+            "event": self._plain(event),
+            "times": whole(_TIMES, times),
+            "note": _check_note(note),
+        }
         with self._writing():
             self._admit(content["event"], content["times"])
-            content["expires"] = self._store.now() + float(seconds)
+            content["expires"] = self._store.now() + seconds
             return Reservation(self, self._store.append("reserve", content).number)
 
     def history(self) -> list[dict[str, Any]]:
-        """Return everything that happened, as plain values: grants, charges, reservations."""
-        self._follow()
-        return [_told(entry) for entry in self._history]
+        """Return all entries (grants, charges, reservations) as plain values."""
+        self._refresh()
+        return [_entry_dict(entry) for entry in self._history]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the limit, what was spent of it and the events, as plain values."""
-        self._follow()
+        """Return the limit, the spent budget, the charges and the open reservations as plain values."""
+        self._refresh()
         return {
             "limit": self._limit.to_dict(),
             "spent": self._total(self._charged).to_dict(),
             "left": self._left(),
             "relation": self._relation.value,
             "unit": UNIT,
-            "events": [one for one in map(_told, self._history) if one["kind"] == "charge"],
+            "events": [_entry_dict(entry) for entry in self._history if entry.kind == "charge"],
             "reservations": [held.to_dict(number) for number, held in self._live().items()],
         }
 
     def export(self) -> dict[str, Any]:
-        """Return the whole ledger with its seals as plain values, for an auditor."""
-        entries = [{**told, "seal": entry.seal} for told, entry in zip(self.history(), self._history, strict=True)]
+        """Return the whole ledger including its seals as plain values, for an audit."""
+        entries = [{**plain, "seal": entry.seal} for plain, entry in zip(self.history(), self._history, strict=True)]
         return {**self.to_dict(), "data": self._history[0].content["data"], "entries": entries}
 
-    # --- what the entries mean ---
+    # --- the state that follows from the entries ---
 
-    def _follow(self) -> None:
-        """Take account of what was written since, by this process and by others."""
+    def _refresh(self) -> None:
+        """Apply the entries that this or another process has added since the last call."""
         with self._lock:
-            for entry in self._store.fresh():
-                self._take(entry)
+            for entry in self._store.read_new():
+                self._apply(entry)
 
-    def _take(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry) -> None:
         content = entry.content
         self._history.append(entry)
         if entry.kind == "grant":
@@ -370,24 +374,24 @@ class Ledger:
             if held:
                 held.times = max(held.times - content["times"], 0)
         elif entry.kind == "reserve":
-            self._held[entry.number] = _Held(_key(content["event"]), content["times"], content["expires"])
+            self._held[entry.number] = _Reserved(_key(content["event"]), content["times"], content["expires"])
         elif entry.kind == "release":
             self._held.pop(content["reservation"], None)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._lock:
-            with self._store.writing():
-                self._follow()
+            with self._store.transaction():
+                self._refresh()
                 yield
-            self._follow()
+            self._refresh()
 
-    def _live(self) -> dict[int, _Held]:
+    def _live(self) -> dict[int, _Reserved]:
         now = self._store.now()
         return {number: held for number, held in self._held.items() if held.times and held.expires > now}
 
     def _taken(self) -> Counter[str]:
-        """Return what is charged or reserved."""
+        """Count the events that are charged or reserved."""
         taken = Counter(self._charged)
         for held in self._live().values():
             taken[held.event] += held.times
@@ -399,7 +403,7 @@ class Ledger:
         return rest if rest > _ROUNDING * limit else 0.0
 
     def _admit(self, event: dict[str, Any], times: int, reserved: int = 0) -> None:
-        """Refuse an event that does not fit beside what is charged and reserved; some of it may be reserved itself."""
+        """Raise a `BudgetError` if an event, less its own reservation, does not fit into the remaining budget."""
         wanted = self._taken()
         wanted[_key(event)] += max(times - reserved, 0)
         if self._fits(wanted):
@@ -407,7 +411,7 @@ class Ledger:
         alone = self._total(Counter({_key(event): times}))
         rest = self._left()
         if alone.epsilon == math.inf:
-            message = f"a charge has no bound at the delta of the limit, {self._limit.delta:g}"
+            message = f"a charge has no finite epsilon at the delta of the limit, {self._limit.delta:g}"
         else:
             message = f"a charge of epsilon {alone.epsilon:.6g} would exceed the limit, {self._limit}"
         held = ", some of it reserved" if self._live() else ""
@@ -415,10 +419,10 @@ class Ledger:
 
     def _fits(self, wanted: Counter[str]) -> bool:
         asked = (self._limit, frozenset(wanted.items()))
-        if asked == self._fitting:  # as it is from charge to charge of a reservation
+        if asked == self._fitting:  # unchanged between the charges of a reservation
             return True
         most = self._limit.epsilon * (1 + _ROUNDING)
-        # What fits without any delta fits, and is quickly told.
+        # The cheap check first: events that fit at a delta of 0 fit at any delta.
         fits = self._cost(wanted, 0.0) <= most or self._cost(wanted, self._limit.delta) <= most
         self._fitting = asked if fits else None
         return fits
@@ -429,27 +433,27 @@ class Ledger:
     def _cost(self, counts: Counter[str], delta: float) -> float:
         events = [_times(Event.from_dict(json.loads(key)), times) for key, times in counts.items() if times]
         added = spent(events, 0.0, relation=self._relation).epsilon
-        # Where epsilons add up to so much, no delta makes a difference worth its computation.
+        # For such a large epsilon, the exact accounting is not worth its time.
         return added if _NO_PRIVACY < added < math.inf else spent(events, delta, relation=self._relation).epsilon
 
     def _plain(self, event: Event) -> dict[str, Any]:
-        """Return an event as it is stored: under the relation of the ledger."""
+        """Return an event as plain values, converted to the relation of the ledger."""
         if not isinstance(event, Event):
-            raise OptionError(f"what is charged must be an event, got {type(event).__name__}")
+            raise OptionError(f"only an event can be charged, got {type(event).__name__}")
         if event.relation is not self._relation and self._relation is Relation.REPLACE_ONE:
             event = replace_one(event)
         if event.relation is not self._relation:
             raise OptionError(
-                f"the event holds under {event.relation.value}, and the ledger counts under {self._relation.value}",
-                hint="a ledger of its own relation can be granted with --ledger and --relation",
+                f"the event has the relation {event.relation.value}, but the ledger has {self._relation.value}",
+                hint="grant a second ledger with --ledger and --relation",
             )
         return event.to_dict()
 
     def _refuse_other(self, fingerprint: str) -> None:
         if self._history[0].content["data"] != fingerprint:
             raise FileError(
-                f"the ledger '{self.path}' is that of another data set",
-                hint="data that has changed is another data set, and so is data read with other options",
+                f"the ledger '{self.path}' belongs to another data set",
+                hint="changed data is another data set, and so is data read with other options",
             )
 
     def _charge_held(self, number: int, times: int, note: str, private: bool) -> Entry:
@@ -462,7 +466,7 @@ class Ledger:
                 "private": bool(private),
                 "reservation": number,
             }
-            held = self._live().get(number)  # one that has expired, or is used up, has no precedence
+            held = self._live().get(number)  # None if it has expired or is used up
             self._admit(made["event"], times, held.times if held else 0)
             return self._store.append("charge", content)
 
@@ -473,14 +477,11 @@ class Ledger:
 
 
 class Reservation:
-    """A part of a budget that is held for a while, to be charged in instalments.
+    """A part of a budget that is reserved for a limited time, to be charged in parts; see `Ledger.reserve`.
 
-    What is charged from it fits, and quickly, unless the limit was lowered meanwhile. It ends when it is
-    released, when the block of ``with`` ends, or when its time is over; what was charged stays charged. A
-    charge after that is checked like any other. Should the clock of the machine be put back, a
-    reservation that has ended does not come to life again.
-
-    See `Ledger.reserve`.
+    A charge from a reservation always fits unless the limit was lowered, and it is fast. The reservation ends when
+    it is released, when its ``with`` block ends, or when it expires; its charges stay. Later charges are checked like
+    any other. Setting the clock back does not revive an expired reservation.
     """
 
     def __init__(self, ledger: Ledger, number: int) -> None:
@@ -488,11 +489,11 @@ class Reservation:
         self.number = number
 
     def charge(self, times: int = 1, *, note: str = "", private: bool = True) -> dict[str, Any]:
-        """Charge the event some times, before it is run; return what was written."""
-        return _told(self._ledger._charge_held(self.number, _whole(times), _refuse_note(note), private))
+        """Charge the event one or more times before it runs, and return the new entry."""
+        return _entry_dict(self._ledger._charge_held(self.number, whole(_TIMES, times), _check_note(note), private))
 
     def release(self) -> None:
-        """Give back what was not charged."""
+        """Return the uncharged part to the budget."""
         self._ledger._release(self.number)
 
     def __enter__(self) -> Self:
@@ -505,8 +506,8 @@ class Reservation:
 
 
 @dataclass
-class _Held:
-    """What a reservation still holds."""
+class _Reserved:
+    """The uncharged part of a reservation."""
 
     event: str
     times: int
@@ -518,15 +519,15 @@ class _Held:
 
 
 def ledger_path(fingerprint: str) -> Path:
-    """Return where the ledger of a data set is, by its fingerprint.
+    """Return the default path of the ledger for a content fingerprint.
 
     Examples
     --------
     >>> ledger_path("hmac-sha256:0f").name.endswith("-0f.ledger")
     True
     """
-    # The key is a part of the name, so that one that was lost is noticed.
-    return home() / "ledgers" / f"{key_check(keyed())}-{fingerprint.rpartition(':')[2]}.ledger"
+    # The name includes a check value of the key, so that a lost key is noticed.
+    return home() / "ledgers" / f"{key_check(user_hmac())}-{fingerprint.rpartition(':')[2]}.ledger"
 
 
 def _identity(table: Table) -> tuple[str, int]:
@@ -542,30 +543,30 @@ def _marks(table: Table) -> frozenset[str]:
 
 
 def _limit(epsilon: Any, delta: Any, rows: int) -> Budget:
-    positive("the limit of epsilon", epsilon)
+    epsilon = real("the limit of epsilon", epsilon, above=0)
     if 0 < check_delta(delta, rows or None, allow_zero=True) < _LEAST_DELTA:
         raise OptionError(f"the limit of delta must be 0 or at least {_LEAST_DELTA:g}, got {delta!r}")
-    return Budget(float(epsilon), float(delta))
+    return Budget(epsilon, float(delta))
 
 
-def _make_folder(target: Path, *, of_ours: bool) -> None:
+def _make_folder(target: Path, *, default: bool) -> None:
     try:
-        if of_ours:
+        if default:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             _refuse_lost_key(target)
         elif not target.resolve().parent.is_dir():
-            raise FileError(f"the ledger '{target}' cannot be made: there is no folder '{target.parent}'")
+            raise FileError(f"the ledger '{target}' cannot be created: there is no folder '{target.parent}'")
     except OSError as error:
-        raise FileError(f"the folder of ledgers, '{target.parent}', cannot be used: {why(error)}") from error
+        raise FileError(f"the ledger folder '{target.parent}' cannot be used: {why(error)}") from error
 
 
 def _refuse_lost_key(target: Path) -> None:
-    """Refuse to begin anew where ledgers are that nobody finds any more: under a new key, all data looks new."""
+    """Reject a new key in a folder with ledgers of another key: under a new key, all data would look new."""
     key, _, _ = target.name.partition("-")
     if any(not other.name.startswith(f"{key}-") for other in target.parent.glob("*.ledger")):
         raise FileError(
-            f"there are ledgers in '{target.parent}' of another key than '{home() / 'fingerprint.key'}'",
-            hint="restore the key, or their data would get a second budget; if they have served, move them away",
+            f"the ledgers in '{target.parent}' were made with another key than '{home() / 'fingerprint.key'}'",
+            hint="restore that key, or their data would get a second budget; archive ledgers you no longer need",
         )
 
 
@@ -573,13 +574,7 @@ def _times(event: Event, times: int) -> Event:
     return event if times == 1 else Repeated(event, times)
 
 
-def _whole(times: Any) -> int:
-    if isinstance(times, bool) or not isinstance(times, Integral) or times < 1:
-        raise OptionError(f"how often an event is charged must be a whole number of at least 1, got {times!r}")
-    return int(times)
-
-
-def _refuse_note(note: Any) -> str:
+def _check_note(note: Any) -> str:
     if not isinstance(note, str):
         raise OptionError(f"a note must be a text, got {type(note).__name__}")
     return note
@@ -593,12 +588,12 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def _told(entry: Entry) -> dict[str, Any]:
-    """Return an entry as plain values for a reader."""
-    told = {"number": entry.number, "time": _moment(entry.time), "kind": entry.kind}
+def _entry_dict(entry: Entry) -> dict[str, Any]:
+    """Return an entry as plain values, with times in ISO format and its event in words."""
+    plain = {"number": entry.number, "time": _moment(entry.time), "kind": entry.kind}
     content = {name: value for name, value in entry.content.items() if name not in ("key", "origin", "version")}
     if "event" in content:
-        told["what"] = str(_times(Event.from_dict(content["event"]), content["times"]))
+        plain["what"] = str(_times(Event.from_dict(content["event"]), content["times"]))
     if "expires" in content:
         content["expires"] = _moment(content["expires"])
-    return {**told, **content}
+    return {**plain, **content}

@@ -1,7 +1,7 @@
-"""Noise on an answer: how much an answer can change by one record, and the noise that hides it.
+"""Additive noise, calibrated to how much one record can change an answer.
 
-All noise is in whole numbers. An answer in real numbers is put on a grid that is so fine that
-it costs nothing one could notice, and so regular that nothing shows through it.
+All noise is in whole numbers. A real-valued answer is rounded to a public grid, far finer than the noise, so
+that float rounding cannot leak anything.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import numpy as np
 from sfumato.budget.accounting.accountant import calibrate, check_delta
 from sfumato.budget.events import DiscreteGaussian, DiscreteLaplace, Event, Relation, Repeated
 from sfumato.budget.noise import Source
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError, one_of
 
-__all__ = ["AddedNoise", "Mechanism", "declared_bounds", "positive"]
+__all__ = ["AddedNoise", "Mechanism", "declared_bounds"]
 
-_FINE = 30  # a grid has steps of the noise's scale over 2**30
-_FINEST = 50  # and of the sensitivity over 2**50, however little noise there is: sums of steps are whole numbers
-_SMALLEST, _LARGEST = 1e-200, 1e200  # sensitivities of which the grid has floats
-_BLOCK = 1 << 16
+_FINE = 30  # a grid step is the noise scale over 2**30,
+_FINEST = 50  # but at least the sensitivity over 2**50, so that sums of steps stay whole numbers
+_SMALLEST, _LARGEST = 1e-200, 1e200  # sensitivities for which the grid step is a float
 
 
 class Mechanism(ABC):
-    """Something that may be done to private data, at a price that is known before it is done."""
+    """An operation on private data whose cost is known before it runs."""
 
     @property
     @abstractmethod
     def event(self) -> Event:
-        """What it costs, whatever the data is."""
+        """The event to charge, which does not depend on the data."""
 
     @property
     def relation(self) -> Relation:
@@ -44,22 +44,22 @@ class Mechanism(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AddedNoise(Mechanism):
-    """Noise that hides what one record changes in an answer of one or several numbers.
+    """Noise that hides the contribution of one record to an answer of one or several numbers.
 
-    With an epsilon alone the noise is discrete Laplace; with a delta it is discrete Gaussian, of
-    the smallest scale that keeps the two (Balle and Wang 2018).
+    With an epsilon alone the noise is discrete Laplace; with a delta it is discrete Gaussian with
+    the smallest scale that satisfies both (Balle and Wang 2018).
 
     Parameters
     ----------
     sensitivity : float
-        The most that one number of the answer changes by one record.
+        The largest change of one number of the answer by one record.
     epsilon : float
     delta : float
         0 for Laplace noise.
     changes : int
         How many numbers of the answer one record changes.
     whole : bool
-        Whether the answer is in whole numbers; if not, it is put on a grid.
+        Whether the answer is in whole numbers; otherwise it is rounded to a grid.
     relation : Relation or str
 
     Examples
@@ -81,18 +81,16 @@ class AddedNoise(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
-        if not _SMALLEST <= positive("the sensitivity", self.sensitivity) <= _LARGEST:
-            raise OptionError(f"the sensitivity must be from {_SMALLEST:g} to {_LARGEST:g}, got {self.sensitivity!r}")
-        positive("epsilon", self.epsilon)
+        real("the sensitivity", self.sensitivity, least=_SMALLEST, most=_LARGEST)
+        real("epsilon", self.epsilon, above=0)
         check_delta(self.delta, allow_zero=True)
-        if isinstance(self.changes, bool) or not isinstance(self.changes, int) or self.changes < 1:
-            raise OptionError(f"the numbers that a record changes must be at least 1, got {self.changes!r}")
+        object.__setattr__(self, "changes", whole("the count of numbers that a record changes", self.changes))
         if self.whole and not float(self.sensitivity).is_integer():
-            raise OptionError(f"the sensitivity of an answer in whole numbers must be whole, got {self.sensitivity!r}")
+            raise OptionError(f"the sensitivity of a whole-number answer must be whole, got {self.sensitivity!r}")
 
     @cached_property
     def step(self) -> float:
-        """The distance of the points of the grid: 1, or a power of two far below the scale of the noise."""
+        """The step of the grid: 1, or a power of two far below the noise scale."""
         if self.whole:
             return 1.0
         finest = math.log2(self.sensitivity) - _FINEST
@@ -100,45 +98,43 @@ class AddedNoise(Mechanism):
 
     @cached_property
     def units(self) -> int:
-        """The sensitivity in steps; rounding to the grid may add one."""
+        """The sensitivity in grid steps, including one step for rounding."""
         return int(self.sensitivity) if self.whole else math.ceil(self.sensitivity / self.step) + 1
 
     @cached_property
     def event(self) -> Event:
-        """What is charged: the noise in steps of the grid."""
+        """The noise as an event, in grid steps."""
         if self.delta:
             return _repeated(DiscreteGaussian(self._scale, self.units, self.relation), self.changes)
         return DiscreteLaplace(self._scale, self.units * self.changes, self.relation)
 
     @cached_property
     def _scale(self) -> float:
-        """The scale of the noise in steps."""
+        """The noise scale in grid steps."""
         if self.delta:
             return _gaussian_scale(self.units, self.changes, self.epsilon, self.delta)
         change = self.units * self.changes
         scale = change / self.epsilon
-        while change / scale > self.epsilon:  # rounding must not cost a last digit of epsilon
+        while change / scale > self.epsilon:  # rounding must not increase epsilon
             scale = math.nextafter(scale, math.inf)
         return scale
 
     @property
     def scale(self) -> float:
-        """The scale of the noise in units of the answer."""
+        """The noise scale in units of the answer."""
         return self._scale * self.step
 
     @property
     def standard_deviation(self) -> float:
         """The standard deviation of the noise in units of the answer."""
         if self.delta:
-            return self.scale  # of a discrete Gaussian it is a little less
+            return self.scale  # an upper bound for the discrete Gaussian
         ratio = math.exp(-1 / self._scale)
         return math.sqrt(2 * ratio) / -math.expm1(-1 / self._scale) * self.step
 
     def half_width(self, confidence: float) -> float:
-        """Return how far the noise strays at most, with this probability, to either side."""
-        if not 0 < confidence < 1:
-            raise OptionError(f"the confidence must be a number between 0 and 1, got {confidence!r}")
-        beyond = 1 - confidence
+        """Return a bound on the absolute value of the noise that holds with this probability."""
+        beyond = 1 - real("the confidence", confidence, above=0, below=1)
         if self.delta:
             from scipy.special import ndtri
 
@@ -148,30 +144,22 @@ class AddedNoise(Mechanism):
         return max(0, math.ceil(farthest) - 1) * self.step
 
     def release(self, answer: Any, source: Source | None = None) -> Any:
-        """Return an answer, a number or an array of them, with noise."""
+        """Return an answer, a number or an array, with noise."""
         given = np.asarray(answer, dtype=np.int64 if self.whole else np.float64)
-        # Whole numbers of Python are of any size, unlike those of an array.
+        # Python integers, unlike those of an array, cannot overflow.
         steps = [round(value) if self.whole else round(value / self.step) for value in given.reshape(-1).tolist()]
-        noisy = [one if self.whole else one * self.step for one in self.release_steps(steps, source)]
+        noisy = [step if self.whole else step * self.step for step in self.release_steps(steps, source)]
         return noisy[0] if given.ndim == 0 else np.array(noisy, dtype=given.dtype).reshape(given.shape)
 
     def release_steps(self, steps: Sequence[int], source: Source | None = None) -> list[int]:
-        """Return whole numbers of steps with noise, of any size."""
+        """Return whole numbers of grid steps, of any size, with noise."""
         chosen = Source() if source is None else source
         draw = chosen.discrete_gaussian if self.delta else chosen.discrete_laplace
-        return [one + noise for one, noise in zip(steps, draw(self._scale, len(steps)).tolist(), strict=True)]
-
-
-def positive(name: str, value: Any) -> float:
-    """Return a finite number above 0, or say that it is none."""
-    number = float(value) if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
-    if not 0 < number < math.inf:
-        raise OptionError(f"{name} must be a finite number above 0, got {value!r}")
-    return number
+        return [step + noise for step, noise in zip(steps, draw(self._scale, len(steps)).tolist(), strict=True)]
 
 
 def declared_bounds(bounds: Any) -> tuple[float, float]:
-    """Return the two bounds of numbers if they are declared, finite and in order.
+    """Return the public bounds of a number, or raise an `OptionError` if they are absent, infinite or out of order.
 
     Examples
     --------
@@ -180,8 +168,8 @@ def declared_bounds(bounds: Any) -> tuple[float, float]:
     """
     if bounds is None:
         raise OptionError(
-            "the numbers need public bounds: without them one record could change an answer by anything",
-            hint="declare them in the schema, not read off the data, or buy them with FindBounds",
+            "the numbers need public bounds: without them one record could change an answer arbitrarily",
+            hint="declare them in the schema without looking at the data, or estimate them privately with FindBounds",
         )
     try:
         low, high = (float(bound) for bound in bounds)

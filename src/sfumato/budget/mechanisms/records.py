@@ -1,4 +1,4 @@
-"""The records that a statistic is of, in groups: all groups are answered at once."""
+"""Records in groups, as the statistics process them: all groups at once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Records"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_PARTS = 2**31  # of a step of a grid
+_PARTS = 2**31  # fractions of a grid step
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Equal records, once: their group, their number (NaN if it is missing), and how many they are.
+    """Distinct records with their multiplicity: the group, the number (NaN if missing) and the count of each.
 
     Examples
     --------
@@ -31,33 +31,33 @@ class Records:
     value: Floats
     count: Ints
     groups: int
-    """How many groups there are."""
+    """The number of groups."""
 
     @classmethod
     def of(cls, values: Any) -> Records:
-        """Return numbers as records of one group."""
+        """Return numbers as records of a single group."""
         numbers = np.asarray(values, dtype=np.float64).reshape(-1)
         zeros = np.zeros(len(numbers), dtype=np.int64)
         return cls(zeros, numbers, zeros + 1, 1)
 
     def known(self) -> Records:
-        """Return those whose number is not missing."""
+        """Return the records whose number is not missing."""
         known = ~np.isnan(self.value)
         return Records(self.group[known], self.value[known], self.count[known], self.groups)
 
     def sums(self, each: Ints) -> list[int]:
-        """Return the sum of a whole number of each record, for every group."""
+        """Return the sum of `each`, a whole number per record, for every group."""
         largest = int(np.abs(each).max(initial=0)) * int(self.count.sum())
-        total = np.zeros(self.groups, dtype=np.int64 if largest < 2**62 else object)  # Python's have no limit
+        total = np.zeros(self.groups, dtype=np.int64 if largest < 2**62 else object)  # Python integers do not overflow
         np.add.at(total, self.group, each.astype(total.dtype) * self.count.astype(total.dtype))
         whole: list[int] = total.tolist()
         return whole
 
     def totals(self, each: Floats, step: float) -> list[int]:
-        """Return the sum of a number of each record in steps of a grid, rounded once, for every group.
+        """Return the sum of `each`, a number per record, in grid steps for every group.
 
-        The numbers are added up exactly in parts of a step, so that their own roundings never make up a step.
-        The step is a power of two.
+        The sum is exact in fractions of a step and rounded once, so rounding errors never add up to a step.
+        The step must be a power of two.
 
         Examples
         --------

@@ -1,27 +1,27 @@
-"""Gaussian noise on a public grid, so that no bit of a float betrays what is under the noise.
+"""Gaussian noise on a public grid, so that the low bits of floats leak nothing.
 
-Floats are not real numbers: noise made of 32-bit floats has few values, and the last bits of a noisy sum can name the
-sum under it (Mironov 2012). Private training therefore rounds a noisy sum to a public grid: a power of two, 16 to 32
-times finer than the deviation of the noise.
+Noise in 32-bit floats takes few values, and the low bits of a noisy sum can reveal the sum itself (Mironov 2012).
+Private training therefore rounds a noisy sum to a public grid: a power of two, 16 to 32 times finer than the standard
+deviation of the noise.
 
-Let S be the sum, N ideal Gaussian noise and g the grid. ``round((S + N) / g)`` is computed from S + N, whose privacy
-the accountant knows: rounding costs nothing. What is computed here differs from it in two ways.
+Let S be the sum, N ideal Gaussian noise and g the grid. ``round((S + N) / g)`` is a function of S + N, so rounding
+costs nothing beyond S + N, whose cost is known. The computed value differs from it in two ways.
 
-- N comes from finitely many bits: the radius of two normal numbers from at least 106, their angle from 64 (Box and
+- N is made from finitely many bits: the radius of two normal numbers from at least 106, their angle from 64 (Box and
   Muller 1958).
-- The functions of 64-bit floats are off by a few units in the last place: 16 are allowed for (the libraries state 4
-  and fewer), and near the centre the rounding of the uniform number.
+- Functions of 64-bit floats have an error of a few units in the last place: 16 are assumed (the libraries state at
+  most 4), and near the centre the rounding of the uniform number.
 
-Either moves the borders between cells of the grid: by at most 2^-44 r + 2^-48 / r of a cell at a radius of r. The
-probability of a cell, two coordinates at a time, so changes by a factor of 1 + 2^-41 in the root mean square; beyond a
-radius of 9, where fewer bits are left, it may change by more. By Chernoff's bound over d independent
-coordinates the privacy loss of a step grows by at most 2^-36 sqrt(d), except with a probability of
+Both shift the borders between grid cells, by at most 2^-44 r + 2^-48 / r of a cell at radius r. The probability of a
+cell in two coordinates thus changes by a factor of 1 + 2^-41 in the root mean square; beyond a radius of 9, where
+fewer bits are left, it may change by more. By Chernoff's bound over d independent coordinates, the privacy loss of a
+step grows by at most 2^-36 sqrt(d), except with a probability of
 
     2^-56 + 2^-59 sqrt(d) + 2 Q(9 - 1 / z),
 
-where z is the noise multiplier and Q the tail of the normal distribution: what Chernoff's bound leaves, a coordinate
-beyond that radius, and one that is beyond it for the neighbour's sum only, at most 1 / z deviations away.
-`rounding_event` charges both with every step. That the libraries keep to their stated accuracy is taken from them.
+where z is the noise multiplier and Q the tail of the normal distribution. The terms are the failure probability of
+Chernoff's bound, and a coordinate beyond radius 9 for this sum or for the neighbour's, at most 1 / z deviations away.
+`rounding_event` charges both with every step. The accuracy that the libraries state is assumed, not verified.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from sfumato.budget.events import ApproximateEvent
 __all__ = ["CELLS", "grid_of", "rounding_event"]
 
 CELLS = 16
-"""How many cells of the grid the deviation of the noise has at least; it has less than twice as many."""
+"""The minimum of grid cells per standard deviation of the noise; the actual number is below twice that."""
 
 
 def grid_of(scale: float) -> float:
-    """Return the grid for noise of a deviation: a power of two.
+    """Return the grid for noise with this standard deviation: a power of two.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def grid_of(scale: float) -> float:
 
 
 def rounding_event(dimensions: int, noise_multiplier: float) -> ApproximateEvent:
-    """Return what one step costs beyond ideal Gaussian noise, as derived at the top of this module.
+    """Return the extra cost of one step over ideal Gaussian noise, as derived in the module docstring.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Choosing with noise: one of many by its score, or the first answers above a threshold."""
+"""Selection mechanisms: one candidate by its noisy score, or the first counts above a threshold."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 
 from sfumato.budget.events import Event, Exponential, PureEvent, Relation
-from sfumato.budget.mechanisms.additive import Mechanism, positive
+from sfumato.budget.mechanisms.additive import Mechanism
 from sfumato.budget.noise import Floats, Source
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError, SfumatoError, one_of
 
 __all__ = ["ExponentialMechanism", "NoisyMax", "SparseVector"]
 
-_TRIES = 4096  # how many candidates are tried at once
+_TRIES = 4096  # candidates drawn at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Choice(Mechanism):
-    """The choice of a candidate by scores that one record changes by at most the sensitivity."""
+    """The selection of a candidate by scores that one record changes by at most the sensitivity."""
 
     epsilon: float
     sensitivity: float = 1.0
@@ -29,28 +30,28 @@ class _Choice(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
-        positive("epsilon", self.epsilon)
-        positive("the sensitivity", self.sensitivity)
+        real("epsilon", self.epsilon, above=0)
+        real("the sensitivity", self.sensitivity, above=0)
 
     @property
     def event(self) -> Event:
-        """What the choice costs, however many candidates there are."""
+        """The cost of the selection, independent of the number of candidates."""
         return Exponential(self.epsilon, self.relation)
 
-    def _survivors(self, scores: Floats, tried: Any, source: Source) -> Any:
-        """Say of tried candidates whether they survive: exp(-epsilon (best - score) / (2 sensitivity))."""
+    def _accept(self, scores: Floats, tried: Any, source: Source) -> Any:
+        """Accept each drawn candidate with probability exp(-epsilon (best - score) / (2 sensitivity))."""
         best = float(scores.max())
         rate = Fraction(self.epsilon) / (2 * Fraction(self.sensitivity))
-        with np.errstate(over="ignore"):  # what is too far behind to be a float does not survive
+        with np.errstate(over="ignore"):  # a score too far below the best is never accepted
             exponent = np.minimum((best - scores[tried]) * float(rate), 1e300)
-        return source.survives(exponent, lambda at: (Fraction(best) - Fraction(float(scores[tried[at]]))) * rate)
+        return source.bernoulli_exp(exponent, lambda at: (Fraction(best) - Fraction(float(scores[tried[at]]))) * rate)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialMechanism(_Choice):
-    """Choose a candidate with a probability that grows with its score (McSherry and Talwar 2007).
+    """Select a candidate with a probability that grows with its score (McSherry and Talwar 2007).
 
-    The probability is proportional to ``exp(epsilon * score / (2 * sensitivity))``, exactly.
+    The probability is exactly proportional to ``exp(epsilon * score / (2 * sensitivity))``.
 
     Examples
     --------
@@ -64,19 +65,19 @@ class ExponentialMechanism(_Choice):
     def choose(self, scores: Any, source: Source | None = None) -> int:
         """Return the place of the candidate that was chosen."""
         known, chosen = _scores(scores), Source() if source is None else source
-        while True:  # candidates are tried evenly and kept by their score: that is the distribution
+        while True:  # rejection sampling from uniform candidates
             tried = chosen.below(len(known), min(_TRIES, 4 * len(known)))
-            kept = np.flatnonzero(self._survivors(known, tried, chosen))
+            kept = np.flatnonzero(self._accept(known, tried, chosen))
             if len(kept):
                 return int(tried[kept[0]])
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyMax(_Choice):
-    """Report the candidate with the largest score after noise (permute-and-flip, McKenna and Sheldon 2020).
+    """Select the candidate with the largest noisy score (permute-and-flip, McKenna and Sheldon 2020).
 
-    It is the same as the largest of the scores with exponential noise added (Ding et al. 2021),
-    costs what the exponential mechanism costs, and is never further from the best score on average.
+    This is equivalent to the maximum of the scores with exponential noise (Ding et al. 2021). It costs the same as
+    the exponential mechanism, and its expected score is never worse.
 
     Examples
     --------
@@ -87,26 +88,26 @@ class NoisyMax(_Choice):
     def choose(self, scores: Any, source: Source | None = None) -> int:
         """Return the place of the candidate that was chosen."""
         known, chosen = _scores(scores), Source() if source is None else source
-        order = chosen.shuffled(len(known))
-        kept = np.flatnonzero(self._survivors(known, order, chosen))
-        return int(order[kept[0]])  # the best one survives for certain
+        order = chosen.permutation(len(known))
+        kept = np.flatnonzero(self._accept(known, order, chosen))
+        return int(order[kept[0]])  # the best candidate is always accepted
 
 
 @dataclass(kw_only=True)
 class SparseVector(Mechanism):
-    """Say of one count after the other whether it is above a threshold, and pay only for those that are.
+    """Compare one count after another with a threshold, and pay only for the answers "above".
 
-    The whole is paid for at the start; after the number of answers "above" that was paid for, it
-    refuses to go on (Lyu, Su and Li 2017, algorithm 1: a third of epsilon for the threshold).
+    The whole epsilon is charged at the start. After the given number of answers "above", further
+    comparisons raise an error (Lyu, Su and Li 2017, algorithm 1, with a third of epsilon for the threshold).
 
     Parameters
     ----------
     threshold : int
     epsilon : float
     positives : int
-        How many times it can say "above".
+        The number of answers "above" before it stops.
     sensitivity : int
-        The most that one record changes a count.
+        The largest change of a count by one record.
 
     Examples
     --------
@@ -116,7 +117,7 @@ class SparseVector(Mechanism):
     >>> monitor.above(4)
     Traceback (most recent call last):
         ...
-    sfumato.errors.OptionError: the 1 answer "above" that was paid for has been given (buy a new one)
+    sfumato.errors.OptionError: all paid answers "above" have been given: 1 (create a new SparseVector)
     """
 
     threshold: int
@@ -130,25 +131,23 @@ class SparseVector(Mechanism):
 
     def __post_init__(self) -> None:
         self.relation = one_of(Relation, self.relation, "the relation")
-        positive("epsilon", self.epsilon)
-        for name, value in (("positives", self.positives), ("sensitivity", self.sensitivity)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")
+        real("epsilon", self.epsilon, above=0)
+        self.positives = whole("positives", self.positives)
+        self.sensitivity = whole("sensitivity", self.sensitivity)
         self._left = self.positives
         scale = math.nextafter(3 * self.sensitivity / self.epsilon, math.inf)
         self._noisy = int(self.threshold) + int(self.source.discrete_laplace(scale, 1)[0])
 
     @property
     def event(self) -> Event:
-        """What all the answers cost together."""
+        """The cost of all answers together."""
         return PureEvent(self.epsilon, self.relation)
 
     def above(self, count: int) -> bool:
-        """Say whether a count, with noise, is at or above the threshold, with noise."""
+        """Return whether the noisy count is at or above the noisy threshold."""
         if not self._left:
-            answers = "answer" if self.positives == 1 else "answers"
             raise OptionError(
-                f'the {self.positives} {answers} "above" that was paid for has been given', hint="buy a new one"
+                f'all paid answers "above" have been given: {self.positives:,}', hint="create a new SparseVector"
             )
         if not isinstance(count, int | np.integer):
             raise OptionError("a count must be a whole number")

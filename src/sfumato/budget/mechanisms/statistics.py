@@ -1,8 +1,8 @@
-"""Statistics of a table with noise: counts, sums, means, variances, histograms and quantiles.
+"""Noisy statistics of a table: counts, sums, means, variances, histograms and quantiles.
 
-Every statistic is a small frozen object that knows its event before it sees any data, so that it
-can be charged first. Nothing is read off the data that is not paid for: bounds and categories
-are declared. Missing values, and values outside of a declared domain, contribute nothing.
+A statistic is a small frozen object whose event is known before it sees any data, so the charge can come first.
+Bounds and categories are declared, never read from the data. Missing values and values outside a declared domain
+contribute nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Composed, Event, Relation
-from sfumato.budget.mechanisms.additive import AddedNoise, Mechanism, declared_bounds, positive
+from sfumato.budget.mechanisms.additive import AddedNoise, Mechanism, declared_bounds
 from sfumato.budget.mechanisms.records import Records
 from sfumato.budget.mechanisms.selection import NoisyMax
 from sfumato.budget.noise import Floats, Source
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError, one_of
 
 __all__ = [
@@ -47,15 +48,15 @@ _BEYOND = 2**61  # a rank that no table reaches
 
 @dataclass(frozen=True)
 class Answer:
-    """A statistic with noise, and the interval that holds it without noise."""
+    """A noisy statistic and a confidence interval for the exact one."""
 
     value: float
     low: float
     high: float
     confidence: float
-    """The probability that the interval holds the statistic of the table. It says nothing of a wider population."""
+    """The probability that the interval contains the statistic of the table, not that of a wider population."""
     private: bool
-    """False if the noise came from a fixed seed: reproducible, not private."""
+    """False if the noise came from a given seed: the answer is then reproducible and not private."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain values."""
@@ -65,7 +66,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Statistic(Mechanism):
-    """A statistic that costs epsilon, or epsilon and delta."""
+    """A statistic that costs an epsilon, or an epsilon and a delta."""
 
     epsilon: float
     delta: float = 0.0
@@ -74,10 +75,9 @@ class Statistic(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
-        positive("epsilon", self.epsilon)
+        real("epsilon", self.epsilon, above=0)
         check_delta(self.delta, allow_zero=True)
-        if not 0 < self.confidence < 1:
-            raise OptionError(f"the confidence must be a number between 0 and 1, got {self.confidence!r}")
+        real("the confidence", self.confidence, above=0, below=1)
 
     @abstractmethod
     def answer(self, values: Any, source: Source | None = None) -> Any:
@@ -96,7 +96,7 @@ class Statistic(Mechanism):
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """A statistic of every group with noise, and the interval that holds it without noise."""
+    """A noisy statistic of every group and a confidence interval for the exact one."""
 
     value: NDArray[Any]
     low: NDArray[Any]
@@ -104,10 +104,10 @@ class Answers:
 
     @classmethod
     def of_counts(cls, noisy: Sequence[int], half: float) -> Answers:
-        """Return noisy counts with intervals that hold the true counts, which are never negative.
+        """Return noisy counts with confidence intervals for the true counts, which are never negative.
 
-        A noisy count may be negative: to cut it off at 0 would make small counts too large on average. Its
-        interval then reaches from that count up to 0 or more.
+        A noisy count may be negative, because clipping it at 0 would bias small counts. Its interval then
+        extends from that count to 0 or more.
         """
         value = np.array(noisy, dtype=np.int64)
         low, high = value - int(half), value + int(half)
@@ -116,21 +116,21 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class OfRecords(Statistic):
-    """A statistic of records, for every group at once.
+    """A statistic of records, computed for every group at once.
 
-    Under add-remove a record is in one group, so all groups cost what one costs. Under replace-one a record may
-    leave one group and enter another, so two answers change: ``grouped`` says that there are several groups.
+    Under add-remove each record is in one group, so all groups together cost as much as one. Under replace-one a
+    record may move from one group to another, so two answers can change; ``grouped`` accounts for that.
     """
 
     grouped: bool = False
-    """Whether the records are in several groups that their own values decide on."""
+    """Whether the records are in several groups that depend on their values."""
 
     def each(self, records: Records, source: Source | None = None) -> Answers:
         """Return the statistic of every group, with noise."""
         if records.groups > 1 and not self.grouped and self.relation is Relation.REPLACE_ONE:
             raise OptionError(
                 f"under replace-one a record can change the answers of two of the {records.groups:,} groups",
-                hint="grouped=True pays for both",
+                hint="grouped=True accounts for both",
             )
         return self._each(records, Source() if source is None else source)
 
@@ -138,24 +138,24 @@ class OfRecords(Statistic):
     def _each(self, records: Records, source: Source) -> Answers: ...
 
     def _change(self, record: float, replacement: float) -> float:
-        """Return by how much the answers change together: by one record, or by the replacement of one in a group."""
+        """Return the total change of the answers, given that by one record and that by its replacement in a group."""
         if self.relation is Relation.ADD_REMOVE:
             return record
-        return 2 * record if self.grouped else replacement  # leaves one group and enters another
+        return 2 * record if self.grouped else replacement  # the record may move to another group
 
     def answer(self, values: Any, source: Source | None = None) -> Answer:
         """Return the statistic of values, with noise."""
         chosen = Source() if source is None else source
         return self._first(self.each(Records.of(values), chosen), chosen)
 
-    def _first(self, found: Answers, source: Source) -> Answer:
-        value, low, high = (ends[0].item() for ends in (found.value, found.low, found.high))
+    def _first(self, answers: Answers, source: Source) -> Answer:
+        value, low, high = (ends[0].item() for ends in (answers.value, answers.low, answers.high))
         return Answer(value, low, high, self.confidence, source.private)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Count(OfRecords):
-    """Count the records, or those that fulfil a condition.
+    """Count the records, or those that meet a condition.
 
     Examples
     --------
@@ -168,19 +168,19 @@ class Count(OfRecords):
 
     @cached_property
     def noise(self) -> AddedNoise:
-        """One record more, or another record, changes a count by at most 1."""
+        """The noise on the count, which one record changes by at most 1."""
         return self._noise(self._change(1, 1), whole=True)
 
     @property
     def event(self) -> Event:
-        """The noise on the count."""
+        """The cost of the count."""
         return self.noise.event
 
     def _each(self, records: Records, source: Source) -> Answers:
         return self._noisy(records.counts(), source)
 
     def answer(self, values: Any, source: Source | None = None) -> Answer:
-        """Return the count with noise of a true count, or of the true values in an array of conditions."""
+        """Return the noisy count, given the true count or an array with a truth value per record."""
         chosen = Source() if source is None else source
         true = int(values) if isinstance(values, int | np.integer) else int(np.count_nonzero(np.asarray(values)))
         return self._first(self._noisy([true], chosen), chosen)
@@ -204,15 +204,15 @@ class _Bounded(OfRecords):
         assert self.bounds is not None
         return self.bounds
 
-    def _held(self, records: Records) -> Records:
-        """Return the records whose number is not missing, cut off at the bounds."""
+    def _clipped(self, records: Records) -> Records:
+        """Return the records whose number is not missing, clipped to the bounds."""
         known = records.known()
         return replace(known, value=np.clip(known.value, *self._ends))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sum(_Bounded):
-    """Add up numbers between public bounds; a number outside of them is cut off.
+    """Sum numbers between public bounds; a number outside them is clipped.
 
     Examples
     --------
@@ -224,7 +224,7 @@ class Sum(_Bounded):
 
     @property
     def sensitivity(self) -> float:
-        """What a record, present or absent, contributes at most; or by how much its replacement can differ."""
+        """The largest contribution of a record, or under replace-one the largest change by replacing it."""
         low, high = self._ends
         return self._change(max(abs(low), abs(high)), max(high, 0.0) - min(low, 0.0))  # a missing value contributes 0
 
@@ -235,22 +235,22 @@ class Sum(_Bounded):
 
     @property
     def event(self) -> Event:
-        """What the noise costs."""
+        """The cost of the sum."""
         return self.noise.event
 
     def _each(self, records: Records, source: Source) -> Answers:
-        held, noise = self._held(records), self.noise
-        steps = noise.release_steps(held.totals(held.value, noise.step), source)
-        far = round(noise.half_width(self.confidence) / noise.step) + 1  # putting a sum on the grid moves it by less
+        clipped, noise = self._clipped(records), self.noise
+        steps = noise.release_steps(clipped.totals(clipped.value, noise.step), source)
+        far = round(noise.half_width(self.confidence) / noise.step) + 1  # rounding to the grid adds less than a step
         value, low, high = (
-            np.array([(one + side) * noise.step for one in steps], dtype=np.float64) for side in (0, -far, far)
+            np.array([(step + side) * noise.step for step in steps], dtype=np.float64) for side in (0, -far, far)
         )
         return Answers(value, np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Moments(_Bounded):
-    """A statistic of the noisy count and of noisy sums of the numbers, moved and scaled to lie in [-1, 1]."""
+    """A statistic of a noisy count and noisy sums of powers of the numbers, scaled to [-1, 1]."""
 
     @property
     def _shares(self) -> tuple[float, ...]:
@@ -258,36 +258,36 @@ class _Moments(_Bounded):
 
     @cached_property
     def noises(self) -> tuple[AddedNoise, ...]:
-        """The noise on the count, and on each sum: each record contributes at most 1 to either side."""
+        """The noise on the count and on each sum, to which a record contributes at most 1 in absolute value."""
         count, *sums = self._shares
         change = self._change(1.0, 2.0)
         return (self._noise(self._change(1, 1), count, whole=True), *(self._noise(change, share) for share in sums))
 
     @property
     def event(self) -> Event:
-        """What the count and the sums cost together."""
+        """The cost of the count and the sums together."""
         return Composed(tuple(noise.event for noise in self.noises))
 
     def _means(self, records: Records, source: Source) -> tuple[NDArray[np.int64], list[Answers]]:
-        """Return the noisy counts, and the noisy mean of each power; all intervals of a group hold together."""
+        """Return the noisy counts and the noisy mean of each power; the intervals of a group hold simultaneously."""
         low, high = self._ends
-        held = self._held(records)
-        # Not by the middle, which is no float between bounds that are large and close.
-        centred = np.clip((held.value - low) / (high - low) * 2 - 1, -1, 1)
+        clipped = self._clipped(records)
+        # Subtracting the midpoint would lose precision for large bounds that are close together.
+        centred = np.clip((clipped.value - low) / (high - low) * 2 - 1, -1, 1)
         each = 1 - (1 - self.confidence) / len(self.noises)
-        count = np.array(self.noises[0].release_steps(held.counts(), source), dtype=np.int64)
+        count = np.array(self.noises[0].release_steps(clipped.counts(), source), dtype=np.int64)
         more = int(self.noises[0].half_width(each))
         sizes = np.maximum(count - more, 1), np.maximum(count + more, 1)
         means = []
         for power, noise in enumerate(self.noises[1:], start=1):
-            # The second power lies in [0, 1]: moved to [-1, 1], it needs no more noise than the first.
-            steps = held.totals(centred if power == 1 else 2 * centred**2 - 1, noise.step)
-            total = np.array([one * noise.step for one in noise.release_steps(steps, source)], dtype=np.float64)
+            # The square is in [0, 1]; scaled to [-1, 1], it needs no more noise than the first power.
+            steps = clipped.totals(centred if power == 1 else 2 * centred**2 - 1, noise.step)
+            total = np.array([step * noise.step for step in noise.release_steps(steps, source)], dtype=np.float64)
             half = noise.half_width(each)
             ends = np.array([(total + side) / size for side in (-half, half) for size in sizes])
-            # Putting a sum on the grid moves a mean by less than a step, and so do the roundings of floats.
-            found = total / np.maximum(count, 1), ends.min(axis=0) - 2 * noise.step, ends.max(axis=0) + 2 * noise.step
-            means.append(Answers(*(np.clip(one, -1, 1) for one in found)))
+            # Rounding to the grid changes a mean by less than a step, and so do float errors.
+            mean = total / np.maximum(count, 1), ends.min(axis=0) - 2 * noise.step, ends.max(axis=0) + 2 * noise.step
+            means.append(Answers(*(np.clip(one, -1, 1) for one in mean)))
         return count, means
 
 
@@ -295,8 +295,7 @@ class _Moments(_Bounded):
 class Mean(_Moments):
     """Average numbers between public bounds: a noisy sum over a noisy count.
 
-    The bias from dividing by a noisy count is of the order of the variance of the noise over the
-    square of the count.
+    Dividing by a noisy count causes a bias of the order of the noise variance over the square of the count.
 
     Examples
     --------
@@ -322,7 +321,7 @@ class Mean(_Moments):
 class Variance(_Moments):
     """The variance of numbers between public bounds, from a noisy count and two noisy sums.
 
-    The square of a noisy mean is too large by the variance of its noise, which is known and taken off.
+    The square of a noisy mean is biased by the variance of its noise, which is known and subtracted.
 
     Examples
     --------
@@ -337,7 +336,7 @@ class Variance(_Moments):
         return 0.25, 0.375, 0.375
 
     def _each(self, records: Records, source: Source) -> Answers:
-        """Return the variance (the mean squared distance from the mean) of every group, with noise."""
+        """Return the noisy variance (the mean squared distance from the mean) of every group."""
         low, high = self._ends
         count, (mean, square) = self._means(records, source)
         noise = (self.noises[1].standard_deviation / np.maximum(count, 1)) ** 2
@@ -358,8 +357,8 @@ class Variance(_Moments):
 class ContingencyTable(Statistic):
     """Count the records of every combination of the public values of some columns.
 
-    A record is in one cell, so all cells together cost what one costs; under replace-one it may
-    leave a cell and enter another.
+    Each record is in one cell, so all cells together cost as much as one; under replace-one a record may
+    move to another cell, which costs more.
 
     Examples
     --------
@@ -375,13 +374,13 @@ class ContingencyTable(Statistic):
         super().__post_init__()
         if not self.domains:
             raise OptionError(
-                "the columns need public domains: a category that only one record has would give it away",
-                hint="declare them in the schema, not read off the data, or buy them with SelectCategories",
+                "the columns need public domains: a category of a single record would identify it",
+                hint="declare them in the schema without looking at the data, or select them with SelectCategories",
             )
         object.__setattr__(self, "domains", tuple(tuple(domain) for domain in self.domains))
         for domain in self.domains:
             if not domain or len(set(domain)) != len(domain):
-                raise OptionError("a public domain must list at least one value, and each once")
+                raise OptionError("a public domain must list at least one value, each only once")
 
     @cached_property
     def noise(self) -> AddedNoise:
@@ -390,15 +389,15 @@ class ContingencyTable(Statistic):
 
     @property
     def event(self) -> Event:
-        """What all the cells cost together."""
+        """The cost of all cells together."""
         return self.noise.event
 
     def answer(self, values: Sequence[Iterable[Hashable]], source: Source | None = None) -> dict[Any, Answer]:
-        """Return the count of every cell with noise, given the values of each column."""
+        """Return the noisy count of every cell, given the values of each column."""
         chosen = Source() if source is None else source
         assert self.domains is not None
         if len(values) != len(self.domains):
-            raise OptionError(f"there are {len(self.domains)} domains, but values of {len(values)} columns")
+            raise OptionError(f"there are {len(self.domains)} domains, but {len(values)} columns of values")
         shape = tuple(map(len, self.domains))
         codes = [_codes(column, domain) for column, domain in zip(values, self.domains, strict=True)]
         if len({len(code) for code in codes}) > 1:
@@ -406,13 +405,13 @@ class ContingencyTable(Statistic):
         known = np.all([code >= 0 for code in codes], axis=0)
         cells = np.ravel_multi_index([code[known] for code in codes], shape)
         true = np.bincount(cells, minlength=math.prod(shape))
-        found = Answers.of_counts(
+        noisy = Answers.of_counts(
             self.noise.release_steps(true.tolist(), chosen), self.noise.half_width(self.confidence)
         )
-        ends = zip(found.value.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
+        counts = zip(noisy.value.tolist(), noisy.low.tolist(), noisy.high.tolist(), strict=True)
         return {
-            cell: Answer(*counted, self.confidence, chosen.private)
-            for cell, counted in zip(product(*self.domains), ends, strict=True)
+            cell: Answer(*count, self.confidence, chosen.private)
+            for cell, count in zip(product(*self.domains), counts, strict=True)
         }
 
 
@@ -431,18 +430,18 @@ class Histogram(Statistic):
 
     domain: tuple[Hashable, ...] | None = None
     edges: tuple[float, ...] | None = None
-    """Ends of the bins, in order; a bin holds its lower end, the last one both."""
+    """The increasing edges of the bins; a bin includes its lower edge, the last bin both edges."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.edges is not None:
             edges = tuple(map(float, self.edges))
             if len(edges) < 2 or not all(map(math.isfinite, edges)) or any(np.diff(edges) <= 0):
-                raise OptionError(f"the edges of bins must be two or more finite numbers that increase, got {edges}")
+                raise OptionError(f"the edges of bins must be two or more increasing finite numbers, got {edges}")
             if self.domain is not None:
                 raise OptionError("a histogram has either a domain or edges, not both")
             object.__setattr__(self, "edges", edges)
-        _ = self._table  # a histogram without a domain is refused here
+        _ = self._table  # raises an error if there is no domain
 
     @cached_property
     def _table(self) -> ContingencyTable:
@@ -463,11 +462,11 @@ class Histogram(Statistic):
 
     @property
     def event(self) -> Event:
-        """What all the counts cost together."""
+        """The cost of all counts together."""
         return self._table.event
 
     def answer(self, values: Iterable[Any], source: Source | None = None) -> dict[Any, Answer]:
-        """Return the count of every value or bin with noise."""
+        """Return the noisy count of every value or bin."""
         if self.edges is not None:
             values = _binned(values, self.edges)
         return {cell[0]: answer for cell, answer in self._table.answer([values], source).items()}
@@ -475,19 +474,20 @@ class Histogram(Statistic):
 
 @dataclass(frozen=True, kw_only=True)
 class Quantile(_Bounded):
-    """Find the value below which a share of the numbers lies, among evenly spaced candidates (Smith 2011).
+    """A quantile of numbers between public bounds, selected among evenly spaced candidates (Smith 2011).
 
-    Half of epsilon chooses the value; a quarter each chooses, a little below and above, the ends of the interval.
-    The interval holds a number below which no more than the share of the numbers lies, and no less at or below it.
+    Half of epsilon selects the value, and a quarter each selects the ends of the interval, slightly below and above.
+    The interval contains a number such that at most the share of the numbers is below it, and at least that
+    share is at or below it.
 
     Parameters
     ----------
     share : float
-        0.5 is the median.
+        The fraction of numbers below the quantile; 0.5 is the median.
     candidates : int
-        At most how many values, besides the bounds, can be the answer: the multiples of a round number.
+        The maximum number of candidates apart from the bounds; they are multiples of a round number.
     whole : bool
-        Whether only whole numbers, besides the bounds, can be the answer. Declared, and not read off the data.
+        Whether all candidates apart from the bounds are whole numbers. It is declared, not read from the data.
 
     Examples
     --------
@@ -506,11 +506,9 @@ class Quantile(_Bounded):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delta:
-            raise OptionError("a quantile is chosen with an epsilon alone, without delta")
-        if not 0 <= self.share <= 1:
-            raise OptionError(f"the share of a quantile must be a number from 0 to 1, got {self.share!r}")
-        if isinstance(self.candidates, bool) or not isinstance(self.candidates, int) or self.candidates < 2:
-            raise OptionError(f"the candidates must be a whole number of at least 2, got {self.candidates!r}")
+            raise OptionError("a quantile has an epsilon but no delta")
+        real("the share of a quantile", self.share, least=0, most=1)
+        object.__setattr__(self, "candidates", whole("the number of candidates", self.candidates, least=2))
 
     @cached_property
     def _share(self) -> Fraction:
@@ -518,7 +516,7 @@ class Quantile(_Bounded):
 
     @cached_property
     def grid(self) -> Floats:
-        """The values that can be the answer: the bounds, and the multiples of a round number between them."""
+        """The candidates: the bounds, and the multiples of a round number between them."""
         low, high = map(Fraction, self._ends)
         step = _round_step((high - low) / (self.candidates - 1))
         if self.whole:
@@ -528,19 +526,19 @@ class Quantile(_Bounded):
 
     @cached_property
     def choice(self) -> NoisyMax:
-        """The choice of one value."""
+        """The selection of the value."""
         return self._choice(self.epsilon / 2)
 
     @cached_property
     def end(self) -> NoisyMax:
-        """The choice of one end of the interval."""
+        """The selection of one end of the interval."""
         return self._choice(self.epsilon / 4)
 
     def _choice(self, epsilon: float) -> NoisyMax:
-        """Return a choice by how far off a rank is, in parts of a record: so all ranks are whole numbers.
+        """Return a selection by the distance of ranks, scaled by the denominator of the share to whole numbers.
 
-        A record more adds 1 to some ranks, and the share to the rank that is looked for; another record adds 1
-        to some ranks alone.
+        Adding a record adds 1 to some ranks and the share to the target rank; replacing a record changes some
+        ranks by 1 and leaves the target.
         """
         parts = self._share.denominator
         most = self._change(float(max(self._share, 1 - self._share) * parts), float(parts))
@@ -548,24 +546,24 @@ class Quantile(_Bounded):
 
     @property
     def event(self) -> Event:
-        """What the three choices cost together."""
+        """The cost of the three selections together."""
         return Composed((self.choice.event, self.end.event, self.end.event))
 
     @property
     def rank_error(self) -> int:
-        """How many records the rank of an end is off at most, with the confidence for both ends of the interval."""
+        """The largest rank error of an end of the interval, in records, with the confidence for both ends."""
         apart = 2 * self.end.sensitivity / self._share.denominator / self.end.epsilon
         return math.ceil(apart * (math.log(len(self.grid) + 2) + math.log(2 / (1 - self.confidence))))
 
     def _each(self, records: Records, source: Source) -> Answers:
-        held = self._held(records)
-        order = np.argsort(held.group, kind="stable")
-        starts = np.searchsorted(held.group[order], np.arange(records.groups + 1))
-        # A number counts as the candidate next to it: for the ends, as the one below and as the one above.
-        below = np.searchsorted(self.grid, held.value, "right") - 1
-        above = np.searchsorted(self.grid, held.value, "left")
-        nearest = np.where(held.value - self.grid[below] <= self.grid[above] - held.value, below, above)
-        found = np.empty((3, records.groups))
+        clipped = self._clipped(records)
+        order = np.argsort(clipped.group, kind="stable")
+        starts = np.searchsorted(clipped.group[order], np.arange(records.groups + 1))
+        # A number counts as the nearest candidate; for the ends, as the one below and the one above.
+        below = np.searchsorted(self.grid, clipped.value, "right") - 1
+        above = np.searchsorted(self.grid, clipped.value, "left")
+        nearest = np.where(clipped.value - self.grid[below] <= self.grid[above] - clipped.value, below, above)
+        selected = np.empty((3, records.groups))
         for group in range(records.groups):
             own = order[starts[group] : starts[group + 1]]
             for part, (choice, places, shift) in enumerate(
@@ -575,22 +573,22 @@ class Quantile(_Bounded):
                     (self.end, above, self.rank_error),
                 )
             ):
-                found[part, group] = self._chosen(choice, places[own], held.count[own], shift, source)
-        value, low, high = found
+                selected[part, group] = self._select(choice, places[own], clipped.count[own], shift, source)
+        value, low, high = selected
         return Answers(value, np.minimum(low, value), np.maximum(high, value))
 
-    def _chosen(
+    def _select(
         self, choice: NoisyMax, places: NDArray[np.int64], counts: NDArray[np.int64], shift: int, source: Source
     ) -> float:
-        """Return the candidate whose rank, among numbers that are candidates all, is the share of them and a shift."""
+        """Select the candidate whose rank is near the share of the numbers plus a shift, in records."""
         low, high = self._ends
         each = np.zeros(len(self.grid), dtype=np.int64)
         np.add.at(each, places, counts)
         per = self._share.denominator
         until = np.concatenate([[0], np.cumsum(each)]) * per
         everybody = int(until[-1])
-        # A candidate is right if no more than the share lies below it, and no less at or below it. Before the
-        # first and after the last there is a bound that is right when the share, moved, lies beyond all numbers.
+        # A candidate is exact if at most the target rank is below it, and at least that rank at or below it. An extra
+        # bound before the first and after the last candidate is exact if the shifted target is beyond all numbers.
         below = np.concatenate([[-_BEYOND], until[:-1], [everybody]])
         upto = np.concatenate([[0], until[1:], [_BEYOND]])
         target = self._share.numerator * (everybody // per) + shift * per
@@ -600,12 +598,13 @@ class Quantile(_Bounded):
 
 @dataclass(frozen=True, kw_only=True)
 class Extreme(Quantile):
-    """The smallest (share 0) or the largest (share 1) number that noise lets one see.
+    """A private approximation of the smallest (share 0) or the largest (share 1) number.
 
-    The very smallest number is one person's own, and no private answer is near it for certain. So a candidate is
-    chosen that `rank_error` records are meant to lie at or below, just enough that, with the confidence, at least one
-    does. The interval reaches from the bound to that candidate: nothing closer to the bound can be ruled out, since a
-    single record could be there. With fewer records than that the answer is the other bound, and says nothing.
+    The exact minimum is the value of one person, so no private answer can be reliably close to it. Instead, the
+    answer is a candidate with about `rank_error` records at or below it, just enough that at least one is
+    there with the given confidence. The interval extends from the bound to that candidate, because a single record
+    could be anywhere in it. With fewer records than that, the answer is the other bound and carries no information.
+    The maximum mirrors this.
 
     Examples
     --------
@@ -626,49 +625,49 @@ class Extreme(Quantile):
 
     @cached_property
     def choice(self) -> NoisyMax:
-        """The choice of the value, with the whole epsilon."""
+        """The selection of the value, with the whole epsilon."""
         return self._choice(self.epsilon)
 
     @property
     def event(self) -> Event:
-        """What the choice costs."""
+        """The cost of the selection."""
         return self.choice.event
 
     @property
     def rank_error(self) -> int:
-        """How many records are meant to lie beyond the answer; with the confidence, one to twice as many do."""
+        """The target number of records beyond the answer; with the confidence it is between 1 and twice this."""
         apart = 2 * self.choice.sensitivity / self.choice.epsilon
         return math.floor(apart * (math.log(len(self.grid) + 2) - math.log1p(-self.confidence))) + 1
 
     def _each(self, records: Records, source: Source) -> Answers:
-        held = self._held(records)
+        clipped = self._clipped(records)
         smallest = self.share == 0
         # Each number counts as the candidate on its inner side, so that the answer is never beyond it.
         places = (
-            np.searchsorted(self.grid, held.value, "left")
+            np.searchsorted(self.grid, clipped.value, "left")
             if smallest
-            else np.searchsorted(self.grid, held.value, "right") - 1
+            else np.searchsorted(self.grid, clipped.value, "right") - 1
         )
         shift = self.rank_error if smallest else -self.rank_error
-        order = np.argsort(held.group, kind="stable")
-        starts = np.searchsorted(held.group[order], np.arange(records.groups + 1))
+        order = np.argsort(clipped.group, kind="stable")
+        starts = np.searchsorted(clipped.group[order], np.arange(records.groups + 1))
         value = np.empty(records.groups)
         for group in range(records.groups):
             own = order[starts[group] : starts[group + 1]]
-            value[group] = self._chosen(self.choice, places[own], held.count[own], shift, source)
+            value[group] = self._select(self.choice, places[own], clipped.count[own], shift, source)
         low, high = (np.full(records.groups, end) for end in self._ends)
         return Answers(value, low, value.copy()) if smallest else Answers(value, value.copy(), high)
 
 
 def _round_step(least: Fraction) -> Fraction:
-    """Return the smallest of 1, 2 and 5 times a power of ten that is not below a number.
+    """Return the smallest number of the form 1, 2 or 5 times a power of ten that is at least `least`.
 
     Examples
     --------
     >>> _round_step(Fraction(3, 100))
     Fraction(1, 20)
     """
-    power = Fraction(10) ** (len(str(least.numerator)) - len(str(least.denominator)) - 1)  # at most the number
+    power = Fraction(10) ** (len(str(least.numerator)) - len(str(least.denominator)) - 1)  # at most `least`
     while True:
         for digit in (1, 2, 5):
             if digit * power >= least:
@@ -682,7 +681,7 @@ def _codes(values: Iterable[Hashable], domain: tuple[Hashable, ...]) -> Any:
 
 
 def _binned(values: Iterable[Any], edges: tuple[float, ...]) -> list[Any]:
-    """Return the bin of each number, or None for one that is in none."""
+    """Return the bin of each number, or None if it is outside all bins."""
     bins = [*pairwise(edges), None]
     numbers = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.float64)
     place = np.searchsorted(edges, numbers, "right") - 1

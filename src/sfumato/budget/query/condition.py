@@ -1,4 +1,4 @@
-"""Which rows a question is about: ``age >= 40 and sex = 'f'``.
+"""The condition of a question on its rows: ``age >= 40 and sex = 'f'``.
 
 ::
 
@@ -9,15 +9,14 @@
                | column [ "not" ] "in" "(" value { "," value } ")"
                | column "is" [ "not" ] "missing"
 
-A condition is a value of its own, never code or SQL. Rows are counted where they are, by their combinations of values,
-and each combination is held against the condition here. So every engine answers alike, and each cell is read for
-itself: in a text file, no other record decides on whether it is a number.
+A condition is a value, never code or SQL. The engine counts the combinations of values where the rows are, and each
+combination is compared with the condition here. So all engines give the same answer, and each cell is parsed
+independently: in a text file, no other record decides whether it is a number.
 
-A row that fails contributes nothing, and which rows pass depends on each row alone. So one record more or less in the
-table is at most one more or less in what is left (a transformation of stability 1), and a statistic of that needs no
-more noise and costs no more.
+Each row passes or fails on its own, so adding or removing a record adds or removes at most one passing record (a
+transformation of stability 1). A statistic of the passing rows therefore needs no more noise and costs no more.
 
-A comparison with a missing cell does not hold, whatever the operator; ``not`` turns any condition around.
+A comparison with a missing cell is false for every operator; ``not`` negates any condition.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.budget.ledger.fingerprint import reading, texts_of
+from sfumato.budget.ledger.fingerprint import canonical_text, texts_of
 from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import OptionError
@@ -55,21 +54,21 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?")
 
 
 class Condition(ABC):
-    """What a row has to fulfil."""
+    """A condition on a row."""
 
     @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
-        """The columns that it looks at, each once."""
+        """The columns in the condition, each once."""
 
     @abstractmethod
     def holds(self, tuples: Tuples) -> Mask:
-        """Say of each combination of values whether it fulfils the condition."""
+        """Return whether each combination of values meets the condition."""
 
 
 @dataclass(frozen=True)
 class Comparison(Condition):
-    """A cell against values that everybody may know.
+    """A comparison of a cell with public values.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ class Comparison(Condition):
     operator : str
         ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``, ``not in``, ``missing`` or ``not missing``.
     values : tuple of str
-        One, several for ``in``, none for ``missing``.
+        One value; several for ``in``, none for ``missing``.
 
     Examples
     --------
@@ -105,29 +104,29 @@ class Comparison(Condition):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The one column."""
+        """The column of the comparison."""
         return (self.column,)
 
     def holds(self, tuples: Tuples) -> Mask:
-        """Hold each value that occurs against the condition, once."""
+        """Return whether each combination of values meets the condition; each distinct value is compared once."""
         at = tuples.position[self.column]
-        right: Mask = self._of_values(tuples.domains[at])[tuples.codes[:, at]]
-        return right
+        mask: Mask = self._of_values(tuples.domains[at])[tuples.codes[:, at]]
+        return mask
 
     def _of_values(self, domain: Domain) -> Mask:
         if self.operator in OPERATORS and (number := _number(self.values[0])) is not None:
             with np.errstate(invalid="ignore"):
                 return np.asarray(OPERATORS[self.operator](numbers_of(domain.values), number))
-        texts = [None if text is None else reading(text) for text in texts_of(domain)]
+        texts = [None if text is None else canonical_text(text) for text in texts_of(domain)]
         if self.operator in OPERATORS:
             compare, when = OPERATORS[self.operator], _moment(self.values[0])
             moments = (None if text is None else _moment(text) for text in texts)
             return np.array([one is not None and compare(one, when) for one in moments], dtype=bool)
-        wanted = {reading(value) for value in self.values}
-        turned = self.operator in ("!=", "not in", "not missing")
+        wanted = {canonical_text(value) for value in self.values}
+        negated = self.operator in ("!=", "not in", "not missing")
         if self.operator in ("missing", "not missing"):
-            return np.array([(text is None) != turned for text in texts], dtype=bool)
-        return np.array([text is not None and (text in wanted) != turned for text in texts], dtype=bool)
+            return np.array([(text is None) != negated for text in texts], dtype=bool)
+        return np.array([text is not None and (text in wanted) != negated for text in texts], dtype=bool)
 
     def __str__(self) -> str:
         name = quoted(self.column)
@@ -143,18 +142,18 @@ class _Several(Condition):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of all parts."""
+        """The columns of all parts."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.columns))
 
 
 @dataclass(frozen=True)
 class Both(_Several):
-    """All of several conditions."""
+    """The conjunction of several conditions."""
 
     def holds(self, tuples: Tuples) -> Mask:
-        """Say where all hold."""
-        right: Mask = np.all([part.holds(tuples) for part in self.parts], axis=0)
-        return right
+        """Return where all parts hold."""
+        mask: Mask = np.all([part.holds(tuples) for part in self.parts], axis=0)
+        return mask
 
     def __str__(self) -> str:
         return " and ".join(f"({part})" if isinstance(part, _Several) else str(part) for part in self.parts)
@@ -162,12 +161,12 @@ class Both(_Several):
 
 @dataclass(frozen=True)
 class Either(_Several):
-    """At least one of several conditions."""
+    """The disjunction of several conditions."""
 
     def holds(self, tuples: Tuples) -> Mask:
-        """Say where one holds."""
-        right: Mask = np.any([part.holds(tuples) for part in self.parts], axis=0)
-        return right
+        """Return where at least one part holds."""
+        mask: Mask = np.any([part.holds(tuples) for part in self.parts], axis=0)
+        return mask
 
     def __str__(self) -> str:
         return " or ".join(f"({part})" if isinstance(part, Either) else str(part) for part in self.parts)
@@ -175,17 +174,17 @@ class Either(_Several):
 
 @dataclass(frozen=True)
 class Not(Condition):
-    """The opposite of a condition."""
+    """The negation of a condition."""
 
     part: Condition
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of the condition."""
+        """The columns of the condition."""
         return self.part.columns
 
     def holds(self, tuples: Tuples) -> Mask:
-        """Say where it does not hold."""
+        """Return where the condition does not hold."""
         return ~self.part.holds(tuples)
 
     def __str__(self) -> str:
@@ -193,7 +192,7 @@ class Not(Condition):
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as it is written in a question.
+    """Return the name of a column as written in a question, in quotation marks if necessary.
 
     Examples
     --------
@@ -206,7 +205,7 @@ def quoted(name: str) -> str:
 
 
 def numbers_of(values: pl.Series) -> NDArray[np.float64]:
-    """Return values as numbers; whatever is not a number is missing, whatever the other values are.
+    """Return values as numbers, with NaN for each value that is not a number, independently of the others.
 
     Examples
     --------
@@ -225,9 +224,9 @@ def _number(text: str) -> float | None:
 
 
 def _moment(text: str) -> str | None:
-    """Return a date or a time as a text that sorts as it does; None if it is neither."""
-    read = reading(text)
-    return read if read is not None and _MOMENT.fullmatch(read) else None
+    """Return a date or time as a text that sorts chronologically, or None if it is neither."""
+    canonical = canonical_text(text)
+    return canonical if canonical is not None and _MOMENT.fullmatch(canonical) else None
 
 
 def _as_text(value: str) -> str:

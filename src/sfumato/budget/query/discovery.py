@@ -1,4 +1,4 @@
-"""What is not declared can be bought: the categories of a column, the bounds of its numbers, the number of rows."""
+"""Private estimates of undeclared facts: the categories of a column, the bounds of its numbers, the row count."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import numpy as np
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import ApproximateEvent, Event, Relation
-from sfumato.budget.mechanisms.additive import AddedNoise, Mechanism, positive
+from sfumato.budget.mechanisms.additive import AddedNoise, Mechanism
 from sfumato.budget.noise import Source
-from sfumato.errors import OptionError, SfumatoError, one_of
+from sfumato.data.validate import real
+from sfumato.errors import SfumatoError, one_of
 
 __all__ = ["CountRows", "FindBounds", "SelectCategories"]
 
-_LOWEST, _HIGHEST = -32, 40  # powers of two between which numbers are told apart
+_LOWEST, _HIGHEST = -32, 40  # exponents of the smallest and the largest bin edge, powers of two
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectCategories(Mechanism):
-    """Find the categories that enough records have, without giving away one that a single record has.
+    """Find the categories of enough records, without revealing the category of a single record.
 
-    Every category that occurs is counted with noise, and named only if the noisy count reaches a threshold,
+    Each category that occurs is counted with noise, and selected if the noisy count reaches a threshold,
     which a single record does with a probability of at most delta (Korolova et al. 2009).
 
     Parameters
@@ -49,7 +50,7 @@ class SelectCategories(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
-        positive("epsilon", self.epsilon)
+        real("epsilon", self.epsilon, above=0)
         check_delta(self.delta)
 
     @cached_property
@@ -60,34 +61,34 @@ class SelectCategories(Mechanism):
 
     @cached_property
     def threshold(self) -> int:
-        """The smallest noisy count of a category that is named."""
-        # Of a count of 1: P(1 + noise >= t) = exp(-(t - 1) / scale) / (1 + exp(-1 / scale)). Under replace-one the
-        # record can be alone in a category before and in another after.
+        """The smallest noisy count of a selected category."""
+        # For a count of 1: P(1 + noise >= t) = exp(-(t - 1) / scale) / (1 + exp(-1 / scale)). Under replace-one the
+        # record can be alone in one category before and in another category after.
         scale = self.noise.scale
         allowed = self.delta / self.noise.changes
         return max(2, 1 + math.ceil(-scale * (math.log(allowed) + math.log1p(math.exp(-1 / scale))) + 1e-9))
 
     @property
     def event(self) -> Event:
-        """What the selection costs, however many categories there are."""
+        """The cost of the selection, independent of the number of categories."""
         return ApproximateEvent(self.epsilon, self.delta, self.relation)
 
     def answer(self, values: Iterable[Hashable], source: Source | None = None) -> dict[Any, int]:
-        """Return the categories that are named, with their noisy counts, in the order of their texts."""
+        """Return the selected categories with their noisy counts, sorted by their texts."""
         chosen = Source() if source is None else source
-        counts = Counter(value for value in values if not _is_missing(value))
-        labels = sorted(counts, key=lambda value: (str(value), str(type(value))))  # not the order of the records
+        counts = Counter(value for value in values if value is not None and value == value)  # not missing, not NaN
+        labels = sorted(counts, key=lambda value: (str(value), str(type(value))))  # the order of the records is private
         noisy = self.noise.release_steps([counts[label] for label in labels], chosen)
         return {label: count for label, count in zip(labels, noisy, strict=True) if count >= self.threshold}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FindBounds(Mechanism):
-    """Find bounds for numbers from a noisy histogram of their sizes (Wilson et al. 2020).
+    """Find bounds for numbers from a noisy histogram of their magnitudes (Wilson et al. 2020).
 
-    The numbers are counted by their sign and the powers of two around their size. The bounds enclose
-    every bin whose noisy count is so large that, with the given confidence, no empty bin reaches it.
-    They are powers of two, and a few numbers may lie outside.
+    The bins are powers of two, for either sign. The bounds enclose every bin whose noisy count reaches a threshold
+    that, with the given confidence, no empty bin reaches. They are powers of two, and a few numbers may be
+    outside.
 
     Examples
     --------
@@ -102,9 +103,8 @@ class FindBounds(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", one_of(Relation, self.relation, "the relation"))
-        positive("epsilon", self.epsilon)
-        if not 0 < self.confidence < 1:
-            raise OptionError(f"the confidence must be a number between 0 and 1, got {self.confidence!r}")
+        real("epsilon", self.epsilon, above=0)
+        real("the confidence", self.confidence, above=0, below=1)
 
     @cached_property
     def noise(self) -> AddedNoise:
@@ -114,13 +114,13 @@ class FindBounds(Mechanism):
 
     @property
     def threshold(self) -> int:
-        """The smallest noisy count of a bin that is enclosed: no empty bin reaches it, with the confidence."""
+        """The smallest noisy count of an enclosed bin; with the confidence, no empty bin reaches it."""
         bins = len(_edges()) - 1
-        return round(self.noise.half_width(1 - 2 * (1 - self.confidence) / bins)) + 1  # either side has half
+        return round(self.noise.half_width(1 - 2 * (1 - self.confidence) / bins)) + 1  # only one tail counts
 
     @property
     def event(self) -> Event:
-        """What the histogram costs."""
+        """The cost of the histogram."""
         return self.noise.event
 
     def answer(self, values: Any, source: Source | None = None) -> tuple[float, float]:
@@ -133,16 +133,16 @@ class FindBounds(Mechanism):
         full = np.flatnonzero(noisy >= self.threshold)
         if not len(full):
             raise SfumatoError(
-                "no bounds stood out from the noise", hint="there are too few numbers for this epsilon; it is spent"
+                "no bounds were found above the noise", hint="there are too few numbers for this epsilon; it is spent"
             )
         return float(edges[full[0]]), float(edges[full[-1] + 1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountRows(Mechanism):
-    """Count the records, with noise; under add-or-remove-one their number is private like everything else.
+    """Count the records with noise; under add-remove their number is private.
 
-    The answer is at least the scale of the noise, so that a count that is lost in it is not taken for none.
+    The answer is at least the noise scale, so that a small count does not look like an empty table.
 
     Examples
     --------
@@ -155,22 +155,18 @@ class CountRows(Mechanism):
     @cached_property
     def noise(self) -> AddedNoise:
         """The noise on the count."""
-        return AddedNoise(sensitivity=1, epsilon=positive("epsilon", self.epsilon), whole=True)
+        return AddedNoise(sensitivity=1, epsilon=real("epsilon", self.epsilon, above=0), whole=True)
 
     @property
     def event(self) -> Event:
-        """What the count costs."""
+        """The cost of the count."""
         return self.noise.event
 
     def answer(self, rows: int, source: Source | None = None) -> int:
-        """Return about how many records there are."""
+        """Return the noisy number of records."""
         return max(int(self.noise.release(rows, source)), math.ceil(self.noise.scale))
 
 
 def _edges() -> Any:
     powers = 2.0 ** np.arange(_LOWEST, _HIGHEST + 1)
     return np.concatenate([-powers[::-1], [0.0], powers])
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value

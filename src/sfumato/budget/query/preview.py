@@ -1,8 +1,8 @@
-"""What a question would cost and how wide its answer would be, before it is asked.
+"""Preview the cost of a question and the width of its answer, without asking it.
 
-Nothing is charged and no row is read: only the names and declared types of the columns are looked at, and what is
-declared of them. How wide a count or a sum is follows from its noise. How wide a mean, a variance or a quantile is
-depends on how many rows there are, which is private; so they are tried on made-up columns of several lengths.
+Nothing is charged and no row is read, only the names, declared types and declarations of the columns. The width of a
+count or a sum follows from its noise. The width of a mean, a variance or a quantile depends on the number of rows,
+which is private, so it is simulated with artificial columns of several lengths.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.mechanisms.records import Records
 from sfumato.budget.mechanisms.statistics import Count, OfRecords, Quantile, Sum
 from sfumato.budget.noise import Source
-from sfumato.budget.query.plans import bins_of
-from sfumato.budget.query.query import Told
+from sfumato.budget.query.query import BoundQuestion, bin_edges
 from sfumato.budget.query.question import Question, StatisticName
 from sfumato.data.schema import Schema
 from sfumato.errors import BudgetError
@@ -33,7 +32,7 @@ _TRIES, _DIFFERENT = 25, 1_000
 
 @dataclass(frozen=True)
 class Preview:
-    """What a question would cost, and how wide its answer would be; see `preview`."""
+    """The cost of a question and the width of its answer; see `preview`."""
 
     question: Question
     epsilon: float
@@ -41,24 +40,24 @@ class Preview:
     relation: Relation
     confidence: float
     event: Event
-    """What would be charged."""
+    """The event that would be charged."""
     groups: int | None
-    """How many answers there would be; None if the groups are to be discovered."""
+    """The number of answers; None if the groups are to be discovered."""
     least: int | None
-    """How many rows a group needs, about, to be discovered."""
+    """The approximate number of rows that a group needs to be discovered."""
     width: float | None
-    """How wide the interval of a count or a sum would be; None for other statistics."""
+    """The width of the interval of a count or a sum; None for other statistics."""
     widths: dict[int, float]
-    """For the others: how wide it would be, by the number of rows in a group, if they were spread evenly."""
+    """For other statistics: the width by the number of rows in a group, if the numbers are evenly spread."""
     ranks: int | None
-    """Of a quantile, a minimum or a maximum: by how many rows each end of the interval is off at most."""
+    """For a quantile, a minimum or a maximum: the largest rank error of each end of the interval."""
     left: float | None = None
-    """What is left of the budget, if a ledger was named."""
+    """The remaining budget, if a ledger was given."""
     fits: bool | None = None
-    """Whether the budget is enough, if a ledger was named."""
+    """Whether the remaining budget is enough, if a ledger was given."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the preview as plain values."""
         return {
             "question": str(self.question),
             "dry_run": True,
@@ -88,15 +87,15 @@ def preview(
     confidence: float = 0.95,
     ledger: str | Path | None = None,
 ) -> Preview:
-    """Say what a question would cost and how wide its answer would be, without asking it.
+    """Return the cost of a question and the width of its answer, without asking it.
 
     Parameters
     ----------
     data, question, epsilon, delta, schema, discover, confidence
         See `query`.
     ledger : path, optional
-        The file of a ledger, to compare with what is left of the budget. Without it nothing is looked up, since that
-        takes reading the rows; adding or removing one record is then assumed.
+        A ledger file, to compare with the remaining budget. By default no ledger is looked up, because that would
+        read the rows, and the relation is add-remove.
 
     Examples
     --------
@@ -109,31 +108,31 @@ def preview(
     >>> [rows for rows, width in asked.widths.items() if width < 10]
     [1000, 10000, 100000]
     """
-    told = Told.of(
+    bound = BoundQuestion.of(
         data, question, epsilon=epsilon, delta=delta, schema=schema, discover=discover, confidence=confidence
     )
     relation, left, fits = Relation.ADD_REMOVE, None, None
-    how, selection, event = told.planned(relation)
+    statistic, selection, event = bound.plan(relation)
     if ledger is not None:
         with Ledger(ledger) as book:
             relation, left = book.relation, book.left
-            how, selection, event = told.planned(relation)
+            statistic, selection, event = bound.plan(relation)
             fits = _fits(book, event)
-    groups = None if discover else math.prod(map(len, told.domains))
-    if groups is not None and told.question.statistic is StatisticName.HISTOGRAM and told.bounded:
-        groups *= len(bins_of(told.question, told.bounded))
+    groups = None if discover else math.prod(map(len, bound.domains))
+    if groups is not None and bound.question.statistic is StatisticName.HISTOGRAM and bound.bounded:
+        groups *= len(bin_edges(bound.question, bound.bounded))
     return Preview(
-        told.question,
-        told.epsilon,
-        told.delta,
+        bound.question,
+        bound.epsilon,
+        bound.delta,
         relation,
-        told.confidence,
+        bound.confidence,
         event,
         groups,
         None if selection is None else selection.threshold,
-        2 * how.noise.half_width(told.confidence) if isinstance(how, Count | Sum) else None,
-        {} if isinstance(how, Count | Sum) else {rows: _width(how, rows) for rows in _SIZES},
-        how.rank_error if isinstance(how, Quantile) else None,
+        2 * statistic.noise.half_width(bound.confidence) if isinstance(statistic, Count | Sum) else None,
+        {} if isinstance(statistic, Count | Sum) else {rows: _width(statistic, rows) for rows in _SIZES},
+        statistic.rank_error if isinstance(statistic, Quantile) else None,
         left,
         fits,
     )
@@ -141,17 +140,17 @@ def preview(
 
 def _fits(book: Ledger, event: Event) -> bool:
     try:
-        book.refuse(event)
+        book.check(event)
     except BudgetError:
         return False
     return True
 
 
-def _width(how: OfRecords, rows: int) -> float:
-    """Return the median width of the interval for a made-up column: numbers spread evenly between the bounds."""
-    low, high = how.bounds  # type: ignore[attr-defined]
+def _width(statistic: OfRecords, rows: int) -> float:
+    """Return the median width of the interval for an artificial column, evenly spread between the bounds."""
+    low, high = statistic.bounds  # type: ignore[attr-defined]
     different = min(rows, _DIFFERENT)
     group, count = np.zeros(different, dtype=np.int64), np.full(different, rows // different)
     column, source = Records(group, np.linspace(low, high, different), count, 1), Source(insecure_seed=0)
-    tried = [how.each(column, source) for _ in range(_TRIES)]  # nobody's numbers
-    return float(np.median([one.high - one.low for one in tried]))
+    answers = [statistic.each(column, source) for _ in range(_TRIES)]
+    return float(np.median([answer.high - answer.low for answer in answers]))

@@ -1,70 +1,83 @@
-"""What is public of a table: what a schema declares, whatever the data holds."""
+"""The public facts about the columns of a table: those declared in a schema, independent of the data."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import narwhals as nw
 
+from sfumato.budget.mechanisms.additive import declared_bounds
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
-from sfumato.errors import ColumnError
+from sfumato.errors import ColumnError, SchemaError
 
-__all__ = ["declared", "is_whole", "refuse_texts"]
+__all__ = ["Bounded", "public_schema"]
 
 
-def declared(table: Table, schema: Schema | str | Path | None) -> Schema:
-    """Return what is public of the columns of a table: what its own schema says, or the one given.
+def public_schema(table: Table, schema: Schema | str | Path | None) -> Schema:
+    """Return the declarations for all columns of a table, from its own schema or the given one.
 
-    The one given is not put to the table: whether the data keeps to it is nobody's business. A kind that was found
-    out from the values, as in a text file, is not public: one record can change it.
+    The given schema is not checked against the data, since the result of that check would be private. A kind that
+    was inferred from the values, as in a text file, is not public either: one record can change it.
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> public = declared(sf.read("patients.csv"), sf.Schema([sf.Column(name="sex", domain=["f", "m"])]))
+    >>> public = public_schema(sf.read("patients.csv"), sf.Schema([sf.Column(name="sex", domain=["f", "m"])]))
     >>> public["sex"].domain, public["age"].domain, public["age"].kind
     (('f', 'm'), None, <Kind.AUTO: 'auto'>)
     """
     given = Schema(()) if schema is None else Schema.of(schema)
     listed = {table.schema[column.name].name: column for column in given.columns}
-    return Schema(listed.get(column.name) or _declared(table, column) for column in table.schema.columns)
+
+    def public(column: Column) -> Column:
+        inferred = table.declared_type(column.name) is None
+        return listed.get(column.name) or (replace(column, kind=Kind.AUTO) if inferred else column)
+
+    return Schema(map(public, table.schema.columns))
 
 
-def refuse_texts(table: Table, name: str) -> None:
-    """Refuse a column whose declared type is not one of numbers or truth values, for a statistic of numbers.
+@dataclass(frozen=True)
+class Bounded:
+    """A column of numbers with public bounds."""
 
-    Examples
-    --------
-    >>> import polars as pl
-    >>> import sfumato as sf
-    >>> refuse_texts(sf.Table(pl.DataFrame({"job": ["nurse"]})), "job")
-    Traceback (most recent call last):
-        ...
-    sfumato.errors.ColumnError: column 'job' does not hold numbers: its type is String (count by job counts its values)
-    """
-    dtype = table.declared_type(name)
-    if dtype is not None and not (dtype.is_numeric() or isinstance(dtype, nw.Boolean)):
-        kind = str(dtype).partition("(")[0]
-        raise ColumnError(
-            f"column '{name}' does not hold numbers: its type is {kind}", hint=f"count by {name} counts its values"
-        )
+    name: str
+    low: float
+    high: float
+    whole: bool = False
+    """Whether the declared type of the column is a whole number."""
 
+    @classmethod
+    def of(cls, table: Table, column: Column) -> Bounded:
+        """Return a column of a table with its bounds, or raise an error if it has none or does not hold numbers.
 
-def is_whole(table: Table, name: str) -> bool:
-    """Say whether the declared type of a column is one of whole numbers.
+        Only declarations decide that, never the values.
 
-    Examples
-    --------
-    >>> import polars as pl
-    >>> import sfumato as sf
-    >>> is_whole(sf.Table(pl.DataFrame({"age": [30, 40]})), "age"), is_whole(sf.read("patients.csv"), "age")
-    (True, False)
-    """
-    dtype = table.declared_type(name)
-    return dtype is not None and dtype.is_integer()
-
-
-def _declared(table: Table, column: Column) -> Column:
-    return column if table.declared_type(column.name) is not None else replace(column, kind=Kind.AUTO)
+        Examples
+        --------
+        >>> import polars as pl
+        >>> import sfumato as sf
+        >>> Bounded.of(sf.Table(pl.DataFrame({"age": [30, 40]})), sf.Column(name="age", bounds=(0, 120)))
+        Bounded(name='age', low=0.0, high=120.0, whole=True)
+        """
+        name, dtype = column.name, table.declared_type(column.name)
+        if dtype is not None and not (dtype.is_numeric() or isinstance(dtype, nw.Boolean)):
+            kind = str(dtype).partition("(")[0]
+            raise ColumnError(
+                f"column '{name}' does not hold numbers: its type is {kind}", hint=f"count by {name} counts its values"
+            )
+        if column.kind not in (Kind.NUMBER, Kind.AUTO):
+            raise ColumnError(
+                f"column '{name}' does not hold numbers: its kind is '{column.kind.value}'",
+                hint=f"count by {name} counts its values",
+            )
+        if column.bounds is None:
+            raise SchemaError(
+                f"column '{name}' has no public bounds, which declare that it holds numbers and determine the noise",
+                hint="give its bounds in the schema or with --bounds: the possible range, not that of the data",
+            )
+        low, high = column.bounds
+        if low == high:
+            raise SchemaError(f"the bounds of column '{name}' are equal, so its values are known")
+        return cls(name, *declared_bounds((low, high)), dtype is not None and dtype.is_integer())

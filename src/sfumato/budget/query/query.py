@@ -1,12 +1,11 @@
-"""Answers to a person's questions about a table, with noise and charged to its ledger.
+"""Answer questions about a table with noise, charged to its ledger.
 
-What is not private is declared, and everything else is paid for: groups are those of the
-public domains of the schema, or are bought by selecting the large ones with noise; numbers are
-held within the public bounds of the schema; the number of rows is never used. The answer is made after the
-charge is on the disk.
+Public facts are declared, and everything else is paid for. Groups are those of the public domains of the schema, or
+the large groups, selected with noise. Numbers are clipped to the public bounds of the schema. The number of rows is
+never used. The answer is computed only after the charge is on disk.
 
-Under add-remove one record is in one group, so all groups cost what one costs. Under a ledger of replace-one a
-record may leave one group and enter another, and both are paid for.
+Under add-remove each record is in one group, so all groups together cost as much as one. Under replace-one a
+record may move from one group to another, and both are paid for.
 """
 
 from __future__ import annotations
@@ -23,30 +22,29 @@ from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Composed, Event, Relation
-from sfumato.budget.ledger.fingerprint import reading, texts_of
+from sfumato.budget.ledger.fingerprint import canonical_text, texts_of
 from sfumato.budget.ledger.ledger import Budget, Ledger
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import OfRecords
+from sfumato.budget.mechanisms.statistics import Count, Extreme, Mean, OfRecords, Quantile, Sum, Variance
 from sfumato.budget.noise import Source
 from sfumato.budget.query.condition import numbers_of
 from sfumato.budget.query.discovery import SelectCategories
-from sfumato.budget.query.plans import Bounded, bins_of, plan
-from sfumato.budget.query.public import declared, is_whole, refuse_texts
+from sfumato.budget.query.public import Bounded, public_schema
 from sfumato.budget.query.question import Question, StatisticName
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
+from sfumato.data.validate import real
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import group as group_rows
 from sfumato.errors import OptionError, SchemaError
 
-__all__ = ["QueryAnswer", "Row", "Told", "check_terms", "query"]
+__all__ = ["BoundQuestion", "QueryAnswer", "Row", "bin_edges", "check_terms", "query", "statistic_for"]
 
 Ints = NDArray[np.int64]
 
 _MOST_GROUPS = 1_000_000
-_LEAST_EPSILON = 1e-9  # the noise of less would not fit into 64 bits
+_LEAST_EPSILON = 1e-9  # for a smaller epsilon, the noise would not fit into 64 bits
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,10 @@ class Row:
     """
 
     group: dict[str, Any]
-    """The value of each column that makes groups; None for one that is missing or that the domain does not list."""
+    """The value of each grouping column; None if it is missing or not in the domain."""
     value: float
     interval: tuple[float, float]
-    """Where the true value of this data is, with the confidence of the answer."""
+    """The confidence interval of the exact value for this data."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain values."""
@@ -77,17 +75,17 @@ class QueryAnswer:
     question: Question
     rows: tuple[Row, ...]
     epsilon: float
-    """What the answer cost."""
+    """The cost of the answer."""
     delta: float
     relation: Relation
     confidence: float
     event: Event
     spent: Budget
-    """What was spent of the data set in all, this answer included."""
+    """The total spent for the data set, including this answer."""
     limit: Budget
     left: float
     private: bool = True
-    """False if the noise came from a given seed: then the answer is reproducible, and not private."""
+    """False if the noise came from a given seed: the answer is then reproducible and not private."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain values."""
@@ -124,27 +122,27 @@ def query(
     Parameters
     ----------
     data
-        A table, a frame or a file, for which a budget was granted; see `Ledger.grant`.
+        A table, a frame or a file with a granted budget; see `Ledger.grant`.
     question : str or Question
         Such as ``"count by sex"``, ``"sum of income"``, ``"mean of age where sex = 'f' by region"``,
         ``"variance of age"``, ``"median of age"``, ``"quantile 0.9 of income"``, ``"min of age"`` or
         ``"histogram of age in 10 bins by sex"``.
     epsilon : float
-        What the whole answer may cost, all groups together.
+        The cost of the whole answer, all groups together.
     delta : float
-        Only to discover groups: the probability that somebody who is a group of their own is seen.
+        Only with `discover`: the probability that a group of a single person is revealed.
     schema : Schema or path, optional
-        With the domains of the columns that make groups, and the bounds of the column of numbers.
+        Declares the domains of the grouping columns and the bounds of the column of numbers.
     discover : bool
-        Whether to find out the groups, for a part of the epsilon and the delta: only groups of many people are seen.
+        Whether to select the groups privately, for half of epsilon and the delta; only large groups are found.
     confidence : float
-        With which probability an interval holds the true value of its group.
+        The probability that an interval contains the exact value of its group.
     note : str
-        Kept in the ledger beside the question.
+        Stored in the ledger together with the question.
     ledger : Ledger or path, optional
-        The ledger, or its file; by default it is found by the content of the data.
+        The ledger or its file; by default it is found by the content of the data.
     insecure_seed : int, optional
-        Makes the noise reproducible, for a test. The answer is then not private, and says so.
+        Makes the noise reproducible for a test. The answer is then marked as not private.
 
     Returns
     -------
@@ -162,35 +160,27 @@ def query(
     epsilon 4, delta 0
     """
     source = Source(insecure_seed=insecure_seed)
-    told = Told.of(
+    bound = BoundQuestion.of(
         data, question, epsilon=epsilon, delta=delta, schema=schema, discover=discover, confidence=confidence
     )
-    asked, bounded = told.question, told.bounded
-    with Ledger.of(told.table, ledger) as book:
-        how, selection, event = told.planned(book.relation)
-        rows = _Rows.of(told.table, asked, bounded)  # so that what cannot be answered is not charged
+    asked, bounded = bound.question, bound.bounded
+    with Ledger.of(bound.table, ledger) as book:
+        statistic, selection, event = bound.plan(book.relation)
+        rows = _Rows.of(bound.table, asked, bounded)  # before the charge: a question that fails is not charged
         book.charge(event, note=f"{asked} ({note})" if note else str(asked), private=source.private)
         spent, limit, left = book.spent, book.limit, book.left
-    keys, records = rows.selected(selection, source) if selection else rows.within(told.domains)
-    groups = list(told.groups)
+    keys, records = rows.selected(selection, source) if selection else rows.within(bound.domains)
+    groups = list(bound.groups)
     if asked.statistic is StatisticName.HISTOGRAM and bounded:
-        edges = bins_of(asked, bounded)
+        edges = bin_edges(asked, bounded)
         records = _in_bins(records, edges)
         bins: list[Any] = [*map(list, itertools.pairwise(edges.tolist())), None]
         groups, keys = [*groups, bounded.name], [(*key, one) for key in keys for one in bins]
-    found = how.each(records, source)
+    answers = statistic.each(records, source)
+    values = zip(keys, answers.value.tolist(), answers.low.tolist(), answers.high.tolist(), strict=True)
     return QueryAnswer(
         asked,
-        tuple(
-            Row(
-                dict(zip(groups, key, strict=True)),
-                value,
-                (low, high),
-            )
-            for key, value, low, high in zip(
-                keys, found.value.tolist(), found.low.tolist(), found.high.tolist(), strict=True
-            )
-        ),
+        tuple(Row(dict(zip(groups, key, strict=True)), value, (low, high)) for key, value, low, high in values),
         epsilon=float(epsilon),
         delta=float(delta),
         relation=book.relation,
@@ -204,14 +194,14 @@ def query(
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """A question with all that is public of it, checked; no row was looked at."""
+class BoundQuestion:
+    """A question that was checked against the public schema of a table, without reading a row."""
 
     table: Table
     question: Question
     groups: tuple[str, ...]
     domains: list[list[Any]]
-    """The values of each column that makes groups; none if the groups are to be discovered."""
+    """The values of each grouping column; empty if the groups are to be discovered."""
     bounded: Bounded | None
     epsilon: float
     delta: float
@@ -229,77 +219,113 @@ class Told:
         schema: Schema | str | Path | None,
         discover: bool,
         confidence: float,
-    ) -> Told:
+    ) -> BoundQuestion:
         """Check a question against the names, types and declarations of the columns."""
         asked = question if isinstance(question, Question) else Question.parse(question)
         check_terms(epsilon, delta, confidence, discover)
         table = Table.of(data).as_declared()
-        public = declared(table, schema)
+        public = public_schema(table, schema)
         groups = [public[name] for name in asked.groups]
-        bounded = None if asked.column is None else _bounded(table, public[asked.column])
+        bounded = None if asked.column is None else Bounded.of(table, public[asked.column])
         for name in asked.where.columns if asked.where else ():
-            _ = public[name]  # refused here if there is none
+            _ = public[name]  # raises an error if there is no such column
         _refuse_names(asked, discover)
         domains = [] if discover else _domains(groups)
         names = tuple(column.name for column in groups)
         return cls(table, asked, names, domains, bounded, float(epsilon), float(delta), discover, float(confidence))
 
-    def planned(self, relation: Relation) -> tuple[OfRecords, SelectCategories | None, Event]:
-        """Return the statistic that answers, what selects its groups, and what both cost."""
+    def plan(self, relation: Relation) -> tuple[OfRecords, SelectCategories | None, Event]:
+        """Return the statistic, the mechanism that selects its groups if any, and the cost of both."""
+        share = self.epsilon / 2 if self.discover else self.epsilon
+        statistic = statistic_for(self.question, self.bounded, share, self.confidence, relation)
         if not self.discover:
-            how = plan(self.question, self.bounded, self.epsilon, self.confidence, relation)
-            return how, None, how.event
-        how = plan(self.question, self.bounded, self.epsilon / 2, self.confidence, relation)
+            return statistic, None, statistic.event
         selection = SelectCategories(epsilon=self.epsilon / 2, delta=self.delta, relation=relation)
-        return how, selection, Composed((selection.event, how.event))
+        return statistic, selection, Composed((selection.event, statistic.event))
 
 
-def _bounded(table: Table, column: Column) -> Bounded:
-    """Return the public bounds of a column of numbers; whether it is one, the values do not decide."""
-    refuse_texts(table, column.name)
-    return Bounded.of(column, whole=is_whole(table, column.name))
+def statistic_for(
+    question: Question,
+    bounded: Bounded | None,
+    epsilon: float,
+    confidence: float = 0.95,
+    relation: Relation = Relation.ADD_REMOVE,
+) -> OfRecords:
+    """Return the statistic that answers a question for an epsilon.
+
+    Examples
+    --------
+    >>> print(statistic_for(Question.parse("count by sex"), None, 0.5).event)
+    discrete Laplace noise of scale 2 on a sensitivity of 1
+    """
+    name, bins = question.statistic, question.statistic is StatisticName.HISTOGRAM  # a histogram counts groups
+    options: dict[str, Any] = {"epsilon": epsilon, "confidence": confidence, "relation": relation}
+    options["grouped"] = bins or bool(question.groups)
+    if bins or name is StatisticName.COUNT:
+        return Count(**options)
+    assert bounded is not None
+    options["bounds"] = bounded.low, bounded.high
+    simple: dict[StatisticName, type[OfRecords]] = {
+        StatisticName.SUM: Sum,
+        StatisticName.MEAN: Mean,
+        StatisticName.VARIANCE: Variance,
+    }
+    if name in simple:
+        return simple[name](**options)
+    if name in (StatisticName.MIN, StatisticName.MAX):
+        return Extreme(**options, share=float(name is StatisticName.MAX), whole=bounded.whole)
+    return Quantile(**options, share=question.share, whole=bounded.whole)
+
+
+def bin_edges(question: Question, bounded: Bounded) -> NDArray[np.float64]:
+    """Return the edges of the bins of a histogram.
+
+    Examples
+    --------
+    >>> bin_edges(Question.parse("histogram of age in 2 bins"), Bounded("age", 0, 120)).tolist()
+    [0.0, 60.0, 120.0]
+    """
+    return np.linspace(bounded.low, bounded.high, question.bins + 1)
 
 
 def check_terms(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
-    """Refuse terms that no question can be asked on, whatever the table."""
-    if positive("epsilon", epsilon) < _LEAST_EPSILON:
-        raise OptionError(f"epsilon must be at least {_LEAST_EPSILON:g} for any answer, got {epsilon!r}")
-    if positive("the confidence", confidence) >= 1:
-        raise OptionError(f"the confidence must be a number between 0 and 1, got {confidence!r}")
+    """Raise an `OptionError` if no question can be asked on these terms, independent of the table."""
+    real("epsilon", epsilon, least=_LEAST_EPSILON)
+    real("the confidence", confidence, above=0, below=1)
     if discover and delta == 0:
         raise OptionError(
-            "discovering groups needs a delta: the chance that somebody who is a group alone is seen",
+            "discovering groups needs a delta, the probability that a group of a single person is revealed",
             hint="give delta= or --delta, far below one over the number of people, such as 1e-6",
         )
     if discover:
         check_delta(delta)
     elif delta != 0:
-        raise OptionError(f"delta is for discovering groups, got {delta!r}", hint="give discover / --discover too")
+        raise OptionError(f"delta is only for discovering groups, got {delta!r}", hint="add discover / --discover")
 
 
 def _refuse_names(question: Question, discover: bool) -> None:
     if discover and not question.groups:
-        raise OptionError("groups can be discovered only if the question names columns that make them")
+        raise OptionError("groups can only be discovered for a question with 'by' and its columns")
     named = [*question.groups, question.column] if question.statistic is StatisticName.HISTOGRAM else question.groups
     for name in named:
         if name in ("value", "interval"):
             raise OptionError(
-                f"a group cannot be called '{name}', as a part of the answer is", hint="rename the column"
+                f"a grouping column cannot be called '{name}', like a part of the answer", hint="rename the column"
             )
     if len(set(named)) < len(named):
         raise OptionError(f"the question asks for a histogram of '{question.column}' by itself")
 
 
 def _domains(groups: Sequence[Column]) -> list[list[Any]]:
-    """Return the values of each column that makes groups, and None for all that its domain does not list."""
+    """Return the domain of each grouping column, with None for missing and unlisted values."""
     for column in groups:
         if column.domain is None:
             raise SchemaError(
-                f"column '{column.name}' has no public domain, so its groups are not known",
-                hint="list its values in the schema, or have large groups found with discover / --discover",
+                f"column '{column.name}' has no public domain, so its groups are unknown",
+                hint="list its values in the schema, or find large groups with discover / --discover",
             )
-        if len({reading(text_of(value)) for value in column.domain}) < len(column.domain):
-            raise SchemaError(f"the domain of column '{column.name}' lists two values that read alike")
+        if len({canonical_text(text_of(value)) for value in column.domain}) < len(column.domain):
+            raise SchemaError(f"the domain of column '{column.name}' lists the same value twice")
     domains = [[*(column.domain or ()), None] for column in groups]
     if math.prod(map(len, domains)) > _MOST_GROUPS:
         raise OptionError(f"the question asks for more than {_MOST_GROUPS:,} groups", hint="group by fewer columns")
@@ -308,23 +334,23 @@ def _domains(groups: Sequence[Column]) -> list[list[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The rows of a table as far as a question needs them: distinct ones, with the texts of what makes groups."""
+    """The distinct rows of the columns that a question needs, with the codes of the grouping columns."""
 
     texts: list[list[str | None]]
-    """Of each column that makes groups: what every code reads as, in order."""
+    """The text of every code, for each grouping column."""
     codes: Ints
     records: Records
-    """All in one group."""
+    """The records, all in one group."""
 
     @classmethod
     def of(cls, table: Table, question: Question, bounded: Bounded | None) -> _Rows:
-        plain = Table(table.source, origin=table.origin)  # of what the data holds no schema shall complain
-        asked = [
+        plain = Table(table.source, origin=table.origin)  # without its schema, which must not reject values
+        needed = [
             *question.groups,
             *([bounded.name] if bounded else []),
             *(question.where.columns if question.where else ()),
         ]
-        tuples = reduce(plain, list(dict.fromkeys(asked)) or plain.schema.names[:1])
+        tuples = reduce(plain, list(dict.fromkeys(needed)) or plain.schema.names[:1])
         if question.where is not None:
             kept = question.where.holds(tuples)
             tuples = replace(tuples, codes=tuples.codes[kept], count=tuples.count[kept])
@@ -336,28 +362,24 @@ class _Rows:
         texts: list[list[str | None]] = []
         codes = np.empty((len(value), len(question.groups)), dtype=np.int64)
         for at in range(len(question.groups)):
-            read = [None if text is None else reading(text) for text in texts_of(tuples.domains[at])]
+            read = [None if text is None else canonical_text(text) for text in texts_of(tuples.domains[at])]
             texts.append(sorted(set(read), key=lambda text: (text is None, text or "")))
             place = {text: code for code, text in enumerate(texts[at])}
             codes[:, at] = np.array([place[text] for text in read], dtype=np.int64)[tuples.codes[:, at]]
-        return cls(
-            texts,
-            codes,
-            Records(np.zeros(len(value), dtype=np.int64), value, tuples.count, 1),
-        )
+        return cls(texts, codes, Records(np.zeros(len(value), dtype=np.int64), value, tuples.count, 1))
 
     def within(self, domains: Sequence[Sequence[Any]]) -> tuple[list[tuple[Any, ...]], Records]:
-        """Return all groups of public domains, and the records in them."""
+        """Return all groups of the public domains, and the records in them."""
         group = np.zeros(len(self.codes), dtype=np.int64)
         for position, domain in enumerate(domains):
-            place = {None if value is None else reading(text_of(value)): at for at, value in enumerate(domain)}
+            place = {None if value is None else canonical_text(text_of(value)): at for at, value in enumerate(domain)}
             of_code = np.array([place.get(text, len(domain) - 1) for text in self.texts[position]], dtype=np.int64)
             group = group * len(domain) + of_code[self.codes[:, position]]
         keys = [tuple(map(_plain, key)) for key in itertools.product(*domains)]
         return keys, replace(self.records, group=group, groups=len(keys))
 
     def selected(self, selection: SelectCategories, source: Source) -> tuple[list[tuple[Any, ...]], Records]:
-        """Return the groups that are large enough to be seen, and the records in them."""
+        """Return the groups whose noisy size reaches the threshold, and the records in them."""
         first, group = group_rows(self.codes, [len(texts) for texts in self.texts])
         sizes = replace(self.records, group=group, groups=len(first)).counts()
         noisy = np.array(selection.noise.release_steps(sizes, source) if sizes else [], dtype=np.int64)
@@ -373,7 +395,7 @@ class _Rows:
 
 
 def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:
-    """Return the records with the bin of each as a part of its group; a missing number is in the last."""
+    """Return the records with groups split by bin; missing numbers are in the last bin."""
     width = len(edges)
     place = np.clip(np.searchsorted(edges, records.value, side="right") - 1, 0, width - 2)
     bins = np.where(np.isnan(records.value), width - 1, place)

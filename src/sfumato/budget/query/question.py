@@ -1,4 +1,4 @@
-"""What a person asks of a table, in a few words: ``mean of age where job = 'nurse' by sex``.
+"""The language of questions about a table: ``mean of age where job = 'nurse' by sex``.
 
 ::
 
@@ -9,7 +9,7 @@
               | "histogram" [ "of" ] column [ "in" number "bins" ]
     column    = word | '"' any text '"'
 
-What a condition is, `condition` says; ``where`` and ``by`` may change places.
+The module `condition` has the grammar of a condition; ``where`` and ``by`` may come in either order.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sfumato.budget.query.condition import KEYWORDS, OPERATORS, Both, Comparison, Condition, Either, Not, quoted
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError, did_you_mean, one_of
 
 __all__ = ["Question", "StatisticName"]
@@ -37,7 +38,7 @@ _CONDITION = "for example: where age >= 40 and sex = 'f'"
 
 
 class StatisticName(StrEnum):
-    """What can be asked.
+    """The name of a statistic in a question.
 
     Examples
     --------
@@ -56,13 +57,13 @@ class StatisticName(StrEnum):
 
     @property
     def needs_column(self) -> bool:
-        """Whether it is a statistic of the numbers of a column."""
+        """Whether the statistic needs a column of numbers."""
         return self is not StatisticName.COUNT
 
 
 @dataclass(frozen=True)
 class Question:
-    """A statistic, of which column, of which rows, and for which groups.
+    """A question: a statistic of a column, with a condition on the rows and grouping columns.
 
     Parameters
     ----------
@@ -70,13 +71,13 @@ class Question:
     column : str, optional
         The column of numbers; a count has none.
     groups : tuple of str
-        The columns whose values make the groups.
+        The grouping columns.
     share : float
-        Of a quantile: 0.5 for the median.
+        For a quantile; 0.5 is the median.
     bins : int
-        Of a histogram.
+        The number of bins of a histogram.
     where : Condition, optional
-        Which rows it is about; all by default.
+        The condition on the rows; by default all rows.
 
     Examples
     --------
@@ -89,7 +90,7 @@ class Question:
     >>> Question.parse("mean by sex")
     Traceback (most recent call last):
         ...
-    sfumato.errors.OptionError: the question names no column after 'mean' (for example: mean of age by sex)
+    sfumato.errors.OptionError: the question needs a column after 'mean' (for example: mean of age by sex)
     """
 
     statistic: StatisticName
@@ -103,18 +104,16 @@ class Question:
         object.__setattr__(self, "statistic", one_of(StatisticName, self.statistic, "the statistic"))
         object.__setattr__(self, "groups", tuple(self.groups))
         if self.statistic.needs_column is not isinstance(self.column, str):
-            raise OptionError(f"a {self.statistic} is of {'a column' if self.statistic.needs_column else 'rows'}")
-        if not 0 < self.share < 1:
-            raise OptionError(f"a quantile needs a number between 0 and 1, got {self.share!r}")
-        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or not 1 <= self.bins <= _MOST_BINS:
-            raise OptionError(f"a histogram has 1 to {_MOST_BINS:,} bins, got {self.bins!r}")
+            raise OptionError(f"a {self.statistic} {'needs a' if self.statistic.needs_column else 'has no'} column")
+        real("the share of a quantile", self.share, above=0, below=1)
+        object.__setattr__(self, "bins", whole("the number of bins", self.bins, most=_MOST_BINS))
         for name in self.groups:
             if self.groups.count(name) > 1:
                 raise OptionError(f"the question groups by '{name}' twice")
 
     @classmethod
     def parse(cls, text: str) -> Question:
-        """Read a question, or say in one sentence what is wrong with it."""
+        """Parse a question, or raise an `OptionError` that says what is wrong with it."""
         return _Reader(text).question()
 
     def __str__(self) -> str:
@@ -145,11 +144,11 @@ _END = _Token("")
 
 
 class _Reader:
-    """Reads the tokens of a question from left to right."""
+    """A recursive-descent parser for questions."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise OptionError(f"a question is a text, got {type(text).__name__}", hint=_EXAMPLE)
+            raise OptionError(f"a question must be a text, got {type(text).__name__}", hint=_EXAMPLE)
         self._tokens = _tokens(text)
         self._at = 0
 
@@ -163,10 +162,10 @@ class _Reader:
         return token
 
     def _skip(self, *words: str) -> bool:
-        """Go past a word if it is the next one."""
-        found = self._next.says(*words)
-        self._at += found
-        return found
+        """Skip the next token if it is one of the words, and return whether it was."""
+        skipped = self._next.says(*words)
+        self._at += skipped
+        return skipped
 
     def question(self) -> Question:
         name = self._take()
@@ -191,15 +190,15 @@ class _Reader:
         if self._next is not _END:
             hint = "groups come after 'by', with commas between them"
             if statistic is StatisticName.COUNT and self._next.says("of"):
-                hint = "a count is of rows: count, or count by sex"
+                hint = "a count has no column: count, or count by sex"
             elif where is not None:
-                hint = "conditions have 'and' or 'or' between them"
-            raise OptionError(f"the question goes on with '{self._next.text}' where it should end", hint=hint)
+                hint = "conditions are joined by 'and' or 'or'"
+            raise OptionError(f"the question should end before '{self._next.text}'", hint=hint)
         return Question(statistic, column, groups, share, bins, where)
 
     def _condition(self, depth: int = 0) -> Condition:
         if depth > _MOST_NESTED:
-            raise OptionError(f"the condition has more than {_MOST_NESTED} parentheses within each other")
+            raise OptionError(f"the condition has more than {_MOST_NESTED} nested parentheses")
         clauses = [self._clause(depth)]
         while self._skip("or"):
             clauses.append(self._clause(depth))
@@ -221,7 +220,7 @@ class _Reader:
         if self._skip("("):
             inner = self._condition(depth + 1)
             if not self._skip(")"):
-                raise OptionError("the condition has a parenthesis without its partner", hint=_CONDITION)
+                raise OptionError("the condition has an unmatched parenthesis", hint=_CONDITION)
             return inner
         return self._comparison()
 
@@ -230,7 +229,7 @@ class _Reader:
         if self._skip("is"):
             turned = self._skip("not")
             if not self._skip("missing"):
-                raise OptionError(f"the condition says '{column} is' without 'missing'", hint=_CONDITION)
+                raise OptionError(f"the condition lacks 'missing' after '{column} is'", hint=_CONDITION)
             return Comparison(column, "not missing" if turned else "missing")
         turned = self._skip("not")
         if self._skip("in"):
@@ -240,7 +239,7 @@ class _Reader:
             raise OptionError(f"the condition ends after '{column}'", hint=_CONDITION)
         if sign.quoted or turned or sign.text not in _COMPARISONS:
             raise OptionError(
-                f"the condition has '{sign.text}' after '{column}' where =, !=, <, <=, >, >=, in or is should be",
+                f"the condition needs =, !=, <, <=, >, >=, in or is after '{column}', got '{sign.text}'",
                 hint=_CONDITION,
             )
         return Comparison(column, _COMPARISONS[sign.text], (self._value(sign.text),))
@@ -252,7 +251,9 @@ class _Reader:
         while self._skip(","):
             values.append(self._value(","))
         if not self._skip(")"):
-            raise OptionError(f"the list after '{column} in' has no end", hint="for example: where job in ('a', 'b')")
+            raise OptionError(
+                f"the list after '{column} in' is not closed", hint="for example: where job in ('a', 'b')"
+            )
         return tuple(values)
 
     def _value(self, after: str) -> str:
@@ -260,10 +261,8 @@ class _Reader:
         if not token.quoted and (
             token is _END or token.text in (*_COMPARISONS, "(", ")", ",") or token.says(*KEYWORDS)
         ):
-            found = f"got '{token.text}'" if token.text else "got none"
-            raise OptionError(
-                f"the condition needs a value after '{after}', {found}", hint="put texts in quotation marks"
-            )
+            got = f"'{token.text}'" if token.text else "none"
+            raise OptionError(f"the condition needs a value after '{after}', got {got}", hint="put texts in quotes")
         return token.text
 
     def _statistic(self, token: _Token) -> StatisticName:
@@ -273,7 +272,7 @@ class _Reader:
         word = token.text.lower()
         if token.quoted or word not in known:
             raise OptionError(
-                f"the question begins with '{token.text}', which is not a statistic", hint=did_you_mean(word, known)
+                f"the question must begin with a statistic, got '{token.text}'", hint=did_you_mean(word, known)
             )
         return known[word]
 
@@ -305,7 +304,7 @@ class _Reader:
     def _column(self, *, after: str, hint: str, words: tuple[str, ...] = ("by", "in", "where")) -> str:
         token = self._next
         if token is _END or (not token.quoted and (token.text in (",", "(", ")") or token.says(*words))):
-            raise OptionError(f"the question names no column after '{after}'", hint=hint)
+            raise OptionError(f"the question needs a column after '{after}'", hint=hint)
         return self._take().text
 
 
@@ -317,7 +316,7 @@ def _tokens(text: str) -> Sequence[_Token]:
             rest = text[at:].strip()
             if rest[0] in "\"'":
                 raise OptionError(
-                    "the question has a quotation mark without its partner", hint="write it twice inside one"
+                    "the question has an unmatched quotation mark", hint="double a quotation mark inside quotes"
                 )
             raise OptionError(f"the condition has '{rest[0]}', which is not an operator", hint=_CONDITION)
         double, single, sign, word = found.groups()

@@ -11,7 +11,6 @@ import click
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Relation
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.cli.options import (
     Command,
     choice,
@@ -24,6 +23,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.terminal import echo, style
 from sfumato.data.io.files import atomic_path
+from sfumato.data.validate import real
 
 __all__ = ["NOT_PRIVATE", "budget", "ledger_option", "seed_option"]
 
@@ -76,7 +76,7 @@ def grant(
     All that is released of it from now on must fit within the limit. A limit that is
     granted later takes the place of the one before; what was spent stays spent.
     """
-    positive("epsilon", epsilon)
+    real("epsilon", epsilon, above=0)
     check_delta(delta, allow_zero=True)
     table = read_table(schema=None, shown=False, **options)
     with Ledger.grant(table, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:

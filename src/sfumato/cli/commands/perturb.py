@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.cli.commands.budget import NOT_PRIVATE, ledger_option, seed_option
 from sfumato.cli.options import (
     Command,
@@ -21,6 +20,7 @@ from sfumato.cli.options import (
     public_options,
 )
 from sfumato.cli.terminal import echo, printable
+from sfumato.data.validate import real
 from sfumato.masking.perturb import perturb as perturb_table
 from sfumato.releases.save import save
 
@@ -75,7 +75,7 @@ def perturb(
     if alone:
         keep_output(f"{output}.json", force=force)
         keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
-    positive("epsilon", epsilon)
+    real("epsilon", epsilon, above=0)
     table, public = declared(**options)
     perturbed = perturb_table(
         table,

@@ -9,8 +9,7 @@ from typing import Any
 from sfumato.budget.accounting.accountant import Spent, check_delta, spent
 from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.additive import positive
-from sfumato.data.validate import whole
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd.distributed import SingleProcess
 from sfumato.learners.dpsgd.optimizers import Schedule
@@ -58,12 +57,12 @@ class Account:
     ) -> None:
         if (epsilon is None) == (noise_multiplier is None):
             raise OptionError("give either epsilon or noise_multiplier")
-        self.epsilon = epsilon if epsilon in (None, math.inf) else positive("epsilon", epsilon)
+        self.epsilon = epsilon if epsilon in (None, math.inf) else real("epsilon", epsilon, above=0)
         self.delta = check_delta(delta)
         self.course, self.ledger = course, ledger
         if ledger is not None and not self.private:
             raise OptionError("a training without privacy cannot be charged to a ledger", hint="it has no epsilon")
-        noise = None if noise_multiplier is None else positive("the noise multiplier", noise_multiplier)
+        noise = None if noise_multiplier is None else real("the noise multiplier", noise_multiplier, above=0)
         self.requested = {**_length(epochs, steps), "epsilon": self.epsilon, "noise multiplier": noise}
         """The terms of the steps ahead, under the names that error messages use."""
         self.extended = False
@@ -104,7 +103,7 @@ class Account:
         """Replace the steps that are left: with the same noise, or with noise for a new total epsilon."""
         if epsilon is not None and not self.private:
             raise OptionError("a training without privacy cannot be given an epsilon later")
-        total = None if epsilon is None else positive("epsilon", epsilon)
+        total = None if epsilon is None else real("epsilon", epsilon, above=0)
         self.requested = {**self.requested, **_length(epochs, steps), "epsilon": total}
         self.extended, self._is_planned = True, False
 
@@ -191,6 +190,6 @@ def _length(epochs: float | None, steps: int | None) -> dict[str, float | None]:
     if (epochs is None) == (steps is None):
         raise OptionError("give either epochs or steps")
     return {
-        "number of epochs": None if epochs is None else positive("the number of epochs", epochs),
+        "number of epochs": None if epochs is None else real("the number of epochs", epochs, above=0),
         "number of steps": None if steps is None else whole("the number of steps", steps),
     }

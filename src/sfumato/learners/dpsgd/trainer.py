@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.events import Event
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.noise import Source
 from sfumato.data.io.files import refuse_unwritable
-from sfumato.data.io.fingerprint import keyed
-from sfumato.data.validate import whole
+from sfumato.data.io.fingerprint import user_hmac
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd import checkpoint as checkpoints
 from sfumato.learners.dpsgd.account import Account
@@ -172,7 +171,7 @@ class Trainer:
             course=schedule_of(noise_schedule),
             ledger=ledger,
         )
-        self.clip = positive("the clip", clip)
+        self.clip = real("the clip", clip, above=0)
         self.batch_size = None if batch_size is None else whole("the batch size", batch_size)
         self.rows = None if rows is None else whole("the number of rows", rows)
         self.rule = rule or Sgd(learning_rate=0.1, momentum=0.9)
@@ -564,7 +563,7 @@ def _device(name: str) -> torch.device:
 
 def _fingerprint(samples: Samples) -> str:
     """Return a keyed fingerprint of the samples, so a run never resumes with other samples."""
-    mac = keyed()
+    mac = user_hmac()
     for one in (samples.inputs, samples.targets):
         mac.update(json.dumps([list(one.shape), str(one.dtype)]).encode())
         mac.update(one.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -25,11 +25,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sfumato.budget.accounting.accountant import Spent, calibrate, check_delta, spent
 from sfumato.budget.events import Composed, Event, Gaussian
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import CountRows, FindBounds, SelectCategories
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data.validate import real
 from sfumato.errors import ColumnError, InputError, OptionError, SfumatoError, did_you_mean
 from sfumato.learners.estimators.features import (
     Columns,
@@ -135,7 +135,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Whether epsilon is finite."""
         if self.epsilon == math.inf:
             return False
-        positive("epsilon", self.epsilon)
+        real("epsilon", self.epsilon, above=0)
         return True
 
     def to_dict(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if not self.is_private:
             raise OptionError("a fit without privacy cannot be charged to a ledger", hint="it has no epsilon")
         if events:
-            self.ledger.refuse(_composed(events))
+            self.ledger.check(_composed(events))
 
     def _charge(self, events: tuple[Event, ...], charged: list[Event]) -> None:
         """Charge the events that run next, and add them to `charged`."""

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.budget.ledger.fingerprint import reading
+from sfumato.budget.ledger.fingerprint import canonical_text
 from sfumato.budget.mechanisms.additive import Mechanism, declared_bounds
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import FindBounds, SelectCategories
@@ -468,7 +468,7 @@ Python, or declare its classes as a domain)
 
 def texts_in(domain: Iterable[Any]) -> tuple[str, ...]:
     """Return the distinct values of a domain as normalised texts, without missing values."""
-    known = (reading(text_of(value)) for value in domain if not is_missing(value))
+    known = (canonical_text(text_of(value)) for value in domain if not is_missing(value))
     return tuple(dict.fromkeys(text for text in known if text is not None))
 
 
@@ -514,7 +514,10 @@ def _numbers(values: pl.Series) -> Floats:
 def _texts(values: pl.Series) -> list[str | None]:
     """Return a column as normalised texts, each value independently."""
     distinct = values.unique()
-    read = {value: None if value is None or value != value else reading(text_of(value)) for value in distinct.to_list()}
+    read = {
+        value: None if value is None or value != value else canonical_text(text_of(value))
+        for value in distinct.to_list()
+    }
     return [read.get(value) for value in values.to_list()]
 
 

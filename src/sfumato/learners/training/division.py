@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.budget.ledger.fingerprint import reading, texts_of
+from sfumato.budget.ledger.fingerprint import canonical_text, texts_of
 from sfumato.data.table import Table
 
 __all__ = ["coins_below", "coins_of", "key_of", "new_key", "records_of"]
@@ -59,7 +59,7 @@ def records_of(frame: pl.DataFrame) -> Records:
     for at, domain in enumerate(codes.domains):
         texts = texts_of(domain)
         if domain.values.dtype != pl.Float64:  # floats are already in their shortest form
-            texts = [None if text is None else reading(text) for text in texts]
+            texts = [None if text is None else canonical_text(text) for text in texts]
         digests = [hashlib.blake2b(repr((domain.name, text)).encode(), digest_size=8).digest() for text in texts]
         table = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 8)
         parts.append(table[codes.values[:, at]])

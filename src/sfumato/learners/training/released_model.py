@@ -38,7 +38,7 @@ class ReleasedModel(Artifact, Discreet):
     kind = "model"
     layout = Layout((WEIGHTS,), (FACTS, "recipe.toml"), ("report.html",))
     facts = ("public",)
-    _told: ClassVar[tuple[str, ...]] = ("model",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("model",)
 
     model: Any
     declared: Schema
@@ -64,7 +64,7 @@ class ReleasedModel(Artifact, Discreet):
         plain = scores.to_dict()
         return {"scores": scores.how, **{name: plain[name] for name in ("accuracy", "auc", "loss", "margin", "events")}}
 
-    def written(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
+    def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
         """Write all files that `load_model` needs, and return the name of the weights file."""
         write_model(self.model, folder)
         return WEIGHTS, self
@@ -75,7 +75,7 @@ class ReleasedModel(Artifact, Discreet):
         return ReleasedModel(load_model(folder), certificate.schema, certificate.claims)
 
     @classmethod
-    def verified(
+    def verify(
         cls, folder: Path, certificate: Certificate, progress: Callable[[float], None] | None
     ) -> Iterator[Claim]:
         """Check epsilon against the recorded events, and the events against the stated training."""

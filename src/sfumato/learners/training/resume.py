@@ -19,8 +19,8 @@ import numpy as np
 import sfumato
 from sfumato.budget.ledger.fingerprint import content_fingerprint
 from sfumato.data.io.files import why, write_owned
-from sfumato.data.io.fingerprint import keyed
-from sfumato.data.io.folders import atomic_folder, held
+from sfumato.data.io.fingerprint import user_hmac
+from sfumato.data.io.folders import atomic_folder, try_lock
 from sfumato.data.table import Table
 from sfumato.errors import FileError
 from sfumato.learners.training.division import KEY_BYTES
@@ -47,7 +47,7 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the settings that a resumed sweep must share."""
     if material.whole is not None:
-        tested = material.test.fetched().with_columns(material.test_target.alias(material.target))
+        tested = material.test.to_polars().with_columns(material.test_target.alias(material.target))
         prints = [content_fingerprint(one)[0] for one in (material.whole, Table(tested))]
     else:
         prints = [_fingerprint(one) for one in (material.train, material.test)]
@@ -85,7 +85,7 @@ def _plain(path: Path) -> Any:
 
 
 def _fingerprint(images: Any) -> str:
-    mac = keyed()
+    mac = user_hmac()
     mac.update(np.ascontiguousarray(images).data)
     return mac.hexdigest()
 
@@ -126,7 +126,7 @@ def sweep_folder(folder: Path | None, settings: Mapping[str, Any]) -> Iterator[N
         folder.mkdir(exist_ok=True, mode=0o700)  # it also contains unreleased results
     except OSError as error:
         raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
-    with held(folder) as alone:
+    with try_lock(folder) as alone:
         if not alone:
             raise FileError(f"another process is training in '{folder}'", hint="wait for it, or choose another name")
         try:

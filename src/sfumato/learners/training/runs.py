@@ -39,7 +39,7 @@ class Scores(Discreet):
     (((1, 0), (1, 1)), 0.667, 1.0)
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("rows", "accuracy", "loss", "how")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "accuracy", "loss", "how")
 
     rows: int
     loss: float
@@ -133,7 +133,7 @@ class Run(Discreet):
     ('inf', 0.7)
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("name", "scores")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("name", "scores")
 
     epsilon: float
     """The epsilon that the model guarantees: infinity without privacy."""
@@ -219,7 +219,7 @@ class Training(Discreet, Releases):
     (['epsilon 1', 'no privacy'], 10344)
     """
 
-    _told: ClassVar[tuple[str, ...]] = ("model", "data", "target", "runs")
+    _repr_fields: ClassVar[tuple[str, ...]] = ("model", "data", "target", "runs")
 
     data: str
     model: str

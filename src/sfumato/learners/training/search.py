@@ -31,8 +31,8 @@ from sfumato.budget.accounting.accountant import Spent, check_delta, spent
 from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import Composed, Event, Gaussian, Parallel
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.noise import Source
+from sfumato.data.validate import real
 from sfumato.errors import InputError, ModelError, OptionError, SfumatoError
 from sfumato.learners.estimators.estimator import PrivateEstimator
 from sfumato.learners.estimators.features import Columns, Feature, texts_in
@@ -195,10 +195,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(f"the way must be one of {', '.join(_WAYS)}, got {self.way!r}")
         if not isinstance(self.estimator, PrivateEstimator):
             raise OptionError(f"the estimator must be a private one, got {type(self.estimator).__name__}")
-        positive("epsilon", self.epsilon)
-        positive("the noise of a score", self.score_noise)
-        if positive("the share of records held out", self.holdout) >= 1:
-            raise OptionError(f"the share of records held out must be between 0 and 1, got {self.holdout!r}")
+        real("epsilon", self.epsilon, above=0)
+        real("the noise of a score", self.score_noise, above=0)
+        real("the share of records held out", self.holdout, above=0, below=1)
         if not isinstance(self.stopping, RandomStopping):
             raise OptionError(f"stopping must be a RandomStopping(), got {self.stopping!r}")
         if self.ledger is not None and not isinstance(self.ledger, Ledger):
@@ -289,7 +288,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _run(self, setting: Settings, epsilon: float, columns: Columns, target: Any, source: Source) -> _Outcome:
         """Train privately with a setting on a part of the records, and score with noise on the others."""
-        held_out = source.happens(self.holdout, columns.rows)
+        held_out = source.bernoulli(self.holdout, columns.rows)
         model = self._with(setting, epsilon, insecure_seed=_another(self.insecure_seed, source))
         try:
             with warnings.catch_warnings():

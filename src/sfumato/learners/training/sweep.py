@@ -18,13 +18,12 @@ import polars as pl
 from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.events import Composed, Event
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.additive import positive
 from sfumato.budget.noise import Source
 from sfumato.data import datasets
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
-from sfumato.data.validate import whole
+from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, ModelError, OptionError
 from sfumato.learners.estimators.features import texts_in
 from sfumato.learners.training.catalogue import Model, best_model, model_of
@@ -93,7 +92,7 @@ def epsilons_of(given: str | float | Iterable[Any] | None) -> tuple[float, ...]:
             epsilons.append(math.inf)
             continue
         try:
-            epsilons.append(positive("epsilon", float(text)))
+            epsilons.append(real("epsilon", float(text), above=0))
         except (ValueError, OptionError):
             raise OptionError(
                 f"epsilon must be numbers above 0 separated by commas, or none, got '{str(part).strip()}'",
@@ -289,7 +288,7 @@ def _declared(data: Any, schema: Any) -> Table:
 
 def _asked(epsilon: Any, noise_multiplier: Any) -> list[Asked]:
     noises = [noise_multiplier] if isinstance(noise_multiplier, int | float) else list(noise_multiplier)
-    asked = [Asked(None, positive("the noise multiplier", noise)) for noise in noises]
+    asked = [Asked(None, real("the noise multiplier", noise, above=0)) for noise in noises]
     if len(set(asked)) < len(asked):
         raise OptionError("a noise multiplier is listed twice")
     if epsilon is not None or not asked:
@@ -418,7 +417,7 @@ def _refuse_beyond(book: Ledger | None, estimators: Sequence[Any], material: Mat
         planned = [event for one in estimators for event in one.events_of(material.train, material.train_target)]
     except OptionError:  # the cost depends on estimates
         return
-    book.refuse(Composed(tuple(planned)))
+    book.check(Composed(tuple(planned)))
 
 
 def _refuse_classes(given: Any, declared: Any) -> None:

@@ -93,7 +93,7 @@ class TestSparseVector:
         monitor = self.monitor(threshold=-1000, positives=2)
         assert monitor.above(0)
         assert monitor.above(0)
-        with pytest.raises(sf.errors.OptionError, match='the 2 answers "above" that was paid for'):
+        with pytest.raises(sf.errors.OptionError, match='all paid answers "above" have been given: 2'):
             monitor.above(0)
 
     @pytest.mark.parametrize("options", [{"epsilon": 0}, {"positives": 0}, {"sensitivity": 0.5}])

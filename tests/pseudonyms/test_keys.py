@@ -67,7 +67,7 @@ def test_a_key_that_is_open_to_others_is_refused_with_what_mends_it(tmp_path: Pa
     path = tmp_path / "my key"
     sf.Key.new(path)
     path.chmod(mode)
-    with pytest.raises(sf.errors.FileError, match="is open to others") as raised:
+    with pytest.raises(sf.errors.FileError, match="is accessible to other users") as raised:
         sf.Key.load(path)
     subprocess.run(raised.value.hint, shell=True, check=True)
     sf.Key.load(path)
@@ -80,7 +80,7 @@ def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
         path.write_text(content)
         path.chmod(0o600)
-        with pytest.raises(sf.errors.FileError, match="is not a key of Sfumato") as raised:
+        with pytest.raises(sf.errors.FileError, match="is not a Sfumato key") as raised:
             sf.Key.load(path)
         assert "secret" not in str(raised.value)
         assert "abab" not in str(raised.value)
@@ -99,7 +99,7 @@ def test_a_short_key_or_passphrase_is_refused_and_not_shown(tmp_path: Path) -> N
         sf.pseudonyms.RandomTokens(tmp_path / "m", passphrase="hunter2")
     assert "hunter2" not in str(raised.value)
     for secrets in ({}, {"key": KEY, "passphrase": "correct horse"}):
-        with pytest.raises(sf.errors.OptionError, match="with a key or with a passphrase"):
+        with pytest.raises(sf.errors.OptionError, match="with either a key or a passphrase"):
             sf.pseudonyms.RandomTokens(tmp_path / "m", **secrets)  # type: ignore[arg-type]
     with pytest.raises(sf.errors.OptionError, match="a Key or the path of a key file, got bytes"):
         sf.pseudonyms.KeyedTokens(bytes(32))  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_a_mapping_with_any_byte_changed_is_refused_and_left_alone(tmp_path: Pat
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
     sealed = write(tmp_path / "m", KEY, {"id": {"a": "b"}})
     sealed.path.write_bytes(sealed.path.read_bytes().replace(b"mapping 1", b"mapping 2"))
-    with pytest.raises(sf.errors.FileError, match="another version than 1"):
+    with pytest.raises(sf.errors.FileError, match="does not have version 1"):
         sealed.read()
 
 

@@ -104,7 +104,7 @@ def ours_renyi(stopping: RandomStopping, orders: Floats, costs: Floats) -> Float
 
 
 def ours_added(stopping: RandomStopping, epsilon: float, delta: float) -> float:
-    return float(stopping.added(epsilon, delta))
+    return float(stopping.extra_epsilon(epsilon, delta))
 
 
 @st.composite
@@ -344,7 +344,7 @@ def test_a_ledger_charges_the_best_and_refuses_what_would_exceed_its_limit(tmp_p
 @pytest.mark.parametrize("shape", [-1, -2.0, math.nan, math.inf, 1e300, "geometric", None, True])
 def test_a_shape_of_no_distribution_is_refused(shape: Any) -> None:
     for make in (lambda: RandomStopping(10, shape), lambda: Selected(PureEvent(1.0), 10, shape)):
-        with pytest.raises(sf.errors.OptionError, match='above -1 and at most 1,000,000, or "poisson"'):
+        with pytest.raises(sf.errors.OptionError, match='"poisson", must be a number above -1 and at most 1,000,000'):
             make()
 
 

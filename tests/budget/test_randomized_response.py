@@ -44,7 +44,7 @@ def test_a_report_hides_any_value_behind_any_other(response: LocalMechanism) -> 
 
 def test_two_fair_coins_have_an_epsilon_of_log_3() -> None:
     assert CoinResponse().epsilon == pytest.approx(math.log(3))
-    assert CoinResponse().said == (0.25, 0.75)
+    assert CoinResponse().probabilities == (0.25, 0.75)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 3.0])
@@ -131,7 +131,7 @@ def test_an_estimate_has_an_interval() -> None:
         (lambda: NumberResponse(epsilon=-1.0, bounds=(0, 1)), "epsilon must be"),
         (lambda: CategoryResponse(epsilon=1.0, domain=DOMAIN).perturb(["z"]), "not in the public domain"),
         (lambda: NumberResponse(epsilon=1.0, bounds=(0, 1)).perturb([math.nan]), "missing number"),
-        (lambda: CoinResponse().perturb([1, 0]), "must be yes or no"),
+        (lambda: CoinResponse().perturb([1, 0]), "must be booleans"),
         (lambda: CoinResponse().estimate(np.zeros(0, dtype=bool)), "at least one report"),
         (lambda: UnaryResponse(epsilon=1.0, domain=DOMAIN).estimate([[True]]), "a row of 4"),
     ],
@@ -154,9 +154,9 @@ def test_a_category_is_named_as_likely_as_its_epsilon_says_and_no_likelier() -> 
     asked: list[float] = []
 
     class Asked(Source):
-        def happens(self, probability: Any, count: int) -> Any:
+        def bernoulli(self, probability: Any, count: int) -> Any:
             asked.append(float(probability))
-            return super().happens(probability, count)
+            return super().bernoulli(probability, count)
 
     for epsilon in (0.1, 1.0, 30.0, 40.0):
         CategoryResponse(epsilon=epsilon, domain=("a", "b", "c")).perturb(["a"], Asked())

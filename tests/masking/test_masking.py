@@ -247,7 +247,7 @@ def test_the_result_says_that_nothing_is_guaranteed() -> None:
     assert found.assessment is None
     assert "12345" not in told, "whoever knows the seed can undo it"
     assert found.to_dict()["seeded"] is True
-    assert "whoever knows it can undo" in found.note
+    assert "anyone who knows it can undo" in found.note
     assert sf.mask(PEOPLE, EVERYTHING).to_dict()["seeded"] is False
     assert [one["method"] for one in found.to_dict()["methods"]] == [
         "post-randomisation", "rank swapping", "correlated noise", "top and bottom coding"
@@ -275,10 +275,10 @@ def test_no_rows_are_no_trouble() -> None:
         (lambda: Pram("sex", keep=1.5), "the probability to keep a value must be a number from 0 to 1, got 1.5"),
         (lambda: Pram("sex", keep="most"), "must be a number from 0 to 1, got 'most'"),
         (lambda: RankSwap("age", percent=-1), "the percentage of rank swapping must be a number from 0 to 100"),
-        (lambda: NoiseAddition("age", scale=-1), "the scale of noise must be a number of at least 0, got -1"),
-        (lambda: NoiseAddition("age", scale=math.nan), "the scale of noise must be a number of at least 0, got nan"),
-        (lambda: NoiseAddition("age", correlated=True), r"correlated noise is for several columns, got 'age' alone"),
-        (lambda: TopBottomCode("age"), "column 'age' is to be top or bottom coded, but no bound is given"),
+        (lambda: NoiseAddition("age", scale=-1), "the scale of noise must be a finite number of at least 0, got -1"),
+        (lambda: NoiseAddition("age", scale=math.nan), "the scale of noise must be a finite number"),
+        (lambda: NoiseAddition("age", correlated=True), r"correlated noise needs several columns, got only 'age'"),
+        (lambda: TopBottomCode("age"), "top and bottom coding of column 'age' needs a bound"),
         (lambda: sf.mask(PEOPLE, []), "no method is given"),
         (lambda: sf.mask(PEOPLE, Pram("sex")), "the methods must be a list"),
         (lambda: sf.mask(PEOPLE, ["noise"]), "the methods must be a list"),
@@ -289,11 +289,11 @@ def test_no_rows_are_no_trouble() -> None:
         (lambda: sf.mask(PEOPLE, [NoiseAddition("sex")]), "column 'sex' does not hold numbers"),
         (lambda: sf.mask(PEOPLE, [NoiseAddition("born")]), "column 'born' does not hold numbers"),
         (lambda: sf.mask(PEOPLE, [TopBottomCode("sex", high=3)]), "column 'sex' holds neither numbers nor dates"),
-        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high="old")]), "must be a whole number that it can hold"),
-        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high=1.5)]), "must be a whole number that it can hold"),
-        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high=2**70)]), "must be a whole number that it can hold"),
-        (lambda: sf.mask(PEOPLE, [TopBottomCode("born", high=3)]), "must be a date that it can hold, got 3"),
-        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", low=9, high=3)]), "bottom of column 'age' lies above"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high="old")]), "must be a whole number in its range"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high=1.5)]), "must be a whole number in its range"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", high=2**70)]), "must be a whole number in its range"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("born", high=3)]), "must be a date in its range, got 3"),
+        (lambda: sf.mask(PEOPLE, [TopBottomCode("age", low=9, high=3)]), "lower bound of column 'age' is above"),
         (
             lambda: sf.mask(pl.DataFrame({"x": [1.0, math.inf]}), [NoiseAddition("x")]),
             "infinite numbers have no standard deviation",
