@@ -45,7 +45,7 @@ def a_million() -> tuple[Any, Any]:
     generator = np.random.default_rng(0)
     weight = generator.normal(size=codes.shape[1])
     score = (codes - codes.mean(axis=0)) / codes.std(axis=0) @ weight + generator.normal(size=len(codes))
-    return sf.Table.of(table.fetched(), qi=COLUMNS), (score > 1).astype(int)
+    return sf.Table.of(table.to_polars(), qi=COLUMNS), (score > 1).astype(int)
 
 
 def main() -> list[tuple[str, str, str]]:

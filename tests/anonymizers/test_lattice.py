@@ -399,7 +399,7 @@ def test_it_says_how_much_suppression_would_do() -> None:
         ({"suppress": 1.5}, "the share of rows to suppress must be from 0 to 1, got 1.5"),
         ({"most_nodes": 0}, "the most nodes to visit must be at least 1, got 0"),
         ({"guarantees": []}, "no guarantee is asked for"),
-        ({"guarantees": [sf.measures.AlphaK(0.5, values=("7",))]}, "alpha is asked for the value '7'"),
+        ({"guarantees": [sf.measures.AlphaK(0.5, values=("7",))]}, "alpha is required for the value '7'"),
         ({"levels": []}, "needs the levels of each of 2 quasi-identifiers, got 0"),
     ],
 )

@@ -212,7 +212,7 @@ def test_a_hierarchy_that_misses_a_value(anonymize: Run) -> None:
     for method in ("mondrian", "lattice"):
         refused(
             anonymize("--schema", "s.toml", "--k", "2", "--method", method, "-o", "out.csv"),
-            "column 'sex': the hierarchy does not cover a value: 1 of 2 different values",
+            "column 'sex': the hierarchy does not cover a value: 1 of 2 distinct values",
         )
 
 

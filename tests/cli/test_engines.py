@@ -49,12 +49,12 @@ def test_a_database_is_named_by_its_address(sfumato: Run, postgres_server: Postg
         (["t.csv", "--engine", "hadoop"], "'hadoop' is not one of 'auto', 'memory', 'duckdb', 'sql', 'spark'"),
         (["t.csv", "--memory", "1GB"], "--memory is for DuckDB (give --engine duckdb too)"),
         (["t.csv", "--engine", "duckdb", "--memory", "much"], "memory_limit must be a number with a unit, got 'much'"),
-        (["t.csv", "--table", "people"], "a table is named in a database, and 't.csv' is a file"),
+        (["t.csv", "--table", "people"], "a table can be named only for a database, and 't.csv' is a file"),
         (["adult", "--table", "people"], "'adult' is built in"),
         (["sqlite:///absent.db", "--table", "people"], "there is no file 'absent.db'"),
         (["sqlite:///some.db"], "no table of the database is named (give its name with table / --table)"),
-        (["sqlite:///some.db", "--table", "people", "--na", "?"], "are for files, not for databases"),
-        (["oracel://host/db", "--table", "people"], "begins with 'oracel', which is no known kind"),
+        (["sqlite:///some.db", "--table", "people", "--na", "?"], "apply to files, not to databases"),
+        (["oracel://host/db", "--table", "people"], "begins with 'oracel', which is not a known kind"),
     ],
 )
 def test_a_wrong_place_or_engine_is_one_sentence(sfumato: Run, arguments: list[str], said: str) -> None:
@@ -75,7 +75,7 @@ def test_a_database_that_is_read_is_not_written_over(sfumato: Run, command: tupl
     assert (ran.code, Path("clinic.db").read_bytes()) == (2, before)
     assert "'clinic.db' is read and cannot be written too" in ran.err
     ran = sfumato("assess", "clinic.db", "--table", "people", "--qi", "age")
-    assert "a SQLite file is named sqlite:///clinic.db" in ran.err
+    assert "give an SQLite file as sqlite:///clinic.db" in ran.err
 
 
 def test_the_population_may_be_in_a_database(sfumato: Run) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.proposal import commented, round_bounds
+from sfumato.data.proposal import round_bounds, to_commented_toml
 from tests.conftest import Ran, refused
 
 Run = Callable[..., Ran]
@@ -126,7 +126,7 @@ def test_values_of_every_kind_are_proposed_as_toml_can_hold_them() -> None:
     )
     columns = [sf.Column(name=name, kind="category" if name == "code" else "auto") for name in frame.columns]
     columns[-1] = sf.Column(name="many", domain=["x", "y", "z"])
-    text = commented(sf.Schema(columns), sf.Table(frame))
+    text = to_commented_toml(sf.Schema(columns), sf.Table(frame))
     confirmed = sf.Schema.from_toml(re.sub("^# (bounds|domain)", r"\1", text, flags=re.MULTILINE))
     domains = {column.name: column.domain for column in confirmed.columns}
     assert domains == {

@@ -229,7 +229,7 @@ def test_of_several_processes_one_writes_the_release_and_the_others_are_refused(
     assert sorted(code for _, code in ended) == [0, 2, 2]
     for error, code in ended:
         assert error.count("\n") == 1
-        assert code == 0 or "exists already" in error or "another process has made it meanwhile" in error
+        assert code == 0 or "exists already" in error or "another process has created it meanwhile" in error
     assert sf.verify(tmp_path / "release").ok
     assert names(str(tmp_path)) == ["release", "t.parquet"]
 

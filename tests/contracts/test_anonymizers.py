@@ -403,7 +403,7 @@ BAD = {
     ),
     "a value that nobody has": (
         {"guarantees": [sf.measures.AlphaK(0.9, values=["gout"])], "sensitive": ["disease"]},
-        "alpha is asked for the value 'gout'",
+        "alpha is required for the value 'gout'",
         "",
     ),
 }

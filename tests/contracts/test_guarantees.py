@@ -131,8 +131,8 @@ def test_short_names_are_understood() -> None:
         ("k=inf", "k must be a whole number of at least 1, got inf"),
         ("t=1.5", "t must be a number from 0 to 1, got 1.5"),
         ("k=3,k=4", "'k' is given twice"),
-        ("recursive_c=3", "recursive_c and recursive_l go together"),
-        ("recursive_l=3", "recursive_c and recursive_l go together"),
+        ("recursive_c=3", "recursive_c and recursive_l must be given together"),
+        ("recursive_l=3", "recursive_c and recursive_l must be given together"),
     ],
 )
 def test_what_is_no_guarantee_is_refused(text: str, message: str) -> None:

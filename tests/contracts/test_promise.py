@@ -311,7 +311,7 @@ def test_perturbed_records_differ_in_their_noise_alone(more: str, tmp_path: Path
         table = table_of(records, tmp_path / name)
         perturbed = quietly(sf.perturb, table, columns, epsilon=3.0, missing=True)
         quietly(perturbed.write, tmp_path / name / "out.csv")
-        frame = sf.read(tmp_path / name / "out.csv").fetched()
+        frame = sf.read(tmp_path / name / "out.csv").to_polars()
         values = {one: set(frame[one].drop_nulls().to_list()) for one in ("sex", "ill")}
         assert values["sex"] <= {"f", "m"}
         assert values["ill"] <= {"no", "yes"}

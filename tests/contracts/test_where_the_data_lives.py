@@ -60,7 +60,7 @@ def database(tmp_path: Path) -> Database:
 
 
 def rows_of(release: sf.Release) -> Counter[tuple[str, ...]]:
-    frame = release.table.fetched() if release.table.is_lazy else release.table.frame
+    frame = release.table.to_polars() if release.table.is_lazy else release.table.frame
     return Counter(tuple(map(str, row)) for row in pl.DataFrame(frame).select(ROWS.columns).rows())
 
 
@@ -105,7 +105,7 @@ def test_the_release_does_not_change_with_its_source(relation: Any) -> None:
 def test_rows_are_shuffled_there_unless_their_order_is_kept(keep: bool, relation: Any) -> None:
     """By chance, 300 rows with 50 different visits stay in their order once in more than 10^400 times."""
     release = sf.anonymize(relation, "k=5", keep_order=keep, **ROLES)
-    assert (pl.DataFrame(release.table.fetched())["visit"].to_list() == ROWS["visit"].to_list()) == keep
+    assert (pl.DataFrame(release.table.to_polars())["visit"].to_list() == ROWS["visit"].to_list()) == keep
 
 
 def test_identifiers_are_left_out_and_unused_categories_do_not_leave(relation: Any) -> None:

@@ -208,9 +208,9 @@ def test_at_most_ten_thousand_rows_are_looked_at_wherever_they_are(tmp_path: Pat
     for data in (frame, frame.lazy(), tmp_path / "people.parquet", tmp_path / "people.csv", frame.to_pandas()):
         one = sf.Table.of(data, qi=["age"])
         assert one.sample(10_000, ["age"]).rows == 10_000
-        assert one.sample(10_000, ["age"]).fetched().equals(one.sample(10_000, ["age"]).fetched())
+        assert one.sample(10_000, ["age"]).to_polars().equals(one.sample(10_000, ["age"]).to_polars())
         assert doubts(one) == {"contact": "its values look like e-mail addresses"}
-    spread = sf.read(tmp_path / "people.parquet").sample(10, ["contact"]).fetched()["contact"]
+    spread = sf.read(tmp_path / "people.parquet").sample(10, ["contact"]).to_polars()["contact"]
     assert spread.to_list()[0] == "p0@example.org"
     assert spread.to_list()[-1] == f"p{rows - 1}@example.org"
 

@@ -135,7 +135,7 @@ def test_a_length_that_cannot_be_true_is_refused_before_it_is_allocated(tmp_path
     assert content.count(length) == 1
     path.write_bytes(content.replace(length, struct.pack("<q", 2**40)))
     with pytest.raises(sf.errors.FileError, match="cannot be read as arrow: it is damaged"):
-        sf.read(path).fetched()
+        sf.read(path).to_polars()
 
 
 def test_a_file_that_claims_too_many_rows_is_refused_before_they_are_counted(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_workbook_that_expands_without_bounds_is_refused(tmp_path: Path, monke
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as book:
         book.writestr("xl/more.xml", bytes(10**7))
     assert path.stat().st_size < 40_000
-    assert len(sf.read(path).fetched()) == ROWS
+    assert len(sf.read(path).to_polars()) == ROWS
     monkeypatch.setattr("sfumato.data.io.metadata_checks.memory", lambda: 4e7)
     with pytest.raises(sf.errors.FileError, match=r"t.xlsx' would take"):
         sf.read(path)

@@ -152,7 +152,9 @@ def test_the_types_of_postgresql_keep_their_values_apart(postgres_server: Postgr
 def test_digits_that_a_float_cannot_hold_are_refused_not_merged(postgres_server: PostgresServer) -> None:
     url = postgres_server.fresh_database()
     execute(url, "CREATE TABLE t (x numeric)", "INSERT INTO t VALUES (0.10000000000000001), (0.1)")
-    with pytest.raises(sf.errors.ColumnError, match="column 'x' holds numbers of more digits than can be told apart"):
+    with pytest.raises(
+        sf.errors.ColumnError, match="column 'x' holds numbers with more digits than a float can represent"
+    ):
         Database(url, "t").read()
 
 
@@ -289,7 +291,7 @@ def test_a_text_that_is_not_utf8_is_told_and_not_shown(tmp_path: Path) -> None:
         database.read()
     place = database.place
     assert message(error) == (
-        f"the database '{place}' holds a text that is not valid UTF-8 (leave its column out, or mend it in a view)"
+        f"the database '{place}' holds a text that is not valid UTF-8 (leave the column out, or correct it in a view)"
     )
     assert "Made" not in "".join(traceback.format_exception(error.value))
 
@@ -332,7 +334,7 @@ def test_a_file_with_an_odd_name_is_opened(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("name,age\n" * 200)
-    with pytest.raises(sf.errors.InputError, match="is no SQLite file"):
+    with pytest.raises(sf.errors.InputError, match="is not an SQLite file"):
         Database(f"sqlite:///{tmp_path / 'x.db'}", "t").rows()
 
 
@@ -350,10 +352,13 @@ def test_a_file_that_another_program_writes_is_told(tmp_path: Path) -> None:
     [
         ("nonsense", "the address of the database cannot be understood"),
         (f"postgresql://me:{PASSWORD}@host:port/db", "the address of the database cannot be understood"),
-        (f"oracel://me:{PASSWORD}@host/db", "begins with 'oracel', which is no known kind of database"),
-        ("https://host/d.csv", "begins with 'https', which is no known kind of database"),
-        ("file:///d.csv", "begins with 'file', which is no known kind of database"),
-        (f"postgresql+nodriver://me:{PASSWORD}@host/db", "begins with 'postgresql+nodriver', which is no known kind"),
+        (f"oracel://me:{PASSWORD}@host/db", "begins with 'oracel', which is not a known kind of database"),
+        ("https://host/d.csv", "begins with 'https', which is not a known kind of database"),
+        ("file:///d.csv", "begins with 'file', which is not a known kind of database"),
+        (
+            f"postgresql+nodriver://me:{PASSWORD}@host/db",
+            "begins with 'postgresql+nodriver', which is not a known kind",
+        ),
         (f"mysql://me:{PASSWORD}@host/db", "needs MySQLdb, which is not installed"),
         (f"postgresql://me:{PASSWORD}@127.0.0.1:1/db", "the database '127.0.0.1/db' cannot be opened"),
         (f"postgres://me@127.0.0.1:1/db?password={PASSWORD}", "the database '127.0.0.1/db' cannot be opened"),
@@ -369,7 +374,7 @@ def test_an_address_that_leads_nowhere_is_told_in_one_sentence(url: str, told: s
 
 @pytest.mark.parametrize("url", ["https://host/d.csv", "file:///d.csv", "oracel://host/db"])
 def test_the_kind_of_database_is_checked_before_a_table_is_named(url: str) -> None:
-    with pytest.raises(sf.errors.InputError, match=r"no known kind of database .*a file is given by its path"):
+    with pytest.raises(sf.errors.InputError, match=r"not a known kind of database .*for a file, give its path"):
         Database(url, "")
 
 
@@ -382,7 +387,7 @@ def test_a_wrong_password_is_told_and_never_shown(postgres_server: PostgresServe
     wrong = Database(url.replace(PASSWORD, PASSWORD[::-1]), "patients")
     with pytest.raises(sf.errors.InputError) as error:
         wrong.rows()
-    assert "cannot be opened (is it running, and are its name, the user and the password right?)" in message(error)
+    assert "cannot be opened (check that it is running, and its name, the user and the password)" in message(error)
     assert PASSWORD[::-1] not in message(error)
 
 
@@ -412,7 +417,7 @@ def test_a_cancelled_query_is_told(postgres_server: PostgresServer) -> None:
 def test_reading_cannot_write(database_url: str) -> None:
     database = Database(database_url, "patients")
     store(database_url, "patients", PATIENTS)
-    with pytest.raises(sf.errors.InputError, match="does not permit to write"), database.connect() as connection:
+    with pytest.raises(sf.errors.InputError, match="does not permit writing"), database.connect() as connection:
         connection.exec_driver_sql("DELETE FROM patients")
     assert database.rows() == 3
 
@@ -425,7 +430,7 @@ def test_a_view_that_writes_cannot(postgres_server: PostgresServer) -> None:
         "CREATE FUNCTION noted() RETURNS int LANGUAGE sql AS 'INSERT INTO log VALUES (1) RETURNING x'",
         "CREATE VIEW noting AS SELECT noted() AS x",
     )
-    with pytest.raises(sf.errors.InputError, match="does not permit to write"):
+    with pytest.raises(sf.errors.InputError, match="does not permit writing"):
         Database(url, "noting").read()
     assert Database(url, "log").rows() == 0
 

@@ -340,8 +340,8 @@ class TestFinding:
         with pytest.raises(sf.errors.FileError) as raised:
             load()
         assert raised.value.message == (
-            f"there is no {name} in '{tmp_path / 'data' / folder}' or '{cache / folder}', "
-            "and it has no public address to download it from"
+            f"{name} is not in '{tmp_path / 'data' / folder}' or '{cache / folder}', "
+            "and has no public address to download it from"
         )
         assert raised.value.hint == f"give its path, or set SFUMATO_DATA to a folder with {file}"
 
@@ -362,7 +362,7 @@ class TestFinding:
             sf.datasets.pneumonia(given)
 
     def test_mnist_refuses_one_file_in_the_place_of_four(self, tmp_path: Path) -> None:
-        with pytest.raises(sf.errors.FileError, match="MNIST is four files"):
+        with pytest.raises(sf.errors.FileError, match="MNIST has four files"):
             sf.datasets.mnist(full=True, path=put(tmp_path / "train-images-idx3-ubyte.gz", b""))
 
     def test_unzipped_mnist_is_read_from_the_layout_of_torchvision(self, tmp_path: Path) -> None:
@@ -491,11 +491,11 @@ class TestDownloading:
             "/damaged": "is damaged: its SHA-256 is not that of the published pneumoniamnist.npz",
             "/cut-off": "",  # as a wrong checksum or as an incomplete answer, by the version of Python
             "/portal": "is damaged",
-            "/absent": "the server answered 404 Not Found",
-            "/broken": "the server answered 503 Service Unavailable",
+            "/absent": "the server returned 404 Not Found",
+            "/broken": "the server returned 503 Service Unavailable",
             "/moved-to-http": "the address is not https",
             "/moved-to-ftp": "the address is not https",
-            "/moved-to-file": "the server answered 302",
+            "/moved-to-file": "the server returned 302",
             "/silent": "timed out",
         }.items():
             publish(monkeypatch, xrays, f"{server.address}{path}")

@@ -53,9 +53,9 @@ def test_western_texts_are_read_in_the_usual_encodings(encoding: str, found: str
 )
 def test_other_encodings_are_refused_until_they_are_named(encoding: str, text: str, tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", text.encode(encoding))
-    with pytest.raises(sf.errors.FileError, match=r"the encoding of '.*' cannot be told"):
+    with pytest.raises(sf.errors.FileError, match=r"the encoding of '.*' cannot be detected"):
         sf.read(path)
-    assert sf.read(path, encoding=encoding).fetched().rows()[0] == tuple(text.splitlines()[1].split(";"))
+    assert sf.read(path, encoding=encoding).to_polars().rows()[0] == tuple(text.splitlines()[1].split(";"))
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
@@ -68,7 +68,7 @@ def test_a_letter_that_is_split_between_two_parts_is_whole(tmp_path: Path, monke
     monkeypatch.setattr("sfumato.data.io.encodings._PART", 5)
     path = written(tmp_path / "t.csv", ("a;b\n" + "ä" * 9 + "aaaa" + "€" * 7).encode())
     assert find_encoding(path) == "utf-8"
-    with pytest.raises(sf.errors.FileError, match=r"the encoding of '.*' cannot be told"):
+    with pytest.raises(sf.errors.FileError, match=r"the encoding of '.*' cannot be detected"):
         find_encoding(written(path, path.read_bytes()[:-1]))
 
 

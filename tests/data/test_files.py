@@ -126,7 +126,7 @@ def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "t.parquet")
     assert read_frame(tmp_path / "t.parquet", na=["?", "NA"]).rows() == [(1, None, None), (2, "x", None)]
     for option in ({"separator": ";"}, {"encoding": "latin-1"}):
-        with pytest.raises(sf.errors.OptionError, match=r"are for text files, and 't.parquet' is parquet"):
+        with pytest.raises(sf.errors.OptionError, match=r"apply to text files, and 't.parquet' is parquet"):
             read_frame(tmp_path / "t.parquet", **option)
 
 
@@ -140,7 +140,7 @@ def test_texts_can_stand_for_a_missing_value(tmp_path: Path) -> None:
         ("t.csv", "a,b\n1,2\n1,2,3\n", "is ragged: line 3 has 3 fields, the header 2"),
         ("t.csv", "a,b\n1,2\n1\n", "is ragged: line 3 has 1 fields, the header 2"),
         ("t.csv", 'a,b\n1,"2\n', "unbalanced quotes"),
-        ("t.csv", b"a,b\n1,\x81\n", "the encoding of '.*' cannot be told"),
+        ("t.csv", b"a,b\n1,\x81\n", "the encoding of '.*' cannot be detected"),
         ("t.csv", b"\xff\xfea\x00,\x00b", "is not utf-16 text"),
         ("t.parquet", "no parquet", "cannot be read as parquet: it is damaged or of another format"),
         ("t.arrow", "no arrow", "cannot be read as arrow: it is damaged or of another format"),
@@ -295,7 +295,7 @@ def test_a_folder_that_may_not_be_written_to_is_told_by_the_name_that_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may be allowed everything
-    with pytest.raises(sf.errors.FileError, match=r"t\.csv' cannot be written: you may not write to the folder"):
+    with pytest.raises(sf.errors.FileError, match=r"t\.csv' cannot be written: no permission to write to the folder"):
         sf.anonymize(FRAME, "k=2", qi=["age"], to=tmp_path / "t.csv")
     assert list(tmp_path.iterdir()) == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.data.io.fingerprint import fingerprint, is_of
+from sfumato.data.io.fingerprint import fingerprint, matches_fingerprint
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def test_a_fingerprint_is_that_of_every_file_with_the_same_content(tmp_path: Pat
     for name, text in (("a", "age"), ("b", "age"), ("c", "Age")):
         (tmp_path / name).write_text(text)
     mine = fingerprint(tmp_path / "a")
-    assert [is_of(tmp_path / name, mine) for name in "abc"] == [True, True, False]
+    assert [matches_fingerprint(tmp_path / name, mine) for name in "abc"] == [True, True, False]
 
 
 def test_two_fingerprints_of_one_file_have_nothing_in_common(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_two_fingerprints_of_one_file_have_nothing_in_common(tmp_path: Path) -> 
 @pytest.mark.parametrize("known", ["", "hmac-sha256:00", "hmac-sha256:x:y", "sha256:00:00", "hmac-sha256:\ud800:00"])
 def test_what_is_not_a_fingerprint_is_that_of_no_file(tmp_path: Path, known: str) -> None:
     (tmp_path / "a").write_text("age")
-    assert not is_of(tmp_path / "a", known)
+    assert not matches_fingerprint(tmp_path / "a", known)
 
 
 def test_it_is_no_plain_hash_and_other_users_get_another(
@@ -45,7 +45,7 @@ def test_it_is_no_plain_hash_and_other_users_get_another(
     mine = fingerprint(tmp_path / "a")
     assert hashlib.sha256(b"age").hexdigest() not in mine
     monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "other"))
-    assert not is_of(tmp_path / "a", mine)
+    assert not matches_fingerprint(tmp_path / "a", mine)
 
 
 def test_the_key_is_its_owners_alone(tmp_path: Path, home: Path) -> None:

@@ -120,5 +120,5 @@ def test_a_folder_that_is_just_being_made_is_not_taken_for_an_abandoned_one(tmp_
         for round_ in range(100):
             said = sorted(pool.map(write, [f"release{round_}"] * 8))
             assert said.count("written") == 1
-            assert all(re.search("written|exists already|has made it meanwhile", text) for text in said), said
+            assert all(re.search("written|exists already|has created it meanwhile", text) for text in said), said
     assert {path.name for path in tmp_path.iterdir()} == {f"release{n}" for n in range(100)}

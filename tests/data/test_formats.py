@@ -95,7 +95,7 @@ def test_a_sheet_is_named_if_there_are_several(tmp_path: Path, sfumato: Run) -> 
     assert sf.read(path, sheet="visits").frame.rows() == [(7,)]
     assert sfumato("assess", str(path), "--sheet", "patients", "--qi", "age", "--json").json["rows"] == 1
     refused(sfumato("assess", str(path), "--qi", "age"), "has 2 sheets", "--sheet")
-    with pytest.raises(sf.errors.OptionError, match="a sheet is named in an Excel file"):
+    with pytest.raises(sf.errors.OptionError, match="a sheet can be named only for an Excel file"):
         sf.read(workbook(tmp_path / "t.xlsx", a=[["age"]]).rename(tmp_path / "t.csv"), sheet="x")
 
 

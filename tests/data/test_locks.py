@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.data.io.locks import alone
+from sfumato.data.io.files import exclusive_lock
 
 HOLD = """
 import sys, time
-from sfumato.data.io.locks import alone
-with alone(sys.argv[1], "it"):
+from sfumato.data.io.files import exclusive_lock
+with exclusive_lock(sys.argv[1], "it"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -27,7 +27,7 @@ def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
     path, entered = tmp_path / "file", threading.Event()
 
     def enter() -> None:
-        with alone(path, "the file"):
+        with exclusive_lock(path, "the file"):
             entered.set()
 
     with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE) as holder:
@@ -46,7 +46,7 @@ def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     with (
         pytest.raises(sf.errors.FileError, match=r"the mapping '.*' cannot be written"),
-        alone(tmp_path / "no" / "x", "the mapping"),
+        exclusive_lock(tmp_path / "no" / "x", "the mapping"),
     ):
         pass
 
@@ -54,7 +54,7 @@ def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
 def test_a_process_that_is_forked_meanwhile_does_not_keep_the_lock(tmp_path: Path) -> None:
     path, go = tmp_path / "file", os.pipe()
-    with alone(path, "the file"):
+    with exclusive_lock(path, "the file"):
         child = os.fork()
         if not child:
             os.read(go[0], 1)
@@ -76,6 +76,6 @@ def test_a_file_system_without_locks_is_one_sentence(tmp_path: Path, monkeypatch
     monkeypatch.setattr(fcntl, "flock", none_left)
     with (
         pytest.raises(sf.errors.FileError, match=r"the ledger '.*' cannot be locked: No locks available"),
-        alone(tmp_path / "x", "the ledger"),
+        exclusive_lock(tmp_path / "x", "the ledger"),
     ):
         pass

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.data.io.notation import Habits, Notation, find_cells
+from sfumato.data.io.notation import Conventions, Notation, find_cells
 from tests.conftest import Ran
 from tests.hospital import extract
 
 Run = Callable[..., Ran]
-SEMICOLONS = Habits(semicolons=True)
+SEMICOLONS = Conventions(semicolons=True)
 
 
-def read(*texts: str, **habits: Any) -> list[Any]:
+def read(*texts: str, **conventions: Any) -> list[Any]:
     column = pl.Series(texts)
-    return find_cells(column.unique(), Habits(**habits)).read(column).to_list()
+    return find_cells(column.unique(), Conventions(**conventions)).read(column).to_list()
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_dates_are_found_or_left_alone_and_never_another_day(days: list[date], s
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from(["3,5", "1.234,5", "31.12.1980", "1,234", "x", "", "2024-01-01", "7"]), min_size=1))
 def test_each_cell_is_read_by_itself_if_the_rows_may_not_decide(texts: list[str]) -> None:
-    habits = Habits(",", ("dmy",), inferred=False)
-    alone = [habits.rewritten(pl.Series([text]))[0] for text in texts]
-    assert habits.rewritten(pl.Series(texts)).to_list() == alone
+    conventions = Conventions(",", ("dmy",), inferred=False)
+    alone = [conventions.normalize(pl.Series([text]))[0] for text in texts]
+    assert conventions.normalize(pl.Series(texts)).to_list() == alone
 
 
 def test_a_declared_notation_of_one_record_does_not_depend_on_another(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_encoding_that_the_rows_decided_is_refused_for_private_answers(tmp_pa
     path.write_bytes("sex;town\nf;Köln\n".encode("cp1252"))
     ledger = tmp_path / "l.ledger"
     sf.Ledger.grant(path, epsilon=100, path=ledger).close()
-    with pytest.raises(sf.errors.OptionError, match="cp1252, was found from its rows: one record could change it"):
+    with pytest.raises(sf.errors.OptionError, match="cp1252, was inferred from its rows: one record could change it"):
         sf.query(path, "count", epsilon=1, ledger=ledger)
     sf.query(sf.read(path, encoding="cp1252"), "count", epsilon=1, ledger=ledger)
 
@@ -228,7 +228,7 @@ def test_what_is_written_is_what_was_read() -> None:
     ):
         column = pl.Series(texts)
         values = notation.moments(column) if notation.dates else notation.numbers(column, whole=False)
-        assert notation.written(values).to_list() == texts
+        assert notation.format(values).to_list() == texts
 
 
 def test_what_a_budget_prints_says_nothing_of_how_the_rows_are_written(sfumato: Run, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pyarrow.parquet
 import pytest
 
 import sfumato as sf
-from sfumato.data.sanitize import permutation, sanitized
-from sfumato.engines.shuffle import shuffled
+from sfumato.data.sanitize import permutation, sanitize
+from sfumato.engines.shuffle import shuffle_batches
 
 LEVELS = ["none", "secret", "some"]  # nobody who is released is "secret"
 ROWS = pl.DataFrame(
@@ -128,9 +128,9 @@ def test_lists_and_records_of_categories_become_texts() -> None:
         {"list": pl.Series([["none"]], dtype=pl.List(pl.Enum(LEVELS))), "record": [{"level": "none"}]},
         schema_overrides={"record": pl.Struct({"level": pl.Enum(LEVELS)})},
     )
-    assert sanitized(nested).schema == {"list": pl.List(pl.String), "record": pl.Struct({"level": pl.String})}
+    assert sanitize(nested).schema == {"list": pl.List(pl.String), "record": pl.Struct({"level": pl.String})}
     arrow = pa.table({"list": pa.array([["none"]], pa.list_(pa.dictionary(pa.int32(), pa.string())))})
-    assert sanitized(arrow).schema.field("list").type == pa.list_(pa.string())
+    assert sanitize(arrow).schema.field("list").type == pa.list_(pa.string())
 
 
 # --- the order of the rows ----------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_scattered_rows_are_uniformly_shuffled(bucket: int) -> None:
     ]
     places, draws = Counter[tuple[int, int]](), 400
     for _ in range(draws):
-        rows = [row for one in shuffled(iter(both), 8, bucket=bucket) for row in one.to_pylist()]
+        rows = [row for one in shuffle_batches(iter(both), 8, bucket=bucket) for row in one.to_pylist()]
         assert {(row["row"], row["name"]) for row in rows} == set(enumerate("abacdefg"))
         places.update((row["row"], place) for place, row in enumerate(rows))
     # 64 counts, each binomial(400, 1/8): all within 6 standard deviations but for a chance of 1.3e-7.

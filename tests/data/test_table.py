@@ -156,7 +156,7 @@ def test_mixed_types_are_refused_only_when_used() -> None:
     ("frame", "message"),
     [
         ({"a": [1]}, "must be a frame or a file, got dict"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns of one name"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns with the same name"),
         (pd.DataFrame({0: [1]}), "a column name must be a text, got 0"),
         (pl.DataFrame(), "no columns"),
     ],
@@ -240,7 +240,7 @@ def test_recoded_values_come_back_as_values_of_the_table() -> None:
     codes = table.encode(["x"])
     codes.values[:, 0] = [1, 1, 2]
     assert table.decode(codes)["x"].to_dict() == {5: "b", 6: "b", 7: "c"}
-    with pytest.raises(sf.errors.InputError, match="the codes are of another table"):
+    with pytest.raises(sf.errors.InputError, match="the codes belong to another table"):
         sf.Table(pd.DataFrame({"x": ["a", "z"]})).decode(codes)
 
 

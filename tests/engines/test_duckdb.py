@@ -144,8 +144,8 @@ def test_what_exceeds_the_memory_is_spilled_and_counted_right(tmp_path: Path) ->
 def test_a_full_disk_is_named_and_nothing_is_left_on_it(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", FULL, tmp_path, "small files"], capture_output=True, text=True)
     assert ran.stdout.strip() == (
-        f"the disk of the folder '{tmp_path}' is too full for what exceeds DuckDB's memory "
-        "(raise memory_limit / --memory, or name a folder with more space by spill / TMPDIR) []"
+        f"the disk of the folder '{tmp_path}' is too full for the data that DuckDB spills "
+        "(raise memory_limit / --memory, or set spill / TMPDIR to a folder with more space) []"
     ), ran.stderr
 
 
@@ -171,7 +171,7 @@ except sf.errors.InputError as error:
         [sys.executable, "-c", program, path], capture_output=True, text=True, env={**os.environ, "TMPDIR": str(spill)}
     )
     assert ran.stdout.strip() == (
-        f"the disk of the folder '{spill}' is too full for a copy of the rows (name a folder with more space by TMPDIR)"
+        f"the disk of the folder '{spill}' is too full for a copy of the rows (set TMPDIR to a folder with more space)"
     ), ran.stderr
     assert list(spill.iterdir()) == []
 
@@ -224,7 +224,9 @@ def test_a_limit_needs_a_number_and_a_unit(limit: Any) -> None:
 
 @pytest.mark.parametrize("limit", ["99999999999999999999TB", f"{'9' * 400}GB"])
 def test_a_limit_is_one_that_duckdb_understands(limit: str) -> None:
-    with pytest.raises(sf.errors.OptionError, match=f"memory_limit is no size that DuckDB understands, got '{limit}'"):
+    with pytest.raises(
+        sf.errors.OptionError, match=f"memory_limit is not a size that DuckDB understands, got '{limit}'"
+    ):
         DuckDB(memory_limit=limit)
 
 
@@ -262,7 +264,7 @@ def test_a_relation_keeps_the_limits_of_its_connection() -> None:
 
 
 def test_a_span_in_duckdb_is_no_plain_type() -> None:
-    with pytest.raises(sf.errors.InputError, match="are its types plain"):
+    with pytest.raises(sf.errors.InputError, match="has only plain types"):
         SMALL.count(sf.Table(duckdb.sql("SELECT INTERVAL 1 MONTH AS a")), "a")
 
 
@@ -360,9 +362,7 @@ class Elsewhere(Source):
 
 def test_rows_in_another_database_are_refused() -> None:
     table = sf.Table(Elsewhere())
-    with pytest.raises(
-        sf.errors.OptionError, match=r"the engine duckdb cannot count a Elsewhere.*take the engine auto"
-    ):
+    with pytest.raises(sf.errors.OptionError, match=r"the engine duckdb cannot count a Elsewhere.*use the engine auto"):
         SMALL.count(table, "a")
     recoding = Recoding(Memory().count(sf.Table(pl.DataFrame({"a": ["x"]})), "a"), [])
     with pytest.raises(sf.errors.OptionError, match="whose rows are elsewhere"):

@@ -221,7 +221,7 @@ def test_more_tuples_than_fit_into_memory_are_refused_before_it_is_full(monkeypa
 
     monkeypatch.setattr(counter, "_physical_memory", lambda: 10_000 * counter.BYTES_PER_TUPLE)
     frame = pl.DataFrame({"age": range(20_000)})
-    with pytest.raises(sf.errors.InputError, match="more than 10,000 different combinations"):
+    with pytest.raises(sf.errors.InputError, match="more than 10,000 distinct combinations"):
         sf.assess(frame, qi=["age"])
 
 
@@ -268,7 +268,7 @@ def test_more_cannot_be_taken_back_than_there_is() -> None:
     counter = Counter([sf.Column(name="a")])
     counter.add([pl.Series(["x", None])])
     counter.take_back(2)
-    with pytest.raises(sf.errors.InputError, match="more rows were taken back than there are"):
+    with pytest.raises(sf.errors.InputError, match="more rows were subtracted than counted"):
         counter.tuples()
 
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.engines import group_by as tally_module
-from sfumato.engines.dictionary import Numbering
-from sfumato.engines.group_by import Tally
+from sfumato.engines.dictionary import Dictionary
+from sfumato.engines.group_by import GroupBy
 
 BATCHES = st.integers(1, 6).flatmap(
     lambda width: st.lists(
@@ -31,11 +31,11 @@ def test_every_distinct_row_is_counted_once_and_in_order(
     case: tuple[int, list[list[tuple[int, ...]]]], weighted: bool, unlucky: bool
 ) -> None:
     width, batches = case
-    tally, expected = Tally(width), Multiset[tuple[int, ...]]()
+    tally, expected = GroupBy(width), Multiset[tuple[int, ...]]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tally_module, "_SMALLEST_MERGE", 3)  # so that small batches are merged too
         if unlucky:
-            patch.setattr(tally_module, "_mixed", lambda keys: keys[0] % 3)  # many are mixed alike
+            patch.setattr(tally_module, "_mix", lambda keys: keys[0] % 3)  # many are mixed alike
         for rows in batches:
             count = np.arange(1, len(rows) + 1) if weighted else None
             tally.add(list(np.array(rows, dtype=np.int64).reshape(-1, width).T), count)
@@ -47,7 +47,7 @@ def test_every_distinct_row_is_counted_once_and_in_order(
 
 
 def test_a_key_may_fill_its_64_bits() -> None:
-    tally = Tally(3)
+    tally = GroupBy(3)
     widest = np.array([2**31 - 1, 0, 2**31 - 1])
     tally.add([widest, widest, np.array([3, 3, 3])])  # 31 + 31 + 2 bits
     codes, count = tally.sorted()
@@ -73,7 +73,7 @@ VALUES: list[list[Any]] = [
 @settings(max_examples=40)
 @given(data=st.data())
 def test_a_number_stands_for_one_value(values: list[Any], data: st.DataObject) -> None:
-    numbering = Numbering()
+    numbering = Dictionary()
     dtype = pl.Series(values).dtype
     seen: dict[Any, int] = {}
     for batch in data.draw(st.lists(st.lists(st.sampled_from(values), max_size=6), max_size=4)):
@@ -86,15 +86,15 @@ def test_a_number_stands_for_one_value(values: list[Any], data: st.DataObject) -
 
 
 def test_not_a_number_is_missing_and_a_category_is_its_text() -> None:
-    assert Numbering().numbers(pl.Series([1.0, float("nan"), None])).tolist() == [1, 0, 0]
-    texts = Numbering()
+    assert Dictionary().numbers(pl.Series([1.0, float("nan"), None])).tolist() == [1, 0, 0]
+    texts = Dictionary()
     assert texts.numbers(pl.Series(["a", "b"])).tolist() == [1, 2]
     assert texts.numbers(pl.Series(["b", "c"], dtype=pl.Categorical)).tolist() == [2, 3]
     assert texts.numbers(pl.Series(["c", None], dtype=pl.Enum(["c", "d"]))).tolist() == [3, 0]
 
 
 def test_integers_may_move_apart_after_they_were_near() -> None:
-    numbering = Numbering()
+    numbering = Dictionary()
     assert numbering.numbers(pl.Series([5, 6])).tolist() == [1, 2]
     assert numbering.numbers(pl.Series([6, -1000, None])).tolist() == [2, 3, 0]
     assert numbering.numbers(pl.Series([2**60, 5])).tolist() == [4, 1]

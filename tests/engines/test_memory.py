@@ -70,7 +70,7 @@ def test_columns_without_rows_keep_their_types(tmp_path: Path) -> None:
 def test_a_recoding_of_another_table_is_refused() -> None:
     tuples = reduce(sf.Table(FRAME), ["age"])
     recoding = Recoding(tuples, [pl.Series("age", ["young"] * len(tuples.count))])
-    with pytest.raises(sf.errors.InputError, match="the recoding is of another table"):
+    with pytest.raises(sf.errors.InputError, match="the recoding belongs to another table"):
         Memory().recode(sf.Table(FRAME.filter(pl.col("age") > 30)), recoding)
     with pytest.raises(sf.errors.InputError, match="the recoding of 'age' has 1 values for 2 tuples"):
         Recoding(tuples, [pl.Series("age", ["young"])])

@@ -354,7 +354,7 @@ def test_a_session_of_our_own_is_quiet_and_a_full_disk_is_named(alone: tuple[lis
     assert printed[2:-1] == [
         "300000",
         f"the disk of the folder '{temporary}' is too full for a copy of the rows "
-        "(name a folder with more space by TMPDIR, or by spill of DuckDB)",
+        "(set TMPDIR, or spill of DuckDB, to a folder with more space)",
     ]
     assert list(temporary.glob(".sfumato-spill.*")) == []
     # Java itself says so, and cannot be told not to.

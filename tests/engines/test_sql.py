@@ -232,9 +232,9 @@ def test_an_existing_table_is_not_replaced(database_url: str) -> None:
     table = sf.Table(Database(database_url, "people"))
     recoding = Recoding(Sql().count(table, "x"), [pl.Series("x", [3])])
     for name in ("people", "other"):
-        with pytest.raises(sf.errors.OptionError, match=f"has a table '{name}' already"):
+        with pytest.raises(sf.errors.OptionError, match=f"already has a table '{name}'"):
             Sql().recode(table, recoding, name)
-    with pytest.raises(sf.errors.OptionError, match="the rows of a database are recoded into a new table"):
+    with pytest.raises(sf.errors.OptionError, match="a table in a database is recoded into a new table"):
         Sql().recode(table, recoding)
     assert Database(database_url, "other").read()["x"].to_list() == [2]
     assert tables(database_url) == {"people", "other"}
@@ -295,9 +295,7 @@ def test_values_that_no_database_holds_are_refused(database_url: str) -> None:
     store(database_url, "people", pl.DataFrame({"x": [1]}))
     table = sf.Table(Database(database_url, "people"))
     recoding = Recoding(Sql().count(table, "x"), [pl.Series("x", [[1, 2]])])
-    with pytest.raises(
-        sf.errors.ColumnError, match=r"the new values of 'x' are List\(Int64\), which a column of a database"
-    ):
+    with pytest.raises(sf.errors.ColumnError, match=r"the new values of 'x' have type List\(Int64\), which a database"):
         Sql().recode(table, recoding, "released")
     assert tables(database_url) == {"people"}
 
@@ -328,7 +326,7 @@ def test_in_other_databases_texts_are_counted_in_memory(tmp_path: Path) -> None:
         reduce(table, ["x", "y"])
     assert str(error.value) == (
         "the sql engine compares texts byte by byte only in postgresql and sqlite, and 'x' holds texts in clinical "
-        "(give engine='memory' / --engine memory, which reads the columns)"
+        "(use engine='memory' / --engine memory, which reads the columns)"
     )
     assert as_dict(reduce(table, ["y"])) == {(1,): 2, (2,): 1}
     assert as_dict(reduce(table, ["x", "y"], engine="memory")) == {("a", 1): 1, ("A", 1): 1, ("a", 2): 1}

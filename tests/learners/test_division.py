@@ -24,7 +24,7 @@ ODD = {"age": 1000, "sex": "unheard of", "ill": None, "cost": None}
 def parts(frame: pl.DataFrame, **more: Any) -> tuple[Counter[Any], Counter[Any]]:
     material = material_of(sf.Table(frame, sf.Schema(COLUMNS)), target="ill", key=KEY, **more)
     return tuple(  # type: ignore[return-value]
-        Counter(part.fetched().with_columns(target.alias("ill")).select(frame.columns).rows())
+        Counter(part.to_polars().with_columns(target.alias("ill")).select(frame.columns).rows())
         for part, target in ((material.train, material.train_target), (material.test, material.test_target))
     )
 
@@ -126,7 +126,7 @@ def test_rows_for_testing_must_not_be_the_table_itself() -> None:
 def test_only_what_is_built_in_and_nothing_else_is_public() -> None:
     assert material_of("nursery", target="class").is_public
     assert material_of("mnist", samples=10, test_samples=10).is_public
-    assert not material_of("nursery", target="class", test=sf.datasets.nursery().fetched()[:50]).is_public
+    assert not material_of("nursery", target="class", test=sf.datasets.nursery().to_polars()[:50]).is_public
     assert not material_of(sf.datasets.nursery(), target="class").is_public
     own = material_of(sf.datasets.mnist(), samples=0.01, test_samples=0.01)
     assert not own.is_public

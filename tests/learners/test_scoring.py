@@ -264,7 +264,7 @@ def _tests(frame: pl.DataFrame, at: int, label: str, key: bytes) -> bool:
     if changed.rows().count(row) > 1:
         return False
     material = material_of(sf.Table(changed, sf.Schema(COLUMNS)), target="ill", key=key)
-    return (*row[:2], row[3]) in material.test.fetched().rows()
+    return (*row[:2], row[3]) in material.test.to_polars().rows()
 
 
 def test_no_scores_are_released_if_none_are_asked_for(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_damaged_weights_and_absent_files_are_one_sentence(written: Path, tmp_pa
     with pytest.raises(sf.errors.FileError, match=WEIGHTS):
         load_model(written)
     (written / FACTS).write_text("{")
-    with pytest.raises(sf.errors.FileError, match="no JSON"):
+    with pytest.raises(sf.errors.FileError, match="not valid JSON"):
         load_model(written)
     with pytest.raises(sf.errors.FileError, match="holds no model"):
         load_model(tmp_path / "nowhere")

@@ -54,7 +54,7 @@ def test_a_population_size_gives_the_estimated_uniques() -> None:
         sf.assess(PEOPLE, qi=["town"], population_size=100, missing="wildcard")
     with pytest.raises(sf.errors.InputError, match="population"):
         sf.assess(PEOPLE, qi=["town"], population_size=3)
-    with pytest.raises(sf.errors.OptionError, match="the population table has 6 rows, but its size is said to be 100"):
+    with pytest.raises(sf.errors.OptionError, match="the population table has 6 rows, but population_size is 100"):
         sf.assess(SAMPLE, qi=["town"], population=PEOPLE, population_size=100)
 
 

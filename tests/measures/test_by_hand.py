@@ -31,7 +31,7 @@ def test_alpha_can_be_asked_of_chosen_values_only() -> None:
     verdict = sf.check(frame, [sf.measures.AlphaK(0.25, k=4, values=("cancer",))], qi=["q"], sensitive=["s"])
     assert verdict
     assert verdict.checks[0].measured.value == 0.25
-    with pytest.raises(sf.errors.OptionError, match="the value 'tumour', which no sensitive attribute holds"):
+    with pytest.raises(sf.errors.OptionError, match="the value 'tumour', which occurs in no sensitive attribute"):
         sf.check(frame, [sf.measures.AlphaK(0.25, values=("tumour",))], qi=["q"], sensitive=["s"])
 
 
@@ -225,7 +225,10 @@ def test_a_column_without_a_kind_has_that_of_its_type() -> None:
 
 def test_texts_have_no_order_that_nobody_gave() -> None:
     frame = pl.DataFrame({"q": [1, 1, 2], "s": ["9", "10", "11"]})
-    for kind, message in (("number", "is declared a number, but holds texts"), ("ordinal", "in which order")):
+    for kind, message in (
+        ("number", "is declared a number, but holds texts"),
+        ("ordinal", "the order of its texts is not declared"),
+    ):
         schema = sf.Schema([sf.Column(name="s", role="sensitive", kind=kind)])
         with pytest.raises(sf.errors.SchemaError, match=message):
             sf.assess(frame, schema=schema, qi=["q"])

@@ -109,7 +109,7 @@ def test_times_of_day_and_pandas_intervals() -> None:
     assert read(moments, ["[2024-01-01, 2024-01-01 12:00)", "(2024-01-01T08:00, 2024-01-02]"]).size.tolist() == [1, 1]
     ages = pd.DataFrame({"age": [21, 25, 34]})
     cut = pd.DataFrame({"age": pd.cut(ages["age"], [20, 25, 35])})
-    both = pair(sf.Table(ages), sf.Table(cut), ["age"]).aligned()
+    both = pair(sf.Table(ages), sf.Table(cut), ["age"]).align()
     assert both.coverages[0].size[both.meaning[:, 0]].tolist() == [2, 2, 1]
 
 
@@ -239,10 +239,10 @@ def test_runs_hold_any_sets(sets: list[set[str]], data: st.DataObject) -> None:
 def test_rows_that_do_not_fit_are_refused() -> None:
     original = pl.DataFrame({"age": [20, 30, 40]})
     with pytest.raises(sf.errors.InputError, match="3 rows and the release 2"):
-        pair(original, original.head(2), ["age"]).aligned()
+        pair(original, original.head(2), ["age"]).align()
     shuffled = pl.DataFrame({"age": ["[30, 40]", "[20, 25]", "*"]})
     with pytest.raises(sf.errors.InputError, match="column 'age' does not cover the original one in 2 of 3 rows"):
-        pair(original, shuffled, ["age"]).aligned()
+        pair(original, shuffled, ["age"]).align()
     with pytest.raises(sf.errors.ColumnError, match="the release has no column 'age'"):
         pair(original, original.rename({"age": "aeg"}), ["age"])
     with pytest.raises(sf.errors.InputError, match="no rows"):

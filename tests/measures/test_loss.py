@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato import loss
 from sfumato.measures import distances
-from sfumato.measures.loss.generalised import pair, paired
+from sfumato.measures.loss.generalised import pair, pair_codes
 from sfumato.measures.loss.information_loss import kl_divergence, loss_of
 from sfumato.measures.loss.marginals import distances_of
 
@@ -256,7 +256,7 @@ def test_a_release_of_other_rows_is_refused() -> None:
 def test_kl_gives_up_rather_than_take_all_memory() -> None:
     original = pl.DataFrame({"a": list(range(20)), "b": list(range(20))})
     released = pl.DataFrame({"a": ["*"] * 20, "b": [f"[0, {i}]" for i in range(20)]})
-    both = pair(original, released, ["a", "b"]).aligned()
+    both = pair(original, released, ["a", "b"]).align()
     assert kl_divergence(both) is not None
     assert kl_divergence(both, most=10) is None
 
@@ -303,7 +303,7 @@ def test_rows_that_are_counted_with_their_number_lose_what_they_lose_one_by_one(
     each = np.repeat(np.arange(len(made)), records)
     alone = loss(original[each], released[each], quasi=NAMES)
     codes = sf.Table(original).encode(NAMES)
-    counted = paired(codes, [released[name] for name in NAMES], records=records)
+    counted = pair_codes(codes, [released[name] for name in NAMES], records=records)
     found = loss_of(counted)
     pairs = [(found.to_dict(), alone.to_dict())]
     pairs += [(found.by_column[name].to_dict(), alone.by_column[name].to_dict()) for name in NAMES]

@@ -135,5 +135,5 @@ def test_guarantees_ledgers_and_certificates_name_their_unit(tmp_path: Path) -> 
     file.write_text(file.read_text().replace('  "unit": "row",\n', ""))
     assert sf.verify(tmp_path / "release").ok
     file.write_text(file.read_text().replace('"format": 1,', '"format": 1, "unit": "person",'))
-    with pytest.raises(sf.errors.FileError, match="protects 'person'"):
+    with pytest.raises(sf.errors.FileError, match="protects the unit 'person'"):
         sf.verify(tmp_path / "release")

@@ -109,8 +109,7 @@ def test_prefixes_of_small_areas_become_000() -> None:
 def test_zip_codes_read_as_numbers_are_said_to_have_lost_their_zeros(values: list[Any]) -> None:
     lost, long = findings("zip", values)
     assert lost.found == (
-        "column 'zip' was read as numbers, so that leading zeros of ZIP codes are lost; "
-        "1 of 3 have fewer than five digits"
+        "column 'zip' was read as numbers, so leading zeros of ZIP codes are lost; 1 of 3 have fewer than five digits"
     )
     assert (lost.status, lost.action) == (Status.PERSON, "read column 'zip' as text")
     assert (long.status, long.count) == (Status.FOUND, 3)

@@ -298,7 +298,7 @@ def test_missing_values_and_suppressed_labels_are_survived() -> None:
         ({"models": ["forrest"]}, "did you mean 'forest'"),
         ({"repeats": 0}, "repeats"),
         ({"holdout": 1.0}, "holdout"),
-        ({"columns": ["city"], "target": "one"}, "fewer than two values"),
+        ({"columns": ["city"], "target": "one"}, "fewer than two distinct values"),
         ({"columns": ["name"]}, "column 'name' has 1200 categories"),
     ],
 )

@@ -126,7 +126,7 @@ def test_values_that_a_type_lists_are_in_no_recipe(frame: object, tmp_path: Path
     schema = Recipe.load(tmp_path / "release" / "recipe.toml").schema
     assert schema == sf.Schema(sf.Column(name=one.name, role=one.role, kind=one.kind) for one in schema.columns)
     again = sf.anonymize(frame, "k=4", schema=schema)
-    assert again.aligned.fetched().equals(release.aligned.fetched())
+    assert again.aligned.to_polars().equals(release.aligned.to_polars())
 
 
 def test_the_report_shows_the_accuracy_of_a_model_where_there_is_a_target(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.measures import ModelAccuracy
 from sfumato.measures.bins import SMALLEST_SHOWN, bins_of
-from sfumato.measures.loss.generalised import Pairing, pair, paired
+from sfumato.measures.loss.generalised import Pairing, pair, pair_codes
 from sfumato.measures.loss.information_loss import loss_of
 from sfumato.report.table.comparison import Comparison, compare, rows_by_size
 
@@ -162,7 +162,7 @@ def test_counted_rows_are_compared_as_if_they_were_there_many_times(made: list[R
     once = [(age, city, what, 1) for age, city, what, _ in made]
     few, few_released = tables(once)
     records = np.array([times for *_, times in made])
-    both = paired(few.encode(NAMES), [few_released[name] for name in NAMES], records=records)
+    both = pair_codes(few.encode(NAMES), [few_released[name] for name in NAMES], records=records)
     assert both.rows == original.rows
     counted, repeated = (compared(original, released, which) for which in (both, None))
     assert counted.columns == repeated.columns

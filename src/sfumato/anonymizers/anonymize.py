@@ -21,14 +21,13 @@ from sfumato.data.io.files import atomic_path, format_of
 from sfumato.data.io.formulas import refuse_typed
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
-from sfumato.data.sanitize import sanitized
+from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read, write
-from sfumato.engines.counted import Counted
 from sfumato.engines.dispatch import EngineName, choose
-from sfumato.engines.engine import Progress
-from sfumato.engines.memory import Memory, streams
-from sfumato.engines.released_schema import declared_only, used_only
+from sfumato.engines.engine import Counted, Progress
+from sfumato.engines.memory import Memory, can_stream
+from sfumato.engines.released_schema import declared_schema, restrict_domains
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
@@ -36,7 +35,7 @@ from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.generalised import Pairing
 from sfumato.measures.loss.information_loss import Loss, loss_of
 from sfumato.measures.loss.utility import QueryError, query_error_of
-from sfumato.measures.models import asked_for
+from sfumato.measures.models import as_guarantees
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.released_table import ReleasedTable
 from sfumato.measures.verify_table import class_loss
@@ -83,7 +82,7 @@ class AnonymizedTable(ReleasedTable):
         """
         if self.align is None:
             raise in_spark("compared row by row")
-        return Table(sanitized(self.align().source), self.table.schema)
+        return Table(sanitize(self.align().source), self.table.schema)
 
     @property
     def order(self) -> str:
@@ -102,12 +101,12 @@ class AnonymizedTable(ReleasedTable):
         """What it lost; what the classes alone show is measured on the file, as `verify` will."""
         return self.loss.to_dict() | class_loss(self.assessment)
 
-    def written(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
+    def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
         """Write the table, unless its rows are in Spark or a column is not accounted for."""
         if self.pairing is None:
             raise in_spark("saved as a folder")
         self.check_columns()  # of a table that is in the folder already, too
-        return super().written(folder, guarantees, **options)
+        return super().write_into(folder, guarantees, **options)
 
     def check_columns(self) -> None:
         """Refuse a column that looks identifying, judged by the original."""
@@ -251,7 +250,7 @@ def anonymize(
         method=anonymizer.name,
         parameters=stored,
         guarantees=anonymizer.asked,
-        recipe=_recipe(anonymizer, stored, declared_only(table), keep_order),
+        recipe=_recipe(anonymizer, stored, declared_schema(table), keep_order),
         provenance=Provenance.of(table.origin, artifact.rows, order=artifact.order),
         seconds=time.perf_counter() - started,
         details=details,
@@ -299,23 +298,23 @@ class _Job:
     def run(self) -> tuple[AnonymizedTable, dict[str, Any]]:
         """Reduce, decide, apply; then measure what came out, as anyone could who only has it."""
         table, method, stays = self.table, self.method, self.stays
-        streamed = streams(table, self.to) and not method.divides_tuples
+        streamed = can_stream(table, self.to) and not method.divides_tuples
         if table.is_lazy and not streamed and not stays:  # what is released must be what was measured
-            table = Table(table.fetched(), table.schema, layout=table.layout)
+            table = Table(table.to_polars(), table.schema, layout=table.layout)
         method.fit(table, progress=self.stages(0.0, 0.4))
         apply = partial(method.apply, table, without=table.schema.identifiers)
         if stays:
             rows = apply(to=self.to, shuffle=not self.keep_order, progress=self.stages(0.4, 0.8)).source
             released, assessment = self.measured(table, rows)
         elif self.to is None:
-            rows = sanitized(apply().source, shuffle=not self.keep_order)
+            rows = sanitize(apply().source, shuffle=not self.keep_order)
             released, assessment = self.measured(table, rows, layout=table.layout)
         else:
             with atomic_path(self.to) as temporary:
                 if streamed:
                     apply(to=temporary, shuffle=not self.keep_order, progress=self.stages(0.4, 0.8))
                 else:
-                    rows = sanitized(apply().source, shuffle=not self.keep_order)
+                    rows = sanitize(apply().source, shuffle=not self.keep_order)
                     write(Table(rows, layout=table.layout), temporary)
                 if self.escape_formulas:
                     escape_file(temporary)
@@ -347,7 +346,7 @@ class _Job:
 
     def measured(self, table: Table, rows: Any, **options: Any) -> tuple[Table, Assessment]:
         """Return the released rows with their schema, and what is measured on them."""
-        released = Table(rows, used_only(released_schema(table.schema), table, rows), **options)
+        released = Table(rows, restrict_domains(released_schema(table.schema), table, rows), **options)
         return released, measured(released, self.method.asked, self.stages(0.8, 1.0))
 
 
@@ -397,10 +396,10 @@ def _recipe(method: Anonymizer, parameters: dict[str, Any], declared: Schema, ke
 
 def _asked(guarantees: Any, named: Mapping[str, float]) -> list[ClassGuarantee]:
     """Return what is asked for, by position and by name; refuse the same twice."""
-    asked = [*asked_for(guarantees), *(asked_for(named) if named else [])]
+    asked = [*as_guarantees(guarantees), *(as_guarantees(named) if named else [])]
     if not asked:
         raise OptionError("no guarantee is asked for", hint="how many rows shall share a combination? For example k=10")
-    kinds = [type(one) for one in asked if type(one) in {type(other) for other in asked_for(named or ())}]
+    kinds = [type(one) for one in asked if type(one) in {type(other) for other in as_guarantees(named or ())}]
     if len(set(kinds)) < len(kinds):
         raise OptionError("a guarantee is given twice", hint="by its name, or among the guarantees")
     return asked

@@ -33,7 +33,7 @@ from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.generalised import MARK
-from sfumato.measures.models import asked_for
+from sfumato.measures.models import as_guarantees
 
 __all__ = ["Anonymizer", "NewRows", "Partitioner", "measured", "refuse_unreadable", "require_quasi"]
 
@@ -254,7 +254,7 @@ class Anonymizer(ABC):
     @property
     def asked(self) -> tuple[ClassGuarantee, ...]:
         """The guarantees as objects."""
-        asked = asked_for(self.guarantees)
+        asked = as_guarantees(self.guarantees)
         if not asked:
             raise OptionError("no guarantee is asked for", hint="for example 'k=10'")
         return tuple(asked)

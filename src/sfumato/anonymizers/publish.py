@@ -26,7 +26,7 @@ from sfumato.data.hierarchies.label_paths import MISSING, complement_of, is_long
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.engines.engine import Recoding
 from sfumato.measures.classes import Floats, Ints
-from sfumato.measures.loss.generalised import MARK, Pairing, paired
+from sfumato.measures.loss.generalised import MARK, Pairing, pair_codes
 from sfumato.measures.loss.universe import Universe, as_floats, universe
 
 __all__ = ["Members", "Output", "Published", "alike", "publish", "released_schema", "tell_apart"]
@@ -98,7 +98,7 @@ class Published(NamedTuple):
         """Pair the records with what is published of them; the columns say what the original values are."""
         domains = tuple(replace(domain, column=column) for domain, column in zip(problem.domains, columns, strict=True))
         original = Codes(problem.codes[self.members.tuple], domains)
-        return paired(original, self.values, group=self.members.group, records=self.members.records)
+        return pair_codes(original, self.values, group=self.members.group, records=self.members.records)
 
 
 def publish(

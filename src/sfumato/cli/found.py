@@ -29,7 +29,7 @@ def described(table: Table) -> dict[str, Any]:
     """Return how a text file was read, as plain values; of columns that were not needed nothing is known."""
     assert table.file is not None
     text = table.file.text
-    found = text.found.items()
+    found = text.cells.items()
     return {
         "file": text.shown.name if text.shown.name == STDIN else str(text.shown),
         "encoding": text.encoding,
@@ -44,14 +44,14 @@ def tell_reading(table: Table) -> None:
     """Say on stderr what was found in a text file that is not as most programs write it."""
     assert table.file is not None
     text = table.file.text
-    known = {name: one for name, one in text.found.items() if not one.is_plain}
+    known = {name: one for name, one in text.cells.items() if not one.is_plain}
     said = [] if is_utf8(text.encoding) else [f"encoding {text.encoding}"]
     for way in dict.fromkeys(_in_words(one.notation) for one in known.values()):
         said.append(f"{way} in {_named([name for name, one in known.items() if _in_words(one.notation) == way])}")
     if said:
         echo(f"Read '{text.shown}' with {'; '.join(said)}", err=True)
-    for doubt, option in dict.fromkeys((one.doubt, one.option) for one in text.found.values() if one.doubt):
-        names = _named([name for name, one in text.found.items() if one.doubt == doubt])
+    for doubt, option in dict.fromkeys((one.doubt, one.option) for one in text.cells.values() if one.doubt):
+        names = _named([name for name, one in text.cells.items() if one.doubt == doubt])
         echo(f"Left as text: {names}, because {doubt}; {_WAYS[option]}", err=True)
 
 

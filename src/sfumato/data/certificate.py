@@ -1,8 +1,7 @@
-"""The certificate of a release: what it promises, on which data, and how it was made.
+"""The certificate of a release: its guarantees, its measurements, and how it was made.
 
-It lies as ``certificate.json`` beside the data, and binds the other files by their SHA-256. It says
-nothing of who wrote it: whoever changes the data and the certificate alike makes another
-release, whose claims are then checked on the other data.
+``certificate.json`` is stored beside the data and binds the other files by their SHA-256. It does not prove its author:
+anyone who changes both the data and the certificate has made another release, verified on its own data.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from sfumato.data.io.files import why
 from sfumato.data.schema import Schema
 from sfumato.errors import FileError
 
-__all__ = ["CERTIFICATE", "FORMAT", "UNIT", "Certificate", "FileFacts", "is_own", "read_plain"]
+__all__ = ["CERTIFICATE", "FORMAT", "UNIT", "Certificate", "FileFacts", "is_regular_file", "read_plain"]
 
 CERTIFICATE = "certificate.json"
 UNIT = "row"
-"""What every guarantee, event, certificate and ledger protects: a row, which is not always a person."""
+"""The unit of protection of every guarantee, event, certificate and ledger: a row, which is not always a person."""
 FORMAT = 1
-"""The version of what is written; a reader refuses any other."""
+"""The version of the certificate format; a reader refuses any other."""
 MOST_BYTES = 16 * 2**20
-"""The largest JSON file of a stranger that is read."""
+"""The largest JSON file that is read, in bytes."""
 
 _DATE = "$date"
 _LIBRARIES = ("numpy", "polars", "numba", "pyarrow", "scikit-learn", "torch")
@@ -38,7 +37,7 @@ _LIBRARIES = ("numpy", "polars", "numba", "pyarrow", "scikit-learn", "torch")
 
 @dataclass(frozen=True)
 class FileFacts:
-    """The length of a file, and its SHA-256."""
+    """The size and the SHA-256 of a file."""
 
     bytes: int
     sha256: str
@@ -59,22 +58,22 @@ class FileFacts:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Certificate(Discreet):
-    """What a release promises, and how it was made.
+    """The guarantees and measurements of a release, and how it was made.
 
     Attributes
     ----------
-    kind : what is released, such as ``table``
-    data : the name of the file that holds it
-    guarantees : what was asked for, each as plain values
-    claims : the numbers that were measured on the data, by their names
-    schema : the columns of the data and their roles: by these the claims are measured
+    kind : the kind of artifact, such as ``table``
+    data : the name of its main file
+    guarantees : the required guarantees, each as plain values
+    claims : the measured numbers, by name
+    schema : the columns of the data with the roles by which the claims are measured
     method, parameters : how it was made
-    loss : what it lost against its original; who has the release alone cannot measure that
-    source : what is known of the original: its name, its rows, its fingerprint
+    loss : the loss compared with the original, which cannot be verified without it
+    source : the name, the number of rows and the fingerprint of the original
     files : the other files of the release
-    unit : what the guarantees protect: a row
-    made : when
-    software : the versions of what made it
+    unit : the unit of protection: a row
+    made : the time of creation
+    software : the versions of the software that made it
 
     Examples
     --------
@@ -113,26 +112,28 @@ class Certificate(Discreet):
         }
 
     def write(self, folder: str | Path) -> None:
-        """Write it into the folder of the release, as its last file."""
-        text = json.dumps(self.to_dict(), indent=2, allow_nan=False, default=_dated)
+        """Write the certificate to the folder of the release, as its last file."""
+        text = json.dumps(self.to_dict(), indent=2, allow_nan=False, default=_encode_date)
         Path(folder, CERTIFICATE).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: str | Path) -> Certificate:
         """Read the certificate of a release."""
         path = Path(folder, CERTIFICATE)
-        if not Path(folder).is_dir() or not is_own(path):
+        if not Path(folder).is_dir() or not is_regular_file(path):
             inner = sorted(one.parent.name for one in Path(folder).glob(f"*/{CERTIFICATE}"))
             raise FileError(
-                f"'{folder}' is no release: it is no folder with a {CERTIFICATE}",
-                hint=f"it holds some: {', '.join(inner[:5])}" if inner else "sfumato anonymize ... -o FOLDER makes one",
+                f"'{folder}' is not a release: it has no {CERTIFICATE}",
+                hint=f"it contains releases: {', '.join(inner[:5])}"
+                if inner
+                else "sfumato anonymize ... -o FOLDER makes one",
             )
         plain = read_plain(path)
         if not isinstance(plain, dict) or "format" not in plain:
-            raise FileError(f"'{path}' is no certificate of Sfumato")
+            raise FileError(f"'{path}' is not a certificate of Sfumato")
         if type(plain["format"]) is not int or plain["format"] != FORMAT:
             raise FileError(
-                f"'{path}' is of format {plain['format']!r}, and this version of Sfumato reads format {FORMAT}",
+                f"'{path}' has format {plain['format']!r}, and this version of Sfumato reads format {FORMAT}",
                 hint="use the version that its 'software' names",
             )
         return cls._of(plain, path)
@@ -145,25 +146,27 @@ class Certificate(Discreet):
         for name, kind in types.items():
             if not isinstance(plain.get(name), kind):
                 raise FileError(f"'{path}' is damaged: its '{name}' is missing or of another type")
-        if plain.get("unit", UNIT) != UNIT:  # an earlier certificate names none
-            raise FileError(f"'{path}' protects {str(plain['unit'])[:40]!r}, and only a {UNIT} can be checked")
+        if plain.get("unit", UNIT) != UNIT:  # older certificates name no unit
+            raise FileError(
+                f"'{path}' protects the unit {str(plain['unit'])[:40]!r}, and only a {UNIT} can be verified"
+            )
         for name in plain.keys() - types.keys() - {"format", "unit"}:
             raise FileError(f"'{path}' is damaged: it has an unknown field {str(name)[:40]!r}")
         files = {}
         for name, facts in plain["files"].items():
             size, digest = (facts.get("bytes"), facts.get("sha256")) if isinstance(facts, dict) else (None, None)
             if type(size) is not int or not isinstance(digest, str) or facts.keys() != {"bytes", "sha256"}:
-                raise FileError(f"'{path}' is damaged: its 'files' are not described as they should be")
+                raise FileError(f"'{path}' is damaged: its 'files' are malformed")
             files[name] = FileFacts(size, digest)
         for name in (plain["data"], *files):
             if Path(name).name != name or name in ("", ".", "..") or not name.isprintable() or len(name.encode()) > 255:
                 raise FileError(f"'{path}' names a file outside its folder")
         if not all(isinstance(one, dict) for one in plain["guarantees"]):
-            raise FileError(f"'{path}' is damaged: its 'guarantees' are not described as they should be")
+            raise FileError(f"'{path}' is damaged: its 'guarantees' are malformed")
         columns = plain["schema"].get("columns")
         described = columns.values() if isinstance(columns, dict) else ()
         if any(isinstance(column, dict) and isinstance(column.get("hierarchy"), str) for column in described):
-            raise FileError(f"'{path}' names a file outside its folder")  # a schema may, a certificate must not
+            raise FileError(f"'{path}' names a file outside its folder")  # allowed in a schema, not in a certificate
         known = {name: plain[name] for name in types}
         known |= {
             "guarantees": tuple(plain["guarantees"]),
@@ -174,7 +177,7 @@ class Certificate(Discreet):
 
 
 def read_plain(path: Path) -> Any:
-    """Read JSON that a stranger may have written: of a bounded size, no duplicate keys, no NaN or Infinity.
+    """Read untrusted JSON: limited in size, without duplicate keys, NaN and Infinity.
 
     Examples
     --------
@@ -190,29 +193,29 @@ def read_plain(path: Path) -> Any:
     if size > MOST_BYTES:
         raise FileError(f"'{path}' has {size:,} bytes, and at most {MOST_BYTES:,} are read")
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=_decode_object, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"'{path}' is damaged: it is no JSON, or says something twice") from error
+        raise FileError(f"'{path}' is damaged: it is not valid JSON, or has duplicate keys") from error
 
 
-def is_own(path: Path) -> bool:
-    """Say whether it is a file of its folder: no link to one elsewhere, and nothing that never ends.
+def is_regular_file(path: Path) -> bool:
+    """Return whether a path is a regular file: not a link, a pipe or a device.
 
     Examples
     --------
-    >>> is_own(Path("patients.csv")), is_own(Path("."))
+    >>> is_regular_file(Path("patients.csv")), is_regular_file(Path("."))
     (True, False)
     """
     return path.is_file() and not path.is_symlink()
 
 
-def _dated(value: Any) -> Any:
-    """Write what JSON lacks: a date, of which a domain may be, so that it is read as one again."""
+def _encode_date(value: Any) -> Any:
+    """Encode a date so that it is read back as a date, and any other object as text."""
     return {_DATE: value.isoformat()} if isinstance(value, date) else str(value)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> Any:
-    """Refuse a name that stands twice: a person reads the one, a program the other."""
+def _decode_object(pairs: list[tuple[str, Any]]) -> Any:
+    """Reject duplicate keys, which a reader and a program might resolve differently; decode dates."""
     plain = dict(pairs)
     if len(plain) < len(pairs):
         raise ValueError
@@ -223,7 +226,7 @@ def _once(pairs: list[tuple[str, Any]]) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    """Refuse NaN and Infinity, which are no JSON."""
+    """Reject NaN and Infinity, which are not valid JSON."""
     raise ValueError
 
 

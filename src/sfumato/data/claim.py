@@ -1,4 +1,4 @@
-"""A claim of a release, checked."""
+"""Verified claims of a release."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Claim", "same_number", "same_plain", "shown"]
+__all__ = ["Claim", "quote", "same_number", "same_plain"]
 
-_LONGEST = 60  # characters of a stranger's value that a claim quotes
+_LONGEST = 60  # characters of an untrusted value that a claim quotes
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a release about itself, whether it holds, and what was found.
+    """A claim of a release, whether it holds, and what was measured.
 
-    ``held`` is None for a statement that nobody can check with the release alone.
+    ``held`` is None for a claim that cannot be checked with the release alone.
 
     Examples
     --------
@@ -32,7 +32,7 @@ class Claim:
 
     @classmethod
     def unchecked(cls, claim: str, why: str) -> Claim:
-        """Build the claim for fields that the release alone neither proves nor refutes."""
+        """Build a claim that the release alone can neither prove nor refute."""
         return cls(claim, None, f"not checkable here: {why}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Claim:
 
 
 def same_number(claimed: Any, found: Any, *, precision: float = 1e-9) -> bool:
-    """Compare two plain values: numbers up to rounding, all others exactly and with their types.
+    """Compare two plain values: numbers up to rounding, others exactly and by type.
 
     Examples
     --------
@@ -55,12 +55,12 @@ def same_number(claimed: Any, found: Any, *, precision: float = 1e-9) -> bool:
         return claimed == found
     try:
         return math.isclose(claimed, found, rel_tol=precision, abs_tol=1e-12)
-    except OverflowError:  # a whole number of more than 308 digits
+    except OverflowError:  # an integer of more than 308 digits
         return False
 
 
 def same_plain(one: Any, other: Any) -> bool:
-    """Compare plain values of JSON and of TOML, which has no null: a key without a value counts as left out.
+    """Compare plain values from JSON and TOML; a null counts as an absent key, because TOML has no null.
 
     Examples
     --------
@@ -75,17 +75,17 @@ def same_plain(one: Any, other: Any) -> bool:
     return same_number(one, other)
 
 
-def shown(value: Any) -> str:
-    """Quote a value that a stranger wrote, as briefly as a line allows.
+def quote(value: Any) -> str:
+    """Format an untrusted value in a few words.
 
     Examples
     --------
-    >>> shown(12345), shown(0.25), shown("x" * 100)[-5:], shown(None), shown("inf")
+    >>> quote(12345), quote(0.25), quote("x" * 100)[-5:], quote(None), quote("inf")
     ('12,345', '0.25', 'xx...', 'not measured', '∞')
     """
     if value is None or value in ("inf", math.inf):
         return "not measured" if value is None else "∞"
     if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}" if abs(value) < 10**30 else "a number of more than 30 digits"
+        return f"{value:,}" if abs(value) < 10**30 else "a number with more than 30 digits"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."

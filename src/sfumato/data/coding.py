@@ -1,7 +1,7 @@
-"""Integer codes for the algorithms, and the way back to values.
+"""Dictionary encoding: integer codes for the values of columns.
 
-No algorithm in Sfumato sees a dataframe: a column becomes the positions of its values in a
-sorted list of the distinct ones (its domain). The way back is `Table.decode`.
+No algorithm in Sfumato sees a dataframe: each value is replaced by its position in the sorted distinct values of its
+column (its domain). `Table.decode` maps codes back to values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Kind
 from sfumato.errors import ColumnError, SchemaError
 
-__all__ = ["Codes", "Domain", "coded", "codes_in", "encode", "refuse_nested", "with_kind"]
+__all__ = ["Codes", "Domain", "codes_in", "encode", "encode_column", "refuse_nested", "with_kind"]
 
 _CALENDAR = (-719_162, 2_932_896)  # the days of the years 1 to 9999, counted from 1970
 _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -30,7 +30,7 @@ _NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Domain(Discreet):
-    """The distinct values of one column in their order: code ``i`` stands for ``values[i]``.
+    """The distinct values of one column in order; code ``i`` stands for ``values[i]``.
 
     Missing, if it occurs, is the last value. NaN counts as missing, and -0.0 equals 0.0.
     """
@@ -55,22 +55,22 @@ class Domain(Discreet):
         return last if last >= 0 and self.values[last] is None else None
 
     def code_of(self, text: str) -> int | None:
-        """Return the code of the value that reads as the given text, or None."""
+        """Return the code of the value with the given text, or None."""
         if self.values.dtype == pl.String:
             found = (self.values == text).arg_max()
             return found if found is not None and self.values[found] == text else None
         if not any(map(str.isalnum, text)):
-            return None  # no number, date or truth value reads as a mark such as *
+            return None  # a mark such as * is not a number, date or truth value
         return next((code for code in range(len(self)) if self.label(code) == text), None)
 
     def label(self, code: int) -> str:
-        """Return the value of a code as a text."""
+        """Return the text of the value of a code."""
         value = self.values.slice(int(code), 1)
         if isinstance(value.dtype, pl.Date | pl.Datetime):
             per_day = _PER_DAY[value.dtype.time_unit] if isinstance(value.dtype, pl.Datetime) else 1
             days = value.to_physical().cast(pl.Int64) // per_day
             if not days.is_between(*_CALENDAR).fill_null(True)[0]:
-                value = value.to_physical()  # a time that Python's calendar does not have: counted from 1970
+                value = value.to_physical()  # a time beyond Python's calendar: show the number of units since 1970
         if value.dtype == pl.Float32:
             value = value.cast(pl.String).cast(pl.Float64)  # 0.7, not 0.699999988079071
         return text_of(value[0])
@@ -90,18 +90,18 @@ class Codes(Discreet):
 
 
 def encode(series: Sequence[pl.Series], columns: Sequence[Column]) -> Codes:
-    """Replace the values of each column by their positions among its distinct values."""
+    """Return several columns as integer codes with their domains."""
     rows = len(series[0]) if series else 0
     codes = np.empty((rows, len(series)), dtype=np.int32, order="F")
     domains = []
     for position, (values, column) in enumerate(zip(series, columns, strict=True)):
-        codes[:, position], domain = coded(values, column)
+        codes[:, position], domain = encode_column(values, column)
         domains.append(domain)
     return Codes(codes, tuple(domains))
 
 
-def coded(values: pl.Series, column: Column) -> tuple[NDArray[np.uint32], Domain]:
-    """Return the code of each value of one column, and the domain in which it is one."""
+def encode_column(values: pl.Series, column: Column) -> tuple[NDArray[np.uint32], Domain]:
+    """Return the code of each value of one column, and the domain of the column."""
     if column.kind is Kind.AUTO:
         column = with_kind(column, nw.from_native(values, series_only=True).dtype)
     plain = _plain(values, column.name)
@@ -110,7 +110,7 @@ def coded(values: pl.Series, column: Column) -> tuple[NDArray[np.uint32], Domain
 
 
 def codes_in(domain: Domain, values: pl.Series) -> NDArray[np.uint32]:
-    """Return the code of each value, all of which the domain is known to hold."""
+    """Return the code of each value; all values must be in the domain."""
     return _positions(_plain(values, domain.name).cast(domain.values.dtype), domain)
 
 
@@ -123,7 +123,7 @@ def _positions(plain: pl.Series, domain: Domain) -> NDArray[np.uint32]:
 
 
 def with_kind(column: Column, dtype: nw.dtypes.DType) -> Column:
-    """Return the column with the kind, and the order, that its type has if the schema leaves them open."""
+    """Return the column with the kind and order of its type, where the schema leaves them open."""
     if column.kind not in (Kind.AUTO, Kind.ORDINAL):
         return column
     order = tuple(map(str, dtype.categories)) if isinstance(dtype, nw.Enum) else ()
@@ -135,7 +135,7 @@ def with_kind(column: Column, dtype: nw.dtypes.DType) -> Column:
 
 
 def refuse_nested(dtype: pl.DataType, name: str) -> None:
-    """Refuse a column of lists or records, which have no codes."""
+    """Refuse a column of lists or records, which cannot be encoded."""
     if dtype in _NESTED:
         raise ColumnError(
             f"column '{name}' holds {str(dtype).split('(')[0].lower()} values, "
@@ -144,7 +144,7 @@ def refuse_nested(dtype: pl.DataType, name: str) -> None:
 
 
 def _plain(values: pl.Series, name: str) -> pl.Series:
-    """Make values comparable: NaN is missing, categories are their texts."""
+    """Make values comparable: NaN becomes missing, and categories become texts."""
     refuse_nested(values.dtype, name)
     if values.dtype.is_float():
         return values.fill_nan(None)

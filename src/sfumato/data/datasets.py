@@ -1,4 +1,4 @@
-"""Well-known data sets: three come with Sfumato, the others are found, downloaded or given.
+"""Well-known data sets: three come with Sfumato, the others are downloaded or read from a given path.
 
 - Adult: Becker and Kohavi, UCI, doi 10.24432/C5XW20, CC BY 4.0. Embedded.
 - Nursery: Rajkovic, UCI, doi 10.24432/C5P88W, CC BY 4.0. Embedded.
@@ -6,14 +6,13 @@
   downloaded from PyTorch's public mirror.
 - PneumoniaMNIST: MedMNIST v2, of the X-rays of Kermany et al. (2018), CC BY 4.0. Downloaded from
   Zenodo, record 10519652.
-- Census-Income (KDD): UCI, doi 10.24432/C5N30T, CC BY 4.0. To be given.
+- Census-Income (KDD): UCI, doi 10.24432/C5N30T, CC BY 4.0. Not downloaded.
 - Lending Club loans: ``full_train_set`` of Bruce, Bruce and Gedeck, *Practical Statistics for
-  Data Scientists*. To be given.
+  Data Scientists*. Not downloaded.
 
-A set that is not embedded is read from the ``path`` given to its loader, and then from nowhere
-else. Without a path it is looked for in the folder that the environment variable ``SFUMATO_DATA``
-names, then in the user's cache folder, and then downloaded into the latter if its address is
-known. The SHA-256 of every published file is checked each time it is read.
+A data set that is not embedded is read from the ``path`` given to its loader. Without a path, the loader looks in the
+folder that the environment variable ``SFUMATO_DATA`` names, then in the user's cache folder, and then downloads the
+data set into the latter if its address is known. The SHA-256 of a published file is checked each time it is read.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = ["BUILT_IN", "TABLES", "Images", "adult", "census", "lending", "mnist"
 
 @dataclass(frozen=True)
 class _File:
-    """A published file: the folder and name it is kept under, its SHA-256 and, if known, its address."""
+    """A published file: its local folder and name, its SHA-256 and, if known, its address."""
 
     folder: str
     name: str
@@ -81,11 +80,11 @@ _CENSUS = _File(
 _LENDING = _File(
     "lending-club", "full_train_set.parquet", "7eef4ac47fd2ea872a731f6ff1cd66f10054da47588763daed6a17d193b34185"
 )
-_TIME_OUT = 30.0  # seconds without an answer
-_LONGEST = 16 << 20  # bytes; more than any file above, so that no answer can fill the memory
+_TIME_OUT = 30.0  # seconds without a response
+_LONGEST = 16 << 20  # bytes: more than any file above, and a bound on what a server can send
 
-# What UCI's description of Adult (adult.names) lists for each column, with ? for what is unknown. Of the numbers, ages
-# are above 16 and counted up to 90, hours have two digits, and the largest capital gain stands for all above it.
+# The domains in UCI's description of Adult (adult.names), with ? for unknown values. Ages are above 16 and top-coded at
+# 90, hours have two digits, and capital gains are top-coded.
 _ADULT_DOMAINS = {
     "workclass": "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked ?",
     "education": "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters "
@@ -105,7 +104,7 @@ _ADULT_DOMAINS = {
 }
 _ADULT_BOUNDS = {"age": (17, 90), "education-num": (1, 16), "capital-gain": (0, 99_999), "hours-per-week": (1, 99)}
 
-# The rows of Nursery are all combinations of these values, in this order: only the class is stored.
+# The rows of Nursery are all combinations of these values, in this order, so only the class is stored.
 _NURSERY = {
     "parents": ("usual", "pretentious", "great_pret"),
     "has_nurs": ("proper", "less_proper", "improper", "critical", "very_crit"),
@@ -124,7 +123,7 @@ class Images:
     """Labelled grey images, split for training, validation and testing.
 
     Images are arrays of bytes of shape ``(count, height, width)``, labels of shape
-    ``(count,)``. Where a set has no validation images, these arrays have the length 0.
+    ``(count,)``. If a data set has no validation images, these arrays are empty.
 
     Examples
     --------
@@ -141,7 +140,7 @@ class Images:
     validation_labels: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
 
     def __repr__(self) -> str:
-        """Say how many images there are, how large they are and of how many classes."""
+        """Return the number and size of the images, and the number of classes."""
         validation = f" validation={len(self.validation_labels):,}," if len(self.validation_labels) else ""
         size = "x".join(map(str, self.train_images.shape[1:]))
         return (
@@ -154,15 +153,15 @@ def adult(split: Literal["train", "test"] | None = None) -> Table:
     """Return the Adult table of the 1994 US census: 48,842 people and whether they earn over 50,000 dollars.
 
     The quasi-identifiers are the six of the pyCANON paper (Sáinz-Pardo Díaz and López García,
-    *Scientific Data* 2022), the sensitive attribute is the income. ``education-num``, which says the same as
-    ``education``, is marked as kept on purpose. Unknown values stay ``?``. The domains and bounds that UCI's
-    description gives are declared as public.
+    *Scientific Data* 2022); the sensitive attribute is the income. ``education-num``, which duplicates
+    ``education``, has the role ``kept``. Unknown values stay ``?``. The domains and bounds of UCI's
+    description are declared as public.
 
     Parameters
     ----------
     split : "train" or "test", optional
         Only the 32,561 rows for training or the 16,281 for testing. By default all rows, and
-        the column ``split`` says which is which.
+        the column ``split`` tells them apart.
 
     Examples
     --------
@@ -185,7 +184,7 @@ def adult(split: Literal["train", "test"] | None = None) -> Table:
 
 
 def nursery() -> Table:
-    """Return the Nursery table: 12,960 applications to nursery schools and how they were ranked.
+    """Return the Nursery table: 12,960 applications to nursery schools and their ranks.
 
     The rows are all combinations of eight attributes, so every attribute has a public domain.
 
@@ -217,8 +216,8 @@ def mnist(full: bool = False, path: str | Path | None = None) -> Images:
         All 60,000 images for training and 10,000 for testing. By default the first 10,000
         and 2,000, which come with Sfumato.
     path : str or Path, optional
-        The folder of the four full files, zipped or not, or one with ``mnist/`` or
-        torchvision's ``MNIST/raw/`` in it.
+        The folder of the four full files, compressed or not, or a folder that contains ``mnist/`` or
+        torchvision's ``MNIST/raw/``.
 
     Examples
     --------
@@ -230,9 +229,9 @@ def mnist(full: bool = False, path: str | Path | None = None) -> Images:
     [5, 0, 4, 1, 9]
     """
     if path is not None and not full:
-        raise OptionError("a path of MNIST is only read for the full set", hint="add full=True, or leave out the path")
-    if path is not None and os.path.isfile(path):  # noqa: PTH113 (Path's raises where a folder may not be entered)
-        raise FileError(f"MNIST is four files, but '{path}' is one", hint="give their folder")
+        raise OptionError("a path applies only to the full MNIST", hint="add full=True, or omit the path")
+    if path is not None and os.path.isfile(path):  # noqa: PTH113 (Path.is_file raises for an inaccessible folder)
+        raise FileError(f"MNIST has four files, but '{path}' is one file", hint="give their folder")
     train, test = (60_000, 10_000) if full else (10_000, 2_000)
     shapes = ((train, 28, 28), (train,), (test, 28, 28), (test,))
     contents = (_find(file, path) if full else (file.name, _embedded(f"mnist-{file.name}")) for file in _MNIST)
@@ -266,13 +265,13 @@ def pneumonia(path: str | Path | None = None) -> Images:
 def census(path: str | Path | None = None) -> Table:
     """Return the Census-Income (KDD) table: 299,285 people of the 1994 and 1995 US population surveys.
 
-    The target is whether the income is over 50,000 dollars. The column ``split`` tells the
-    199,523 rows for training from the 99,762 for testing. Unknown values stay ``?``.
+    The target is whether the income is over 50,000 dollars. The column ``split`` separates
+    199,523 rows for training from 99,762 for testing. Unknown values stay ``?``.
 
     Parameters
     ----------
     path : str or Path, optional
-        The file ``census_income.parquet`` or its folder. Any other copy of the table is read with `read`.
+        The file ``census_income.parquet`` or its folder. Use `read` for any other copy of the table.
 
     Examples
     --------
@@ -280,7 +279,7 @@ def census(path: str | Path | None = None) -> Table:
     >>> sf.datasets.census().rows  # doctest: +SKIP
     299285
     """
-    # UCI's description calls these columns nominal: their numbers are codes
+    # The numbers in these columns are codes: UCI's description calls them nominal.
     nominal = (
         "detailed industry recode",
         "detailed occupation recode",
@@ -294,12 +293,12 @@ def census(path: str | Path | None = None) -> Table:
 def lending(path: str | Path | None = None) -> Table:
     """Return 119,987 finished Lending Club loans; the target is whether the loan was paid off.
 
-    The column ``status`` says the same as the target: no model should see it.
+    The column ``status`` duplicates the target; exclude it from any model.
 
     Parameters
     ----------
     path : str or Path, optional
-        The file ``full_train_set.parquet`` or its folder. Any other copy of the table is read with `read`.
+        The file ``full_train_set.parquet`` or its folder. Use `read` for any other copy of the table.
 
     Examples
     --------
@@ -323,16 +322,16 @@ def _embedded(name: str) -> bytes:
 
 
 def _idx(source: str, content: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Read an IDX file: two zeros, 8 for bytes, the number of axes, their lengths, then the values."""
+    """Parse an IDX file: two zeros, 8 for bytes, the number of axes, their lengths, then the values."""
     header = bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
     if not content.startswith(header) or len(content) != len(header) + math.prod(shape):
         expected = " x ".join(map(str, shape))
-        raise FileError(f"'{source}' is damaged: it is not an IDX file of {expected} bytes", hint="fetch it again")
+        raise FileError(f"'{source}' is damaged: it is not an IDX file of {expected} bytes", hint="download it again")
     return np.frombuffer(content, dtype=np.uint8, offset=len(header)).reshape(shape).copy()
 
 
 def _find(file: _File, path: str | Path | None) -> tuple[str, bytes]:
-    """Return where a file was found and what is in it, checked and unzipped."""
+    """Find or download a file; return its location and its checked, decompressed content."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "sfumato", file.folder)
     if path is not None:
         folders = [Path(path), Path(path, file.folder), Path(path, "MNIST", "raw")]
@@ -347,8 +346,8 @@ def _find(file: _File, path: str | Path | None) -> tuple[str, bytes]:
         except OSError as error:
             raise FileError(f"'{place}' cannot be read: {why(error)}") from error
         if place.name == unzipped and unzipped != file.name:
-            # torchvision unzips MNIST, and the published checksums are of the zipped files: here
-            # the header, the shape and the size must do, which `_idx` checks
+            # torchvision decompresses MNIST, and the published checksums are of the compressed files:
+            # `_idx` checks the header, the shape and the size instead.
             return str(place), content
         return str(place), _checked(file, content, str(place))
     if path is not None:
@@ -356,21 +355,19 @@ def _find(file: _File, path: str | Path | None) -> tuple[str, bytes]:
     if file.address:
         return file.address, _download(file, cache / file.name)
     looked = " or ".join(f"'{folder}'" for folder in folders)
-    raise FileError(
-        f"there is no {file.name} in {looked}, and it has no public address to download it from", hint=file.hint
-    )
+    raise FileError(f"{file.name} is not in {looked}, and has no public address to download it from", hint=file.hint)
 
 
 def _checked(file: _File, content: bytes, source: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise FileError(
-            f"'{source}' is damaged: its SHA-256 is not that of the published {file.name}", hint="fetch it again"
+            f"'{source}' is damaged: its SHA-256 is not that of the published {file.name}", hint="download it again"
         )
     return gzip.decompress(content) if file.name.endswith(".gz") else content
 
 
 class _OnlyHttps(urllib.request.BaseHandler):
-    """Refuse plain http and ftp, after a redirect too; on this machine itself there is no one to overhear it."""
+    """Refuse plain http and ftp, even after a redirect, except to this machine."""
 
     def http_request(self, request: urllib.request.Request) -> urllib.request.Request:
         if request.host.partition(":")[0] not in ("127.0.0.1", "localhost"):
@@ -381,7 +378,7 @@ class _OnlyHttps(urllib.request.BaseHandler):
 
 
 def _download(file: _File, place: Path) -> bytes:
-    """Fetch a file, check it, and only then put it, whole, in its place."""
+    """Download a file, check it, and only then write it atomically."""
     opener = urllib.request.build_opener(_OnlyHttps)
     opener.addheaders = [("User-Agent", "sfumato")]
     try:
@@ -392,8 +389,8 @@ def _download(file: _File, place: Path) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is also the server's answer, and holds the connection
-            reason = f"the server answered {error.code} {reason}"
+            error.close()  # it is also the response, and holds the connection
+            reason = f"the server returned {error.code} {reason}"
         raise FileError(f"{file.name} cannot be downloaded from {file.address}: {reason}", hint=file.hint) from error
     with atomic_path(place) as temporary:
         temporary.write_bytes(zipped)
@@ -401,6 +398,6 @@ def _download(file: _File, place: Path) -> bytes:
 
 
 TABLES = {"adult": adult, "nursery": nursery}
-"""The tables that come with Sfumato, by their names."""
+"""The tables that come with Sfumato, by name."""
 BUILT_IN = (*TABLES, "mnist")
-"""Every data set that comes with Sfumato: commands take these names in the place of a file."""
+"""All data sets that come with Sfumato; commands accept these names instead of a file."""

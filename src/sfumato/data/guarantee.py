@@ -1,7 +1,7 @@
-"""What a release promises: one family of guarantees, each of which can be printed, parsed, stored and checked.
+"""Guarantees: the promises of a release, which can be printed, parsed, stored and checked.
 
 k-anonymity and its relatives (`sfumato.measures`) are promises about the classes of a table; differential privacy
-(`sfumato.budget`) is a promise about the events that made a release. A new kind is one class.
+(`sfumato.budget`) is a promise about the events that made a release. A new kind of guarantee is one class.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Guarantee(ABC):
     """
 
     family: ClassVar[dict[str, type[Guarantee]]] = {}
-    """Every guarantee that has been imported, by the name under which it is stored."""
+    """The imported guarantee classes, by the name under which they are stored."""
 
     def __init_subclass__(cls, *, stored_as: str | None = None, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -51,15 +51,15 @@ class Guarantee(ABC):
     @classmethod
     @abstractmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Build a guarantee of this class from what `to_dict` returned."""
+        """Build a guarantee of this class from the result of `to_dict`."""
 
     @abstractmethod
     def holds_for(self, release: Release) -> bool:
-        """Measure a release, and say whether it keeps the promise."""
+        """Measure a release, and return whether it keeps the guarantee."""
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Guarantee:
-        """Build a guarantee of any class from what `to_dict` returned.
+        """Build a guarantee of any class from the result of `to_dict`.
 
         Examples
         --------
@@ -78,10 +78,10 @@ class Guarantee(ABC):
 
     @staticmethod
     def parse(text: str) -> list[Guarantee]:
-        """Read guarantees from a text such as ``k=10,l=3,t=0.2`` or ``epsilon=1,delta=1e-5``.
+        """Parse guarantees from a text such as ``k=10,l=3,t=0.2`` or ``epsilon=1,delta=1e-5``.
 
         The names are those of the outputs: k, alpha, l, entropy_l, recursive_c with recursive_l, t, basic_beta (or
-        beta), enhanced_beta, delta_disclosure (or delta), and epsilon, to which a delta beside it belongs.
+        beta), enhanced_beta, delta_disclosure (or delta), and epsilon, optionally with its delta.
 
         Examples
         --------

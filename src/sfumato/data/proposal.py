@@ -1,7 +1,7 @@
-"""A proposed schema as a file to edit: what the values suggest stands in comments, for a person to confirm.
+"""Write a proposed schema as a file to edit, with bounds and domains found in the data as comments.
 
-Bounds and domains that a schema declares are public: they are used without a charge, and stand in certificates. So
-nothing that was read off the data may become one by itself.
+Bounds and domains in a schema are public: they are used without charging the budget, and are listed in certificates. So
+those found in the data take effect only after a person confirms them.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError
 
-__all__ = ["commented", "round_bounds"]
+__all__ = ["round_bounds", "to_commented_toml"]
 
-_MOST_VALUES = 50  # more are no list that a person would check
-_CONFIRM = "# read off the data: it becomes public when you remove the mark before it, so check that anyone may know it"
+_MOST_VALUES = 50  # a person would not check a longer list
+_CONFIRM = "# taken from the data: removing the # below makes it public, so check first that anyone may know it"
 
 
-def commented(schema: Schema, table: Table) -> str:
-    """Return a schema as TOML with the bounds and domains that the values suggest, commented out.
+def to_commented_toml(schema: Schema, table: Table) -> str:
+    """Return a schema as TOML with the bounds and domains of the data, commented out.
 
-    Numbers get round bounds around them, categories their values if they are few. Identifiers, texts and dates get
-    nothing, and neither does a column of which the schema declares it already.
+    Numbers get round bounds, categories the list of their values if it is short. Identifiers, texts, dates and columns
+    with declared bounds or domains get nothing.
 
     Examples
     --------
     >>> import polars as pl
     >>> frame = pl.DataFrame({"age": [18, 93], "sex": ["f", "m"]})
-    >>> print(commented(Schema([Column(name="age"), Column(name="sex")]), Table(frame)))
+    >>> print(to_commented_toml(Schema([Column(name="age"), Column(name="sex")]), Table(frame)))
     [columns.age]
     role = "other"
     kind = "auto"
-    # read off the data: it becomes public when you remove the mark before it, so check that anyone may know it
+    # taken from the data: removing the # below makes it public, so check first that anyone may know it
     # bounds = [10, 100]
     <BLANKLINE>
     [columns.sex]
     role = "other"
     kind = "auto"
-    # read off the data: it becomes public when you remove the mark before it, so check that anyone may know it
+    # taken from the data: removing the # below makes it public, so check first that anyone may know it
     # domain = ["f", "m"]
     <BLANKLINE>
     """
-    return "\n".join(_described(column, table) for column in schema.columns)
+    return "\n".join(_column_toml(column, table) for column in schema.columns)
 
 
 def round_bounds(low: float, high: float) -> tuple[float, float]:
-    """Return round numbers around two numbers: multiples of the power of ten below their distance.
+    """Round two bounds outwards to multiples of the power of ten below their distance.
 
     Examples
     --------
@@ -67,24 +67,24 @@ def round_bounds(low: float, high: float) -> tuple[float, float]:
     return (int(first * unit), int(last * unit)) if step >= 0 else (float(first * unit), float(last * unit))
 
 
-def _described(column: Column, table: Table) -> str:
+def _column_toml(column: Column, table: Table) -> str:
     import tomli_w
 
     text = tomli_w.dumps(Schema([column]).to_dict())
-    found = _found(column, table)
-    if found:
-        listed = ", ".join(tomli_w.dumps({"x": one}).strip().removeprefix("x = ") for one in found[1])
-        text += f"{_CONFIRM}\n# {found[0]} = [{listed}]\n"
+    if suggestion := _suggest(column, table):
+        key, values = suggestion
+        listed = ", ".join(tomli_w.dumps({"x": value}).strip().removeprefix("x = ") for value in values)
+        text += f"{_CONFIRM}\n# {key} = [{listed}]\n"
     return text
 
 
-def _found(column: Column, table: Table) -> tuple[str, list[Any]] | None:
-    """Return what the values of a column suggest, and what it is called in a schema."""
+def _suggest(column: Column, table: Table) -> tuple[str, list[Any]] | None:
+    """Return the key and the bounds or domain that the values of a column suggest; None if there is none."""
     if column.role is Role.IDENTIFIER or column.kind is Kind.TEXT or column.bounds or column.domain:
         return None
     try:
         values = table.column(column.name)
-    except ColumnError:  # of mixed types, as the reason says
+    except ColumnError:  # mixed types, as the column's reason says
         return None
     if isinstance(values.dtype, pl.Categorical | pl.Enum):
         values = values.cast(pl.String)

@@ -1,4 +1,4 @@
-"""A recipe: what a command was asked to do, as TOML, so that it can be done again."""
+"""Recipes: a command with its options, stored as TOML, to be run again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.data.certificate import is_own
+from sfumato.data.certificate import is_regular_file
 from sfumato.data.io.files import why
 from sfumato.data.schema import Schema
 from sfumato.errors import FileError, SchemaError
@@ -21,10 +21,10 @@ _MOST_BYTES = 4 * 2**20  # tomllib reads about half a megabyte a second
 
 @dataclass(frozen=True)
 class Recipe:
-    """The name of a command, its options by name, and the schema of the table that it was given.
+    """The name of a command, its options by name, and the schema of its table.
 
-    Options without a value are left out. The schema is what was declared, never what was found
-    in the data.
+    Options without a value are left out. The schema holds what was declared, never what was inferred
+    from the data.
 
     Examples
     --------
@@ -54,20 +54,20 @@ class Recipe:
             plain = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise FileError(f"the recipe is not valid TOML: {error}") from error
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables in tables in tables
+        except (ValueError, RecursionError) as error:  # a number with thousands of digits, or deeply nested tables
             raise FileError("the recipe is not valid TOML: a value is too long or too deeply nested") from error
         command = plain.get("command")
         options, schema = plain.get(str(command)), plain.get("schema", {"columns": {}})
         if not isinstance(command, str) or not isinstance(options, dict) or not isinstance(schema, dict):
-            raise FileError("a recipe has a command, a table of its options and, for a table, a [schema]")
-        return cls(command, options, Schema.from_dict(schema, folder=None))  # a recipe reads no other files
+            raise FileError("a recipe must have a command, a table of its options and, for a table, a [schema]")
+        return cls(command, options, Schema.from_dict(schema, folder=None))  # a recipe must not read other files
 
     @classmethod
     def of_release(cls, folder: str | Path, command: str | None = None) -> Recipe:
-        """Read the recipe in the folder of a release; refuse one of another command, if one is named."""
+        """Read the recipe in the folder of a release; if a command is named, refuse a recipe of another one."""
         path = Path(folder, RECIPE)
-        if not is_own(path):
-            raise FileError(f"{RECIPE} is missing, or not a file of this folder")
+        if not is_regular_file(path):
+            raise FileError(f"{RECIPE} is missing, or not a regular file")
         recipe = cls.load(path)
         if command is not None and recipe.command != command:
             raise FileError(f"{RECIPE} is not a recipe of {command}")

@@ -1,8 +1,8 @@
-"""The release: what every protection hands out, whatever made it.
+"""The release: the result of every protection.
 
-A release is an artifact (a table, a model, ...) with what is promised of it, what was measured, the budget events that
-made it, and the recipe that makes it again. Saving, loading, verifying, attacking and reporting take a release and
-never ask which protection made it: all that depends on the kind of artifact is in its class.
+A release is an artifact (a table, a model, ...) with its guarantees, its measurements, the budget events that it was
+charged with, and the recipe that makes it again. Saving, loading, verifying, attacking and reporting take any release;
+everything that depends on the kind of artifact is in the artifact's class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ARTIFACTS = {
     "table": "sfumato.measures.released_table:ReleasedTable",
     "model": "sfumato.learners.training.released_model:ReleasedModel",
 }
-"""The class of each kind of artifact; it is imported when a release of that kind is read."""
+"""The class of each kind of artifact, imported when a release of that kind is read."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,22 @@ class Layout:
     """
 
     data: tuple[str, ...]
-    """The names that the main file may have."""
+    """The possible names of the main file."""
     always: tuple[str, ...]
     maybe: tuple[str, ...] = ()
 
     def others(self, data: str, names: Iterable[str]) -> set[str]:
-        """Return the names that a release with this main file does not have."""
+        """Return the names that do not belong to a release with this main file."""
         return {*names} - {data, *self.always, *self.maybe, CERTIFICATE}
 
 
 class Artifact(ABC):
-    """What is released: it writes itself into a folder, reads itself back, and checks what is said of it."""
+    """The content of a release: it writes, reads and verifies itself."""
 
     kind: ClassVar[str]
     layout: ClassVar[Layout]
     facts: ClassVar[tuple[str, ...]] = ()
-    """What a certificate says about the source of this kind, beside its name, its rows and its fingerprint."""
+    """What else a certificate says about the source, besides its name, rows and fingerprint."""
 
     @property
     @abstractmethod
@@ -69,16 +69,16 @@ class Artifact(ABC):
     @property
     @abstractmethod
     def claims(self) -> dict[str, Any]:
-        """The numbers that were measured, by their names."""
+        """The measured numbers, by name."""
 
     @property
     def certified_loss(self) -> dict[str, Any]:
-        """What a certificate says about the utility that was lost, or is left."""
+        """The loss or utility that a certificate reports."""
         return {}
 
     @abstractmethod
-    def written(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
-        """Write the artifact; return the name of its main file, and the artifact as it was measured there."""
+    def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
+        """Write the artifact to a folder; return its main file's name, and the artifact as measured there."""
 
     @classmethod
     @abstractmethod
@@ -87,18 +87,18 @@ class Artifact(ABC):
 
     @classmethod
     @abstractmethod
-    def verified(
+    def verify(
         cls, folder: Path, certificate: Certificate, progress: Callable[[float], None] | None
     ) -> Iterator[Claim]:
-        """Measure every claim of a certificate again, and compare the certificate with the other files."""
+        """Measure every claim of a certificate again, and check the other files against it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was measured as plain values."""
+        """Return the measurements as plain values."""
         return {}
 
 
 def artifact_of(kind: str) -> type[Artifact] | None:
-    """Return the class of a kind of artifact; None if this version of Sfumato has no such kind.
+    """Return the class of a kind of artifact; None if this version of Sfumato does not know it.
 
     Examples
     --------
@@ -114,13 +114,13 @@ def artifact_of(kind: str) -> type[Artifact] | None:
 
 @dataclass(frozen=True, repr=False)
 class Provenance(Discreet):
-    """What is known of the data that a release was made of.
+    """The source of a release.
 
     Attributes
     ----------
     name : the name of the file or data set
-    rows : the number of its rows; None where that is private
-    origin : the file itself, which only its keyed fingerprint leaves
+    rows : its number of rows; None if that is private
+    origin : the file itself, published only as a keyed fingerprint
     more : what else a certificate says about the source
     """
 
@@ -131,32 +131,32 @@ class Provenance(Discreet):
 
     @classmethod
     def of(cls, origin: Path | None, rows: int | None, **more: Any) -> Provenance:
-        """Return what is known of a file, or of a table that is not from one."""
+        """Describe a file, or a table that is not from a file."""
         return cls(origin.name if origin else None, rows, origin, more)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a certificate says about the source."""
+        """Return the source as a certificate describes it."""
         mark = fingerprint(self.origin) if self.origin else None
         return {"name": self.name, "rows": self.rows, "fingerprint": mark, **self.more}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Release(Discreet):
-    """What a protection hands out: an artifact, what is promised of it, and how it was made.
+    """The result of a protection: an artifact, its guarantees, and how it was made.
 
     The attributes of the artifact are attributes of the release: ``release.table``, ``release.assessment``,
     ``release.model``.
 
     Attributes
     ----------
-    artifact : what is released
+    artifact : the released table, model or statistics
     method, parameters : how it was made
-    guarantees : what is promised
-    events : what the budget was charged with, for differential privacy
+    guarantees : the promises that it keeps
+    events : the events that the privacy budget was charged with
     recipe : how to make it again
-    provenance : what is known of the data it was made of
-    seconds : how long that took
-    details : what only this method reports, such as the levels that the lattice chose
+    provenance : the source of the data
+    seconds : how long it took to make
+    details : results specific to the method, such as the levels that the lattice chose
 
     Examples
     --------
@@ -182,12 +182,12 @@ class Release(Discreet):
 
     @property
     def kind(self) -> str:
-        """What is released: table, model, statistics."""
+        """The kind of artifact: table, model, statistics."""
         return self.artifact.kind
 
     @property
     def origin(self) -> Path | None:
-        """The file that it was made of, if it was one."""
+        """The source file, or None if the source is not a file."""
         return self.provenance.origin
 
     def __getattr__(self, name: str) -> Any:
@@ -221,12 +221,12 @@ class Release(Discreet):
 
     @classmethod
     def read(cls, folder: str | Path) -> Release:
-        """Read a release from its folder, without checking what it claims; see `sf.load` and `sf.verify`."""
+        """Read a release from its folder without verifying it; see `sf.load` and `sf.verify`."""
         certificate = Certificate.read(folder)
         kind = artifact_of(certificate.kind)
         if kind is None:
             raise FileError(
-                f"'{folder}' is a release of the kind {certificate.kind[:40]!r}, unknown to this version of Sfumato",
+                f"'{folder}' has the kind {certificate.kind[:40]!r}, which this version of Sfumato does not know",
                 hint=f"it was made by Sfumato {str(certificate.software.get('sfumato'))[:20]}",
             )
         return cls(
@@ -244,7 +244,7 @@ class Release(Discreet):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the data itself as plain values."""
+        """Return everything but the data as plain values."""
         plain = {"method": self.method, "parameters": self.parameters, "seconds": self.seconds, "details": self.details}
         return {**plain, **self.artifact.to_dict()}
 
@@ -258,7 +258,7 @@ def _events(certificate: Certificate) -> tuple[Any, ...]:
 
 
 class Releases(Mapping[str, Release]):
-    """Several releases of the same data, by the names of their folders, such as a model at several epsilons."""
+    """Several releases of the same data by folder name, such as a model at several epsilons."""
 
     @property
     @abstractmethod
@@ -275,9 +275,9 @@ class Releases(Mapping[str, Release]):
         return len(self.releases)
 
     def beside(self) -> dict[str, str]:
-        """Return further files of the folder that holds them all: their texts, by name."""
+        """Return the texts of further files in the common folder, by file name."""
         return {}
 
     def for_the_owner(self) -> dict[str, Any] | None:
-        """Return numbers that are not released: they go into a file beside the folder, for the owner of the data."""
+        """Return unreleased numbers for the data owner, stored in a file beside the folder; None if there are none."""
         return None

@@ -1,8 +1,7 @@
-"""Measure whether one column reproduces another: a copy, another unit, a coarser or a finer version of it.
+"""Detect whether one column reproduces another: a copy, another unit, a coarser or a finer version of it.
 
-Names do not matter. Rows that agree in one column are compared in the other: if they agree there too, far more often
-than two rows do by chance, the second column follows from the first. A value that only one row has says nothing, so
-that a column which differs in every row determines nothing by itself.
+Names do not matter. If rows that agree in one column agree in the other far more often than by chance, the second
+column follows from the first. A unique value is no evidence, so a column with only unique values determines nothing.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from numpy.typing import NDArray
 
 __all__ = ["FEWEST_ROWS", "Values", "reproduces"]
 
-_DIFFER = 0.05  # so many of the rows that would differ by chance may differ in a column that follows from another
-_EVIDENCE = 40  # so many rows must differ by chance: that none does happens once in e^20 times
+_DIFFER = 0.05  # the share of rows, among those that would differ by chance, that may differ in a dependent column
+_EVIDENCE = 40  # rows that must differ by chance; that none of them does has a probability of about e^-20
 FEWEST_ROWS = 10
-"""The same for cells that are spelt alike, which is no coincidence; fewer rows show nothing."""
+"""The same for cells with equal spelling, which is hardly a coincidence; fewer rows are no evidence."""
 _MONOTONE = 0.99  # rank correlation of a quantity in another unit, or nearly the same
-_SPELT = 200  # cells whose spelling is compared
-_CELLS = 2**20  # of a table of pairs that is counted at once
+_SPELT = 200  # the number of cells whose spelling is compared
+_CELLS = 2**20  # the most cells of a contingency table counted at once
 _WORD, _ZEROS = re.compile(r"[^\W_]+"), re.compile(r"\.0+$")
-_BINS = 100  # a quantity of more values is compared by its percentiles
+_BINS = 100  # a quantity with more values is compared by percentiles
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """The values of one column, prepared for being compared with others of the same rows."""
+    """The values of one column, prepared for comparison with other columns of the same rows."""
 
     series: pl.Series
 
     @cached_property
     def ranks(self) -> NDArray[np.float64] | None:
-        """The rank of each row, missing where it has no value; None if the values are not numbers or times."""
+        """The rank of each row, NaN for a missing value; None if the values are not numbers or times."""
         if self._numbers is None:
             return None
         _, which, count = np.unique(self._numbers, return_inverse=True, return_counts=True)
@@ -46,7 +45,7 @@ class Values:
 
     @cached_property
     def codes(self) -> NDArray[np.int64]:
-        """A number from 1 on for each value, or each percentile of many quantities; 0 if it is missing."""
+        """A code from 1 on for each value, or each percentile of a quantity with many values; 0 if missing."""
         if self._numbers is None or self.ranks is None:
             return self._texts.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
         present = ~np.isnan(self._numbers)
@@ -57,9 +56,10 @@ class Values:
 
     @cached_property
     def spelling(self) -> list[str | None]:
-        """The words and numbers of some cells, whatever their case, order, punctuation and leading zeros."""
+        """The words and numbers of some cells, ignoring case, order, punctuation and leading zeros."""
         cells = self._texts.gather_every(max(1, -(-len(self.series) // _SPELT))).to_list()
-        return [None if cell is None else _words(cell) for cell in cells]
+        words = (None if cell is None else _WORD.findall(_ZEROS.sub("", cell).lower()) for cell in cells)
+        return [None if cell is None else " ".join(sorted(word.lstrip("0") for word in cell)) for cell in words]
 
     @cached_property
     def _numbers(self) -> NDArray[np.float64] | None:
@@ -74,13 +74,8 @@ class Values:
         return self.series.cast(pl.String, strict=False)
 
 
-def _words(cell: str) -> str:
-    words = _WORD.findall(_ZEROS.sub("", cell).lower())
-    return " ".join(sorted(word.lstrip("0") for word in words))
-
-
 def reproduces(column: Values, other: Values, name: str) -> str:
-    """Say how a column reproduces another one of this name; nothing if it does not.
+    """Describe how a column reproduces another one of this name; return an empty text if it does not.
 
     Examples
     --------
@@ -106,7 +101,7 @@ def reproduces(column: Values, other: Values, name: str) -> str:
 
 
 def _are_same(one: list[str | None], other: list[str | None]) -> bool:
-    """Say whether nearly all cells are the same, far more often than by chance."""
+    """Return whether nearly all cells are equal, far more often than by chance."""
     both = [(mine, theirs) for mine, theirs in zip(one, other, strict=True) if None not in (mine, theirs)]
     differing = sum(mine != theirs for mine, theirs in both)
     if differing > _DIFFER * len(both):
@@ -117,7 +112,7 @@ def _are_same(one: list[str | None], other: list[str | None]) -> bool:
 
 
 def _are_monotone(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-    """Say whether one quantity rises, or falls, with the other throughout."""
+    """Return whether one quantity rises, or falls, with the other throughout."""
     both = ~(np.isnan(one) | np.isnan(other))
     one, other = one[both], other[both]
     if len(one) < _EVIDENCE or not one.std() or not other.std():
@@ -126,10 +121,10 @@ def _are_monotone(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
 
 
 def _follows(column: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
-    """Say whether rows that agree in what is given agree in the column.
+    """Return whether rows that agree in ``given`` agree in the column.
 
-    Goodman and Kruskal's tau, of which each row leaves itself out: without a relation it is 0 on average, however many
-    values what is given has.
+    Uses Goodman and Kruskal's tau with each row left out of its own prediction: without a relation its mean is 0,
+    however many values ``given`` has.
     """
     if not len(given):
         return False

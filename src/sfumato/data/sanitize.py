@@ -1,14 +1,13 @@
-"""Rows without what a frame carries besides them: its index, categories that no row has, notes of its makers.
+"""Strip a frame of everything but its columns: the index, unused categories, metadata, the order of the rows.
 
-A frame that is released must hold what its columns hold, and nothing else. A pandas index is a column that nobody
-accounted for, the categories of a type list values of rows that were filtered out, ``attrs`` and metadata say what
-somebody once noted, and the order of the rows says who comes before whom in the original.
+A released frame must hold its columns and nothing else. A pandas index is an unchecked column, a categorical type
+lists values of rows that were filtered out, ``attrs`` and metadata may hold notes, and the order of the rows reveals
+their order in the original.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
@@ -16,13 +15,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["permutation", "sanitized", "without_unused"]
+__all__ = ["drop_unused_entries", "permutation", "sanitize"]
 
 
 def permutation(rows: int) -> NDArray[np.int64]:
-    """Return a random order of so many rows, each equally likely, from the operating system's entropy.
+    """Return a uniformly random permutation from the operating system's entropy.
 
-    It depends on no seed: whoever publishes a seed must not publish the order with it.
+    It never depends on a seed, because publishing the seed would publish the original order.
 
     Examples
     --------
@@ -33,7 +32,7 @@ def permutation(rows: int) -> NDArray[np.int64]:
 
 
 def random_keys(number: int) -> NDArray[np.uint64]:
-    """Return random numbers of 64 bits; two of a billion rows are equal with a chance of 3 %, and that moves nothing.
+    """Return random 64-bit sort keys; in a billion rows, two are equal with probability 3 %, which is harmless.
 
     Examples
     --------
@@ -43,17 +42,17 @@ def random_keys(number: int) -> NDArray[np.uint64]:
     return np.frombuffer(os.urandom(8 * number), dtype=np.uint64)
 
 
-def sanitized(frame: Any, *, shuffle: bool = False) -> Any:
-    """Return a frame of the same kind with the same columns and nothing else; its rows shuffled, if that is asked for.
+def sanitize(frame: Any, *, shuffle: bool = False) -> Any:
+    """Return a frame of the same kind with only the columns, and with shuffled rows on request.
 
-    A pandas frame gets a new index from 0 on and loses ``attrs``; categories that no row has go (pandas, Polars' Enum,
-    Arrow's dictionaries, ordered or not), and so does the metadata of an Arrow table. A lazy Polars frame is collected.
+    A pandas frame gets a new index and loses ``attrs``; unused categories are dropped (pandas, Polars Enum, Arrow
+    dictionaries), and so is the metadata of an Arrow table. A lazy Polars frame is collected.
 
     Examples
     --------
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"sex": pd.Categorical(["f", "m"])}, index=["Ada", "Bob"])[:1]
-    >>> clean = sanitized(frame)
+    >>> clean = sanitize(frame)
     >>> list(clean.index), list(clean["sex"].cat.categories)
     ([0], ['f'])
     """
@@ -69,14 +68,14 @@ def sanitized(frame: Any, *, shuffle: bool = False) -> Any:
     return rows.with_columns(_polars(column) for column in rows.get_columns() if _holds_enum(column.dtype))
 
 
-def without_unused(values: Any) -> Any:
-    """Return an Arrow dictionary array without the entries that no row has; the others keep their order.
+def drop_unused_entries(values: Any) -> Any:
+    """Return an Arrow dictionary array without unused entries; the others keep their order.
 
     Examples
     --------
     >>> import pyarrow
     >>> array = pyarrow.array(["b", "a", "b"]).dictionary_encode().filter(pyarrow.array([True, False, True]))
-    >>> without_unused(array).dictionary.to_pylist()
+    >>> drop_unused_entries(array).dictionary.to_pylist()
     ['b']
     """
     import pyarrow
@@ -122,13 +121,13 @@ def _arrow_column(column: Any) -> Any:
         if isinstance(column, pyarrow.ChunkedArray):
             column = column.unify_dictionaries().combine_chunks()
         whole = pyarrow.concat_arrays(column.chunks) if isinstance(column, pyarrow.ChunkedArray) else column
-        return pyarrow.chunked_array([without_unused(whole)])
+        return pyarrow.chunked_array([drop_unused_entries(whole)])
     plain = _arrow_plain(column.type)
     return column if plain == column.type else column.cast(plain)
 
 
 def _arrow_plain(kind: Any) -> Any:
-    """Return a nested type with the values of its dictionaries in place of these."""
+    """Return a nested type with its dictionary types replaced by their value types."""
     import pyarrow
     import pyarrow.types as types
 
@@ -150,17 +149,13 @@ def _polars(column: pl.Series) -> pl.Series:
 
 
 def _holds_enum(dtype: Any) -> bool:
-    return isinstance(dtype, pl.Enum) or any(map(_holds_enum, _inner(dtype)))
-
-
-def _inner(dtype: Any) -> Sequence[Any]:
     if isinstance(dtype, pl.Struct):
-        return [field.dtype for field in dtype.fields]
-    return [dtype.inner] if isinstance(dtype, pl.List | pl.Array) else []
+        return any(_holds_enum(field.dtype) for field in dtype.fields)
+    return isinstance(dtype, pl.Enum) or (isinstance(dtype, pl.List | pl.Array) and _holds_enum(dtype.inner))
 
 
 def _polars_plain(dtype: Any) -> Any:
-    """Return a nested type with texts in place of categories."""
+    """Return a nested type with its categories replaced by texts."""
     if isinstance(dtype, pl.Struct):
         return pl.Struct({field.name: _polars_plain(field.dtype) for field in dtype.fields})
     if isinstance(dtype, pl.List):

@@ -1,4 +1,4 @@
-"""What each column of a table is: its role, its kind, and what is publicly known of it."""
+"""The schema of a table: the role and kind of each column, and what is publicly known about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 class Role(StrEnum):
-    """What an attacker or an analyst can do with a column.
+    """The role of a column for an attacker or an analyst.
 
     Examples
     --------
@@ -36,21 +36,21 @@ class Role(StrEnum):
     """
 
     IDENTIFIER = "identifier"
-    """Names the person alone: removed or replaced before any release."""
+    """Identifies a person by itself: removed or replaced before any release."""
     QUASI = "quasi"
     """Known to outsiders, and identifying in combination."""
     SENSITIVE = "sensitive"
-    """What the person would not want to be learnt."""
+    """Information that a person would not want others to learn."""
     TARGET = "target"
-    """What a model predicts."""
+    """The column that a model predicts."""
     KEPT = "kept"
-    """Released as it is on purpose, although it may look like an identifier, a text or a copy of another column."""
+    """Released unchanged on purpose, although it may look like an identifier, a text or a copy of another column."""
     OTHER = "other"
     """None of these."""
 
 
 class Kind(StrEnum):
-    """What the values of a column are, and so which distances make sense.
+    """The kind of values in a column, which determines the meaningful distances.
 
     Examples
     --------
@@ -60,41 +60,41 @@ class Kind(StrEnum):
     """
 
     AUTO = "auto"
-    """What the type of the column says; a table replaces it by one of the others."""
+    """Determined by the type of the column; a table replaces it with one of the other kinds."""
     NUMBER = "number"
-    """A quantity: differences mean something."""
+    """A quantity, whose differences are meaningful."""
     ORDINAL = "ordinal"
-    """A rank: the order means something, and the domain lists it."""
+    """A rank, whose order is meaningful and is that of the domain."""
     CATEGORY = "category"
-    """One of a few names."""
+    """One of a set of categories."""
     DATE = "date"
-    """A day or a moment."""
+    """A date or a timestamp."""
     TEXT = "text"
     """Free text."""
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the values have an order that means something."""
+        """Whether the values have a meaningful order."""
         return self in (Kind.NUMBER, Kind.ORDINAL, Kind.DATE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column: its name, role and kind, and what is publicly known of its values.
+    """One column: its name, role and kind, and what is publicly known about its values.
 
     Parameters
     ----------
     name : str
     role : Role or str
     kind : Kind or str
-        By default what the type of the column in the table says.
+        By default determined by the type of the column in the table.
     bounds : (float, float), optional
-        Public lower and upper bound of a number. Public means: not read off the data.
+        Public lower and upper bound of a number. Public means: not taken from the data.
     domain : sequence, optional
-        Public list of all possible values; for an ordinal column, in their order.
+        Public list of all possible values; for an ordinal column, in order.
     hierarchy : Hierarchy, optional
     reason : str
-        Why `Schema.suggest` proposed this role and kind; of a kept column, what speaks against keeping it.
+        Why `Schema.suggest` proposed this role and kind; for a kept column, the case against keeping it.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class Column:
     hierarchy: Hierarchy | None = None
     reason: str = field(default="", compare=False)
     inferred: bool = field(default=False, compare=False, repr=False)
-    """Whether the kind was read off the cells of a text file, and not declared; set by `Table`, and never stored."""
+    """Whether the kind was inferred from the cells of a text file instead of declared; set by `Table`, never stored."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -120,7 +120,7 @@ class Column:
         object.__setattr__(self, "kind", _member(Kind, self.kind, f"kind of column '{self.name}'"))
         if self.bounds is not None:
             object.__setattr__(self, "bounds", _bounds(self.name, self.kind, self.bounds))
-            object.__setattr__(self, "kind", Kind.NUMBER)  # whatever its cells look like: bounds declare that it is one
+            object.__setattr__(self, "kind", Kind.NUMBER)  # bounds declare a number, whatever the cells look like
         if self.domain is not None:
             object.__setattr__(self, "domain", _domain(self.name, self.domain))
         if self.hierarchy is not None and self.domain is not None:
@@ -134,7 +134,7 @@ class Column:
         return f"Column({', '.join(parts)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what differs from the defaults as plain values, ready for TOML or JSON."""
+        """Return the settings that differ from the defaults as plain values, ready for TOML or JSON."""
         plain: dict[str, Any] = {"role": self.role.value, "kind": self.kind.value}
         if self.bounds is not None:
             plain["bounds"] = list(self.bounds)
@@ -148,7 +148,7 @@ class Column:
 
     @classmethod
     def from_dict(cls, name: str, plain: Mapping[str, Any], folder: Path | None = Path()) -> Column:
-        """Build a column from what `to_dict` returned.
+        """Build a column from the result of `to_dict`.
 
         A hierarchy may also be a list of rows, or the name of a file in the given folder, if there is one.
         """
@@ -164,7 +164,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table and what each one is.
+    """The columns of a table, with the role and kind of each.
 
     Examples
     --------
@@ -231,7 +231,7 @@ class Schema:
 
     @property
     def identifiers(self) -> tuple[str, ...]:
-        """The names of the columns that identify a person alone."""
+        """The names of the columns that identify a person by themselves."""
         return self._with_role(Role.IDENTIFIER)
 
     @property
@@ -246,7 +246,7 @@ class Schema:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The names of the columns that are released as they are on purpose."""
+        """The names of the columns that are released unchanged on purpose."""
         return self._with_role(Role.KEPT)
 
     @property
@@ -268,7 +268,7 @@ class Schema:
     ) -> Schema:
         """Return a schema in which the named columns have these roles.
 
-        A role that is named replaces the columns that had it; the others stay.
+        Columns that had a named role before lose it; other roles stay.
 
         Examples
         --------
@@ -311,7 +311,7 @@ class Schema:
     def released(self) -> Schema:
         """Return the schema of an anonymized release of the table.
 
-        Identifiers are dropped, and a quasi-identifier keeps only its role: its new values are of another kind.
+        Identifiers are dropped. A quasi-identifier keeps only its role, because its new values have another kind.
 
         Examples
         --------
@@ -328,9 +328,9 @@ class Schema:
 
     @classmethod
     def of(cls, given: Any) -> Schema:
-        """Make a schema of what stands for one: itself, the path of its file, columns, or a mapping.
+        """Build a schema from a schema, the path of its file, columns, or a mapping.
 
-        A mapping is what `to_dict` returns, or has for each column its role, or a mapping of what is known of it.
+        A mapping is the result of `to_dict`, or maps each column to its role or to a mapping of its settings.
 
         Examples
         --------
@@ -358,8 +358,8 @@ class Schema:
     def suggest(table: Table | Any) -> Schema:
         """Propose a role and a kind for every column, each with its reason.
 
-        The proposal reads the data; it is a starting point for a person, and nothing
-        else in Sfumato uses it unasked.
+        The proposal is based on the data. It is a starting point for a person; Sfumato never
+        applies it on its own.
 
         Examples
         --------
@@ -381,11 +381,11 @@ class Schema:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], folder: Path | None = Path()) -> Schema:
-        """Build a schema from what `to_dict` returned; hierarchy files are looked for in the folder, if it is given."""
+        """Build a schema from the result of `to_dict`; hierarchy files are read from the folder, if one is given."""
         columns = plain.get("columns")
         if set(plain) != {"columns"} or not isinstance(columns, Mapping):
             raise SchemaError(
-                "a schema has one table [columns] with a table per column",
+                "a schema must have one table [columns] with a table per column",
                 hint='for example [columns.age] with role = "quasi" and kind = "number"',
             )
         for name, values in columns.items():
@@ -401,7 +401,7 @@ class Schema:
 
     @classmethod
     def from_toml(cls, text: str, folder: Path = Path()) -> Schema:
-        """Read a schema from TOML text; hierarchy files are looked for in the folder."""
+        """Read a schema from TOML text, and hierarchy files from the folder."""
         try:
             plain = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -415,7 +415,7 @@ class Schema:
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
-        """Read a schema from a TOML file; hierarchy files are looked for in its folder."""
+        """Read a schema from a TOML file, and hierarchy files from its folder."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -423,15 +423,15 @@ class Schema:
         return cls.from_toml(text, Path(path).parent)
 
 
-def _column_of(name: Any, said: Any) -> Column:
-    """Make a column of its name and what a mapping says of it."""
-    if isinstance(said, Column):
-        return said if said.name == name else replace(said, name=name)
-    if isinstance(said, Mapping):
-        return Column.from_dict(name, said)
-    if not isinstance(said, str):
-        raise SchemaError(f"column '{name}' must have a role or a mapping in a schema, got {type(said).__name__}")
-    return Column(name=name, role=said)  # type: ignore[arg-type]
+def _column_of(name: Any, given: Any) -> Column:
+    """Build a column from its name and its role or settings in a mapping."""
+    if isinstance(given, Column):
+        return given if given.name == name else replace(given, name=name)
+    if isinstance(given, Mapping):
+        return Column.from_dict(name, given)
+    if not isinstance(given, str):
+        raise SchemaError(f"column '{name}' must have a role or a mapping in a schema, got {type(given).__name__}")
+    return Column(name=name, role=given)  # type: ignore[arg-type]
 
 
 def _member(kind: type[_E], value: Any, what: str) -> _E:
@@ -470,7 +470,8 @@ def _domain(name: str, domain: Sequence[Any]) -> tuple[Any, ...]:
         raise SchemaError(f"the domain of column '{name}' must be a list of at least one value")
     if any(map(is_missing, domain)):
         raise SchemaError(
-            f"the domain of column '{name}' lists a missing value", hint="leave it out: any value may be missing"
+            f"the domain of column '{name}' lists a missing value",
+            hint="leave it out: every column may have missing values",
         )
     if any(isinstance(value, list | tuple | dict | set) for value in domain):
         raise SchemaError(f"the domain of column '{name}' must list single values")

@@ -1,4 +1,4 @@
-"""A table: any kind of frame together with its schema."""
+"""Tables: a frame of any kind, or rows elsewhere, together with a schema."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ from sfumato.errors import (
     require_extra,
 )
 
-__all__ = ["Table", "collect", "collecting", "read", "write"]
+__all__ = ["Table", "collect", "frame_errors", "read", "write"]
 
 
 _IN_TEXT = (pl.String, pl.Date, pl.Datetime, pl.Boolean, pl.Categorical, pl.Enum, pl.Null)
+_LABELLED = (nw.Categorical, nw.Enum, nw.Unknown)  # pandas categories, intervals, periods: counted by their texts
 _AT_ONCE = 2**26
-"""A text file of up to so many bytes is read at once; a larger one only when, and as far as, it is needed."""
+"""The largest text file, in bytes, that is read at once; larger ones are read on demand."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Any frame with its schema: pandas, Polars, pyarrow, a DuckDB relation or a Spark frame.
+    """A frame with its schema: pandas, Polars, pyarrow, a DuckDB relation or a Spark frame.
 
-    The frame is kept as it is and never modified. A column that the schema does not list
-    gets the role ``other`` and the kind of its type (numbers, dates, ordered categories;
-    everything else is a category).
+    The frame is never modified. A column that the schema does not list gets the role ``other``
+    and the kind of its type (numbers, dates, ordered categories; everything else is a category).
 
-    A table may also stand for rows that have not been read: a file or a table in a database,
-    see `read`. They are counted where they are, and read as a whole only by `frame`.
+    A table may also refer to rows that have not been read: a file or a table in a database,
+    see `read`. They are counted where they are; only `frame` reads all of them.
 
     Parameters
     ----------
     source
-        The frame, or where the rows are.
+        The frame, or the source of the rows.
     schema : Schema, optional
     origin : Path or File, optional
-        The file that the frame is from.
+        The file that the frame was read from.
     layout : File, optional
-        The text file that the frame was made of: its separator, quotes, numbers and dates are those of a text file that
-        is written of this table.
+        The text file that the frame was made from. If this table is written to a text file, it gets the same separator,
+        quotes and notation of numbers and dates.
 
     Examples
     --------
@@ -80,9 +80,9 @@ class Table:
     schema: Schema
     origin: Path | None
     file: File | None
-    """The file that the rows are from and how it was read, if that is known."""
+    """The file that the rows are from, with its reading options, if it is known."""
     layout: File | None
-    """The text file in whose way the table is written to a text file."""
+    """The text file whose format is used when the table is written to a text file."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Table:
         target: str | None = None,
         keep: Sequence[str] = (),
     ) -> Table:
-        """Make a table of a frame, a file or a table, with these roles.
+        """Make a table from a frame, a file or a table, with the given roles.
 
         Examples
         --------
@@ -142,13 +142,13 @@ class Table:
         roles = table.schema.with_roles(qi=qi, sensitive=sensitive, identifiers=identifiers, target=target, keep=keep)
         if roles == table.schema:
             return table
-        same = copy.copy(table)  # with what is already known of the frame
+        same = copy.copy(table)  # keeps what is cached for the frame
         object.__setattr__(same, "schema", roles)
         return same
 
     @cached_property
     def frame(self) -> Any:
-        """The frame; all rows are read if they are elsewhere."""
+        """The frame; reads all rows if they are elsewhere."""
         return self.source.read() if isinstance(self.source, Source) else self.source
 
     @property
@@ -162,17 +162,17 @@ class Table:
         except TypeError as error:
             raise InputError(
                 f"a table must be a frame or a file, got {type(self.frame).__name__}",
-                hint="pandas, Polars, pyarrow, DuckDB and Spark frames are",
+                hint="use a pandas, Polars, pyarrow, DuckDB or Spark frame",
             ) from error
         except nw.exceptions.DuplicateError as error:
-            raise ColumnError("the table has two columns of one name", hint="rename one of them") from error
+            raise ColumnError("the table has two columns with the same name", hint="rename one of them") from error
         return frame
 
     @cached_property
     def _types(self) -> dict[str, Any]:
         source = self.source
         frame = nw.from_native(pl.DataFrame(schema=source.types())) if isinstance(source, Source) else self._narwhal
-        with collecting():
+        with frame_errors():
             return dict(frame.collect_schema())
 
     def _names(self) -> list[str]:
@@ -186,7 +186,7 @@ class Table:
 
     @property
     def has_inferred_types(self) -> bool:
-        """Whether the types were read off the cells: those of a text or an Excel file, where one cell can change one.
+        """Whether types are inferred from the cells, as in a text or Excel file, where one cell can change a type.
 
         Examples
         --------
@@ -200,14 +200,14 @@ class Table:
         return FORMATS.get(name.suffix.lower()) in ("csv", "tsv", "excel", "jsonl")
 
     def _known(self, column: Column) -> Column:
-        """Return the column with its kind, marked if that was read off the cells."""
+        """Return the column with its kind, marked if the kind was inferred from the cells."""
         found = self._typed(column)
         is_new = column.kind is Kind.AUTO and found.kind is not Kind.AUTO
         is_inferred = is_new and (self.has_inferred_types or self.holds_objects(column.name))
         return replace(found, inferred=True) if is_inferred else found
 
     def holds_objects(self, name: str) -> bool:
-        """Say whether a column is one of pandas' objects, whose type is that of each value.
+        """Return whether a column is a pandas object column, in which each value has its own type.
 
         Examples
         --------
@@ -220,24 +220,24 @@ class Table:
         return not self._is_unread and self.implementation.is_pandas() and str(self.frame[name].dtype) == "object"
 
     def _typed(self, column: Column) -> Column:
-        """Return the column with the kind, and the order, that its type has if the schema leaves them open."""
+        """Return the column with the kind and order of its type, where the schema leaves them open."""
         if column.kind not in (Kind.AUTO, Kind.ORDINAL):
             return column
         dtype = self._types[column.name]
         if isinstance(self.source, Source):
-            return column if isinstance(dtype, nw.Unknown) else with_kind(column, dtype)  # known once it is read
+            return column if isinstance(dtype, nw.Unknown) else with_kind(column, dtype)  # known after reading
         if isinstance(dtype, nw.Object) and not self.is_lazy:
             try:
                 dtype = nw.from_native(self.column(column.name), series_only=True).dtype
-            except ColumnError:  # said when the column is used
+            except ColumnError:  # reported when the column is used
                 return replace(column, kind=Kind.TEXT)
         return with_kind(column, dtype)
 
     def declared_type(self, name: str) -> nw.dtypes.DType | None:
-        """Return the type of a column if it was declared; None if the values decide on it.
+        """Return the declared type of a column; None if the type is inferred from the values.
 
-        In a text file, in Excel and in pandas a single value can change the type of its column: what depends on such
-        a type depends on that record.
+        In a text file, in Excel and in a pandas object column, a single value can change the type of its column, so
+        anything that depends on the type depends on that record.
 
         Examples
         --------
@@ -255,9 +255,9 @@ class Table:
         return None if isinstance(dtype, nw.Unknown | nw.Object) else dtype
 
     def as_declared(self) -> Table:
-        """Return the table as far as it is declared how its file writes numbers, dates and letters.
+        """Return the table read with only the declared encoding and notation of its file.
 
-        A private function reads this one: if the rows decided, one record could change how all others are read.
+        Private functions read this table: with inferred ones, a single record could change how all others are read.
 
         Examples
         --------
@@ -280,23 +280,24 @@ class Table:
         text = file.text
         if file.encoding is None and text.encoding != find_encoding(text.path, content=False):
             raise OptionError(
-                f"the encoding of '{file.path}', {text.encoding}, was found from its rows: one record could change it",
-                hint=f"say it with encoding / --encoding {text.encoding}",
+                f"the encoding of '{file.path}', {text.encoding}, was inferred from its rows: "
+                "one record could change it",
+                hint=f"declare it with encoding / --encoding {text.encoding}",
             )
         if isinstance(self.source, File):
             return Table(declared, columns)
-        if not file.decimal and not file.dates and all(one.is_plain and not one.doubt for one in text.found.values()):
+        if not file.decimal and not file.dates and all(one.is_plain and not one.doubt for one in text.cells.values()):
             return self
         return Table(declared.read(), columns, origin=declared)
 
     @property
     def is_lazy(self) -> bool:
-        """Whether the rows are elsewhere (a file, a database, DuckDB, Spark) and are only read on demand."""
+        """Whether the rows are elsewhere (a file, a database, DuckDB, Spark) and are read on demand."""
         return isinstance(self.source, Source) or isinstance(self._narwhal, nw.LazyFrame)
 
     @property
     def implementation(self) -> nw.Implementation:
-        """What kind of frame it is."""
+        """The library of the frame."""
         implementation: nw.Implementation = self._narwhal.implementation
         return implementation
 
@@ -318,7 +319,7 @@ class Table:
             return values
         column = self._collected.get_column(name)
         try:
-            if column.implementation.is_pandas() and _is_labelled(self._types[name]):
+            if column.implementation.is_pandas() and isinstance(self._types[name], _LABELLED):
                 return _labels(column.to_native())
             return column.to_polars()
         except ImportError as error:
@@ -327,14 +328,19 @@ class Table:
             ) from error
         except SfumatoError:
             raise
-        except (TypeError, ValueError, OverflowError, NotImplementedError):  # pyarrow's are of these, and quote cells
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+            NotImplementedError,
+        ):  # includes pyarrow's errors, which quote cells
             raise ColumnError(
                 f"column '{name}' holds values of mixed or unknown types",
                 hint="turn them into one type, for example texts",
             ) from None
 
     def sample(self, rows: int, names: Sequence[str]) -> Table:
-        """Return at most so many rows of the named columns, always the same ones, without fetching the others.
+        """Return a deterministic sample of the named columns, without fetching the other rows.
 
         Columns that cannot be read are left out.
 
@@ -348,7 +354,7 @@ class Table:
         if self._is_unread:
             frame = self.source.sample(rows, names)
         elif isinstance(self._narwhal, nw.LazyFrame):
-            by_name = not any(sign in name for name in names for sign in "`.")  # Spark takes those for its own
+            by_name = not any(sign in name for name in names for sign in "`.")  # special characters in Spark
             first = collect(self._narwhal, lambda every: (every.select(*names) if by_name else every).head(rows))
             frame = first.select(*names).to_native()
         elif len(self._collected) <= rows:
@@ -358,13 +364,13 @@ class Table:
             frame = self._collected[spread, list(names)].to_native()
         return Table(frame, Schema(self.schema[name] for name in nw.from_native(frame).columns))
 
-    def fetched(self) -> pl.DataFrame:
+    def to_polars(self) -> pl.DataFrame:
         """Return all columns as a Polars frame.
 
         Examples
         --------
         >>> import sfumato as sf
-        >>> sf.read("patients.csv").fetched().shape
+        >>> sf.read("patients.csv").to_polars().shape
         (8, 4)
         """
         if isinstance(self.source, Source):
@@ -379,7 +385,7 @@ class Table:
         return encode(columns, [self.schema[name] for name in names])
 
     def decode(self, codes: Codes) -> Any:
-        """Return a frame like this table's, with the coded columns replaced by what the codes say.
+        """Return a frame like this table's, with the encoded columns replaced by the decoded values.
 
         The kind of frame, its index, the order of the columns and their types are kept.
 
@@ -393,14 +399,14 @@ class Table:
         """
         own = self.encode(codes.names)
         if any(not mine.values.equals(theirs.values) for mine, theirs in zip(own.domains, codes.domains, strict=True)):
-            raise InputError("the codes are of another table")
-        # A code stands for the value of the first row that has it, so that types are kept to the last bit.
+            raise InputError("the codes belong to another table")
+        # Each code becomes the value of the first row that has it, which preserves types exactly.
         rows = {}
         for position, domain in enumerate(own.domains):
             first = np.zeros(len(domain), dtype=np.int64)
             first[own.values[::-1, position]] = np.arange(len(own.values))[::-1]
             rows[domain.name] = first[codes.values[:, position]]
-        return _taken(self.frame, self._collected, rows)
+        return _take_rows(self.frame, self._collected, rows)
 
     def drop(self, names: Sequence[str]) -> Any:
         """Return a frame like this table's without the named columns.
@@ -414,7 +420,7 @@ class Table:
         return nw.to_native(self._narwhal.drop(*names))
 
     def with_columns(self, columns: Iterable[pl.Series]) -> Any:
-        """Return a frame like this table's, in memory, with the columns of these names replaced.
+        """Return a frame like this table's, in memory, with some columns replaced by name.
 
         Examples
         --------
@@ -431,7 +437,7 @@ class Table:
             for one in columns:
                 at = frame.schema.get_field_index(one.name)
                 values, kind = one.to_arrow(), frame.schema.field(at).type
-                with suppress(ValueError, NotImplementedError):  # pyarrow's errors are of these
+                with suppress(ValueError, NotImplementedError):  # includes pyarrow's errors
                     values = values.cast(kind) if self._keeps_type(one) else values
                 frame = frame.set_column(at, one.name, values)
             return frame
@@ -441,7 +447,7 @@ class Table:
         )
 
     def _keeps_type(self, values: pl.Series, categories: Iterable[Any] | None = None) -> bool:
-        """Say whether values can be of the type of the column whose place they take, such as some of its categories."""
+        """Return whether values fit the type of the column that they replace, such as its categories."""
         if categories is None:
             old = self.column(values.name)
             if not isinstance(old.dtype, pl.Categorical | pl.Enum):
@@ -450,11 +456,11 @@ class Table:
         return set(values.drop_nulls().unique()) <= set(categories)
 
     def _as_pandas(self, values: pl.Series) -> Any:
-        """Return values as a pandas column, of the type of the one whose place they take if that can hold them."""
+        """Return values as a pandas column, with the type of the column that they replace if they fit."""
         index, dtype = self.frame.index, self.frame[values.name].dtype
         if str(dtype) != "object" and self._keeps_type(values, getattr(dtype, "categories", None)):
             with suppress(ImportError, TypeError, ValueError):
-                # Through Arrow, for else whole numbers with gaps would become floats on their way.
+                # Through Arrow: otherwise integers with missing values would become floats.
                 exact = values.to_pandas(use_pyarrow_extension_array=True).astype(dtype)
                 if int(exact.isna().sum()) == values.null_count():
                     return exact.set_axis(index)
@@ -476,35 +482,35 @@ def read(
 ) -> Table:
     """Read a CSV, TSV, Parquet, Arrow/Feather, Excel or JSON lines file, or a table in a database.
 
-    Of a database, a Parquet or Arrow file, and a large text file, the rows are read when they are
-    needed, and only the columns that are.
+    A database, a Parquet or Arrow file, and a large text file are read on demand, and only the columns
+    that are needed.
 
     Parameters
     ----------
     path : str or Path
-        A file, also a text file with ``.gz`` or ``.zst`` after its ending; a database of DuckDB (``.duckdb``); or the
+        A file; text files may be compressed (``.csv.gz``, ``.csv.zst``). Or a DuckDB database (``.duckdb``), or the
         address of a database such as ``postgresql://user@host/name`` or ``sqlite:///file.db``.
     schema : Schema, optional
     table : str, optional
-        The name of the table in the database; it may be left out for a file of DuckDB that holds only one.
+        The name of the table in the database; optional for a DuckDB file with only one table.
     separator : str, optional
-        What separates the fields of a text file; found from its header by default.
+        The field separator of a text file; detected from its header by default.
     encoding : str, optional
-        The encoding of a text file. By default that of its byte order mark, else UTF-8, and Windows-1252 (cp1252) if it
-        is not valid UTF-8 and reads well so.
+        The encoding of a text file. By default that of its byte order mark, else UTF-8, or Windows-1252 (cp1252) if it
+        is not valid UTF-8 and plausible as Windows-1252.
     na : sequence of str
-        Texts that stand for a missing value, besides the empty field.
+        Texts that mean a missing value, besides the empty field.
     decimal : {".", ","}, optional
-        What stands before the decimals of a text file. By default a column has decimal commas if all of its values are
-        numbers that can be read in no other way.
+        The decimal sign of a text file. By default a column has decimal commas if its values can be read as numbers in
+        no other way.
     dates : str or sequence of str
-        How dates are written in a text file: dmy, mdy or ymd for the order of day, month and year, or formats such as
-        ``%d.%m.%Y``. By default found for each column, if its values can be read in one way only.
+        The date formats of a text file: dmy, mdy or ymd for the order of day, month and year, or formats such as
+        ``%d.%m.%Y``. By default inferred for each column whose values can be read in only one way.
     inferred : bool
-        Whether the rows of a text file may decide how it is written. Private functions do not let them: see
+        Whether to infer undeclared notations from the rows of a text file. Private functions do not; see
         `Table.as_declared`.
     sheet : str, optional
-        The sheet of an Excel file; needed if more than one holds something.
+        The sheet of an Excel file; required if more than one is not empty.
 
     Examples
     --------
@@ -518,11 +524,11 @@ def read(
         return Table(_database(path, table, any(one is not None for one in for_files)), schema)
     if FORMATS.get(Path(path).suffix.lower()) == "duckdb":
         if any(one is not None for one in (separator, encoding, decimal, sheet, *na, *dates)):
-            raise OptionError(f"'{path}' is a database: how to read a text file or a sheet is not for it")
+            raise OptionError(f"'{path}' is a database: options for text files and sheets do not apply")
         return Table(open_duckdb(Path(path), table), schema, origin=Path(path))
     if table is not None:
-        hint = f"a SQLite file is named sqlite:///{path}" if _is_sqlite(Path(path)) else "leave table / --table out"
-        raise OptionError(f"a table is named in a database, and '{path}' is a file", hint=hint)
+        hint = f"give an SQLite file as sqlite:///{path}" if _is_sqlite(Path(path)) else "omit table / --table"
+        raise OptionError(f"a table can be named only for a database, and '{path}' is a file", hint=hint)
     file = File(
         Path(path),
         separator=separator,
@@ -538,11 +544,11 @@ def read(
 
 
 def _database(url: str, table: str | None, for_files: bool) -> Database:
-    database = Database(url, table or "")  # says first whether it is the address of a database
+    database = Database(url, table or "")  # refuses a bad address first
     if for_files:
         raise OptionError(
-            "a separator, an encoding, a decimal sign, formats of dates and marks of missing values are for files, "
-            "not for databases"
+            "a separator, an encoding, a decimal sign, date formats and marks of missing values apply to files, "
+            "not to databases"
         )
     if table is None:
         raise OptionError("no table of the database is named", hint="give its name with table / --table")
@@ -556,18 +562,18 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write a table or a frame as CSV, TSV, JSON lines, Parquet, Arrow or Excel: all of it, or nothing.
+    """Write a table or a frame atomically as CSV, TSV, JSON lines, Parquet, Arrow or Excel.
 
-    A table of a text file is written to a text file in the way of that one: with its separator, quotes, line ends,
-    encoding, and with numbers and dates as they stood there.
+    A table from a text file is written to a text file in the original format: with its separator, quotes, line ends
+    and encoding, and with numbers and dates as they were.
 
     Parameters
     ----------
     table : Table or frame
     path : path
     escape_formulas : bool
-        Whether cells of a CSV or TSV file that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in
-        front.
+        Whether to put an apostrophe before cells of a CSV or TSV file that a spreadsheet would evaluate, such as
+        ``=1+1``.
 
     Examples
     --------
@@ -578,41 +584,36 @@ def write(table: Table | Any, path: str | Path, *, escape_formulas: bool = False
     """
     table = table if isinstance(table, Table) else Table(table)
     if table.layout is not None and table.layout.is_text and format_of(Path(path)) in ("csv", "tsv"):
-        frame = table.fetched()
+        frame = table.to_polars()
         if all(dtype.is_numeric() or dtype in _IN_TEXT for dtype in frame.dtypes):
             write_as_read(frame, table.layout, path, escape_formulas=escape_formulas)
             return
     if isinstance(table.source, pl.LazyFrame):
         write_frame(table.source, path, escape_formulas=escape_formulas)
         return
-    write_frame(table.fetched(), path, escape_formulas=escape_formulas)
+    write_frame(table.to_polars(), path, escape_formulas=escape_formulas)
 
 
 def collect(lazy: nw.LazyFrame[Any], query: Callable[[nw.LazyFrame[Any]], nw.LazyFrame[Any]]) -> nw.DataFrame[Any]:
-    """Answer a query where a frame lives, and fetch the answer as a Polars frame."""
+    """Run a query where a frame lives, and fetch the result as a Polars frame."""
     if not lazy.implementation.is_polars():
         require_extra("pyarrow", "arrow", "reading this kind of frame")
-    with collecting():
+    with frame_errors():
         return query(lazy).collect("polars")
 
 
 @contextmanager
-def collecting() -> Iterator[None]:
-    """Turn whatever a database or a cluster raises into one sentence."""
+def frame_errors() -> Iterator[None]:
+    """Turn any error of a database or a cluster into an `InputError`."""
     try:
         yield
     except SfumatoError:
         raise
-    except Exception as error:  # noqa: BLE001 - of any driver; its own message may quote rows
+    except Exception as error:  # noqa: BLE001 - from any driver; its message may quote rows
         raise InputError(
             f"the frame cannot be read where it lives ({type(error).__name__})",
-            hint="does it still exist, and are its types plain?",
+            hint="check that it still exists and has only plain types",
         ) from None
-
-
-def _is_labelled(dtype: Any) -> bool:
-    """Say whether a pandas column has labels (categories, intervals, periods), which are counted by their texts."""
-    return isinstance(dtype, nw.Categorical | nw.Enum | nw.Unknown)
 
 
 def _labels(column: Any) -> pl.Series:
@@ -620,13 +621,13 @@ def _labels(column: Any) -> pl.Series:
     labels = column.astype("category").cat
     texts = pl.Series(column.name, [str(label) for label in labels.categories], dtype=pl.String)
     if texts.n_unique() < len(texts):
-        raise ValueError("two labels read alike")
+        raise ValueError("two labels have the same text")
     position = pl.Series(labels.codes.to_numpy())
     return texts.gather(position.set(position < 0, None))
 
 
-def _taken(frame: Any, collected: nw.DataFrame[Any], rows: dict[str, NDArray[np.int64]]) -> Any:
-    """Return a frame of the same kind in which each named column holds its own values of the given rows."""
+def _take_rows(frame: Any, collected: nw.DataFrame[Any], rows: dict[str, NDArray[np.int64]]) -> Any:
+    """Return a frame of the same kind with the values of each named column taken from the given rows."""
     implementation = nw.from_native(frame).implementation
     if implementation.is_pandas():
         return frame.assign(**{name: frame[name].iloc[row].set_axis(frame.index) for name, row in rows.items()})

@@ -1,4 +1,4 @@
-"""Count and recode where the rows are: in memory, in Parquet files, DuckDB, a SQL database or Spark."""
+"""Count and recode rows where they are: in memory, in Parquet files, in DuckDB, in an SQL database or in Spark."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Kernels: functions that numba compiles when they are first called, or that run as plain Python.
+"""Kernels: functions that numba compiles on their first call, or that run as plain Python.
 
-Numba takes ten seconds and more to compile a method on a fresh machine, whatever the size of the table, and half a
-second to be loaded. So it is loaded with the first call of a kernel, and where the table is small a kernel is not
-compiled: `plain` returns it as plain Python, with its loops over rows, which Python is slow at, as array operations.
+On a fresh machine, numba takes ten seconds or more to compile a method, whatever the size of the table, and half a
+second to import. So it is imported with the first call of a kernel, and for small tables a kernel is not compiled:
+`plain` returns it as plain Python, with array operations in place of the loops over rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _tell: list[Callable[[], None]] = []
 
 
 class Kernel:
-    """A function that numba compiles on its first call, and keeps on disk; see `kernel`."""
+    """A function that numba compiles on its first call and caches on disk; see `kernel`."""
 
     def __init__(self, function: FunctionType, options: dict[str, Any]) -> None:
         self.function, self._options = function, options
@@ -28,34 +28,34 @@ class Kernel:
 
     @property
     def compiled(self) -> Any:
-        """What numba makes of it."""
-        with _compiling:  # threads share what one of them has compiled
+        """The compiled function."""
+        with _compiling:  # threads share one compilation
             if self._compiled is None:
                 from numba import njit
 
                 _listen()
-                # Nobody calls it from C: without a wrapper for that it is compiled in a tenth less time.
+                # Without the C wrapper, which is never called, compiling takes a tenth less time.
                 options = {"cache": True, "nogil": True, "no_cfunc_wrapper": True} | self._options
                 self._compiled = njit(**options)(self.function)
         return self._compiled
 
     def __call__(self, *args: Any) -> Any:
-        """Run it, compiled."""
+        """Run the compiled function."""
         return (self._compiled or self.compiled)(*args)
 
     @property
-    def _numba_type_(self) -> Any:  # so that other kernels can call it
+    def _numba_type_(self) -> Any:  # lets other kernels call it
         return self.compiled._numba_type_
 
 
 def announce(tell: Callable[[], None]) -> None:
-    """Set what is called, once, before numba compiles something that it has not kept on disk."""
+    """Set a callback for the first compilation that is not cached on disk."""
     _tell[:] = [tell]
 
 
 def _listen() -> None:
-    """Wait for the first compilation, if somebody wants to know of it."""
-    from numba.core import event  # which has no types
+    """Register the callback for the first compilation, if there is one."""
+    from numba.core import event
 
     if not _tell:
         return
@@ -73,7 +73,7 @@ def _listen() -> None:
 
 
 def kernel(**options: Any) -> Callable[[Any], Kernel]:
-    """Make a function a kernel.
+    """Decorate a function as a kernel.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def plain(one: Kernel, **instead: Callable[..., Any]) -> Callable[..., Any]:
     Parameters
     ----------
     one : Kernel
-    instead : what is called, by its name, in place of a kernel
+    instead : functions that replace kernels, by name
     """
     function = one.function
     names = dict(function.__globals__)

@@ -1,4 +1,4 @@
-"""Number the distinct values of one column as they stream by."""
+"""Dictionary encoding of one streamed column."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["Numbering"]
+__all__ = ["Dictionary"]
 
 _Texts = pl.String | pl.Categorical | pl.Enum
 _SMALL_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 _WIDEST_TABLE = 2**22
 
 
-class Numbering:
-    """Numbers for the distinct values of one column, in the order in which they come; 0 is missing.
+class Dictionary:
+    """Numbers for the distinct values of one column in order of appearance; 0 is missing.
 
-    Texts are numbered by a Polars category, integers of a small range (ages, years, days) by a
-    table, and everything else by a join with what is known.
+    Texts are numbered by a Polars categorical type, integers in a small range (ages, years, days) by an
+    array, and everything else by a join with the known values.
 
     Examples
     --------
-    >>> ages = Numbering()
+    >>> ages = Dictionary()
     >>> ages.numbers(pl.Series([41, 30, None])).tolist(), ages.numbers(pl.Series([30, 7])).tolist()
     ([2, 1, 0], [1, 3])
     >>> ages.values().to_list()
@@ -30,15 +30,15 @@ class Numbering:
 
     def __init__(self) -> None:
         self._categories = pl.Categories.random()
-        self._kept = pl.Series(dtype=self.categories)  # Polars forgets categories that no series has
+        self._kept = pl.Series(dtype=self.categories)  # keeps the categories alive
         self._dtype: pl.DataType = pl.String()
-        self._known = pl.Series(dtype=pl.Int64)  # what is numbered 1, 2, ...; not used for texts
+        self._known = pl.Series(dtype=pl.Int64)  # the values with the numbers 1, 2, ...; not used for texts
         self._table = np.zeros(0, dtype=np.uint32)  # the number of the integer low + i, or 0
         self._low = 0
 
     @property
     def categories(self) -> pl.Categorical:
-        """The type for texts that are to be numbered while they are read."""
+        """The type that numbers texts while they are read."""
         return pl.Categorical(self._categories)
 
     def numbers(self, values: pl.Series) -> NDArray[np.uint32]:
@@ -61,12 +61,12 @@ class Numbering:
         return self._by_join(values)
 
     def values(self) -> pl.Series:
-        """Return the value of each number, the missing one first."""
+        """Return the value of each number; the first is the missing value."""
         values = self._categories.to_series() if self._dtype == pl.String else self._known.cast(self._dtype)
         return pl.concat([pl.Series([None], dtype=values.dtype), values.rename("")])
 
     def _cover(self, integers: pl.Series) -> bool:
-        """Widen the table to hold these integers, unless they are too far apart."""
+        """Widen the table to cover these integers; return False if their range is too wide."""
         ends = [int(end) for known in (self._known, integers) for end in (known.min(), known.max()) if end is not None]  # type: ignore[arg-type]
         if not ends:
             return True

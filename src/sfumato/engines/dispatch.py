@@ -1,4 +1,4 @@
-"""Reduce a table to its distinct tuples with the engine that suits it, and recode it likewise."""
+"""Choose the engine for a table, and count or recode with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["EngineName", "choose", "recode", "reduce"]
 
 
 class EngineName(StrEnum):
-    """Where a table is counted.
+    """The name of an engine.
 
     Examples
     --------
@@ -31,9 +31,9 @@ class EngineName(StrEnum):
     MEMORY = "memory"
     """In this process; a file is read batch by batch."""
     DUCKDB = "duckdb"
-    """In DuckDB, which keeps on disk what exceeds its memory."""
+    """In DuckDB, which spills to disk."""
     SQL = "sql"
-    """In the database that holds the table."""
+    """In the database of the table."""
     SPARK = "spark"
     """In Spark."""
 
@@ -53,26 +53,26 @@ def reduce(
     ([[0, 0], [1, 0]], [2, 1])
     """
     try:
-        return choose(table, engine).joint_count(table, names, progress and _apart(progress))
+        return choose(table, engine).joint_count(table, names, progress and _guard(progress))
     except _ProgressFailed as failed:
         raise failed.error from None
 
 
 class _ProgressFailed(BaseException):
-    """What the caller's own progress raised: no trouble of the file or the database that is being read."""
+    """Carries an error of the caller's progress callback past the handlers for errors of files and databases."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
-def _apart(progress: Progress) -> Progress:
-    def tell(share: float) -> None:
+def _guard(progress: Progress) -> Progress:
+    def report(share: float) -> None:
         try:
             progress(share)
         except Exception as error:
             raise _ProgressFailed(error) from error
 
-    return tell
+    return report
 
 
 def recode(
@@ -82,15 +82,15 @@ def recode(
     engine: Engine | str = EngineName.AUTO,
     progress: Progress | None = None,
 ) -> Table:
-    """Replace every tuple of a table by what it becomes; see `Recoding`."""
+    """Replace every tuple of a table by its new values; see `Recoding`."""
     try:
-        return choose(table, engine).recode(table, recoding, to, progress and _apart(progress))
+        return choose(table, engine).recode(table, recoding, to, progress and _guard(progress))
     except _ProgressFailed as failed:
         raise failed.error from None
 
 
 def choose(table: Table, engine: Engine | str = EngineName.AUTO) -> Engine:
-    """Return the engine of this name, or the one that suits the table.
+    """Return the engine with this name, or the one where the rows are.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def choose(table: Table, engine: Engine | str = EngineName.AUTO) -> Engine:
         return engine
     name = one_of(EngineName, engine, "engine")
     if name is EngineName.AUTO:
-        name = _where_it_lives(table)
+        name = _engine_of(table)
     if name is EngineName.DUCKDB:
         from sfumato.engines.duckdb import DuckDB
 
@@ -118,8 +118,8 @@ def choose(table: Table, engine: Engine | str = EngineName.AUTO) -> Engine:
     return Memory()
 
 
-def _where_it_lives(table: Table) -> EngineName:
-    """Name the engine that need not move the rows. A file of any size is counted here: only its tuples are kept."""
+def _engine_of(table: Table) -> EngineName:
+    """Return the engine that does not move the rows; a file is counted in this process."""
     if isinstance(table.source, Database):
         return EngineName.SQL
     if isinstance(table.source, Source):

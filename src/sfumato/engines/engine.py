@@ -1,8 +1,8 @@
-"""What every engine can do: count, count jointly, and recode.
+"""The interface of all engines: count values, count tuples, and recode rows.
 
-Everything the classical privacy models need from a table is how often each combination of
-quasi-identifiers and sensitive values occurs. An engine counts them where the rows are and hands
-over the distinct tuples; whatever is decided on these is applied to the rows by the same engine.
+All that the classical privacy models need from a table is the count of each combination of quasi-identifiers and
+sensitive values. An engine counts the combinations where the rows are and returns the distinct tuples. An algorithm
+decides on a recoding of the tuples, and the same engine applies it to the rows.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from numpy.typing import NDArray
 from sfumato._repr import Discreet
 from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples
-from sfumato.errors import InputError
+from sfumato.errors import InputError, OptionError
 
-__all__ = ["Engine", "Progress", "Recoding", "is_spark"]
+__all__ = ["Counted", "Engine", "Progress", "Recoding", "is_spark"]
 
 Progress = Callable[[float], None]
-"""What is told, now and then, which share of the rows has been counted."""
+"""A progress callback; its argument is the fraction of the rows that has been processed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recoding(Discreet):
-    """What each distinct tuple of some columns becomes.
+    """The new values for each distinct tuple of some columns.
 
     Parameters
     ----------
     tuples : Tuples
-        The tuples as an engine has counted them.
+        The tuples that an engine counted.
     values : sequence of Polars series
-        New values of each column; a column without a series stays as it is.
+        The new values of each column; a column without a series stays unchanged.
     group : integer array, optional
-        Which of the values each tuple gets; its own by default, then there is one for each tuple.
+        For each tuple, the position of its new values. By default each tuple has its own.
     without : sequence of str
-        Columns that are left out.
+        Columns to leave out.
     shuffle : bool
-        Whether the rows come out in a random order: of a Parquet file that is written, of a DuckDB relation, of a Spark
-        frame, and in a new table of a database. Frames in memory keep their order.
+        Whether to shuffle the rows of a written Parquet file, a DuckDB relation, a Spark frame, or a new table of a
+        database. Frames in memory keep their order.
 
     Examples
     --------
@@ -89,11 +89,11 @@ class Recoding(Discreet):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that decide."""
+        """The columns of the tuples."""
         return tuple(domain.name for domain in self.tuples.domains)
 
     def look_up(self, before: str = "before ", after: str = "after ") -> pl.DataFrame:
-        """Return a frame with a row per tuple: its values, and what they become."""
+        """Return a frame with a row per tuple: its old and its new values."""
         codes = self.tuples.codes
         old = [
             domain.values.gather(codes[:, position]).alias(before + domain.name)
@@ -104,7 +104,7 @@ class Recoding(Discreet):
 
 
 class Engine(ABC):
-    """Where the rows of a table are counted and recoded."""
+    """An engine counts and recodes the rows of a table where they are."""
 
     name: ClassVar[str]
 
@@ -120,14 +120,14 @@ class Engine(ABC):
     def recode(
         self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
     ) -> Table:
-        """Replace every tuple by what it becomes.
+        """Replace every tuple by its new values.
 
-        The result is a table of the same kind; with ``to`` it is written there (a file, or a new
-        table of the database) and nothing is left of it if that fails.
+        The result is a table of the same kind. With ``to`` it is written there (a file, or a new
+        table of the database), completely or not at all.
         """
 
     def names_a_table(self, to: str | Path | None) -> bool:
-        """Say whether this engine would make a new table of this name, rather than write a file."""
+        """Return whether this engine would create a table of this name instead of a file."""
         return False
 
 
@@ -141,3 +141,33 @@ def is_spark(table: Table) -> bool:
     False
     """
     return type(nw.to_native(table.source, pass_through=True)).__module__.startswith("pyspark.")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Counted(Discreet, Engine):
+    """An engine that returns counts of another engine, to avoid counting twice.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.engines import reduce
+    >>> table = sf.read("patients.csv")
+    >>> sf.assess(table, qi=["sex"], engine=Counted(reduce(table, ["sex"]))).k
+    3
+    """
+
+    tuples: Tuples
+
+    name: ClassVar[str] = "counted"
+
+    def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
+        """Return the tuples; refuse any columns but theirs."""
+        if list(names) != [domain.name for domain in self.tuples.domains]:
+            raise OptionError("the counted columns are not the requested ones")
+        return self.tuples
+
+    def recode(
+        self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
+    ) -> Table:
+        """Refuse, because there are no rows here."""
+        raise OptionError("a table that was counted elsewhere must be recoded there")

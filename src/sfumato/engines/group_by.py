@@ -1,9 +1,8 @@
-"""Count the distinct rows of integer columns as they stream by.
+"""Streaming group-by: count the distinct rows of integer columns.
 
-The codes of a row are packed into one 64-bit key, a batch of keys is sorted, and runs of equal
-keys are counted. Only distinct keys are kept, so that memory grows with the number of distinct
-rows, not with the number of rows. Codes that do not fit into one key take several; these are
-sorted by one number mixed from them, and compared in full.
+The codes of a row are packed into one 64-bit key, a batch of keys is sorted, and runs of equal keys are counted. Only
+distinct keys are kept, so memory grows with the number of distinct rows, not of all rows. Codes that do not fit into
+one key take several keys, which are sorted by one mixed number and compared in full.
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tally"]
+__all__ = ["GroupBy"]
 
 Keys = list[NDArray[np.uint64]]
 Counts = NDArray[np.int64]
 
 _BITS = 64
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio: spreads near numbers apart
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, for multiplicative hashing
 _NO_COUNTS = np.zeros(0, dtype=np.int64)
 _SMALLEST_MERGE = 2**23
 
 
-class Tally:
-    """How often each distinct row of integer codes has been seen.
+class GroupBy:
+    """A running count of the distinct rows of integer codes.
 
-    The keys are as narrow as the codes seen so far allow. When a column shows a larger code, its
-    bits are widened and the keys kept so far are packed anew; that happens at most once per bit.
+    The keys are as narrow as the codes so far allow. When a column has a larger code, its bits are
+    widened and the existing keys are repacked; that happens at most once per bit.
 
     Examples
     --------
-    >>> tally = Tally(2)
+    >>> tally = GroupBy(2)
     >>> tally.add([np.array([3, 0, 3]), np.array([1, 1, 1])])
     >>> tally.add([np.array([0]), np.array([1])], count=np.array([5]))
     >>> codes, count = tally.sorted()
@@ -48,7 +47,7 @@ class Tally:
         self._new_rows = 0
 
     def add(self, codes: Sequence[NDArray[Any]], count: Counts | None = None) -> None:
-        """Count the rows of these columns, each once or as often as it says."""
+        """Count the rows of these columns, each once or ``count`` times."""
         if not len(codes[0]):
             return
         bits = [max(known, int(column.max()).bit_length()) for known, column in zip(self._bits, codes, strict=True)]
@@ -62,17 +61,17 @@ class Tally:
 
     @property
     def merged(self) -> int:
-        """How many distinct rows there were when the batches were last merged."""
+        """The number of distinct rows at the last merge of batches."""
         return len(self._merged[1]) if self._merged else 0
 
     def distinct(self) -> tuple[Iterator[NDArray[np.int64]], Counts]:
-        """Return the distinct rows column by column, in any order, and how often each was seen."""
+        """Return the distinct rows by column, in no particular order, and their counts."""
         self._merge()
         keys, count = self._merged or ([np.zeros(0, dtype=np.uint64)] * len(self._bits), _NO_COUNTS)
         return (column.view(np.int64) for column in _unpack(keys, self._bits)), count
 
     def sorted(self) -> tuple[NDArray[np.int32], Counts]:
-        """Return the distinct rows in lexicographic order, and how often each was seen."""
+        """Return the distinct rows in lexicographic order, and their counts."""
         self._merge()
         if self._merged is not None and len(self._merged[0]) > 1:
             keys, count = self._merged
@@ -85,7 +84,7 @@ class Tally:
         return codes, count
 
     def _merge(self) -> None:
-        """Make one of what has been counted so far."""
+        """Merge the batches counted so far."""
         runs = [self._merged, *self._new] if self._merged else self._new
         if len(runs) > 1:
             keys = [np.concatenate(words) for words in zip(*(run[0] for run in runs), strict=True)]
@@ -95,7 +94,7 @@ class Tally:
         self._new, self._new_rows = [], 0
 
     def _widen(self, bits: list[int]) -> None:
-        """Pack what has been counted so far into keys of other widths."""
+        """Repack the counted keys with other widths."""
         if self._merged is not None:
             keys, count = self._merged
             self._merged = _pack(list(_unpack(keys, self._bits)), bits), count
@@ -104,7 +103,7 @@ class Tally:
 
 
 def _layout(bits: Sequence[int]) -> list[tuple[int, int]]:
-    """Say in which key each column lies, and how far it is shifted: the first column is the most significant."""
+    """Return the key and the shift of each column; the first column is the most significant."""
     key_of: list[tuple[int, int]] = []
     used: list[int] = []
     for width in bits:
@@ -122,7 +121,7 @@ def _pack(codes: Sequence[NDArray[Any]], bits: Sequence[int]) -> Keys:
             keys.append(column.astype(np.uint64))
         elif width:
             keys[-1] <<= np.uint64(width)
-            np.bitwise_or(keys[-1], column, out=keys[-1], dtype=np.uint64, casting="unsafe")  # cast piece by piece
+            np.bitwise_or(keys[-1], column, out=keys[-1], dtype=np.uint64, casting="unsafe")  # casts in small buffers
     return keys
 
 
@@ -134,30 +133,30 @@ def _unpack(keys: Keys, bits: Sequence[int]) -> Iterator[NDArray[np.uint64]]:
 
 
 def _distinct(keys: Keys, count: Counts | None, bits: Sequence[int]) -> tuple[Keys, Counts]:
-    """Bring equal keys together, and add up their counts."""
+    """Return the distinct keys with their total counts."""
     if len(keys) == 1:
-        key, count = _sorted_key(keys[0], count, sum(bits))
-        keys, begins = [key], _begins(key)
+        key, count = _sort_key(keys[0], count, sum(bits))
+        keys, begins = [key], _starts(key)
     else:
-        mixed = _mixed(keys)
+        mixed = _mix(keys)
         order = np.argsort(mixed)
-        keys, begins = [key[order] for key in keys], _begins(mixed[order])
-        if any((_begins(key) > begins).any() for key in keys):  # different keys that are mixed alike
+        keys, begins = [key[order] for key in keys], _starts(mixed[order])
+        if any((_starts(key) > begins).any() for key in keys):  # different keys with the same mixed number
             again = np.lexsort(keys)
             keys, order = [key[again] for key in keys], order[again]
-            begins = np.logical_or.reduce([_begins(key) for key in keys])
+            begins = np.logical_or.reduce([_starts(key) for key in keys])
         count = None if count is None else count[order]
     first = np.flatnonzero(begins)
     size = np.diff(first, append=len(begins)) if count is None else np.add.reduceat(count, first)
     return [key[first] for key in keys], size
 
 
-def _sorted_key(key: NDArray[np.uint64], count: Counts | None, used: int) -> tuple[NDArray[np.uint64], Counts | None]:
-    """Sort a key of so many bits, and its counts along with it."""
+def _sort_key(key: NDArray[np.uint64], count: Counts | None, used: int) -> tuple[NDArray[np.uint64], Counts | None]:
+    """Sort a key that uses the given number of bits, together with its counts."""
     if count is None:
         return np.sort(key), None
     spare = int(count.max()).bit_length()
-    if used + spare <= _BITS and count.min() >= 0:  # sorting both in one number is quicker than sorting positions
+    if used + spare <= _BITS and count.min() >= 0:  # packing both into one number is faster than an argsort
         both = key << np.uint64(spare)
         both |= count.view(np.uint64)
         both.sort()
@@ -168,15 +167,15 @@ def _sorted_key(key: NDArray[np.uint64], count: Counts | None, used: int) -> tup
     return key[order], count[order]
 
 
-def _begins(key: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Say of each key whether it differs from the one before."""
+def _starts(key: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return whether each key differs from the one before."""
     begins = np.ones(len(key), dtype=bool)
     np.not_equal(key[1:], key[:-1], out=begins[1:])
     return begins
 
 
-def _mixed(keys: Keys) -> NDArray[np.uint64]:
-    """Mix several keys into one number, in which different keys are rarely alike."""
+def _mix(keys: Keys) -> NDArray[np.uint64]:
+    """Hash several keys into one number."""
     mixed = keys[0]
     for key in keys[1:]:
         mixed = mixed * _FACTOR

@@ -1,7 +1,7 @@
-"""Find the known tuple that each row of a batch is, by the codes of its columns.
+"""Look up the position of each row of a batch among known tuples of integer codes.
 
-Codes are packed into a 64-bit key that a hash table knows. Where the columns do not fit into one
-key, those of the first are looked up alone, and the number found there is packed with the others.
+The codes are packed into a 64-bit key for a hash table. If the columns do not fit into one key, the first of them are
+looked up on their own, and the result is packed with the codes of the others.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 
 from sfumato.engines.tuples import group_keys
 
-__all__ = ["Finder"]
+__all__ = ["Lookup"]
 
 _BITS = 63  # a key is never negative
-_MIX = 0x9E3779B97F4A7C15  # 2^64 by the golden ratio: spreads near numbers apart
+_MIX = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio, for multiplicative hashing
 
 
-class Finder:
-    """A look-up of distinct tuples of integer codes.
+class Lookup:
+    """A hash lookup of distinct tuples of integer codes.
 
     Parameters
     ----------
     codes : the tuples, a row each
-    sizes : how many codes each column has
+    sizes : the number of codes of each column
 
     Examples
     --------
-    >>> finder = Finder(np.array([[0, 3], [1, 3]]), [2, 4])
+    >>> finder = Lookup(np.array([[0, 3], [1, 3]]), [2, 4])
     >>> finder.find([np.array([1, 0, 1]), np.array([3, 3, 0])]).tolist()
     [1, 0, -1]
     """
@@ -48,27 +48,27 @@ class Finder:
             columns.append((column, bits))
             used += bits
         found, _ = self._step(columns, found, codes)
-        self._tuple_of = np.full(len(codes) + 1, -1, dtype=np.int64)  # the last is what is not found
+        self._tuple_of = np.full(len(codes) + 1, -1, dtype=np.int64)  # the last entry is for rows that are not found
         self._tuple_of[found] = np.arange(len(codes))
 
     def find(self, columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        """Return the position of the tuple that each row is, or -1."""
+        """Return the position of each row among the tuples, or -1."""
         found = np.zeros(len(columns[0]), dtype=np.int64)
         for chosen, table in self._steps:
-            found = table.find(_packed(found, chosen, columns))  # what is not found makes keys below 0
+            found = table.find(_pack(found, chosen, columns))  # a row that was not found has a negative key
         return self._tuple_of[found]
 
     def _step(
         self, columns: list[tuple[int, int]], found: NDArray[np.int64], codes: NDArray[Any]
     ) -> tuple[NDArray[np.int64], int]:
-        """Learn the keys of some more columns; return the number of each tuple so far, and how many there are."""
-        key = _packed(found, columns, codes.T)
+        """Add a hash table for more columns; return the number of each tuple so far, and their count."""
+        key = _pack(found, columns, codes.T)
         first, number = group_keys(key)
         self._steps.append((columns, _HashTable(key[first])))
         return number.astype(np.int64), len(first)
 
 
-def _packed(found: NDArray[np.int64], chosen: Sequence[tuple[int, int]], columns: Any) -> NDArray[np.int64]:
+def _pack(found: NDArray[np.int64], chosen: Sequence[tuple[int, int]], columns: Any) -> NDArray[np.int64]:
     key = found.copy()
     for column, bits in chosen:
         key <<= bits
@@ -77,7 +77,7 @@ def _packed(found: NDArray[np.int64], chosen: Sequence[tuple[int, int]], columns
 
 
 class _HashTable:
-    """The position of each of some distinct keys."""
+    """A hash table from distinct keys to their positions."""
 
     def __init__(self, keys: NDArray[np.int64]) -> None:
         from sfumato.engines.lookup_kernels import fill

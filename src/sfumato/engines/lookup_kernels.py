@@ -14,7 +14,7 @@ __all__ = ["fill", "find"]
 
 @kernel()
 def fill(keys: NDArray[np.int64], slots: NDArray[np.int64], position: NDArray[np.int32], shift: int, mix: Any) -> None:
-    """Put distinct keys, none below 0, into an empty table, of which more than half stays free."""
+    """Insert distinct non-negative keys into an empty table; more than half of it must stay free."""
     for one in range(len(keys)):
         slot = (np.uint64(keys[one]) * np.uint64(mix)) >> np.uint64(shift)
         while slots[slot] >= 0:

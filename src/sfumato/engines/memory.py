@@ -1,7 +1,7 @@
-"""Count frames in memory, and files batch by batch: only distinct tuples are kept.
+"""Count frames in memory and files in batches, keeping only the distinct tuples.
 
-A Parquet file hands over the positions in its dictionaries, so that no text is ever built (see
-`parquet`). Text files, Arrow files and lazy Polars frames stream through Polars.
+A Parquet file is read as dictionary positions, without building texts (see `parquet`). Text files, Arrow files and lazy
+Polars frames stream through Polars.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sfumato.data.coding import Codes
 from sfumato.data.io.files import atomic_path
 from sfumato.data.io.source import File, Source, column
 from sfumato.data.io.text import EVERY_FIELD
-from sfumato.data.table import Table, collect, collecting
+from sfumato.data.table import Table, collect, frame_errors
 from sfumato.data.table import write as write_table
 from sfumato.engines import parquet
 from sfumato.engines.counter import BATCH, Counter
@@ -28,12 +28,12 @@ from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import InputError
 
-__all__ = ["Memory", "streams"]
+__all__ = ["Memory", "can_stream"]
 
 
 @dataclass(frozen=True)
 class Memory(Engine):
-    """Counting in this process. Memory grows with the distinct tuples of a file, not with its rows.
+    """Counts in this process. Memory grows with the distinct tuples of a file, not with its rows.
 
     Examples
     --------
@@ -49,38 +49,40 @@ class Memory(Engine):
         """Count how often each distinct tuple of the named columns occurs."""
         source = table.source
         counter = Counter([table.schema[name] for name in names])
-        tell = progress or (lambda share: None)
+        report = progress or (lambda share: None)
         if isinstance(source, File) and source.is_text:
-            return _count_text(source, names, counter, tell)
+            return _count_text(source, names, counter, report)
         if isinstance(source, File) and parquet.can_read(source):
-            parquet.count(source, names, counter, tell)
+            parquet.count(source, names, counter, report)
         elif isinstance(source, File):
             with source.reading():
-                _count_lazy(source.scan(), names, counter, tell)
+                _count_lazy(source.scan(), names, counter, report)
         elif isinstance(source, pl.LazyFrame):
-            with collecting():
-                _count_lazy(source, names, counter, tell)
+            with frame_errors():
+                _count_lazy(source, names, counter, report)
         else:
             columns = _columns(table, names)
-            for start in range(0, max(1, len(columns[0])), BATCH):  # even without rows a column has a type
+            for start in range(0, max(1, len(columns[0])), BATCH):  # sets the types even if there are no rows
                 counter.add([one.slice(start, BATCH) for one in columns])
-                tell(min(1.0, (start + BATCH) / max(1, len(columns[0]))))
+                report(min(1.0, (start + BATCH) / max(1, len(columns[0]))))
         return counter.tuples()
 
     def recode(
         self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
     ) -> Table:
-        """Replace every tuple by what it becomes."""
+        """Replace every tuple by its new values."""
         source = table.source
-        if to is not None and isinstance(source, File) and streams(table, to):
+        if to is not None and isinstance(source, File) and can_stream(table, to):
             with atomic_path(to) as temporary:
                 parquet.recode(source, recoding, temporary, progress or (lambda share: None))
             return Table(File(Path(to)))
         lazy = source.scan() if isinstance(source, File) and not source.is_text else source
         if isinstance(lazy, pl.LazyFrame):
-            recoded = Table(_joined(lazy, recoding))
+            recoded = Table(_join(lazy, recoding))
         else:
-            whole = Table(table.with_columns(_gathered(table.encode(recoding.names), recoding)), layout=table.layout)
+            whole = Table(
+                table.with_columns(_gather_values(table.encode(recoding.names), recoding)), layout=table.layout
+            )
             recoded = Table(whole.drop(recoding.without), layout=table.layout) if recoding.without else whole
         if to is None:
             return recoded
@@ -88,43 +90,43 @@ class Memory(Engine):
         return Table(File(Path(to)))
 
 
-def streams(table: Table, to: str | Path | None) -> bool:
-    """Say whether rows go from a Parquet file to another without being in the memory; the same rows, if so.
+def can_stream(table: Table, to: str | Path | None) -> bool:
+    """Return whether the rows can be streamed from one Parquet file to another, without loading them into memory.
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> streams(sf.read("patients.csv"), "release.parquet")
+    >>> can_stream(sf.read("patients.csv"), "release.parquet")
     False
     """
     return isinstance(table.source, File) and parquet.can_read(table.source) and parquet.can_write(to)
 
 
-def _count_text(file: File, names: Sequence[str], counter: Counter, tell: Progress) -> Tuples:
-    """Count the texts of a text file, then find out what they mean."""
+def _count_text(file: File, names: Sequence[str], counter: Counter, report: Progress) -> Tuples:
+    """Count the texts of a text file, then infer their meaning."""
     text = file.text
-    last = text.names[-1]  # missing where a line is short or blank
+    last = text.names[-1]  # missing in short and blank lines
     rows, expected, incomplete = 0, text.expected_rows(), False
     with file.reading():
         try:
-            # Numbering texts while they are read is quicker, but then Polars overlooks wrong quotes.
-            numbered = [] if text.has_quotes() else zip(names, counter.numberings, strict=True)
-            kinds: dict[str, pl.DataType] = {name: numbering.categories for name, numbering in numbered}
+            # Encoding texts while they are read is faster, but then Polars overlooks wrong quotes.
+            numbered = [] if text.has_quotes() else zip(names, counter.dictionaries, strict=True)
+            kinds: dict[str, pl.DataType] = {name: dictionary.categories for name, dictionary in numbered}
             scan = text.scan(kinds).select(cs.by_name(*dict.fromkeys([*names, last])))
             for batch in scan.collect_batches(chunk_size=BATCH, maintain_order=False, optimizations=EVERY_FIELD):
                 counter.add([batch[name] for name in names])
                 incomplete |= batch[last].has_nulls()
                 rows += len(batch)
-                tell(min(1.0, rows / expected))
+                report(min(1.0, rows / expected))
         except pl.exceptions.PolarsError as error:
-            raise text.trouble(error) from None
-        tell(1.0)
+            raise text.read_error(error) from None
+        report(1.0)
         if incomplete:
             counter.take_back(len(text.blank_lines()))
-    return counter.tuples(text.typed)
+    return counter.tuples(text.parse)
 
 
-def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, tell: Progress) -> None:
+def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, report: Progress) -> None:
     expected = lazy.select(pl.len()).collect(engine="streaming").item()
     rows = 0
     chosen = lazy.select(map(column, names))
@@ -132,11 +134,11 @@ def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, tell
     for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
         counter.add([batch[name] for name in names])
         rows += len(batch)
-        tell(rows / max(1, expected))
+        report(rows / max(1, expected))
 
 
 def _columns(table: Table, names: Sequence[str]) -> list[pl.Series]:
-    """Return the columns of a frame, fetched at once if they are elsewhere."""
+    """Return the columns of a frame, fetched together if they are elsewhere."""
     source = table.source
     if isinstance(source, Source):
         return source.read(names).get_columns()
@@ -145,11 +147,11 @@ def _columns(table: Table, names: Sequence[str]) -> list[pl.Series]:
     return collect(nw.from_native(source), lambda rows: rows.select(*names)).to_polars().get_columns()
 
 
-def _gathered(rows: Codes, recoding: Recoding) -> Iterator[pl.Series]:
-    """Give each row the values of its tuple."""
+def _gather_values(rows: Codes, recoding: Recoding) -> Iterator[pl.Series]:
+    """Yield the new columns, in which each row has the values of its tuple."""
     known = recoding.tuples
     if any(not mine.values.equals(theirs.values) for mine, theirs in zip(rows.domains, known.domains, strict=True)):
-        raise InputError("the recoding is of another table")
+        raise InputError("the recoding belongs to another table")
     _, of_row = group(np.concatenate([known.codes, rows.values]), [len(domain) for domain in known.domains])
     group_of = np.empty(len(of_row), dtype=np.int64)
     group_of[of_row[: len(known.codes)]] = recoding.group
@@ -157,11 +159,11 @@ def _gathered(rows: Codes, recoding: Recoding) -> Iterator[pl.Series]:
         yield series.gather(group_of[of_row[len(known.codes) :]])
 
 
-def _joined(lazy: pl.LazyFrame, recoding: Recoding) -> pl.LazyFrame:
-    """Give each row the values of its tuple, when it is read."""
+def _join(lazy: pl.LazyFrame, recoding: Recoding) -> pl.LazyFrame:
+    """Return a lazy frame that gives each row the new values of its tuple."""
     types = lazy.collect_schema()
     before, after = "before ", "after "
-    while any(name.startswith((before, after)) for name in types):  # the rows may have columns of such names
+    while any(name.startswith((before, after)) for name in types):  # avoids the names of existing columns
         before, after = f"_{before}", f"_{after}"
     look_up = recoding.look_up(before, after)
     keys = [_comparable(column(name), types[name]) for name in recoding.names]

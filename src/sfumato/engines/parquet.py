@@ -1,10 +1,9 @@
-"""Count and recode a Parquet file by the positions in its dictionaries: no text is built for a row.
+"""Count and recode a Parquet file by dictionary positions, without building a text per row.
 
-A Parquet column of few distinct values is stored as a dictionary and positions in it. We number
-the entries of each dictionary once and then only move integers. Columns that are no texts, and
-pages without a dictionary, arrive as values and are numbered like any other. A recoded file is
-written in the same way, a batch of rows at a time: what each tuple becomes is a dictionary, and
-a row the position in it.
+Parquet stores a column with few distinct values as a dictionary and positions in it. Each dictionary entry is numbered
+once; after that only integers are processed. Other columns, and pages without a dictionary, arrive as values and are
+numbered like any others. A recoded file is written in the same way, in batches: the new values of the tuples form a
+dictionary, and each row is a position in it.
 """
 
 from __future__ import annotations
@@ -24,59 +23,62 @@ from numpy.typing import NDArray
 from sfumato.data.coding import Domain
 from sfumato.data.io.files import format_of
 from sfumato.data.io.source import File
-from sfumato.data.sanitize import without_unused
+from sfumato.data.sanitize import drop_unused_entries
 from sfumato.engines.counter import BATCH, Counter
-from sfumato.engines.dictionary import Numbering
+from sfumato.engines.dictionary import Dictionary
 from sfumato.engines.engine import Progress, Recoding
-from sfumato.engines.lookup import Finder
-from sfumato.engines.shuffle import shuffled
+from sfumato.engines.lookup import Lookup
+from sfumato.engines.shuffle import shuffle_batches
 from sfumato.errors import FileError, InputError
 
 __all__ = ["can_read", "can_write", "count", "recode"]
 
 _DICTIONARY_BYTES = 2**28
-"""A dictionary of up to so many bytes is written; Arrow would write texts instead from 2^20 on."""
+"""The largest dictionary that is written, in bytes; by default Arrow writes texts instead from 2^20 on."""
 
 
 def can_read(file: File) -> bool:
-    """Say whether this way of reading is open: it needs pyarrow."""
+    """Return whether a file is Parquet and pyarrow is installed."""
     return file.format == "parquet" and importlib.util.find_spec("pyarrow") is not None
 
 
 def can_write(to: str | Path | None) -> bool:
-    """Say whether a file of this name would be Parquet."""
+    """Return whether a file of this name would be Parquet."""
     return to is not None and format_of(Path(to)) == "parquet"
 
 
-def count(file: File, names: Sequence[str], counter: Counter, tell: Progress) -> None:
+def count(file: File, names: Sequence[str], counter: Counter, report: Progress) -> None:
     """Add the rows of the file to the counter."""
     types = [file.types()[name] for name in names]
-    counter.add([pl.Series(dtype=dtype) for dtype in types])  # even without rows a column has a type
-    with _opened(file, names) as parquet:
+    counter.add([pl.Series(dtype=dtype) for dtype in types])  # sets the types even if there are no rows
+    with _open(file, names) as parquet:
         rows = 0
         for batch in _batches(parquet, list(names)):
-            columns = zip(counter.numberings, names, types, strict=True)
+            columns = zip(counter.dictionaries, names, types, strict=True)
             counter.add_numbers(
-                [_mapped(batch.column(name), dtype, file.na, numbering.numbers) for numbering, name, dtype in columns]
+                [
+                    _map_values(batch.column(name), dtype, file.na, dictionary.numbers)
+                    for dictionary, name, dtype in columns
+                ]
             )
             rows += len(batch)
-            tell(rows / parquet.metadata.num_rows)
+            report(rows / parquet.metadata.num_rows)
 
 
-def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
-    """Write the file anew with what each tuple becomes, batch by batch; the rows shuffled, if the recoding says so."""
+def recode(file: File, recoding: Recoding, to: Path, report: Progress) -> None:
+    """Write the recoded file in batches, with shuffled rows if the recoding asks for it."""
     import pyarrow
 
     new = {series.name: _Column(series) for series in recoding.values}
     fields, encoded = _fields(file)
     kept = [name for name in fields if name not in recoding.without]
     stay = [name for name in kept if name not in new]
-    plain = pyarrow.schema([new[name].field if name in new else _kept_field(fields[name], file.na) for name in kept])
-    with _opened(file, [*recoding.names, *encoded]) as parquet:
+    plain = pyarrow.schema([new[name].field if name in new else _clean_field(fields[name], file.na) for name in kept])
+    with _open(file, [*recoding.names, *encoded]) as parquet:
         rows = parquet.metadata.num_rows
-        batches = _grouped(file, parquet, recoding, stay, tell)
+        batches = _read_groups(file, parquet, recoding, stay, report)
         if recoding.shuffle:
-            batches = shuffled(batches, rows)
+            batches = shuffle_batches(batches, rows)
         writer = None
         try:
             for batch in batches:
@@ -98,28 +100,30 @@ def recode(file: File, recoding: Recoding, to: Path, tell: Progress) -> None:
                     writer.close()
 
 
-def _grouped(file: File, parquet: Any, recoding: Recoding, stay: Sequence[str], tell: Progress) -> Iterator[Any]:
-    """Read the group of each row, and the columns that stay as they are."""
+def _read_groups(file: File, parquet: Any, recoding: Recoding, stay: Sequence[str], report: Progress) -> Iterator[Any]:
+    """Yield batches of the group of each row, and the unchanged columns."""
     import pyarrow
 
     tuples, types = recoding.tuples, file.types()
-    finder = Finder(tuples.codes, [len(domain) for domain in tuples.domains])
+    finder = Lookup(tuples.codes, [len(domain) for domain in tuples.domains])
     coders = [_Coder(domain) for domain in tuples.domains]
     rows = 0
     for batch in _batches(parquet, list(dict.fromkeys([*stay, *recoding.names]))):
-        tuple_of = finder.find([_mapped(batch.column(one.name), types[one.name], file.na, one.codes) for one in coders])
+        tuple_of = finder.find(
+            [_map_values(batch.column(one.name), types[one.name], file.na, one.codes) for one in coders]
+        )
         if len(tuple_of) and tuple_of.min() < 0:
-            raise InputError("the recoding is of another table", hint="did the file change meanwhile?")
+            raise InputError("the recoding belongs to another table", hint="check that the file has not changed")
         group = _as_arrow(recoding.group[tuple_of])
-        columns = [_kept(batch.column(name), file.na) for name in stay]
+        columns = [_clean_column(batch.column(name), file.na) for name in stay]
         yield pyarrow.RecordBatch.from_arrays([group, *columns], names=["", *stay])
         rows += len(batch)
-        tell(rows / parquet.metadata.num_rows)
+        report(rows / parquet.metadata.num_rows)
 
 
 @contextmanager
-def _opened(file: File, texts: Sequence[str]) -> Iterator[Any]:
-    """Open a file whose texts among these columns are read as dictionaries."""
+def _open(file: File, texts: Sequence[str]) -> Iterator[Any]:
+    """Open a file, and read the texts among these columns as dictionaries."""
     import pyarrow
     import pyarrow.parquet
 
@@ -131,12 +135,12 @@ def _opened(file: File, texts: Sequence[str]) -> Iterator[Any]:
                 file.path, read_dictionary=encoded, page_checksum_verification=True, pre_buffer=False
             ) as parquet:
                 yield parquet
-        except pyarrow.ArrowException as error:  # not all of them are of a kind that `reading` knows
+        except pyarrow.ArrowException as error:  # `reading` does not know all of these
             raise ValueError from error
 
 
 def _batches(parquet: Any, columns: Sequence[str]) -> Iterator[Any]:
-    """Read columns batch by batch; Arrow does not look whether texts are texts, and Polars relies on that."""
+    """Yield batches of columns; validate the texts, because Arrow does not and Polars relies on it."""
     import pyarrow.types as types
 
     for batch in parquet.iter_batches(BATCH, columns=columns, use_threads=False):
@@ -146,7 +150,7 @@ def _batches(parquet: Any, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def _fields(file: File) -> tuple[dict[str, Any], list[str]]:
-    """Return the columns of a file, and which of them are stored as dictionaries."""
+    """Return the columns of a file, and the names of those stored as dictionaries."""
     import pyarrow.parquet
 
     with file.reading():
@@ -160,7 +164,7 @@ def _fields(file: File) -> tuple[dict[str, Any], list[str]]:
 
 @contextmanager
 def _writing(to: Path) -> Iterator[None]:
-    """Turn what goes wrong in writing into one sentence; it is no trouble of the file that is read."""
+    """Turn an error in writing into a `FileError`, distinct from errors in reading."""
     import pyarrow
 
     try:
@@ -172,7 +176,7 @@ def _writing(to: Path) -> Iterator[None]:
 
 
 def _writer(to: Path, schema: Any, plain: Any) -> Any:
-    """Return a writer of dictionaries whose file says that they are texts."""
+    """Return a writer of dictionary columns whose file declares them as texts."""
     import pyarrow.parquet
 
     writer = pyarrow.parquet.ParquetWriter(
@@ -182,7 +186,7 @@ def _writer(to: Path, schema: Any, plain: Any) -> Any:
         dictionary_pagesize_limit=_DICTIONARY_BYTES,
         write_batch_size=2**16,
         write_page_checksum=True,
-        # The least and the largest text of a page take half of the time, and nobody asks for them.
+        # Page statistics of texts are unused, and would take half of the time.
         write_statistics=[field.name for field in schema if not _is_text(field.type)],
     )
     writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(plain.serialize()).decode()})
@@ -190,11 +194,11 @@ def _writer(to: Path, schema: Any, plain: Any) -> Any:
 
 
 class _Coder:
-    """Gives the values of a column the codes that they have in a domain."""
+    """Encode the values of a column as codes of a domain."""
 
     def __init__(self, domain: Domain) -> None:
         self.name, self._values = domain.name, domain.values
-        self._numbering, self._code_of = Numbering(), np.zeros(0, dtype=np.int32)
+        self._numbering, self._code_of = Dictionary(), np.zeros(0, dtype=np.int32)
 
     def codes(self, values: pl.Series) -> NDArray[np.int32]:
         """Return the code of each value, or -1 if the domain lacks it."""
@@ -212,7 +216,7 @@ class _Coder:
 
 
 class _Column:
-    """What each group becomes in one column: a dictionary, and positions in it."""
+    """The new values of each group in one column, as a dictionary and positions in it."""
 
     def __init__(self, values: pl.Series) -> None:
         import pyarrow
@@ -228,7 +232,7 @@ class _Column:
         self.field = pyarrow.field(values.name, self._values.type)
 
     def of(self, group: NDArray[np.int64]) -> Any:
-        """Return an Arrow column with what these groups become."""
+        """Return an Arrow column with the new values of these groups."""
         import pyarrow
         import pyarrow.compute
         import pyarrow.types
@@ -241,11 +245,11 @@ class _Column:
         return column if pyarrow.types.is_string(self._values.type) else column.dictionary_decode()
 
 
-def _kept_field(field: Any, na: Sequence[str]) -> Any:
-    """Return the field of a column that stays; texts may become missing where marks stand for that.
+def _clean_field(field: Any, na: Sequence[str]) -> Any:
+    """Return the field of an unchanged column; it is nullable if marks of missing values are replaced.
 
-    What is noted beside it goes: it lists the categories of the whole table, for one. So does their order, which would
-    need all of them; the schema of a release has it.
+    Its metadata is dropped, because it may list the categories of the whole table. So is the order of categories, which
+    would need all of them; the schema of a release has it.
     """
     import pyarrow.types as types
 
@@ -254,8 +258,8 @@ def _kept_field(field: Any, na: Sequence[str]) -> Any:
     return (field.with_nullable(True) if na and _is_text(field.type) else field).remove_metadata()
 
 
-def _kept(column: Any, na: Sequence[str]) -> Any:
-    """Return a column that stays, without marks of missing values, and without categories that no row has."""
+def _clean_column(column: Any, na: Sequence[str]) -> Any:
+    """Return an unchanged column without marks of missing values and unused categories."""
     import pyarrow
     import pyarrow.compute as compute
     import pyarrow.types as types
@@ -269,7 +273,7 @@ def _kept(column: Any, na: Sequence[str]) -> Any:
             column = pyarrow.DictionaryArray.from_arrays(indices, values, ordered=column.type.ordered)
         else:
             column = compute.if_else(marked, None, column)
-    return without_unused(column) if is_encoded else column
+    return drop_unused_entries(column) if is_encoded else column
 
 
 def _as_arrow(numbers: NDArray[Any]) -> Any:
@@ -283,10 +287,10 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind))
 
 
-def _mapped(
+def _map_values(
     column: Any, dtype: pl.DataType, na: Sequence[str], numbers_of: Callable[[pl.Series], NDArray[Any]]
 ) -> NDArray[Any]:
-    """Return a number for each value of an Arrow column; of a dictionary, only the entries are numbered."""
+    """Map each value of an Arrow column to a number; of a dictionary, only the entries are mapped."""
     import pyarrow.compute
     import pyarrow.types as types
 
@@ -294,7 +298,7 @@ def _mapped(
     values = pl.Series(column.dictionary if is_encoded else column)
     if values.dtype == pl.String:
         values = values.set(values.is_in(list(na)), None) if na else values
-    elif values.dtype != dtype:  # Arrow and Polars read some types differently, such as date64
+    elif values.dtype != dtype:  # Arrow and Polars read some types differently: date64, for example
         values = values.cast(dtype)
     if not is_encoded:
         return numbers_of(values)

@@ -1,4 +1,4 @@
-"""What a schema says of a table that leaves the house: what was declared, and never a value that no row has."""
+"""Schemas of released tables: only what was declared, and no value that does not occur in a row."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 
-__all__ = ["declared_only", "used_only"]
+__all__ = ["declared_schema", "restrict_domains"]
 
 
-def declared_only(table: Table) -> Schema:
-    """Return what was said of the columns: not the values that a type lists, and of identifiers only which they are.
+def declared_schema(table: Table) -> Schema:
+    """Return the declared schema of a table: without domains taken from types, and with only the role of identifiers.
 
     Examples
     --------
     >>> import polars as pl
     >>> table = Table(pl.DataFrame({"level": pl.Series(["low"], dtype=pl.Enum(["low", "top"]))}))
-    >>> table.schema["level"].domain, declared_only(table)["level"].domain
+    >>> table.schema["level"].domain, declared_schema(table)["level"].domain
     (('low', 'top'), None)
     """
     listed = _listed_by_type(table)
 
-    def said(column: Column) -> Column:
+    def declared(column: Column) -> Column:
         if column.role is Role.IDENTIFIER:
             return Column(name=column.name, role=column.role)
         return replace(column, kind=Kind.AUTO, domain=None) if column.name in listed else column
 
-    return Schema(map(said, table.schema.columns))
+    return Schema(map(declared, table.schema.columns))
 
 
-def used_only(columns: Schema, table: Table, released: Any) -> Schema:
-    """Return the schema of a release in which a type lists only values that occur; a declared domain is public.
+def restrict_domains(columns: Schema, table: Table, released: Any) -> Schema:
+    """Restrict domains taken from types to the values that occur in a release; declared domains are public.
 
     Parameters
     ----------
     columns : Schema
-        Of the release.
+        The schema of the release.
     table : Table
-        The original.
+        The original table.
     released : frame or source
-        The rows that are released.
+        The released rows.
 
     Examples
     --------
     >>> import polars as pl
     >>> frame = pl.DataFrame({"level": pl.Series(["low"], dtype=pl.Enum(["low", "top"]))})
-    >>> used_only(Table(frame).schema, Table(frame), frame)["level"].domain
+    >>> restrict_domains(Table(frame).schema, Table(frame), frame)["level"].domain
     ('low',)
     """
     listed = _listed_by_type(table)
@@ -66,6 +66,6 @@ def used_only(columns: Schema, table: Table, released: Any) -> Schema:
 
 
 def _listed_by_type(table: Table) -> set[str]:
-    """Return the columns whose values only their type lists: such as an Enum, with values that no row has."""
+    """Return the columns whose domain comes from their type, such as an Enum, which may list unused values."""
     typed = Table(table.source).schema
     return {one.name for one in table.schema.columns if one.domain is not None and one.domain == typed[one.name].domain}

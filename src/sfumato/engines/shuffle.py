@@ -1,8 +1,7 @@
-"""Shuffle rows that do not fit into the memory: scatter them to buckets on the disk, then shuffle each bucket.
+"""Shuffle rows that do not fit in memory: scatter them to buckets on disk, then shuffle each bucket.
 
-Every row draws its bucket, independently of all others, and each bucket is put into a uniformly random order when it
-is read again. So every order of all rows is equally likely, as if they had been shuffled at once, and the memory
-holds one bucket at a time.
+Every row draws its bucket independently, and each bucket is put into a uniformly random order when it is read back. So
+every order of all rows is equally likely, and memory holds only one bucket at a time.
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ import numpy as np
 
 from sfumato.data.io.folders import private_folder
 from sfumato.data.sanitize import permutation, random_keys
-from sfumato.engines.stream import copying
+from sfumato.engines.stream import disk_errors
 
-__all__ = ["shuffled"]
+__all__ = ["shuffle_batches"]
 
 _BUCKET = 2**27
-"""So many bytes of rows are shuffled in the memory at a time."""
+"""The number of bytes of rows that are shuffled in memory at a time."""
 _MOST_BUCKETS = 256  # each is an open file
-_PENDING = 2**16  # rows of a bucket that are written together
+_PENDING = 2**16  # rows of a bucket that are written at a time
 
 
-def shuffled(batches: Iterator[Any], rows: int, *, bucket: int = _BUCKET) -> Iterator[Any]:
-    """Return Arrow batches with the same rows in a random order; dictionaries come out as their values.
+def shuffle_batches(batches: Iterator[Any], rows: int, *, bucket: int = _BUCKET) -> Iterator[Any]:
+    """Yield Arrow batches with the same rows in random order; dictionary columns are decoded.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
     rows : int
-        About how many rows there are in all.
+        The approximate number of rows.
     bucket : int
-        How many bytes are shuffled in the memory at a time.
+        The number of bytes that are shuffled in memory at a time.
 
     Examples
     --------
     >>> import pyarrow
     >>> ages = pyarrow.RecordBatch.from_pydict({"age": [30, 40, 50]})
-    >>> sorted(age for batch in shuffled(iter([ages, ages]), 6) for age in batch.to_pydict()["age"])
+    >>> sorted(age for batch in shuffle_batches(iter([ages, ages]), 6) for age in batch.to_pydict()["age"])
     [30, 30, 40, 40, 50, 50]
     """
     import pyarrow
@@ -51,7 +50,7 @@ def shuffled(batches: Iterator[Any], rows: int, *, bucket: int = _BUCKET) -> Ite
         return
     first = _plain(first)
     number = min(_MOST_BUCKETS, 1 + int(rows * first.nbytes / max(1, len(first)) / bucket))
-    with private_folder() if number > 1 else nullcontext(Path()) as folder, copying(folder):
+    with private_folder() if number > 1 else nullcontext(Path()) as folder, disk_errors(folder):
         buckets = _Buckets(folder, number, first.schema)
         with buckets.open:
             buckets.add(first)
@@ -64,7 +63,7 @@ def shuffled(batches: Iterator[Any], rows: int, *, bucket: int = _BUCKET) -> Ite
 
 
 class _Buckets:
-    """Rows of a table in several files; those that are not written yet are in the memory."""
+    """Rows scattered to several files, with unwritten rows in memory."""
 
     def __init__(self, folder: Path, number: int, schema: Any) -> None:
         self._folder, self._schema, self.open = folder, schema, ExitStack()
@@ -72,7 +71,7 @@ class _Buckets:
         self._writers: dict[int, Any] = {}
 
     def add(self, batch: Any) -> None:
-        """Scatter the rows of a batch; if all are in one bucket, they stay in the memory."""
+        """Scatter the rows of a batch; if there is only one bucket, they stay in memory."""
         number = len(self._pending)
         if number == 1:
             self._pending[0].append(batch)
@@ -87,7 +86,7 @@ class _Buckets:
                 self._write(index)
 
     def flush(self) -> None:
-        """Write what is left, unless all rows are in the memory."""
+        """Write the remaining rows, unless all rows are in memory."""
         for index in range(len(self._pending)) if len(self._pending) > 1 else ():
             self._write(index)
 
@@ -115,7 +114,7 @@ class _Buckets:
 
 
 def _plain(batch: Any) -> Any:
-    """Return a batch without dictionaries: the slices of a batch would each carry all of it."""
+    """Decode the dictionaries of a batch, because each slice would carry the whole dictionary."""
     import pyarrow
     import pyarrow.types as types
 

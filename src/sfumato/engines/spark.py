@@ -1,7 +1,7 @@
-"""Count in Spark: a Spark frame in its own session, a file or a frame in the session there is.
+"""Count in Spark: a Spark frame in its own session, a file or another frame in the active one.
 
-Spark reads a Parquet file itself where it has all of its types. Whatever else is to be counted
-is handed to it as plain columns, see `stream`.
+Spark reads a Parquet file itself if it supports all of its types. Anything else is sent to it as plain columns; see
+`stream`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from sfumato.engines.engine import Engine, Progress, Recoding, is_spark
 from sfumato.engines.memory import Memory
 from sfumato.engines.stream import (
     Stream,
-    copying,
+    disk_errors,
     is_full,
     native,
-    panics,
+    polars_panics,
     refuse_elsewhere,
-    typed_rows,
+    typed_table,
 )
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError, MissingExtra, SfumatoError, require_extra
 
-__all__ = ["SENT_TO_ALL", "Spark", "asking", "grouped", "joined", "quiet", "require_pyspark"]
+__all__ = ["SENT_TO_ALL", "Spark", "group_counts", "join_lookup", "quiet", "require_pyspark", "spark_errors"]
 
 _OWN_TYPES = (
     *(pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Decimal, pl.Float32, pl.Float64),
@@ -58,21 +58,21 @@ rootLogger.appenderRef.stderr.ref = stderr
 logger.python.name = org.apache.spark.api.python.PythonGatewayServer
 logger.python.level = error
 """
-"""How Log4j is told to log errors only, already while Spark starts; the last logger is that of whoever starts it."""
+"""The Log4j settings to log only errors, even while Spark starts; the last logger is that of its launcher."""
 
 SENT_TO_ALL = 100_000
-"""A look-up of up to so many tuples is sent to every worker, so that the rows stay where they are."""
+"""The largest number of tuples in a lookup that is broadcast to every worker, which avoids moving the rows."""
 
 
 @dataclass(frozen=True)
 class Spark(Engine):
-    """Counting in Spark.
+    """Counts in Spark.
 
     Parameters
     ----------
     session : SparkSession, optional
-        For files and frames that are not Spark's; the active one by default, or a local one that
-        is stopped again.
+        The session for files and other frames; by default the active one, or a temporary local
+        session.
 
     Examples
     --------
@@ -84,45 +84,45 @@ class Spark(Engine):
     session: Any = None
     name: ClassVar[str] = "spark"
 
-    @panics()
+    @polars_panics()
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
         """Count how often each distinct tuple of the named columns occurs."""
         require_pyspark()
-        tell = progress or (lambda share: None)
+        report = progress or (lambda share: None)
         if is_spark(table):
             counter = Counter([table.schema[name] for name in names])
-            *values, count = _counted(native(table), [table.schema.names.index(name) for name in names], tell)
+            *values, count = _count(native(table), [table.schema.names.index(name) for name in names], report)
             counter.add([pl.Series(column) for column in values], pl.Series(count).to_numpy())
-            tell(1.0)
+            report(1.0)
             return counter.tuples()
         with private_folder() as folder:
-            stream = Stream(table, names, self.name, lambda share: tell(share / 2))
+            stream = Stream(table, names, self.name, lambda share: report(share / 2))
             with self._session() as session:
                 source = table.source
-                if isinstance(source, File) and _reads_itself(source):
+                if isinstance(source, File) and _spark_can_read(source):
                     positions = [table.schema.names.index(name) for name in names]
-                    with asking(session):
+                    with spark_errors(session):
                         frame = session.read.parquet(f"file://{source.path.resolve()}")
-                    *values, count = _counted(frame, positions, tell)
+                    *values, count = _count(frame, positions, report)
                 else:
-                    frame = _handed_over(session, table, stream, folder)
-                    *values, count = _counted(frame, range(len(names)), lambda share: tell((1 + share) / 2))
+                    frame = _to_spark(session, table, stream, folder)
+                    *values, count = _count(frame, range(len(names)), lambda share: report((1 + share) / 2))
             stream.add(values, count)
-            tell(1.0)
+            report(1.0)
             return stream.tuples()
 
-    @panics()
+    @polars_panics()
     def recode(
         self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
     ) -> Table:
-        """Replace every tuple by what it becomes: of a Spark frame when it is asked, of a file batch by batch."""
+        """Replace every tuple by its new values: lazily for a Spark frame, in batches for a file."""
         require_pyspark()
         if not is_spark(table):
             refuse_elsewhere(table, self.name)
-            return Memory().recode(typed_rows(table), recoding, to, progress)
+            return Memory().recode(typed_table(table), recoding, to, progress)
         frame = native(table)
-        with asking(frame.sparkSession):
-            recoded = _recoded(frame, recoding)
+        with spark_errors(frame.sparkSession):
+            recoded = _recode(frame, recoding)
             if recoding.shuffle:  # by Spark's random numbers, which are not cryptographic
                 from pyspark.sql import functions
 
@@ -130,12 +130,12 @@ class Spark(Engine):
             if to is None:
                 return Table(recoded)
             with private_folder() as folder:
-                write_frame(_copied(recoded, folder / "recoded"), to)
+                write_frame(_copy(recoded, folder / "recoded"), to)
         return Table(File(Path(to)))
 
     @contextmanager
     def _session(self) -> Iterator[Any]:
-        """Give the session to count in; one that we have started is stopped."""
+        """Yield the session to count in; stop it afterwards if it was started here."""
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
@@ -145,7 +145,7 @@ class Spark(Engine):
         if session is not None:
             yield session
             return
-        session = _started()
+        session = _start_session()
         try:
             yield session
         finally:
@@ -154,14 +154,14 @@ class Spark(Engine):
 
 
 def require_pyspark() -> None:
-    """Say what to install if something is missing."""
+    """Raise an error that says what to install if an extra is missing."""
     require_extra("pyarrow", "spark", "the engine spark")
     require_extra("pandas", "spark", "the engine spark")
     require_extra("pyspark", "spark", "the engine spark")
 
 
-def _started() -> Any:
-    """Start a local session that listens to nobody else, and only tells of errors."""
+def _start_session() -> Any:
+    """Start a local session that accepts no remote connections and logs only errors."""
     from pyspark.sql import SparkSession
 
     home = os.environ.get("JAVA_HOME")
@@ -171,8 +171,8 @@ def _started() -> Any:
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with warnings.catch_warnings(), suppress(ImportError):
-        warnings.simplefilter("ignore", FutureWarning)  # about pandas, of which we need nothing new
-        import pyspark.testing.utils  # noqa: F401  Spark itself does so, later
+        warnings.simplefilter("ignore", FutureWarning)  # about newer versions of pandas
+        import pyspark.testing.utils  # noqa: F401  Spark imports it later anyway
     with private_folder() as folder:
         log4j = folder / "log4j2.properties"
         try:
@@ -189,32 +189,36 @@ def _started() -> Any:
             )
         except Exception as error:
             raise InputError(
-                f"Spark cannot be started here ({type(error).__name__})", hint="does it start by itself, with pyspark?"
+                f"Spark cannot be started ({type(error).__name__})", hint="check that pyspark starts on its own"
             ) from error
 
 
-def _handed_over(session: Any, table: Table, stream: Stream, folder: Path) -> Any:
-    """Return the plain columns as a Spark frame; those of a file go through a copy, not through the memory."""
-    with asking(session):
+def _to_spark(session: Any, table: Table, stream: Stream, folder: Path) -> Any:
+    """Return the plain columns as a Spark frame; a file goes through a copy on disk, not through memory."""
+    with spark_errors(session):
         if not table.is_lazy:
             return session.createDataFrame(stream.arrow().read_all())
         import pyarrow.parquet
 
         copy = folder / "plain.parquet"
-        with copying(folder), stream.arrow() as reader, pyarrow.parquet.ParquetWriter(copy, reader.schema) as writer:
+        with (
+            disk_errors(folder),
+            stream.arrow() as reader,
+            pyarrow.parquet.ParquetWriter(copy, reader.schema) as writer,
+        ):
             for batch in reader:
                 writer.write_batch(batch)
         return session.read.parquet(f"file://{copy}")
 
 
-def _reads_itself(file: File) -> bool:
-    """Say whether Spark reads the same from a file as we do: it has fewer types, and sees patterns in names."""
+def _spark_can_read(file: File) -> bool:
+    """Return whether Spark reads a file as we do: it has fewer types, and reads some names as patterns."""
     if file.format != "parquet" or file.na:
         return False
     path, types = file.path.resolve(), file.types()
     return (
         not _PATTERN.intersection(str(path))
-        and not path.name.startswith(("_", "."))  # Spark passes over these
+        and not path.name.startswith(("_", "."))  # Spark ignores these
         and len({name.lower() for name in types}) == len(types)
         and all(
             dtype in _OWN_TYPES or (isinstance(dtype, pl.Datetime) and dtype.time_unit != "ns")
@@ -223,29 +227,29 @@ def _reads_itself(file: File) -> bool:
     )
 
 
-def _counted(frame: Any, positions: Sequence[int], tell: Progress) -> list[Any]:
-    """Count the tuples of some columns of a Spark frame, and fetch them; the last column says how often each occurs."""
+def _count(frame: Any, positions: Sequence[int], report: Progress) -> list[Any]:
+    """Count the tuples of some columns of a Spark frame, and fetch them; the last column has the counts."""
     session = frame.sparkSession
-    with _telling(session, tell), asking(session):
-        return list(grouped(frame, positions).toArrow().columns)
+    with _poll_progress(session, report), spark_errors(session):
+        return list(group_counts(frame, positions).toArrow().columns)
 
 
-def grouped(frame: Any, positions: Sequence[int]) -> Any:
-    """Count the tuples of some columns, which are then called c0, c1 and so on; the last column is called records."""
+def group_counts(frame: Any, positions: Sequence[int]) -> Any:
+    """Return a Spark frame of the distinct tuples (c0, c1 and so on) and their counts (records)."""
     from pyspark.sql import functions
 
     plain = _plain(frame)
-    groups = plain.groupBy(*(_told_apart(plain, position).alias(f"c{at}") for at, position in enumerate(positions)))
+    groups = plain.groupBy(*(_binary_key(plain, position).alias(f"c{at}") for at, position in enumerate(positions)))
     return groups.agg(functions.count("*").alias("records"))
 
 
 def _plain(frame: Any) -> Any:
-    """Name the columns by their positions, as Spark does not tell Rows from rows."""
+    """Name the columns by position, because Spark ignores case in names."""
     return frame.toDF(*(f"c{position}" for position in range(len(frame.columns))))
 
 
-def _told_apart(frame: Any, position: int) -> Any:
-    """Return a column whose texts are compared byte by byte: its collation may take a and A for one."""
+def _binary_key(frame: Any, position: int) -> Any:
+    """Return a column whose texts are compared byte by byte, because a collation may treat a and A as equal."""
     from pyspark.sql import functions, types
 
     column = functions.col(f"c{position}")
@@ -255,8 +259,8 @@ def _told_apart(frame: Any, position: int) -> Any:
 
 
 @contextmanager
-def asking(session: Any) -> Iterator[None]:
-    """Turn whatever Spark raises into one sentence."""
+def spark_errors(session: Any) -> Iterator[None]:
+    """Turn any error of Spark into one sentence."""
     try:
         with quiet():
             yield
@@ -266,21 +270,21 @@ def asking(session: Any) -> Iterator[None]:
         if not _is_alive(session):
             raise InputError(
                 "the Spark session is gone: it was stopped, or its process or its cluster has died",
-                hint="start it again, and read the frame anew",
+                hint="start it again, and read the frame again",
             ) from error
         if is_full(error):
             raise InputError(
-                "a disk is too full for what Spark has to write",
-                hint="name a folder with more space by spark.local.dir, or by SPARK_LOCAL_DIRS",
+                "a disk is too full for the data that Spark writes",
+                hint="set spark.local.dir or SPARK_LOCAL_DIRS to a folder with more space",
             ) from error
         if "spark.driver.maxResultSize" in str(error):
             raise InputError(
-                "the distinct tuples are larger than what Spark's driver may fetch",
+                "the distinct tuples exceed what Spark's driver may fetch",
                 hint="raise spark.driver.maxResultSize",
             ) from error
         raise InputError(
             f"Spark cannot finish the job ({type(error).__name__}): its workers failed, or it cannot read the rows",
-            hint="do the rows still exist where every worker can read them, and are their types plain?",
+            hint="check that every worker can read the rows, and that their types are plain",
         ) from None
 
 
@@ -288,13 +292,13 @@ def _is_alive(session: Any) -> bool:
     try:
         with quiet():
             return bool(session.range(1).count() == 1)
-    except Exception:  # noqa: BLE001  Py4J, sockets and Java each have their own
+    except Exception:  # noqa: BLE001  Py4J, sockets and Java each raise their own
         return False
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Py4J from logging its tracebacks as if they were those of the program."""
+    """Suppress Py4J's own log of tracebacks."""
 
     def is_not_py4j(record: logging.LogRecord) -> bool:
         return "py4j" not in Path(record.pathname).parts
@@ -308,8 +312,8 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _telling(session: Any, tell: Progress) -> Iterator[None]:
-    """Tell which share of the tasks is done, as far as Spark has planned them, while a job runs."""
+def _poll_progress(session: Any, report: Progress) -> Iterator[None]:
+    """Report the fraction of planned tasks that are done while a job runs."""
     if not hasattr(session, "sparkContext"):  # Spark Connect has no context
         yield
         return
@@ -319,15 +323,15 @@ def _telling(session: Any, tell: Progress) -> Iterator[None]:
     def poll() -> None:
         told = 0.0
         while not done.wait(0.2):
-            with suppress(Exception):  # the job itself finds out what is wrong with Spark
+            with suppress(Exception):  # the job itself raises the error
                 told = max(told, _share(context.statusTracker(), group))
             try:
-                tell(told)
+                report(told)
             except Exception as error:  # noqa: BLE001  raised again below
                 trouble.append(error)
                 return
 
-    with asking(session):
+    with spark_errors(session):
         before = {name: context.getLocalProperty(name) for name in ("spark.jobGroup.id", "spark.job.description")}
         context.setJobGroup(group, "counting tuples")
     thread = threading.Thread(target=poll, daemon=True)
@@ -337,7 +341,7 @@ def _telling(session: Any, tell: Progress) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-        with suppress(Exception):  # of a session that is gone
+        with suppress(Exception):  # the session may be gone
             for name, value in before.items():
                 context.setLocalProperty(name, value)
     if trouble:
@@ -351,33 +355,33 @@ def _share(tracker: Any, group: str) -> float:
     return float(sum(stage.numCompletedTasks for stage in stages if stage) / max(1, tasks))
 
 
-def _recoded(frame: Any, recoding: Recoding) -> Any:
-    """Give each row the values of its tuple, when the frame is asked for them."""
+def _recode(frame: Any, recoding: Recoding) -> Any:
+    """Return a lazy frame that gives each row the new values of its tuple."""
     names = frame.columns
     keys = [names.index(name) for name in recoding.names]
     look_up = _look_up(frame, keys, recoding)
     if len(recoding.tuples.count) <= SENT_TO_ALL:
         look_up = look_up.hint("broadcast")
     new = {names.index(series.name): f"after{position}" for position, series in enumerate(recoding.values)}
-    return joined(frame, keys, look_up, new, recoding.without)
+    return join_lookup(frame, keys, look_up, new, recoding.without)
 
 
-def joined(frame: Any, keys: Sequence[int], look_up: Any, new: Mapping[int, Any], without: Sequence[str]) -> Any:
-    """Give each row what a look-up has for its tuple, when the frame is asked for it.
+def join_lookup(frame: Any, keys: Sequence[int], look_up: Any, new: Mapping[int, Any], without: Sequence[str]) -> Any:
+    """Join a Spark frame lazily with a lookup of the new values of each tuple.
 
     Parameters
     ----------
     frame : a Spark frame
-    keys : where the columns are whose values are before0, before1 and so on in the look-up
-    look_up : a Spark frame with each tuple once; NaN is null there, and texts have no collation
-    new : which column of the look-up takes the place of one of the frame
-    without : the names of columns that are left out
+    keys : the positions of the columns that match before0, before1 and so on in the lookup
+    look_up : a Spark frame of distinct tuples, with null for NaN, and texts without a collation
+    new : the new columns of the lookup, by the position of the column that they replace
+    without : the names of columns to leave out
     """
     from pyspark.sql import functions, types
 
     rows, names, equal = _plain(frame), frame.columns, []
     for position, key in enumerate(keys):
-        column = _told_apart(rows, key)
+        column = _binary_key(rows, key)
         if isinstance(frame.schema[key].dataType, types.FloatType | types.DoubleType):
             column = functions.when(~functions.isnan(column), column)
         equal.append(column.eqNullSafe(functions.col(f"before{position}")))
@@ -387,7 +391,7 @@ def joined(frame: Any, keys: Sequence[int], look_up: Any, new: Mapping[int, Any]
 
 
 def _look_up(frame: Any, keys: Sequence[int], recoding: Recoding) -> Any:
-    """Return the recoding as a Spark frame whose keys have the types that they have in the frame."""
+    """Return the recoding as a Spark frame whose keys have the types of the frame."""
     from pyspark.sql import types
 
     look_up = recoding.look_up()
@@ -398,21 +402,21 @@ def _look_up(frame: Any, keys: Sequence[int], recoding: Recoding) -> Any:
     look_up = look_up.with_columns(pl.selectors.by_dtype(pl.Categorical, pl.Enum).cast(pl.String))
     fields = frame.sparkSession.createDataFrame(look_up.head(0).to_arrow()).schema.fields
     for position, key in enumerate(keys):
-        if not isinstance(frame.schema[key].dataType, types.StringType):  # texts have no collation, see _told_apart
+        if not isinstance(frame.schema[key].dataType, types.StringType):  # texts have no collation, see _binary_key
             fields[position].dataType = frame.schema[key].dataType
     for field in fields[len(keys) :]:
         if look_up[field.name].dtype in (pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns")):
-            field.dataType = types.TimestampNTZType()  # without a zone it is the same everywhere
+            field.dataType = types.TimestampNTZType()  # independent of the session's time zone
     return frame.sparkSession.createDataFrame(look_up.to_arrow(), schema=types.StructType(fields))
 
 
-def _copied(frame: Any, folder: Path) -> pl.LazyFrame:
-    """Let Spark write its rows as Parquet, and return what reads them."""
+def _copy(frame: Any, folder: Path) -> pl.LazyFrame:
+    """Write the rows of a Spark frame as Parquet, and return a lazy frame of them."""
     from pyspark.sql import functions, types
 
     columns, back, plain = [], [], _plain(frame)
     for field, name in zip(plain.schema.fields, frame.columns, strict=True):
-        moment = isinstance(field.dataType, types.TimestampType)  # Parquet's old type for it has no zone
+        moment = isinstance(field.dataType, types.TimestampType)  # Parquet's old timestamp type has no zone
         columns.append(functions.unix_micros(field.name).alias(field.name) if moment else functions.col(field.name))
         column = pl.col(field.name).cast(pl.Datetime("us", "UTC")) if moment else pl.col(field.name)
         back.append(column.alias(name))

@@ -1,9 +1,9 @@
-"""Count and recode inside the database that holds a table: only distinct tuples leave it.
+"""Count and recode inside a database: only distinct tuples leave it.
 
-The database groups, and the tuples stream into the same `Counter` as those of a file. Recoding
-stays in the database too: it numbers its distinct tuples, we look up what each becomes, and the
-new table is made by joining the rows with the numbers. The values that decide are compared only
-with themselves, inside the database, so that no value is changed on its way through Python.
+The database groups the rows, and the tuples stream into the same `Counter` as those of a file. Recoding also stays in
+the database: it numbers the distinct tuples, Sfumato looks up the new values of each, and the database creates the new
+table with a join on the numbers. Values are compared only inside the database, so none is changed by a round trip
+through Python.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INSERTED = 2**14
 
 @dataclass(frozen=True)
 class Sql(Engine):
-    """Counting inside a database. Texts are compared byte by byte, whatever their collation.
+    """Counts inside a database. Texts are compared byte by byte, whatever their collation.
 
     Examples
     --------
@@ -72,10 +72,10 @@ class Sql(Engine):
         counted = [("count", pl.Int64())]
         with database.connect() as connection:
             rows = Reflected.find(database, connection)
-            columns = [rows.settled(name, connection) for name in names]
+            columns = [rows.resolve(name, connection) for name in names]
             keys = [_key(rows, *column) for column in columns]
             query = sa.select(*keys, count).select_from(rows.table).group_by(*keys)
-            if progress:  # the sum of all counts comes with every tuple: no second pass over the rows
+            if progress:  # the total comes with every tuple, which avoids a second pass over the rows
                 query = query.add_columns(sa.cast(sa.func.sum(count).over(), sa.BigInteger))
                 counted.append(("all", pl.Int64()))
             done = 0
@@ -93,25 +93,25 @@ class Sql(Engine):
     def recode(
         self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
     ) -> Table:
-        """Replace every tuple by what it becomes, in a new table of the same database.
+        """Replace every tuple by its new values, in a new table of the same database.
 
-        Other columns stay as they are. All happens in one transaction: if it fails, or the
-        connection is lost, nothing of it is left.
+        Other columns stay unchanged. Everything happens in one transaction, which leaves nothing
+        behind if it fails or the connection is lost.
         """
         import sqlalchemy as sa
 
         database = _database(table)
         if not to:
-            raise OptionError("the rows of a database are recoded into a new table", hint="give its name as to")
+            raise OptionError("a table in a database is recoded into a new table", hint="name the new table with to")
         with database.connect(writing=True) as connection:
             rows = Reflected.find(database, connection)
-            schema, name = _free(connection, database, str(to))
-            columns = [rows.settled(column, connection) for column in recoding.names]
+            schema, name = _new_name(connection, database, str(to))
+            columns = [rows.resolve(column, connection) for column in recoding.names]
             keys = [_key(rows, *column) for column in columns]
-            tuples = _numbered(connection, rows, keys)
-            becomes = _becomes(connection, tuples, columns, recoding)
+            tuples = _number_tuples(connection, rows, keys)
+            becomes = _recoding_table(connection, tuples, columns, recoding)
             new = dict(zip((series.name for series in recoding.values), list(becomes.c)[1:], strict=True))
-            same = sa.and_(*(_same(rows, key, known) for key, known in zip(keys, list(tuples.c)[1:], strict=True)))
+            same = sa.and_(*(_equal(rows, key, known) for key, known in zip(keys, list(tuples.c)[1:], strict=True)))
             kept = [column for column in rows.types if column not in recoding.without]
             recoded = sa.select(*(new.get(column, rows.table.c[column]).label(column) for column in kept))
             joined = rows.table.outerjoin(tuples, same).outerjoin(becomes, becomes.c.number == tuples.c.number)
@@ -134,54 +134,54 @@ def _database(table: Table) -> Database:
         return table.source
     raise OptionError(
         "the sql engine counts inside a database, and this table is a file or a frame in memory",
-        hint="leave the engine out",
+        hint="omit the engine",
     )
 
 
-def _free(connection: sa.Connection, database: Database, name: str) -> tuple[str | None, str]:
-    """Return the schema and the name of a table that is to be made; refuse a name that is taken."""
+def _new_name(connection: sa.Connection, database: Database, name: str) -> tuple[str | None, str]:
+    """Return the schema and the name of a new table; refuse an existing name."""
     import sqlalchemy as sa
 
     inspector = sa.inspect(connection)
     schema, table = place_of(inspector, name)
     longest = connection.dialect.max_identifier_length
-    if "\0" in name or len(table.encode()) > longest:  # PostgreSQL would cut it off without a word
+    if "\0" in name or len(table.encode()) > longest:  # PostgreSQL would truncate it silently
         raise OptionError(
             f"the name of a table must have at most {longest} bytes and no NUL, got {len(table.encode())}"
         )
     if inspector.has_table(table, schema=schema) or inspector.has_table(name):
-        raise OptionError(f"the database '{database.place}' has a table '{name}' already", hint="give another name")
+        raise OptionError(f"the database '{database.place}' already has a table '{name}'", hint="choose another name")
     return schema, table
 
 
 def _key(rows: Reflected, name: str, dtype: pl.DataType) -> sa.ColumnElement[Any]:
-    """Return what tells the values of a column apart."""
+    """Return the SQL expression that distinguishes the values of a column."""
     import sqlalchemy as sa
 
     value, dialect = rows.value(name, dtype), rows.dialect.name
-    if dialect != "sqlite" and dtype != pl.String:  # SQLite may have a collation anywhere
+    if dialect != "sqlite" and dtype != pl.String:  # in SQLite any column may have a collation
         return value
     if dialect not in _BYTE_BY_BYTE:
         raise OptionError(
             f"the sql engine compares texts byte by byte only in {' and '.join(_BYTE_BY_BYTE)}, "
             f"and '{name}' holds texts in {dialect}",
-            hint="give engine='memory' / --engine memory, which reads the columns",
+            hint="use engine='memory' / --engine memory, which reads the columns",
         )
     return sa.collate(value, _BYTE_BY_BYTE[dialect])
 
 
-def _same(rows: Reflected, left: sa.ColumnElement[Any], right: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Say that two values are equal, or both missing."""
+def _equal(rows: Reflected, left: sa.ColumnElement[Any], right: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    """Return the SQL condition that two values are equal or both missing."""
     from sqlalchemy.dialects.postgresql import array
 
     if rows.dialect.name == "postgresql":
-        # PostgreSQL would compare every pair to find what IS NOT DISTINCT FROM; arrays of one it can hash.
+        # PostgreSQL compares every pair for IS NOT DISTINCT FROM, but can hash arrays of one element.
         return array([left]) == array([right])
     return left.is_not_distinct_from(right)
 
 
-def _numbered(connection: sa.Connection, rows: Reflected, keys: Sequence[sa.ColumnElement[Any]]) -> sa.Table:
-    """Make a temporary table of the distinct tuples, each with a number."""
+def _number_tuples(connection: sa.Connection, rows: Reflected, keys: Sequence[sa.ColumnElement[Any]]) -> sa.Table:
+    """Create a temporary table of the numbered distinct tuples."""
     import sqlalchemy as sa
 
     number = sa.func.row_number(type_=sa.BigInteger).over().label("number")
@@ -191,10 +191,10 @@ def _numbered(connection: sa.Connection, rows: Reflected, keys: Sequence[sa.Colu
     return tuples.table
 
 
-def _becomes(
+def _recoding_table(
     connection: sa.Connection, tuples: sa.Table, columns: Sequence[tuple[str, pl.DataType]], recoding: Recoding
 ) -> sa.Table:
-    """Make a temporary table of what each numbered tuple becomes."""
+    """Create a temporary table of the new values of each numbered tuple."""
     import sqlalchemy as sa
 
     batches = fetch(connection, sa.select(tuples), [("", pl.Int64()), *columns])
@@ -215,10 +215,10 @@ def _becomes(
 
 
 def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[list[Any]]) -> None:
-    """Put values, column by column, into a table."""
+    """Insert values, given by column, into a table."""
     import sqlalchemy as sa
 
-    if connection.dialect.name == "postgresql":  # row by row took three times as long
+    if connection.dialect.name == "postgresql":  # three times faster than row by row
         arrays = [
             sa.bindparam(None, values, sa.ARRAY(column.type)) for values, column in zip(columns, table.c, strict=True)
         ]
@@ -236,15 +236,15 @@ def _create(
     name: str,
     schema: str | None,
 ) -> None:
-    """Make the new table of a query."""
+    """Create the new table from a query."""
     import sqlalchemy as sa
 
-    if rows.dialect.name == "postgresql":  # it underrates the hash join: sorting took seven times as long
+    if rows.dialect.name == "postgresql":  # its planner underrates the hash join: sorting took seven times as long
         connection.execute(sa.select(sa.func.set_config("enable_mergejoin", "off", True)))
     if rows.dialect.name != "sqlite":
         connection.execute(query.into(name, schema=schema))
         return
-    # CREATE TABLE AS would forget which of SQLite's columns are dates; where none is declared, BLOB changes no value.
+    # CREATE TABLE AS would lose the declared dates of SQLite; for a column without a type, BLOB changes no value.
     table = sa.Table(
         name,
         sa.MetaData(),
@@ -259,18 +259,18 @@ def _create(
 
 
 def _name() -> str:
-    """Return a name that no table of the database has."""
+    """Return a random, unused table name."""
     return f"sfumato_{secrets.token_hex(8)}"
 
 
 def _storable(series: pl.Series, dialect: sa.Dialect) -> pl.Series:
-    """Return values as a database can hold them."""
+    """Convert values to types that a database can store."""
     if isinstance(series.dtype, pl.Categorical | pl.Enum | pl.Null):
         return series.cast(pl.String)
     if isinstance(series.dtype, pl.Decimal) and dialect.name == "sqlite":
         return series.cast(pl.Float64)
     if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone and dialect.name == "sqlite":
-        return series.cast(pl.String)  # SQLite would forget the time zone
+        return series.cast(pl.String)  # SQLite would lose the time zone
     return series
 
 
@@ -294,5 +294,5 @@ def _sql_type(series: pl.Series) -> sa.types.TypeEngine[Any]:
         pl.Time(): sa.Time(),
     }
     if dtype not in plain:
-        raise ColumnError(f"the new values of '{series.name}' are {dtype}, which a column of a database cannot hold")
+        raise ColumnError(f"the new values of '{series.name}' have type {dtype}, which a database cannot store")
     return plain[dtype]

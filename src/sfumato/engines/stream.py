@@ -1,8 +1,8 @@
-"""The rows of a file or a frame as a stream of plain columns, for an engine that has no reader of its own.
+"""Stream the rows of a file or a frame as plain columns to an engine that cannot read them itself.
 
-A file is read here as it is read everywhere else in Sfumato, so that it means the same to every
-engine: the same quotes, encodings, blank lines and refusals. Types that not every engine has
-(categories, times, unsigned numbers) travel as texts and integers and come back as what they were.
+A file is read in the same way as everywhere in Sfumato, so it means the same to every engine: the same quotes,
+encodings, blank lines and errors. Types that some engines lack (categories, times, unsigned numbers) are sent as texts
+and integers, and restored afterwards.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import polars.selectors as cs
 from sfumato.data.coding import refuse_nested
 from sfumato.data.io.source import File, Source
 from sfumato.data.io.text import EVERY_FIELD, TextFile
-from sfumato.data.table import Table, collecting
+from sfumato.data.table import Table, frame_errors
 from sfumato.engines.counter import Counter
-from sfumato.engines.dictionary import Numbering
+from sfumato.engines.dictionary import Dictionary
 from sfumato.engines.engine import Progress
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError, OptionError
 
-__all__ = ["Stream", "copying", "is_full", "native", "panics", "refuse_elsewhere", "typed_rows"]
+__all__ = ["Stream", "disk_errors", "is_full", "native", "polars_panics", "refuse_elsewhere", "typed_table"]
 
 _BATCH = 2**17
 _UNSIGNED = (pl.UInt8, pl.UInt16, pl.UInt32)
@@ -36,7 +36,7 @@ _FULL = ("no space left", "file too large", "disk quota", "max_temp_directory_si
 
 
 class Stream:
-    """Some columns of a table, batch by batch, and the way back from their counted tuples.
+    """Some columns of a table in batches, and the conversion of their counted tuples.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ class Stream:
         A file, a frame in memory, or a lazy Polars frame.
     names : sequence of str
     engine : str
-        The name of the engine that counts; it is in the refusal of a table that lives elsewhere.
-    tell : callable, optional
-        What is told which share of the rows has been read, perhaps from another thread.
+        The name of the engine that counts, for the error about a table that lives elsewhere.
+    report : callable, optional
+        A callback for the fraction of the rows that has been read; it may be called from another thread.
 
     Examples
     --------
@@ -61,19 +61,19 @@ class Stream:
     """
 
     trouble: BaseException | None = None
-    """What went wrong in reading; an engine that reads from another thread only sees that something did."""
+    """The error of the reader; an engine that reads from another thread does not see the original."""
 
     def __init__(
         self,
         table: Table,
         names: Sequence[str],
         engine: str,
-        tell: Progress = lambda share: None,
+        report: Progress = lambda share: None,
     ) -> None:
         refuse_elsewhere(table, engine)
         self._table = table
         self._names = list(names)
-        self._tell = tell
+        self._report = report
         self._counter = Counter([table.schema[name] for name in names])
         self._incomplete = False
         self._columns = [] if table.is_lazy else [table.column(name).alias(name) for name in names]
@@ -82,7 +82,7 @@ class Stream:
             refuse_nested(dtype, name)
 
     def batches(self) -> Iterator[pl.DataFrame]:
-        """Read the columns, which are called c0, c1 and so on, as plain values."""
+        """Yield the columns, named c0, c1 and so on, as plain values."""
         rows = 0
         expected = None
         for batch in self._read():
@@ -91,10 +91,10 @@ class Stream:
             )
             rows += len(batch)
             expected = expected or self._expected()
-            self._tell(min(1.0, rows / expected))
+            self._report(min(1.0, rows / expected))
 
     def arrow(self) -> Any:
-        """Return a reader of the batches for Arrow."""
+        """Return an Arrow reader of the batches."""
         import pyarrow
 
         empty = pl.DataFrame(
@@ -106,7 +106,7 @@ class Stream:
             try:
                 for batch in self.batches():
                     yield from batch.to_arrow().cast(schema).to_batches()
-            except GeneratorExit:  # who reads has had enough
+            except GeneratorExit:  # the consumer has stopped reading
                 raise
             except BaseException as error:
                 self.trouble = error
@@ -115,18 +115,18 @@ class Stream:
         return pyarrow.RecordBatchReader.from_batches(schema, batches())
 
     def add(self, columns: Sequence[Any], count: Any) -> None:
-        """Take tuples that have been counted; their columns are plain Arrow or Polars columns."""
-        values = [_meant(pl.Series(column), dtype) for column, dtype in zip(columns, self.dtypes, strict=True)]
+        """Add counted tuples, given as plain Arrow or Polars columns."""
+        values = [_restore(pl.Series(column), dtype) for column, dtype in zip(columns, self.dtypes, strict=True)]
         self._counter.add(values, pl.Series(count).cast(pl.Int64).to_numpy())
 
     def tuples(self) -> Tuples:
-        """Return the distinct tuples, once all have been taken."""
-        self._counter.add([pl.Series(dtype=dtype) for dtype in self.dtypes])  # even without rows a column has a type
+        """Return the distinct tuples, once all have been added."""
+        self._counter.add([pl.Series(dtype=dtype) for dtype in self.dtypes])  # sets the types even if there are no rows
         source = self._table.source
         if isinstance(source, File) and source.is_text:
             if self._incomplete and len(source.text.names) > 1:
                 self._counter.take_back(len(source.text.blank_lines()))
-            return self._counter.tuples(source.text.typed)
+            return self._counter.tuples(source.text.parse)
         return self._counter.tuples()
 
     def _types(self) -> list[pl.DataType]:
@@ -134,7 +134,7 @@ class Stream:
         if isinstance(source, File):
             return [pl.String() if source.is_text else source.types()[name] for name in self._names]
         if isinstance(source, pl.LazyFrame):
-            with collecting():
+            with frame_errors():
                 return [source.collect_schema()[name] for name in self._names]
         return [column.dtype for column in self._columns]
 
@@ -142,22 +142,22 @@ class Stream:
         source = self._table.source
         if isinstance(source, File):
             with source.reading():
-                yield from self._read_text(source.text) if source.is_text else _collected(source.scan(), self._names)
+                yield from self._read_text(source.text) if source.is_text else _collect(source.scan(), self._names)
         elif isinstance(source, pl.LazyFrame):
-            with collecting():
-                yield from _collected(source, self._names)
+            with frame_errors():
+                yield from _collect(source, self._names)
         else:
             yield from pl.DataFrame(self._columns).iter_slices(_BATCH)
 
     def _read_text(self, text: TextFile) -> Iterator[pl.DataFrame]:
-        last = text.names[-1]  # missing where a line is short or blank
+        last = text.names[-1]  # missing in short and blank lines
         columns = list(dict.fromkeys([*self._names, last]))
         for batch in _fields(text, columns):
             self._incomplete |= batch[last].has_nulls()
             yield batch.select(cs.by_name(*self._names))
 
     def _expected(self) -> float:
-        """Return how many rows there are, or an estimate from the beginning of a text file."""
+        """Return the number of rows, estimated from the beginning of a text file."""
         source = self._table.source
         if isinstance(source, File) and source.is_text:
             return source.text.expected_rows()
@@ -167,7 +167,7 @@ class Stream:
 
 
 def native(table: Table) -> Any:
-    """Return the frame as its own library knows it, or the source."""
+    """Return the native frame, or the source."""
     return nw.to_native(table.source, pass_through=True)
 
 
@@ -176,14 +176,14 @@ def refuse_elsewhere(table: Table, engine: str) -> None:
     elsewhere = table.is_lazy and not isinstance(table.source, File | pl.LazyFrame)
     if elsewhere or (isinstance(table.source, Source) and not isinstance(table.source, File)):
         raise OptionError(
-            f"the engine {engine} cannot count a {type(native(table)).__name__}, whose rows are elsewhere",
-            hint="take the engine auto, which counts them where they are",
+            f"the engine {engine} cannot count a {type(native(table)).__name__}, because its rows are elsewhere",
+            hint="use the engine auto, which counts them where they are",
         )
 
 
 @contextmanager
-def copying(folder: Path) -> Iterator[None]:
-    """Say that the disk is too full for what is written to a private folder: that is no fault of the rows."""
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Report a full disk while a private folder is written, instead of an error about the rows."""
     try:
         yield
     except Exception as error:
@@ -191,51 +191,52 @@ def copying(folder: Path) -> Iterator[None]:
             raise
         raise InputError(
             f"the disk of the folder '{folder.parent}' is too full for a copy of the rows",
-            hint="name a folder with more space by TMPDIR, or by spill of DuckDB",
+            hint="set TMPDIR, or spill of DuckDB, to a folder with more space",
         ) from error
 
 
 def is_full(error: Exception) -> bool:
-    """Say whether an error of the system, or what a database makes of it, means that a disk is full."""
+    """Return whether an error of the system or of a database means that a disk is full."""
     return any(sign in str(error).lower() for sign in _FULL)
 
 
 @contextmanager
-def panics() -> Iterator[None]:
-    """Say in one sentence that Polars has panicked over a value, which no ``except Exception`` catches."""
+def polars_panics() -> Iterator[None]:
+    """Turn a panic of Polars, which ``except Exception`` does not catch, into an `InputError`."""
     try:
         yield
     except pl.exceptions.PanicException:
         raise InputError(
-            "the table holds values that cannot be counted", hint="are its types plain, and its moments finite?"
+            "the table holds values that cannot be counted",
+            hint="check that its types are plain and its timestamps finite",
         ) from None
 
 
-def typed_rows(table: Table) -> Table:
-    """Return the rows of a text file with their types, not all of them in memory; any other table as it is."""
+def typed_table(table: Table) -> Table:
+    """Return a text file as a lazily typed table; return any other table unchanged."""
     source = table.source
     if not (isinstance(source, File) and source.is_text):
         return table
     text = source.text
     with source.reading():
-        found = {name: Numbering() for name in text.names}
+        found = {name: Dictionary() for name in text.names}
         incomplete = False
         for batch in _fields(text, text.names, {name: found[name].categories for name in text.names}):
             incomplete |= batch[text.names[-1]].has_nulls()
         rows = text.scan()
         if incomplete and len(text.names) > 1:
             rows = text.without_blank_lines(rows)
-    dtypes = {name: text.typed(found[name].values().alias(name)).dtype for name in text.names}
+    dtypes = {name: text.parse(found[name].values().alias(name)).dtype for name in text.names}
     columns = [
         cs.by_name(name)
         .as_expr()
-        .map_batches(partial(text.read_as, text.found[name]), return_dtype=dtype, is_elementwise=True)
+        .map_batches(partial(text.read_as, text.cells[name]), return_dtype=dtype, is_elementwise=True)
         for name, dtype in dtypes.items()
     ]
     return Table(rows.select(columns), table.schema)
 
 
-def _collected(lazy: pl.LazyFrame, names: Sequence[str]) -> Iterator[pl.DataFrame]:
+def _collect(lazy: pl.LazyFrame, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     yield from lazy.select(cs.by_name(*names)).collect_batches(
         chunk_size=_BATCH, maintain_order=False, engine="streaming"
     )
@@ -252,7 +253,7 @@ def _fields(
             .collect_batches(chunk_size=_BATCH, maintain_order=False, optimizations=EVERY_FIELD)
         )
     except pl.exceptions.PolarsError as error:
-        raise text.trouble(error) from None
+        raise text.read_error(error) from None
 
 
 def _plain(values: pl.Series) -> pl.Series:
@@ -270,8 +271,8 @@ def _plain(values: pl.Series) -> pl.Series:
     return values.cast(pl.Boolean) if dtype == pl.Null else values
 
 
-def _meant(values: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Turn plain values back into those of a type; categories stay texts, as they are counted by these."""
+def _restore(values: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Convert plain values back to their type; categories stay texts, which is how they are counted."""
     if isinstance(dtype, pl.Categorical | pl.Enum):
         return values
     if dtype == pl.UInt64:

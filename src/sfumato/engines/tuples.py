@@ -1,4 +1,4 @@
-"""Distinct tuples and their counts: what every engine reduces a table to."""
+"""Distinct tuples and their counts: the result of every engine's count."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST_KEY = 2**62
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuples(Discreet):
-    """The distinct tuples of some columns, sorted, as integer codes, and how often each occurs."""
+    """The sorted distinct tuples of some columns, as integer codes, with their counts."""
 
     codes: NDArray[np.int32]
     count: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Tuples(Discreet):
 
 
 def group(codes: NDArray[Any], sizes: Sequence[int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give numbers to the distinct rows of a code matrix, in lexicographic order.
+    """Assign numbers to the distinct rows of a code matrix, in lexicographic order.
 
     Returns the first row of each group and the group of each row.
 
@@ -56,8 +56,8 @@ def group(codes: NDArray[Any], sizes: Sequence[int]) -> tuple[NDArray[np.intp], 
 
 
 def group_keys(key: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give numbers to the distinct keys, in their order; see `group`."""
-    if (key[1:] >= key[:-1]).all():  # as the leading columns of sorted tuples are
+    """Assign numbers to the distinct keys, in order; see `group`."""
+    if (key[1:] >= key[:-1]).all():  # true for the leading columns of sorted tuples
         begins = np.ones(len(key), dtype=bool)
         np.not_equal(key[1:], key[:-1], out=begins[1:])
         return np.flatnonzero(begins), np.cumsum(begins) - 1

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
-from sfumato.data.sanitize import sanitized
+from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.data.validate import real, whole
-from sfumato.engines.released_schema import declared_only, used_only
+from sfumato.engines.released_schema import declared_schema, restrict_domains
 from sfumato.errors import ColumnError, OptionError, did_you_mean
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.universe import as_floats
@@ -375,8 +375,8 @@ def mask(
     random = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
     for one in methods:
         table = Table(one.apply(table, random), table.schema, layout=table.layout)
-    rows = sanitized(table.frame)
-    table = Table(rows, used_only(table.schema, table, rows), layout=table.layout)
+    rows = sanitize(table.frame)
+    table = Table(rows, restrict_domains(table.schema, table, rows), layout=table.layout)
     note = NOTE if seed is None else NOTE + _SEEDED
     parameters = {"masks": [one.to_dict() for one in methods], "seeded": seed is not None}
     options = {"method": "mask", "parameters": parameters, "guarantees": [], "keep_order": True}
@@ -384,7 +384,7 @@ def mask(
         artifact=MaskedTable(table, None, methods=tuple(methods), note=note, seeded=seed is not None),
         method="mask",
         parameters=parameters,
-        recipe=Recipe("mask", options, declared_only(table)),
+        recipe=Recipe("mask", options, declared_schema(table)),
         provenance=Provenance.of(origin, table.rows, order="kept"),
     )
 

@@ -158,7 +158,7 @@ class PerturbedTable(ReleasedTable):
             epsilon, private = real("epsilon", plain["epsilon"], above=0), bool(plain["private"])
         except (KeyError, TypeError, ValueError, AttributeError, OptionError):
             raise FileError(f"'{described}' is not the description of a perturbation, or it is damaged") from None
-        frame = read(path).fetched()
+        frame = read(path).to_polars()
         for name in methods:
             if name not in frame.columns:
                 raise ColumnError(f"'{path}' lacks the perturbed column '{name}'")

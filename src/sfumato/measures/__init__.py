@@ -1,4 +1,4 @@
-"""How anonymous a table is: equivalence classes, the nine privacy models, risks, and what a release has lost."""
+"""Measure how anonymous a table is: equivalence classes, the nine privacy models, risks, and information loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assess a table: count once, measure all nine models, compare with what is asked for."""
+"""Assess a table: count once, measure all nine models, check the required guarantees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sfumato.measures.assessment import Assessment, Measures, Verdict
 from sfumato.measures.classes import ClassCounts, Missing, class_counts, without_missing, without_suppressed
 from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import ClassGuarantee
-from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, asked_for
+from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, as_guarantees
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.presets import preset as find_preset
 from sfumato.measures.profile import profiles_of
@@ -41,11 +41,11 @@ from sfumato.measures.risk.safe_harbor import safe_harbor
 __all__ = ["SAFE_HARBOR", "Classes", "assess", "check", "measure"]
 
 SAFE_HARBOR = "hipaa"
-"""The preset that is no threshold but a list of identifiers; see `safe_harbor`."""
+"""The preset that is a list of identifiers instead of a threshold; see `safe_harbor`."""
 
 
 class Classes(StrEnum):
-    """Which columns make an equivalence class when there are several sensitive attributes.
+    """The columns that define an equivalence class when there are several sensitive attributes.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class Classes(StrEnum):
     QI = "qi"
     """The quasi-identifiers."""
     QI_AND_OTHER_SENSITIVE = "qi+other-sensitive"
-    """The quasi-identifiers and the other sensitive attributes: an attacker may know those too."""
+    """The quasi-identifiers and the other sensitive attributes, which an attacker may know too."""
 
 
 def assess(
@@ -87,47 +87,47 @@ def assess(
     Parameters
     ----------
     data : Table, frame or path
-        For a table in a database see `read`.
+        For a table in a database, see `read`.
     qi : sequence of str
         The quasi-identifiers; those of the schema by default.
     sensitive : sequence of str
         The sensitive attributes; those of the schema by default.
     identifiers : sequence of str
-        The columns that name a person alone, which must not be released.
+        The columns that identify a person by themselves, which must not be released.
     keep : sequence of str
-        Columns that are to be released as they are, although they look like identifiers or free text, or reproduce a
-        quasi-identifier or sensitive column. A column of that kind that has no role is refused: see `accounted`.
+        Columns to release unchanged although they look like identifiers or free text, or reproduce a quasi-identifier
+        or sensitive column. Such a column without a role is refused; see `accounted`.
     rows_are_units : bool
-        Whether to require something of rows where people have several: else that is refused.
+        Whether guarantees may count rows where people have several; otherwise they are refused.
     schema : Schema or path, optional
     require : str, ClassGuarantee or sequence of them
-        What should hold, such as ``"k=10,l=3"``.
+        The guarantees to check, such as ``"k=10,l=3"``.
     missing : {"value", "wildcard", "drop"}
-        What a missing value means; see `Missing`.
+        The meaning of a missing value; see `Missing`.
     classes : {"qi", "qi+other-sensitive"}
-        What makes a class when there are several sensitive attributes; see `Classes`.
+        The columns that define a class when there are several sensitive attributes; see `Classes`.
     distance : {"auto", "equal", "ordered", "scaled", "hierarchical"}
         The distance between sensitive values for t-closeness; see `Distance`.
     absent : {"ignore", "infinite"}
-        What delta-disclosure makes of a value that a class does not hold; see `Absent`.
+        How delta-disclosure treats a value that is absent from a class; see `Absent`.
     suppressed : str or None
-        A row in which every quasi-identifier is this mark is suppressed: it is in no class.
+        The mark of suppression. A row in which every quasi-identifier is this mark is in no class.
     threshold : float, optional
         The risk above which a record counts as at risk; 0.09 by default.
     population : Table, frame or path, optional
-        Everyone of whom the table's people are a sample, with the same quasi-identifiers: for the
+        The population that the table is a sample of, with the same quasi-identifiers: for the
         journalist's risk and delta-presence.
     population_size : int, optional
-        How many people there are in the population: for the estimated number of population uniques.
+        The number of people in the population: for the estimated number of population uniques.
     preset : {"ema", "health-canada", "hipaa"}, optional
-        Rules that others have set: a threshold with the k that keeps it, or the Safe Harbor check.
+        Published rules: a threshold with the k that keeps it, or the Safe Harbor check.
     detail : bool
-        Whether to find out which columns, and which sets of up to three, single people out, and how many values each
-        column of the table has.
+        Whether to measure which columns, and which sets of up to three, single people out, and how many values each
+        column has.
     engine : {"auto", "memory", "duckdb", "sql", "spark"} or Engine
-        Where the rows are counted; where they are, by default. See `EngineName`.
+        The engine that counts the rows; by default where they are. See `EngineName`.
     progress : callable, optional
-        Called now and then with the share of the rows that has been counted.
+        A callback for the fraction of the rows that has been counted.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def assess(
             missing=one_of(Missing, missing, "missing"),
             suppressed=suppressed,
         )
-        asked = asked_for(require) if require or not isinstance(require, str) else []
+        asked = as_guarantees(require) if require or not isinstance(require, str) else []
         limit = [preset] if preset and preset != SAFE_HARBOR else []
         refuse_repeated(people, [*asked, *limit], rows_are_units)
     measured = measure(
@@ -188,7 +188,7 @@ def measure(
     engine: Engine | str = EngineName.AUTO,
     progress: Progress | None = None,
 ) -> Assessment:
-    """Measure a table whose columns are accounted for; all else is as in `assess`.
+    """Measure a table whose columns have been checked; otherwise like `assess`.
 
     Examples
     --------
@@ -209,17 +209,17 @@ def measure(
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
 
     count = partial(reduce, engine=engine, progress=progress)
-    tuples, without_class, dropped = _counted(count, table, [*quasi, *attributes], quasi, missing, suppressed)
+    tuples, without_class, dropped = _count(count, table, [*quasi, *attributes], quasi, missing, suppressed)
     counts = [
         class_counts(tuples, _class_columns(quasi, attributes, name, classes), name, missing) for name in attributes
     ] or [class_counts(tuples, quasi, None, missing)]
-    # Classes differ between attributes only if the others count as quasi-identifiers; the worst are shown.
+    # Classes differ between attributes only if the others count as quasi-identifiers; report the worst.
     people = min(counts, key=lambda one: (one.size.min(), -len(one)))
     models = [_with_options(model(), distance, absent) for model in MODELS]
     by_sensitive = {one.attribute.name: _measures(models, [one]) for one in counts if one.attribute}
     worst = by_sensitive[attributes[0]] if len(attributes) == 1 else _measures(models, counts)
-    required = _required(require, distance, absent)
-    for guarantee in required:  # a value may be left in suppressed rows only
+    required = _guarantees(require, distance, absent)
+    for guarantee in required:  # a value may occur only in suppressed rows
         guarantee.refuse_unknown([tuples.domains[tuples.position[name]] for name in attributes])
     checks = tuple(guarantee.check(counts) for guarantee in (*required, *(limit.guarantees if limit else ())))
     size, of_class = np.unique(people.size, return_inverse=True)
@@ -255,7 +255,7 @@ def measure(
 
 
 def check(data: Any, guarantees: str | ClassGuarantee | Sequence[str | ClassGuarantee], **options: Any) -> Verdict:
-    """Say whether a table keeps the given guarantees; the options are those of `assess`.
+    """Check whether a table keeps the given guarantees; the options are those of `assess`.
 
     Examples
     --------
@@ -270,7 +270,7 @@ def check(data: Any, guarantees: str | ClassGuarantee | Sequence[str | ClassGuar
     return verdict
 
 
-def _counted(
+def _count(
     count: Callable[[Table, Sequence[str]], Tuples],
     table: Table,
     names: Sequence[str],
@@ -278,7 +278,7 @@ def _counted(
     missing: Missing,
     suppressed: str | None,
 ) -> tuple[Tuples, int, int]:
-    """Count the tuples that are in a class; say how many rows are suppressed, and how many are dropped."""
+    """Return the tuples that are in a class, and the numbers of suppressed and dropped rows."""
     tuples = count(table, names)
     if not len(tuples.count):
         raise InputError("the table has no rows")
@@ -298,7 +298,7 @@ def _risks_in_population(
     suppressed: str | None,
     threshold: float,
 ) -> dict[str, Any]:
-    """Measure the risks that depend on the population, as far as it is known."""
+    """Measure the risks that depend on the population, if it is given."""
     risks: dict[str, Any] = {"journalist": None, "presence": None, "population": None}
     if population is None and population_size is None:
         return risks
@@ -311,10 +311,10 @@ def _risks_in_population(
                     f"the population table lacks the quasi-identifier '{name}'",
                     hint=did_you_mean(name, known.schema.names),
                 )
-        everyone = class_counts(_counted(reduce, known, quasi, quasi, missing, suppressed)[0], quasi, None, missing)
+        everyone = class_counts(_count(reduce, known, quasi, quasi, missing, suppressed)[0], quasi, None, missing)
         if population_size not in (None, everyone.rows):
             raise OptionError(
-                f"the population table has {everyone.rows:,} rows, but its size is said to be {population_size:,}",
+                f"the population table has {everyone.rows:,} rows, but population_size is {population_size:,}",
                 hint="give one of the two",
             )
         risks["journalist"] = journalist_risk(people, everyone, threshold)
@@ -329,7 +329,7 @@ def _risks_in_population(
 
 
 def _detail(tuples: Tuples, quasi: Sequence[str]) -> dict[str, Any]:
-    """Find out what single columns, and sets of as many as can be looked at, up to three, do."""
+    """Measure the risk of single columns, and of sets of up to three columns if there are not too many."""
     size = max(size for size in (0, 1, 2, 3) if number_of_subsets(len(quasi), size) <= MOST_SUBSETS)
     if not quasi or not size:
         return {"columns": (), "subsets": ()}
@@ -342,10 +342,10 @@ def _class_columns(quasi: Sequence[str], attributes: Sequence[str], attribute: s
     return [*quasi, *(other for other in attributes if other != attribute)]
 
 
-def _required(
+def _guarantees(
     require: str | ClassGuarantee | Mapping[str, float] | Sequence[Any], distance: Distance, absent: Absent
 ) -> list[ClassGuarantee]:
-    """Return the guarantees; those that come as a text follow the conventions asked for, objects say theirs."""
+    """Return the guarantees; those given as text use the chosen conventions, objects keep their own."""
     given = (
         [require]
         if isinstance(require, str | ClassGuarantee | Mapping) or not isinstance(require, Iterable)
@@ -355,12 +355,12 @@ def _required(
         guarantee if isinstance(one, ClassGuarantee) else _with_options(guarantee, distance, absent)
         for one in given
         if one or isinstance(one, ClassGuarantee)
-        for guarantee in asked_for(one)
+        for guarantee in as_guarantees(one)
     ]
 
 
 def _with_options(guarantee: ClassGuarantee, distance: Distance, absent: Absent) -> ClassGuarantee:
-    """Give a guarantee that leaves a convention open the one that was asked for."""
+    """Return the guarantee with the chosen conventions where it has the default ones."""
     if isinstance(guarantee, TCloseness) and guarantee.distance is Distance.AUTO:
         return replace(guarantee, distance=distance)
     if isinstance(guarantee, DeltaDisclosure) and guarantee.absent is Absent.IGNORE:

@@ -1,4 +1,4 @@
-"""What an assessment says: the numbers, their witnesses, the risks, and which guarantees hold."""
+"""The result of an assessment: the numbers, their witnesses, the risks, and the guarantees that hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Assessment", "Measures", "Verdict"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Measures(Discreet):
-    """The numbers that the nine models measured, and the witness of each; None where no attribute is sensitive."""
+    """The numbers of the nine models with their witnesses; None if there is no sensitive attribute."""
 
     _repr_fields: ClassVar[tuple[str, ...]] = ("k", "alpha", "l", "t")
 
@@ -37,14 +37,14 @@ class Measures(Discreet):
     witnesses: dict[str, Witness]
 
     def numbers(self) -> dict[str, float | str | None]:
-        """Return the numbers as JSON can hold them."""
+        """Return the numbers as values that JSON can store."""
         names = (one.name for one in fields(Measures) if one.name != "witnesses")
         return {name: as_json_number(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which guarantees hold. It is true when all do.
+    """The checked guarantees; true if all of them hold.
 
     Examples
     --------
@@ -83,8 +83,8 @@ class Verdict:
 class Assessment(Measures):
     """How anonymous a table is: the worst number of each model, with its witness.
 
-    Made by `assess`. Besides ``k``, ``alpha``, ``l`` and so on, the worst over all sensitive
-    attributes, it says what was counted and what was left out.
+    The result of `assess`. Besides ``k``, ``alpha``, ``l`` and so on, each the worst over all
+    sensitive attributes, it has what was counted and what was left out.
     """
 
     _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "classes", "k", "l", "t", "satisfied")
@@ -96,43 +96,43 @@ class Assessment(Measures):
     suppressed: int
     """The suppressed rows; they are in no class."""
     dropped: int
-    """With ``missing="drop"``, the rows left out because they miss a value."""
+    """The rows left out because of a missing value, with ``missing="drop"``."""
     quasi: tuple[str, ...]
     """The quasi-identifiers."""
     sensitive: tuple[str, ...]
     """The sensitive attributes."""
     identifiers: tuple[str, ...]
-    """The columns of the table that name a person alone: never release them."""
+    """The columns that identify a person by themselves, which must not be released."""
     people: People | None = None
-    """How many people the rows are of, if a column tells them apart."""
+    """The number of people behind the rows, if a column identifies them."""
     kept: dict[str, str]
-    """The columns that are released as they are on purpose, each with what speaks against it."""
+    """The columns that are released unchanged on purpose, each with the case against it."""
     by_sensitive: dict[str, Measures]
     """The measures of each sensitive attribute."""
     distances: dict[str, str]
-    """The distance between its values that t-closeness took for each sensitive attribute."""
+    """The distance between values that t-closeness used for each sensitive attribute."""
     risk: Risk
     """The risk of re-identification."""
     journalist: JournalistRisk | None
     """The risk against a population table, if one was given."""
     presence: DeltaPresence | None
-    """How much the table tells about who of the population is in it, if a population table was given."""
+    """How much the table reveals about who of the population is in it, if a population table was given."""
     population: PopulationUniques | None
-    """The estimated number of people who are unique in the population, if its size was given."""
+    """The estimated number of unique people in the population, if its size was given."""
     columns: tuple[ColumnRisk, ...]
-    """What each quasi-identifier adds to the risk, with ``detail=True``."""
+    """The contribution of each quasi-identifier to the risk, with ``detail=True``."""
     subsets: tuple[SubsetRisk, ...]
     """How well up to three quasi-identifiers single people out, worst first, with ``detail=True``."""
     findings: tuple[Finding, ...]
-    """What HIPAA's Safe Harbor check found, with ``preset="hipaa"``."""
+    """The findings of HIPAA's Safe Harbor check, with ``preset="hipaa"``."""
     rows_by_class_size: dict[int, int]
-    """How many rows are in a class of each size."""
+    """The number of rows in classes of each size."""
     verdict: Verdict | None
-    """Which of the required guarantees hold; None if none was required."""
+    """The checks of the required guarantees; None if none was required."""
     options: dict[str, str | None]
-    """The conventions that were followed."""
+    """The conventions of the measurement."""
     profiles: tuple[Profile, ...] = ()
-    """How many values each column of the table has, with ``detail=True``; no value itself."""
+    """The number of values of each column, without the values themselves, with ``detail=True``."""
 
     @property
     def satisfied(self) -> bool | None:

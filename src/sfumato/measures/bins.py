@@ -1,12 +1,12 @@
-"""The values of a column in a few bins that a page may show: no bin holds only a few people.
+"""Put the values of a column into a few bins that a page may show: no bin has only a few people.
 
-Numbers lie in equal bins between round numbers, dates between round moments (years, months, days). The bins
+Numbers are in equal bins between round numbers, dates in bins between round moments (years, months, days). The bins
 span all but the lowest and the highest hundredth of the original rows, at least `SMALLEST_SHOWN` rows at each end,
-and the first and the last bin are open: nobody is seen to be the oldest. Ordinals stay in their order. Of categories
-the most frequent have a bin each, and all others share one.
+and the first and the last bin are open, so the extremes are not shown. Ordinals keep their order. The most frequent
+categories have a bin each, and all others share one.
 
-A bin that fewer than `SMALLEST_SHOWN` original rows have, or fewer than 0.1 % of them, is merged into a neighbour,
-or into the others.
+A bin with fewer than `SMALLEST_SHOWN` original rows, or fewer than 0.1 % of them, is merged into a neighbour, or into
+the others.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from sfumato.measures.loss.generalised import Coverage
 from sfumato.measures.loss.marginals import along
 from sfumato.measures.loss.universe import Universe
 
-__all__ = ["SMALLEST_SHOWN", "Bins", "bins_of", "rounded"]
+__all__ = ["SMALLEST_SHOWN", "Bins", "bins_of", "round_shares"]
 
 SMALLEST_SHOWN = 10
-"""What fewer original rows than these have in common is not shown."""
+"""The smallest number of original rows that is shown."""
 
-_LEAST = 0.001  # the share of rows that a bin has; a smaller one would be nothing but a line
+_LEAST = 0.001  # the smallest share of rows in a bin; a smaller one would be just a line
 _TAIL = 0.01  # the share of rows at each end that the round bins need not span
 _DAY = 86_400_000_000  # microseconds
 _UNITS = (("days", _DAY), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000))
 _TICKS = {"ms": 1000.0, "us": 1.0, "ns": 0.001}
 _CALENDAR = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the years 1 to 9999, in microseconds from 1970
-# How far apart the edges of dates can be: as Polars says it, in days, and how a moment is then written.
+# The possible distances between edges of dates: for Polars, in days, and the format of an edge.
 _EVERY = (
     ("1m", 1 / 1440, "%Y-%m-%d %H:%M"),
     ("10m", 1 / 144, "%Y-%m-%d %H:%M"),
@@ -56,18 +56,18 @@ _EVERY = (
     ("50y", 18262, "%Y"),
     ("1000y", 365242, "%Y"),
 )
-Text = Callable[[float, bool], str]  # how an edge is written, or the last value below it
+Text = Callable[[float, bool], str]  # formats an edge, or the last value below it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bins(Discreet):
-    """The few bins that the values of a column are in.
+    """The bins of a column.
 
     Attributes
     ----------
-    labels : what is written beside each bin
+    labels : the label of each bin
     of_value : the bin of each value of the universe
-    edges : where the parts of a number or date column begin and end; of other columns none
+    edges : the edges between the parts of a number or date column; empty for other columns
     of_part : the bin of each of these parts, and of a missing value
     """
 
@@ -80,7 +80,7 @@ class Bins(Discreet):
         return len(self.labels)
 
     def share(self, read: Coverage) -> NDArray[np.float64]:
-        """Return which share of what each released value stands for lies in each bin; see `marginals`."""
+        """Return the share of each released value that lies in each bin; see `marginals`."""
         if not read.universe.is_line:
             inside = [read.total(self.of_value == position) for position in range(len(self))]
             return np.asarray(np.column_stack(inside) / np.maximum(read.size, 1)[:, None])
@@ -88,13 +88,13 @@ class Bins(Discreet):
 
 
 def bins_of(of: Universe, count: Ints, most: int = 12) -> Bins:
-    """Put the values of a column into at most `most` bins, none of which 1 to 9 original rows have.
+    """Put the values of a column into at most `most` bins, none with 1 to 9 original rows.
 
     Parameters
     ----------
     of : Universe
     count : array of int
-        How many original rows have each value of the universe.
+        The number of original rows with each value of the universe.
     most : int
 
     Examples
@@ -113,17 +113,17 @@ def bins_of(of: Universe, count: Ints, most: int = 12) -> Bins:
     if of.is_line:
         return _of_line(of, count, most)
     if of.column.kind is Kind.ORDINAL:
-        group = _merged(count, most)
+        group = _merge(count, most)
         return _named(group, [_span(of, np.flatnonzero(group == one)) for one in range(group[-1] + 1)])
     return _of_categories(of, count, most)
 
 
-def rounded(share: Any, rows: int) -> Any:
+def round_shares(share: Any, rows: int) -> Any:
     """Round shares to 0.1 %, or to parts of `SMALLEST_SHOWN` rows if these are larger.
 
     Examples
     --------
-    >>> float(rounded(0.12345, 48_842)), float(rounded(0.12345, 100))
+    >>> float(round_shares(0.12345, 48_842)), float(round_shares(0.12345, 100))
     (0.123, 0.1)
     """
     parts = min(max(rows // SMALLEST_SHOWN, 1), 1000)
@@ -133,12 +133,12 @@ def rounded(share: Any, rows: int) -> Any:
 def _of_line(of: Universe, count: Ints, most: int) -> Bins:
     known = len(of) - (of.missing is not None)
     inner, text = _between(of, count[:known], max(most - (of.missing is not None), 1))
-    # Whole numbers lie between the edges, not on them, so that [9, 10] is half below 9.5 and half above.
+    # Whole numbers lie between the edges, not on them: [9, 10] is half below 9.5 and half above.
     edges = np.concatenate([[-np.inf], inner - (0.5 if of.whole else 0.0), [np.inf]])
     part = np.full(len(of), len(edges) - 1)
     part[:known] = np.searchsorted(edges, of.numbers[:known], side="right") - 1
     records = np.bincount(part, weights=count, minlength=len(edges)).astype(np.int64)
-    group = _merged(records[: len(edges) - (of.missing is None)], most)
+    group = _merge(records[: len(edges) - (of.missing is None)], most)
     of_part = group if of.missing is not None else np.append(group, group[-1])
     labels = []
     for one in range(group[-1] + 1):
@@ -151,7 +151,7 @@ def _of_line(of: Universe, count: Ints, most: int) -> Bins:
 
 
 def _range(inner: Floats, parts: Ints, text: Text, whole: bool) -> str:
-    """Write the numbers from the first of some parts to the last."""
+    """Return the label of the numbers from the first to the last of some parts."""
     first, last = int(parts[0]), int(parts[-1]) + 1
     below, above = first == 0, last == len(inner) + 1
     if below and above:
@@ -166,7 +166,7 @@ def _range(inner: Floats, parts: Ints, text: Text, whole: bool) -> str:
 
 
 def _between(of: Universe, count: Ints, most: int) -> tuple[Floats, Text]:
-    """Return the round edges between at most so many bins, and how a number of the column is written."""
+    """Return the round edges between at most `most` bins, and a function that formats a number."""
     numbers = of.numbers[: len(count)]
     cut = max(SMALLEST_SHOWN, _TAIL * count.sum())
     if count.sum() < 2 * SMALLEST_SHOWN or most < 2:  # one bin
@@ -187,7 +187,7 @@ def _between(of: Universe, count: Ints, most: int) -> tuple[Floats, Text]:
 
 
 def _round_numbers(low: float, high: float, most: int, whole: bool) -> tuple[Floats, Text]:
-    """Return the multiples of 1, 2 or 5 times a power of ten between two numbers, as few as are asked for."""
+    """Return the multiples of 1, 2 or 5 times a power of ten between two numbers, for at most `most` bins."""
     power = math.floor(math.log10((high - low) / most))
     power = max(power, 0) if whole else power
     while True:
@@ -202,7 +202,7 @@ def _round_numbers(low: float, high: float, most: int, whole: bool) -> tuple[Flo
 
 
 def _writer(step: float, whole: bool) -> Text:
-    """Return how numbers that are multiples of a step are written; of fractions, an end is the edge itself."""
+    """Return a function that formats multiples of a step; a fractional end is the edge itself."""
     places = max(0, -math.floor(math.log10(step) + 1e-9))
 
     def text(number: float, below: bool) -> str:
@@ -215,7 +215,7 @@ def _writer(step: float, whole: bool) -> Text:
 
 
 def _moments(low: float, high: float, tick: float, most: int) -> tuple[Floats, Text]:
-    """Return the round moments between two dates, as few as are asked for."""
+    """Return the round moments between two dates, for at most `most` bins."""
     ends = pl.Series([round(low * tick), round(high * tick)]).cast(pl.Datetime("us"))
     edges, form = np.zeros(0), ""
     for every, days, form in _EVERY:  # noqa: B007 - the last is that of the edges
@@ -233,14 +233,14 @@ def _moments(low: float, high: float, tick: float, most: int) -> tuple[Floats, T
 
 
 def _lengths(low: float, high: float, tick: float, most: int) -> tuple[Floats, Text]:
-    """Return the round lengths of time between two, in the largest unit that they have several of."""
+    """Return the round durations between two, in the largest unit that fits several times."""
     name, unit = next((each for each in _UNITS if (high - low) * tick >= most * each[1]), _UNITS[-1])
     edges, write = _round_numbers(low * tick / unit, high * tick / unit, most, whole=False)
     return edges * unit / tick, lambda number, below: f"{write(number * tick / unit, below)} {name}"
 
 
-def _merged(count: Ints, most: int) -> Ints:
-    """Merge the rarest part into its rarer neighbour until all are frequent and few; return the bin of each part."""
+def _merge(count: Ints, most: int) -> Ints:
+    """Merge the rarest part into its rarer neighbour until all bins are frequent and few; return each part's bin."""
     records, parts, enough = count.tolist(), [1] * len(count), _enough(count)
     while len(records) > 1 and (min(records) < enough or len(records) > most):
         rarest = records.index(min(records))
@@ -272,7 +272,7 @@ def _of_categories(of: Universe, count: Ints, most: int) -> Bins:
     order = np.argsort(-count, kind="stable")
     frequent = int((count >= _enough(count)).sum())
     shown = min(frequent, most if len(of) <= most and frequent == len(of) else most - 1)
-    while shown and 0 < count[order[shown:]].sum() < SMALLEST_SHOWN:  # what is left would be shown by what is not
+    while shown and 0 < count[order[shown:]].sum() < SMALLEST_SHOWN:  # otherwise the rest could be inferred
         shown -= 1
     group = np.full(len(of), shown)
     group[order[:shown]] = np.arange(shown)

@@ -1,4 +1,4 @@
-"""Equivalence classes and what they hold: all that the nine privacy models look at.
+"""Equivalence classes and their counts: the only input of the nine privacy models.
 
 The engine reduces a table to distinct tuples with counts; this module groups the tuples into
 equivalence classes (rows equal on all quasi-identifiers) and counts, in each class, every
@@ -20,7 +20,7 @@ from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.engines.tuples import Tuples, group, group_keys
 
-__all__ = ["ClassCounts", "Missing", "added_up", "class_counts", "ranges", "without_missing", "without_suppressed"]
+__all__ = ["ClassCounts", "Missing", "class_counts", "ranges", "sum_by_index", "without_missing", "without_suppressed"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -28,7 +28,7 @@ Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 
 class Missing(StrEnum):
-    """What a missing value means.
+    """The meaning of a missing value.
 
     Examples
     --------
@@ -37,16 +37,16 @@ class Missing(StrEnum):
     """
 
     VALUE = "value"
-    """A value of its own: rows that miss it are alike."""
+    """A value of its own: rows with a missing value match each other."""
     WILDCARD = "wildcard"
-    """A missing quasi-identifier may be anything: see `class_counts`."""
+    """A missing quasi-identifier may be any value; see `class_counts`."""
     DROP = "drop"
-    """A row that misses a quasi-identifier or a sensitive value is left out, and counted as dropped."""
+    """A row with a missing quasi-identifier or sensitive value is left out, and counted as dropped."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassCounts(Discreet):
-    """How often each value of one sensitive attribute occurs in each equivalence class.
+    """The count of each value of one sensitive attribute in each equivalence class.
 
     A sparse matrix with a row per class: the entries of class ``i`` are
     ``value[start[i]:start[i+1]]`` and ``count[start[i]:start[i+1]]``, in the order of the
@@ -55,12 +55,12 @@ class ClassCounts(Discreet):
     Attributes
     ----------
     size : rows in each class
-    records : rows that lie in this class alone (less than `size` only for wildcards)
+    records : rows in this class alone (less than `size` only for wildcards)
     start, value, count : the sparse matrix
-    total : how often each value occurs in the whole table
-    attribute : what the values are
-    labels : the codes of the quasi-identifiers that make each class
-    quasi : what these codes are
+    total : the count of each value in the whole table
+    attribute : the domain of the values
+    labels : the codes of the quasi-identifiers of each class
+    quasi : the domains of these codes
     """
 
     size: Ints
@@ -89,26 +89,26 @@ class ClassCounts(Discreet):
 
     @cached_property
     def owner(self) -> Ints:
-        """The class that each entry belongs to."""
+        """The class of each entry."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     @cached_property
     def ratio(self) -> Floats:
-        """The ratio q/p of each entry: its share in the class by its share in the table."""
-        # Multiplied out, so that a class distributed like the table gives exactly 1.
+        """The ratio q/p of each entry: its share in the class divided by its share in the table."""
+        # Cross-multiplied: a class distributed like the table gives exactly 1.
         count, size, total = (part.astype(np.float64) for part in (self.count, self.size, self.total))
         return (count * self.rows) / (size[self.owner] * total[self.value])
 
     def label(self, index: int) -> dict[str, str]:
-        """Return the values that make a class, as texts."""
+        """Return the quasi-identifier values of a class, as texts."""
         return {domain.name: domain.label(code) for domain, code in zip(self.quasi, self.labels[index], strict=True)}
 
 
 def without_suppressed(tuples: Tuples, quasi: Sequence[str], mark: str | None) -> tuple[Tuples, int]:
-    """Leave out the rows in which every quasi-identifier is the mark, and say how many they are.
+    """Drop the rows in which every quasi-identifier is the mark; return the rest and the number dropped.
 
-    If every row is marked, nothing is told apart and nothing is left out: the table has
-    been generalised to the root and is one class.
+    If every row is marked, none is dropped: the table has been generalised to the root and is one
+    class.
     """
     if mark is None:
         return tuples, 0
@@ -121,7 +121,7 @@ def without_suppressed(tuples: Tuples, quasi: Sequence[str], mark: str | None) -
 
 
 def without_missing(tuples: Tuples) -> tuple[Tuples, int]:
-    """Leave out the rows that miss a value, and say how many they are."""
+    """Drop the rows with a missing value; return the rest and the number dropped."""
     complete = np.ones(len(tuples.count), dtype=bool)
     for position, domain in enumerate(tuples.domains):
         if domain.missing is not None:
@@ -134,11 +134,11 @@ def class_counts(
 ) -> ClassCounts:
     """Group tuples into equivalence classes and count a sensitive attribute in each.
 
-    With ``missing="wildcard"`` an attacker cannot rule out a row whose quasi-identifiers are
-    missing where they differ from what is known of a person. The class of a row is then every
-    row that equals it wherever that row is not missing; where the row itself misses a value,
-    the worst is assumed: the person's true value is one that no other row shows. Classes
-    overlap, and a row that misses something has a class of its own kind.
+    With ``missing="wildcard"`` an attacker cannot rule out a row by a quasi-identifier that is
+    missing. The class of a row is then every row that equals it in all columns where that other
+    row has a value. Where the row itself has a missing value, the worst case is assumed: the
+    person's true value occurs in no other row. Classes overlap, and rows with missing values
+    form classes of their own.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def class_counts(
     sizes = [len(domain) for domain in domains]
     first, of_tuple = group(tuples.codes[:, positions], sizes)
     labels = tuples.codes[:, positions][first]
-    records = added_up(of_tuple, tuples.count, len(labels))
+    records = sum_by_index(of_tuple, tuples.count, len(labels))
 
     if sensitive is None:
         attribute, total = None, np.zeros(1, dtype=np.int64)
@@ -168,13 +168,13 @@ def class_counts(
         rank[present] = np.arange(len(present))
         value = rank[code]
         attribute = replace(domain, values=domain.values.gather(present))
-        total = added_up(value, tuples.count, len(present))
+        total = sum_by_index(value, tuples.count, len(present))
         owner, value, count = _entries(of_tuple, value, tuples.count, len(present))
 
     size = records
     if missing is Missing.WILDCARD:
         target, source = _candidates(labels, domains)
-        size = added_up(target, records[source], len(labels))
+        size = sum_by_index(target, records[source], len(labels))
         start = np.searchsorted(owner, np.arange(len(labels) + 1))
         pair, entry = ranges(start[source], start[source + 1])
         owner, value, count = _entries(target[pair], value[entry], count[entry], len(total))
@@ -189,22 +189,22 @@ def _keep(tuples: Tuples, mask: NDArray[np.bool_]) -> tuple[Tuples, int]:
     return kept, int(tuples.count.sum() - kept.count.sum())
 
 
-def added_up(index: NDArray[Any], weight: Ints, length: int) -> Ints:
-    """Add up the weights of each index."""
+def sum_by_index(index: NDArray[Any], weight: Ints, length: int) -> Ints:
+    """Sum the weights by index."""
     # bincount adds in float64, which is exact below 2**53 rows.
     return np.bincount(index, weights=weight, minlength=length).astype(np.int64)
 
 
 def _entries(owner: NDArray[np.intp], value: NDArray[np.intp], count: Ints, values: int) -> tuple[Ints, Ints, Ints]:
-    """Add up the counts of equal (class, value) pairs; return them in order."""
+    """Sum the counts of equal (class, value) pairs; return them sorted."""
     pair = owner * values + value
     first, of_pair = group_keys(pair)
     distinct = pair[first]
-    return distinct // values, distinct % values, added_up(of_pair, count, len(distinct))
+    return distinct // values, distinct % values, sum_by_index(of_pair, count, len(distinct))
 
 
 def _candidates(labels: NDArray[np.int32], domains: Sequence[Domain]) -> tuple[Ints, Ints]:
-    """Pair each class with the classes whose rows could be its rows, were their missing values known."""
+    """Pair each class with the classes whose rows could match it if their missing values were known."""
     absent = labels == [-1 if domain.missing is None else domain.missing for domain in domains]
     everyone = np.arange(len(labels))
     targets, sources = [everyone], [everyone]
@@ -223,7 +223,7 @@ def _candidates(labels: NDArray[np.int32], domains: Sequence[Domain]) -> tuple[I
 
 
 def ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """List every position of every range, with the range that it belongs to."""
+    """Return every position of every range, and the range of each."""
     length = stop - start
     of_range = np.repeat(np.arange(len(start)), length)
     offset = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)

@@ -1,8 +1,8 @@
 """The earth mover's distance between a class and the table, for t-closeness (Li et al. 2007).
 
-How much must be moved, and how far, to turn the distribution of a sensitive attribute in a
-class into that of the table? The distances below are exact and take time proportional to the
-entries of the sparse counts, not to classes times values.
+It is the least work (mass times distance) that turns the distribution of a sensitive attribute in
+a class into that of the table. The computation is exact and takes time proportional to the entries
+of the sparse counts, not to classes times values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Distance", "earth_movers_distance", "levels_of", "places_of"]
 
 
 class Distance(StrEnum):
-    """How far apart two sensitive values are.
+    """The distance between two sensitive values.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class Distance(StrEnum):
     """
 
     AUTO = "auto"
-    """By the column: hierarchical if it has a hierarchy, ordered for numbers, ordinals and dates, else equal."""
+    """Chosen by column: hierarchical if it has a hierarchy, ordered for numbers, ordinals and dates, else equal."""
     EQUAL = "equal"
     """Any two values are 1 apart."""
     ORDERED = "ordered"
@@ -41,7 +41,7 @@ class Distance(StrEnum):
     """The height of the lowest common ancestor, divided by the height of the hierarchy."""
 
     def for_attribute(self, attribute: Domain) -> Distance:
-        """Return the distance that applies to an attribute, or say why it cannot be this one."""
+        """Return the distance for an attribute; raise an error if this one does not apply."""
         column = attribute.column
         distance = self
         if self is Distance.AUTO:
@@ -63,7 +63,7 @@ class Distance(StrEnum):
                 raise SchemaError(f"column '{column.name}' is declared a {column.kind.value}, but holds texts")
             if column.domain is None:
                 raise SchemaError(
-                    f"column '{column.name}' is declared ordinal, but nothing says in which order its texts are",
+                    f"column '{column.name}' is declared ordinal, but the order of its texts is not declared",
                     hint="list them in its domain",
                 )
         return distance
@@ -75,12 +75,12 @@ def earth_movers_distance(counts: ClassCounts, attribute: Domain, distance: Dist
     if distance is Distance.EQUAL:
         emd = _total_variation(counts, np.arange(len(attribute)))
     elif distance is Distance.HIERARCHICAL:
-        # Two values are (height of their lowest common ancestor) / H apart, so each of the H levels
-        # below the root contributes what must cross between its groups.
+        # The distance of two values is (height of their lowest common ancestor) / H, so each of the H
+        # levels below the root contributes the mass that must move between its groups.
         emd = np.mean([_total_variation(counts, level) for level in levels_of(attribute)], axis=0)
     else:
         emd = _along_a_line(counts, places_of(attribute, distance))
-    return np.abs(np.round(emd, 15))  # rounding can leave a zero a hair below
+    return np.abs(np.round(emd, 15))  # rounding may give -0.0
 
 
 def _total_variation(counts: ClassCounts, group: Ints) -> Floats:
@@ -94,7 +94,7 @@ def _total_variation(counts: ClassCounts, group: Ints) -> Floats:
 
 
 def levels_of(attribute: Domain) -> Ints:
-    """Return the group of every value on each level of the hierarchy; a missing value is a group of its own."""
+    """Return the group of each value on each level of the hierarchy; a missing value is its own group."""
     hierarchy = attribute.column.hierarchy
     assert hierarchy is not None
     hierarchy.check(attribute.values, attribute.name)
@@ -102,7 +102,7 @@ def levels_of(attribute: Domain) -> Ints:
 
 
 def places_of(attribute: Domain, distance: Distance) -> Floats:
-    """Return where each value lies on a line from 0 to 1."""
+    """Return the position of each value on a line from 0 to 1."""
     last = len(attribute) - 1
     if distance is Distance.ORDERED:
         return np.arange(last + 1) / max(last, 1)
@@ -120,8 +120,8 @@ def places_of(attribute: Domain, distance: Distance) -> Floats:
 def _along_a_line(counts: ClassCounts, places: Floats) -> Floats:
     """Integrate |F_q - F_p| over the line.
 
-    Between two values that a class holds, F_q is constant, so the integral over that gap
-    follows from prefix sums of F_p and the one point where F_p crosses F_q.
+    Between two adjacent values of a class, F_q is constant, so the integral over that gap follows
+    from prefix sums of F_p and the one point where F_p crosses F_q.
     """
     step = np.diff(places)
     table = np.cumsum(counts.total)[:-1] / counts.rows  # F_p right of each value but the last
@@ -133,7 +133,7 @@ def _along_a_line(counts: ClassCounts, places: Floats) -> Floats:
     q = (before + counts.count - before[first][counts.owner]) / counts.size[counts.owner]  # F_q from each entry on
     left = counts.value
     right = np.append(left[1:], len(places) - 1)
-    right[counts.start[1:] - 1] = len(places) - 1  # the last gap of a class ends with the line
+    right[counts.start[1:] - 1] = len(places) - 1  # the last gap of a class extends to the end of the line
 
     crossing = np.clip(np.searchsorted(table, q), left, right)
     above = q * (width[crossing] - width[left]) - (area[crossing] - area[left])

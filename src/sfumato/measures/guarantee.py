@@ -1,4 +1,4 @@
-"""What a privacy guarantee is: a number for every class, the worst of them, and a bound on it."""
+"""Guarantees about equivalence classes: a number per class, the worst of them, and a bound on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Bound", "Check", "ClassGuarantee", "Measured", "PerEntry", "Witness"
 
 @dataclass(frozen=True)
 class Bound:
-    """The range of one number that a guarantee is given: which field holds it, and what it may be."""
+    """The allowed range of one field of a guarantee."""
 
     field: str
     low: float
@@ -33,7 +33,7 @@ class Bound:
     whole: bool = False
 
     def valid(self, name: str, value: Any) -> float:
-        """Return the value as a number in the range, or say why it is not one."""
+        """Return the value as a number; raise an error if it is outside the range."""
         kind = "a whole number" if self.whole else "a number"
         span = f"of at least {self.low:g}" if self.high == math.inf else f"from {self.low:g} to {self.high:g}"
         try:
@@ -47,14 +47,14 @@ class Bound:
 
 @dataclass(frozen=True, repr=False)
 class Witness(Discreet):
-    """The class, and the sensitive value where one decides, that make a measure as bad as it is."""
+    """The class, and the sensitive value if there is one, that determine a measured number."""
 
     _repr_fields: ClassVar[tuple[str, ...]] = ("size",)
 
     labels: dict[str, str]
     size: int
     records: int
-    """The rows that show exactly these values; fewer than the class has only where values are missing."""
+    """The rows with exactly these values; fewer than the class has only if values are missing."""
     attribute: str | None = None
     value: str | None = None
 
@@ -65,7 +65,7 @@ class Witness(Discreet):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a model measured on a table, and the witness of it."""
+    """The number that a model measured on a table, with its witness."""
 
     value: float
     witness: Witness
@@ -73,13 +73,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a guarantee holds, and what was measured."""
+    """The result of checking a guarantee: whether it holds, and the measured number."""
 
     guarantee: ClassGuarantee
     held: bool
     measured: Measured
     reason: str = ""
-    """Why it does not hold, where the measured number alone does not say it."""
+    """Why it does not hold, if the measured number alone does not explain it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain values."""
@@ -96,9 +96,9 @@ class Check:
 class ClassGuarantee(Guarantee):
     """A promise about every equivalence class of a table.
 
-    A guarantee gives each class a number, and the table the worst of them. Built without a
-    bound it accepts everything and just measures. Real numbers are compared with a slack of
-    1e-9, so that a bound which is met exactly is not lost to rounding; strict bounds have none.
+    A guarantee measures a number for each class; that of the table is the worst of them. Without a
+    bound it accepts everything and only measures. Real numbers are compared with a tolerance of
+    1e-9, so rounding does not break a bound that is met exactly; strict bounds have no tolerance.
     """
 
     def __init_subclass__(cls, *, stored_as: str | None = None, **options: Any) -> None:
@@ -107,32 +107,32 @@ class ClassGuarantee(Guarantee):
     key: ClassVar[str]
     """The name of the measured number in every output."""
     bounds: ClassVar[dict[str, Bound]]
-    """The numbers that can be asked for, under the names that `parse` reads; the first is that of the key."""
+    """The bounds that can be required, by the names that `parse` reads; the first is that of the key."""
     needs_sensitive: ClassVar[bool] = True
     larger_is_safer: ClassVar[bool] = False
     strict: ClassVar[bool] = False
 
     @property
     def survives_merging(self) -> bool:
-        """Whether it holds in two classes together if it holds in each of them."""
+        """Whether it holds in the union of two classes if it holds in each of them."""
         return True
 
     def __post_init__(self) -> None:
         for name, bound in self.bounds.items():
             value = getattr(self, bound.field)
-            if value is not None or getattr(type(self), bound.field) is not None:  # the default of a field
+            if value is not None or getattr(type(self), bound.field) is not None:  # None is valid only as the default
                 object.__setattr__(self, bound.field, bound.valid(name, value))
 
     @abstractmethod
     def per_class(self, counts: ClassCounts) -> Numbers:
-        """Return the number that this model gives each class."""
+        """Return the measured number of each class."""
 
     def decisive(self, counts: ClassCounts, index: int) -> int | None:
-        """Return the code of the sensitive value that decides the number of a class, where one does."""
+        """Return the code of the sensitive value that determines the number of a class, if there is one."""
         return None
 
     def accepts(self, value: float) -> bool:
-        """Say whether a measured number keeps the promise."""
+        """Return whether a measured number meets the bound."""
         bound = self.bounds[self.key]
         asked: float = getattr(self, bound.field)
         if self.strict:
@@ -141,7 +141,7 @@ class ClassGuarantee(Guarantee):
         return equal or (value >= asked if self.larger_is_safer else value <= asked)
 
     def refuse_unknown(self, attributes: Sequence[Domain]) -> None:
-        """Refuse to be asked for values that no sensitive attribute of the table holds, suppressed rows included."""
+        """Refuse values that occur in no sensitive attribute of the table, suppressed rows included."""
 
     def measure(self, counts: Sequence[ClassCounts]) -> Measured:
         """Return the worst number over all classes and sensitive attributes, with its witness."""
@@ -151,7 +151,7 @@ class ClassGuarantee(Guarantee):
         return worst((self._measure_one(one) for one in counts), key=lambda measured: measured.value)
 
     def check(self, counts: Sequence[ClassCounts]) -> Check:
-        """Measure, and compare with the bound."""
+        """Measure the number, and compare it with the bound."""
         measured = self.measure(counts)
         return Check(self, self.accepts(measured.value), measured)
 
@@ -183,7 +183,7 @@ class ClassGuarantee(Guarantee):
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Build a guarantee of this class from what `to_dict` returned."""
+        """Build a guarantee of this class from the result of `to_dict`."""
         values = {key: math.inf if value == "inf" else value for key, value in plain.items() if key != "guarantee"}
         try:
             return cls(**values)
@@ -191,14 +191,14 @@ class ClassGuarantee(Guarantee):
             raise OptionError(f"the guarantee '{cls.__name__}' has no such parameters") from error
 
     def holds_for(self, release: Release) -> bool:
-        """Count the classes of a released table, and say whether all of them keep the promise."""
+        """Count the classes of a released table, and return whether all of them keep the guarantee."""
         from sfumato.measures.assess import measure
 
         return bool(measure(release.table, require=[self]).verdict)
 
 
 class PerEntry(ClassGuarantee):
-    """A model that gives every sensitive value of a class a number, and the class the largest of them."""
+    """A model with a number for every sensitive value of a class; that of the class is the largest."""
 
     @abstractmethod
     def per_entry(self, counts: ClassCounts) -> Floats:
@@ -215,7 +215,7 @@ class PerEntry(ClassGuarantee):
 
 
 def as_json_number(value: float | None) -> float | str | None:
-    """Return a number as JSON can hold it: an unbounded one is the text ``"inf"``.
+    """Return a number for JSON; an infinite one becomes the text ``"inf"``.
 
     Examples
     --------

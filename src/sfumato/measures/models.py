@@ -95,13 +95,13 @@ class AlphaK(PerEntry):
         return np.where(np.isin(labels, self.values)[counts.value], share, 0.0)
 
     def refuse_unknown(self, attributes: Sequence[Domain]) -> None:
-        """Refuse a chosen value that no sensitive attribute holds: it is misspelt."""
+        """Refuse a chosen value that occurs in no sensitive attribute, because it is probably misspelt."""
         if self.values is None or not attributes:
             return
         held = {domain.label(code) for domain in attributes for code in range(len(domain))}
         for value in self.values:
             if value not in held:
-                raise OptionError(f"alpha is asked for the value '{value}', which no sensitive attribute holds")
+                raise OptionError(f"alpha is required for the value '{value}', which occurs in no sensitive attribute")
 
     def check(self, counts: Sequence[ClassCounts]) -> Check:
         """Check the share, and the size of the classes."""
@@ -155,7 +155,7 @@ class EntropyL(ClassGuarantee):
         count = counts.count.astype(float)
         entropy = np.log(counts.size) - np.add.reduceat(count * np.log(count), first) / counts.size
         uniform = np.maximum.reduceat(count, first) == np.minimum.reduceat(count, first)
-        # A uniform class is exactly as diverse as its number of values; logarithms would fall just beside it.
+        # For a uniform class, return the exact number of values, without the rounding errors of logarithms.
         return np.where(uniform, np.diff(counts.start), np.exp(entropy))
 
 
@@ -163,9 +163,9 @@ class EntropyL(ClassGuarantee):
 class RecursiveCL(ClassGuarantee):
     """The most frequent value does not outweigh the rare ones: ``r1 < c (r_l + ... + r_m)``.
 
-    The measured number is the largest ``r1 / (r_l + ... + r_m)``; it must lie strictly below
-    c. A class with fewer than l values makes it infinite. Without an l, the distinct l of the
-    table is taken (Machanavajjhala et al. 2007).
+    The measured number is the largest ``r1 / (r_l + ... + r_m)``; it must be strictly below
+    c. It is infinite if a class has fewer than l values. By default, l is the distinct l of the
+    table (Machanavajjhala et al. 2007).
 
     Examples
     --------
@@ -183,7 +183,7 @@ class RecursiveCL(ClassGuarantee):
 
     @property
     def survives_merging(self) -> bool:
-        """Whether it holds in two classes together: not if their values decide on l."""
+        """Whether it holds in the union of two classes: not if l depends on the table."""
         return self.l is not None
 
     def measure(self, counts: Sequence[ClassCounts]) -> Measured:
@@ -207,7 +207,7 @@ class RecursiveCL(ClassGuarantee):
 class TCloseness(ClassGuarantee):
     """The distribution in every class is close to that of the table: ``EMD(q, p) <= t`` (Li et al. 2007).
 
-    EMD is the earth mover's distance; `distance` says how far apart two values are.
+    EMD is the earth mover's distance; `distance` is the distance between two values.
 
     Examples
     --------
@@ -277,7 +277,7 @@ class EnhancedBeta(BetaLikeness):
 
 
 class Absent(StrEnum):
-    """What delta-disclosure makes of a value that a class does not hold.
+    """How delta-disclosure treats a value that is absent from a class.
 
     Examples
     --------
@@ -286,9 +286,9 @@ class Absent(StrEnum):
     """
 
     IGNORE = "ignore"
-    """It is passed over."""
+    """The value is ignored."""
     INFINITE = "infinite"
-    """It makes the number infinite, as in the paper."""
+    """The value makes the number infinite, as in the paper."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ class DeltaDisclosure(PerEntry):
 
     @property
     def survives_merging(self) -> bool:
-        """Whether it holds in two classes together: not if each lacks values of the other, and that is ignored."""
+        """Whether it holds in the union of two classes: not if absent values are ignored."""
         return self.absent is Absent.INFINITE
 
     def per_entry(self, counts: ClassCounts) -> Floats:
@@ -325,14 +325,14 @@ class DeltaDisclosure(PerEntry):
         return np.abs(np.log(counts.ratio))
 
     def per_class(self, counts: ClassCounts) -> Floats:
-        """Return the largest number in each class, infinite where an absent value counts."""
+        """Return the largest number in each class; infinite if an absent value counts."""
         present = super().per_class(counts)
         if self.absent is Absent.IGNORE:
             return present
         return np.where(np.diff(counts.start) < len(counts.total), np.inf, present)
 
     def decisive(self, counts: ClassCounts, index: int) -> int | None:
-        """Return the first absent value, where one counts, else the value with the largest number."""
+        """Return the first absent value if one counts, else the value with the largest number."""
         held = counts.value[counts.start[index] : counts.start[index + 1]]
         if self.absent is Absent.INFINITE and len(held) < len(counts.total):
             return int(np.setdiff1d(np.arange(len(counts.total)), held)[0])
@@ -350,17 +350,17 @@ MODELS: tuple[type[ClassGuarantee], ...] = (
     EnhancedBeta,
     DeltaDisclosure,
 )
-"""The nine models, in the order in which they are shown."""
+"""The nine models, in display order."""
 
 _ALIASES = {"beta": "basic_beta", "delta": "delta_disclosure"}
 
 
-def asked_for(given: Any) -> list[ClassGuarantee]:
-    """Return what is asked for, as a text, a mapping such as ``{"k": 10, "l": 3}``, a guarantee, or several of these.
+def as_guarantees(given: Any) -> list[ClassGuarantee]:
+    """Convert a text, a mapping such as ``{"k": 10, "l": 3}``, a guarantee, or several of these to guarantees.
 
     Examples
     --------
-    >>> asked_for([{"k": 10}, "l=3", TCloseness(0.2)])
+    >>> as_guarantees([{"k": 10}, "l=3", TCloseness(0.2)])
     [KAnonymity(k=10), LDiversity(l=3), TCloseness(t=0.2, distance=<Distance.AUTO: 'auto'>)]
     """
     if isinstance(given, ClassGuarantee):
@@ -370,7 +370,7 @@ def asked_for(given: Any) -> list[ClassGuarantee]:
     if isinstance(given, Mapping):
         return parse(",".join(f"{name}={number}" for name, number in given.items()))
     if isinstance(given, Iterable):
-        return [guarantee for one in given for guarantee in asked_for(one)]
+        return [guarantee for one in given for guarantee in as_guarantees(one)]
     raise OptionError(
         f"a guarantee is needed, such as 'k=10' or KAnonymity(10), got {type(given).__name__}",
         hint="for example k=10" if isinstance(given, int) else "",
@@ -378,7 +378,7 @@ def asked_for(given: Any) -> list[ClassGuarantee]:
 
 
 def parse(text: str) -> list[ClassGuarantee]:
-    """Read guarantees from a text such as ``k=10,l=3,t=0.2``; see `ClassGuarantee.parse`."""
+    """Parse guarantees from a text such as ``k=10,l=3,t=0.2``; see `ClassGuarantee.parse`."""
     known = list(dict.fromkeys(name for model in MODELS for name in model.bounds))
     asked: dict[str, float] = {}
     for part in text.split(","):
@@ -396,7 +396,9 @@ def parse(text: str) -> list[ClassGuarantee]:
                 f"the guarantee '{name}' needs a number, got '{number}'", hint=f"for example {name}=3"
             ) from None
     if ("recursive_l" in asked) != ("recursive_c" in asked):
-        raise OptionError("recursive_c and recursive_l go together", hint="for example recursive_c=2,recursive_l=3")
+        raise OptionError(
+            "recursive_c and recursive_l must be given together", hint="for example recursive_c=2,recursive_l=3"
+        )
     return [
         model(**{bound.field: asked[name] for name, bound in model.bounds.items() if name in asked})
         for model in MODELS

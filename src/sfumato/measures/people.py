@@ -1,7 +1,7 @@
-"""Rows are not people: find the column that tells people apart, and count how many people the rows are of.
+"""Count the people behind the rows, by the column that identifies them.
 
-k rows of a class may be k visits of one person. Where the identifier of a person repeats, what is measured of rows
-does not hold for people, and whoever asks for a guarantee must say that rows are what is to be protected.
+k rows of a class may be k visits of one person. If the identifier of a person repeats, numbers measured on rows do not
+hold for people, and a guarantee is given only if the caller states that rows, not people, are protected.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["People", "keys_of", "people_of", "refuse_repeated"]
 _NAMING = (Role.IDENTIFIER, Role.KEPT)
 _SAMPLE = 1000
 _MOST_ROWS = 20_000_000
-"""Of a larger table people are not counted: each of them would have to be kept in memory."""
+"""The most rows of a table whose people are counted, because the count keeps each person in memory."""
 
 
 @dataclass(frozen=True)
 class People:
-    """How many people the rows of a table are of.
+    """The number of people behind the rows of a table.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class People:
     """
 
     identifier: str
-    """The column that tells people apart."""
+    """The column that identifies people."""
     rows: int
     people: int
     smallest: int | None = None
@@ -50,12 +50,12 @@ class People:
 
     @property
     def repeat(self) -> bool:
-        """Whether somebody has several rows."""
+        """Whether a person has several rows."""
         return self.people < self.rows
 
     @property
     def in_words(self) -> str:
-        """A sentence for a person."""
+        """The counts as part of a sentence."""
         return f"{self.rows:,} rows are of {self.people:,} people ('{self.identifier}' repeats)"
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class People:
 
 
 def keys_of(table: Table) -> list[str]:
-    """Return the identifiers, also kept ones, that may tell people apart: those that name a person's number, if any do.
+    """Return the identifiers, including kept ones, that may identify people: personal numbers, if there are any.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def keys_of(table: Table) -> list[str]:
 
 
 def _by_their_looks(table: Table, names: Sequence[str]) -> dict[str, Key]:
-    """Find the columns whose values look like addresses or numbers of people, whatever they are called."""
+    """Return the columns whose values look like personal addresses or numbers, whatever their names."""
     rows = table.sample(_SAMPLE, names) if names else table
     readable = {*rows.schema.names}
     return {name: Key.SOME for name in names if name in readable and names_someone(rows, rows.schema[name])}
@@ -96,9 +96,9 @@ def people_of(
     missing: Missing = Missing.VALUE,
     suppressed: str | None = "*",
 ) -> People | None:
-    """Count people by that of the keys which tells most of them apart; None if there is no key, or too many rows.
+    """Count people by the key with the most distinct values; return None if there is no key, or too many rows.
 
-    Rows without a key are left out of the number of rows and people, and are one more person in their class.
+    Rows without a key are left out of the numbers of rows and people, and count as one more person in their class.
     """
     if not keys or is_spark(table) or (_unread_rows(table) or 0) > _MOST_ROWS:
         return None
@@ -106,7 +106,7 @@ def people_of(
     for key in keys:
         try:
             tuples = reduce(table, [key])
-        except SfumatoError:  # a column that cannot be read tells nobody apart
+        except SfumatoError:  # a column that cannot be read identifies nobody
             continue
         known = np.ones(len(tuples.count), dtype=bool)
         if (gap := tuples.domains[0].missing) is not None:
@@ -123,16 +123,16 @@ def people_of(
 
 
 def refuse_repeated(people: People | None, asked: Sequence[object], rows_are_units: bool) -> None:
-    """Refuse to promise something of people that holds of rows only."""
+    """Refuse a guarantee about people that holds only for rows."""
     if people is not None and people.repeat and asked and not rows_are_units:
         raise OptionError(
             f"{people.in_words}, so {asked[0]} would count rows and not people",
-            hint="give a table with one row per person, or say that rows are protected, not people, with "
+            hint="use a table with one row per person, or protect rows instead of people with "
             "rows_are_units / --rows-are-units",
         )
 
 
 def _unread_rows(table: Table) -> int | None:
-    """Return the number of rows that have not been read, where it is known without reading them."""
+    """Return the number of rows of an unread file, if it is known without reading them."""
     source = table.source
     return source.rows() if isinstance(source, Source) and not table.has_inferred_types else None

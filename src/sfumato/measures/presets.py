@@ -1,4 +1,4 @@
-"""Limits that others have set: the risk thresholds of medicines agencies.
+"""Published limits: the risk thresholds of medicines agencies.
 
 - European Medicines Agency, *External guidance on the implementation of the European Medicines
   Agency policy on the publication of clinical data for medicinal products for human use*
@@ -39,7 +39,7 @@ class Preset:
 
     @property
     def guarantees(self) -> tuple[ClassGuarantee, ...]:
-        """What a table must keep: the smallest k with 1/k not above the threshold (1/11 is above 0.09)."""
+        """The required guarantee: the smallest k with 1/k not above the threshold (1/11 is above 0.09)."""
         k = max(1, math.floor(1 / self.threshold))
         return (KAnonymity(k if 1 / k <= self.threshold else k + 1),)
 

@@ -1,8 +1,8 @@
-"""What each column of a table holds, in numbers that a page may show.
+"""Profiles of the columns of a table, in numbers that a page may show.
 
-Values are in the bins of `bins`, each of which at least `SMALLEST_SHOWN` rows have, and shares are rounded: the rule of
-`comparison`. Whether values are shown at all is for the page to decide: of a column that names people, or of a
-sensitive column of an original table, it shows only how many there are.
+Values are put into the bins of `bins`, each with at least `SMALLEST_SHOWN` rows, and shares are rounded as in
+`comparison`. The page decides whether values are shown at all: for identifiers, and for sensitive columns of an
+original table, it shows only the number of values.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from sfumato.data.io.source import File
 from sfumato.data.schema import Role
 from sfumato.data.table import Table
 from sfumato.errors import SfumatoError
-from sfumato.measures.bins import bins_of, rounded
+from sfumato.measures.bins import bins_of, round_shares
 from sfumato.measures.loss.universe import universe
 
 __all__ = ["MOST_ROWS", "Profile", "profiles_of"]
 
 MOST_ROWS = 1_000_000
-"""A longer table is not read once more only to describe its columns."""
+"""The most rows of a table that is read again just to describe its columns."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a column holds.
+    """The profile of a column.
 
     Attributes
     ----------
-    column, role, kind : its name, and what the schema says of it
-    values : how many different values it has, the missing one aside; None if they cannot be counted
-    missing : the share of the rows that miss it
-    bins, shares : the label of each bin, and the share of the rows in it; none of an identifier
+    column, role, kind : its name, role and kind
+    values : the number of distinct values, without the missing one; None if they cannot be counted
+    missing : the share of rows with a missing value
+    bins, shares : the label of each bin, and the share of rows in it; empty for an identifier
     """
 
     column: str
@@ -53,9 +53,9 @@ class Profile:
 
 
 def profiles_of(table: Table, names: Sequence[str] | None = None, *, most: int = 12) -> tuple[Profile, ...]:
-    """Describe the named columns, all by default; nothing of a table that is too long or in a database.
+    """Describe the named columns, all by default; return nothing for a table that is too long or in a database.
 
-    Values are put into at most `most` bins; if that is 0, they are only counted.
+    Values are put into at most `most` bins; with 0, they are only counted.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def profiles_of(table: Table, names: Sequence[str] | None = None, *, most: int =
     """
     if (table.is_lazy and not isinstance(table.source, File)) or table.rows > MOST_ROWS:
         return ()
-    known = Table(table.fetched(), table.schema) if table.is_lazy else table  # so that a file is read once
+    known = Table(table.to_polars(), table.schema) if table.is_lazy else table  # reads a file only once
     return tuple(_profile(known, name, most) for name in (table.schema.names if names is None else names))
 
 
@@ -77,7 +77,7 @@ def _profile(table: Table, name: str, most: int) -> Profile:
     try:
         codes = table.encode([name])
         of = universe(codes.domains[0])
-    except SfumatoError:  # lists, or values that its schema does not allow: nothing else is to fail of them
+    except SfumatoError:  # lists, or values outside the schema: only this profile fails
         return Profile(name, role, table.schema[name].kind.value, None, None)
     rows, domain = len(codes.values), codes.domains[0]
     count = np.bincount(codes.values[:, 0], minlength=len(domain))
@@ -87,11 +87,11 @@ def _profile(table: Table, name: str, most: int) -> Profile:
         role,
         domain.column.kind.value,
         len(domain) - (missing > 0),
-        float(rounded(missing / max(rows, 1), rows)),
+        float(round_shares(missing / max(rows, 1), rows)),
     )
     if role is Role.IDENTIFIER or not rows or not most:
         return profile
     total = np.bincount(of.place, weights=count, minlength=len(of)).astype(np.int64)
     found = bins_of(of, total, most)
     part = np.bincount(found.of_value, weights=total, minlength=len(found)) / rows
-    return replace(profile, bins=found.labels, shares=tuple(rounded(part, rows).tolist()))
+    return replace(profile, bins=found.labels, shares=tuple(round_shares(part, rows).tolist()))

@@ -1,4 +1,4 @@
-"""A released table: written as a file, measured on that file, and measured again by whoever verifies it."""
+"""Released tables: written to a file, measured on that file, and measured again for verification."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Format", "ReleasedTable"]
 
 
 class Format(StrEnum):
-    """How the table of a release is stored.
+    """The file format of a released table.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Format(StrEnum):
 
     @classmethod
     def like(cls, origin: str | Path | None) -> Format:
-        """Return the format for the release of a file: text for texts, and Parquet for all else."""
+        """Return the format for the release of a file: CSV for text files, Parquet for all others."""
         if origin is None or "://" in str(origin):
             return cls.PARQUET
         return cls.CSV if format_of(Path(origin)) in ("csv", "tsv", "excel") else cls.PARQUET
@@ -56,12 +56,12 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleasedTable(Artifact, Discreet):
-    """A table that is released, and what was measured on it.
+    """A released table with its measurements.
 
     Attributes
     ----------
     table : the table
-    assessment : what was measured; None if no quasi-identifier is named
+    assessment : the measurements; None if no quasi-identifier is named
     """
 
     kind = "table"
@@ -74,32 +74,32 @@ class ReleasedTable(Artifact, Discreet):
 
     @property
     def schema(self) -> Schema:
-        """The columns and their roles: by these the claims are measured."""
+        """The columns with the roles by which the claims are measured."""
         return self.table.schema
 
     @property
     def k(self) -> int | None:
-        """The smallest class; None if no quasi-identifier is named."""
+        """The size of the smallest class; None if no quasi-identifier is named."""
         return None if self.assessment is None else self.assessment.k
 
     @property
     def rows(self) -> int:
-        """The number of rows, with suppressed ones."""
+        """The number of rows, including suppressed ones."""
         found = self.assessment
         return self.table.rows if found is None else found.rows + found.suppressed
 
     @property
     def claims(self) -> dict[str, Any]:
-        """The number of rows, and all that was measured on them."""
+        """The number of rows, and all measured numbers."""
         from sfumato.measures.verify_table import claims_of
 
         return {"rows": self.rows} if self.assessment is None else claims_of(self.assessment)
 
     def write(self, path: str | Path, *, escape_formulas: bool = False) -> None:
-        """Write the table alone to a file, all of it or nothing; see `sf.save` for all else."""
+        """Write only the table to a file, atomically; `sf.save` writes the whole release."""
         write(self.table, path, escape_formulas=escape_formulas)
 
-    def written(
+    def write_into(
         self,
         folder: Path,
         guarantees: tuple[Guarantee, ...],
@@ -109,10 +109,10 @@ class ReleasedTable(Artifact, Discreet):
         origin: Path | None = None,
         **others: Any,
     ) -> tuple[str, Self]:
-        """Write the table as ``table.csv`` or ``table.parquet``, and measure what was written."""
+        """Write the table as ``table.csv`` or ``table.parquet``, and measure the written file."""
         kind = Format.like(origin) if format is None else one_of(Format, format, "format")
         path = folder / kind.file
-        if self.table.origin == path:  # it was written there when it was made
+        if self.table.origin == path:  # it has already been written there
             return kind.file, self
         if escape_formulas:
             refuse_typed(kind.file, kind.value)
@@ -125,10 +125,10 @@ class ReleasedTable(Artifact, Discreet):
         if escape_formulas:
             escape_file(path)
         table = Table(read(path).source, self.table.schema)
-        return kind.file, replace(self, table=table, assessment=self._measured(table, guarantees, kind))
+        return kind.file, replace(self, table=table, assessment=self._measure(table, guarantees, kind))
 
     def check_columns(self) -> None:
-        """Refuse identifiers, and a column that looks like one and that nobody decided to release."""
+        """Refuse identifiers, and columns that look like one but were not marked as kept."""
         if self.table.schema.identifiers:
             raise ColumnError(
                 f"column '{self.table.schema.identifiers[0]}' is an identifier, which a release must not hold",
@@ -136,8 +136,8 @@ class ReleasedTable(Artifact, Discreet):
             )
         accounted(self.table)
 
-    def _measured(self, table: Table, guarantees: tuple[Guarantee, ...], kind: Format) -> Assessment | None:
-        """Measure what was written: a text file may mean something else than the table that it was made of."""
+    def _measure(self, table: Table, guarantees: tuple[Guarantee, ...], kind: Format) -> Assessment | None:
+        """Measure the written file, because a text file may read back differently."""
         if self.assessment is None:
             return None
         asked = [one for one in guarantees if isinstance(one, ClassGuarantee)]
@@ -145,7 +145,7 @@ class ReleasedTable(Artifact, Discreet):
         if found.verdict is not None and not found.verdict:
             raise InputError(
                 f"read back from {kind.value}, the release does not keep {found.verdict.failed}",
-                hint="a text file forgets types and empty texts: save it as parquet",
+                hint="a text file loses types and empty texts: save it as parquet",
             )
         return replace(found, people=self.assessment.people)
 
@@ -160,7 +160,7 @@ class ReleasedTable(Artifact, Discreet):
         return ReleasedTable(table, measure(table, require=classes) if table.schema.quasi else None)
 
     @classmethod
-    def verified(
+    def verify(
         cls, folder: Path, certificate: Certificate, progress: Callable[[float], None] | None
     ) -> Iterator[Claim]:
         """Measure the table again, and compare the certificate with the recipe."""
@@ -169,11 +169,11 @@ class ReleasedTable(Artifact, Discreet):
         return verify_table(folder, certificate, progress)
 
     def described(self) -> dict[str, str]:
-        """Say for each column how it was changed, in words for a page."""
+        """Return a description of how each column was changed, for a page."""
         return {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was measured as plain values."""
+        """Return the measurements as plain values."""
         return {
             "rows": self.rows,
             "assessment": None if self.assessment is None else self.assessment.to_dict(),

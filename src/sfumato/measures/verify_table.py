@@ -1,8 +1,8 @@
-"""Verify a table that was released: measure it again, and compare the certificate with the recipe.
+"""Verify a released table: measure it again, and compare the certificate with the recipe.
 
-Whoever edits one file of a release may forget another, so everything that two of them state must agree. The
-certificate is measured by the schema that it declares; that schema follows from the one in the recipe, so that nobody
-can lower a number by declaring, say, a hierarchy of the sensitive values afterwards.
+Someone who edits one file of a release may forget another, so everything that two files state must agree. The claims
+are measured by the schema of the certificate, which must follow from that of the recipe: otherwise a number could be
+lowered by declaring, say, a hierarchy of the sensitive values afterwards.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.data.certificate import Certificate, is_own
-from sfumato.data.claim import Claim, same_number, same_plain, shown
+from sfumato.data.certificate import Certificate, is_regular_file
+from sfumato.data.claim import Claim, quote, same_number, same_plain
 from sfumato.data.column_audit import doubts, naming
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.recipe import Recipe
@@ -32,22 +32,22 @@ from sfumato.measures.loss.information_loss import ColumnLoss, Loss
 __all__ = ["WITHOUT_GUARANTEE", "claims_of", "class_loss", "table_of", "verify_table"]
 
 WITHOUT_GUARANTEE = ("mask", "pseudonymize")
-"""Methods that promise nothing: their releases name no guarantee."""
+"""Methods without a guarantee."""
 
 _LOSSES = {one.name for one in fields(Loss)}
 _OF_A_COLUMN = {one.name for one in fields(ColumnLoss)}
-_AVERAGED = {"gcp": "ncp", "precision": "precision"}  # numbers that are the means of those of the columns
+_AVERAGED = {"gcp": "ncp", "precision": "precision"}  # totals that are means over the columns
 
 
 def table_of(folder: Path, certificate: Certificate) -> Table:
-    """Return the table of a release, with the columns that its certificate declares."""
-    if not is_own(folder / certificate.data):
-        raise FileError(f"'{certificate.data}' is missing, or not a file of this folder")
+    """Return the table of a release, with the schema of its certificate."""
+    if not is_regular_file(folder / certificate.data):
+        raise FileError(f"'{certificate.data}' is missing, or not a regular file")
     return Table(read(folder / certificate.data).source, certificate.schema)
 
 
 def verify_table(folder: Path, certificate: Certificate, progress: Progress | None) -> Iterator[Claim]:
-    """Check the claims of a table; data that cannot be measured proves none."""
+    """Check the claims of a released table; data that cannot be measured proves none of them."""
     found: Assessment | None = None
     try:
         asked = [Guarantee.from_dict(one) for one in certificate.guarantees]
@@ -63,14 +63,14 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
     yield from _as_in_recipe(folder, certificate, table)
     unknown = sorted({*table.schema.names} - {*certificate.schema.names})
     if unknown:
-        yield Claim("the certificate names all columns", False, shown(", ".join(unknown)))
+        yield Claim("the certificate names all columns", False, quote(", ".join(unknown)))
     if table.schema.identifiers:
-        yield Claim("no identifier is released", False, shown(", ".join(table.schema.identifiers)))
-    yield from _accounted(table, certificate.schema)
+        yield Claim("no identifier is released", False, quote(", ".join(table.schema.identifiers)))
+    yield from _check_identifying(table, certificate.schema)
     checks = () if found is None or found.verdict is None else found.verdict.checks
     yield from (_checked(check) for check in checks)
     if len(about_classes) < len(asked):
-        from sfumato.budget.accounting.effort import verify_events  # here: most tables need nothing of the budget
+        from sfumato.budget.accounting.effort import verify_events  # here, because most tables do not need the budget
         from sfumato.budget.differential_privacy import DifferentialPrivacy
 
         for promise in asked:
@@ -83,26 +83,26 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
     numbers = {"rows": rows} if found is None else claims_of(found)
     for name, claimed in certificate.claims.items():
         held = name in numbers and same_number(claimed, numbers[name])
-        yield Claim(f"{shown(name)} is {shown(claimed)}", held, numbers.get(name))
+        yield Claim(f"{quote(name)} is {quote(claimed)}", held, numbers.get(name))
     for name in sorted(numbers.keys() - certificate.claims.keys()):
         yield Claim(f"{name} is claimed", False, numbers[name])
-    claimed = certificate.source.get("rows")  # suppression empties a row, and drops none
-    yield Claim(f"source.rows is {shown(claimed)}", same_number(claimed, rows), rows)
+    claimed = certificate.source.get("rows")  # suppression masks rows without dropping them
+    yield Claim(f"source.rows is {quote(claimed)}", same_number(claimed, rows), rows)
     if found is not None:
         yield from _loss(certificate, found)
 
 
-def _accounted(table: Table, certified: Schema) -> Iterator[Claim]:
-    """Check that what looks identifying is kept on purpose; of some columns, only the original tells."""
+def _check_identifying(table: Table, certified: Schema) -> Iterator[Claim]:
+    """Check that columns that look identifying are kept on purpose; some can be judged only with the original."""
     named = {name: reason for name, reason in naming(table).items() if name in certified.names}
     if named:
         listed = ", ".join(f"{name} ({reason})" for name, reason in named.items())
-        yield Claim("what names people is kept on purpose", False, shown(listed))
+        yield Claim("what names people is kept on purpose", False, quote(listed))
     open_ = [name for name in certified.names if name in table.schema.names and certified[name].role is Role.OTHER]
     doubtful = [name for name in doubts(table) if name in open_ and name not in named]
     if doubtful:
         yield Claim.unchecked(
-            f"schema: that {shown(', '.join(doubtful))} may be released as they are",
+            f"schema: that {quote(', '.join(doubtful))} may be released as they are",
             "they look like identifiers, free text or copies of other columns, which a person must judge",
         )
 
@@ -114,7 +114,7 @@ def claims_of(assessment: Assessment) -> dict[str, Any]:
 
 
 def class_loss(assessment: Assessment) -> dict[str, Any]:
-    """Return the losses that the classes of a release alone tell: see `Loss` for what they are.
+    """Return the losses that follow from the classes of a release alone; see `Loss`.
 
     Examples
     --------
@@ -158,18 +158,18 @@ def _as_in_recipe(folder: Path, certificate: Certificate, table: Table | None) -
     trusted = [column.name for column in certificate.schema.columns if _is_typed(column, recipe.schema)]
     if trusted:
         yield Claim.unchecked(
-            f"schema: the order of the values of {shown(', '.join(trusted))}", "it came from the type of the original"
+            f"schema: the order of the values of {quote(', '.join(trusted))}", "it came from the type of the original"
         )
     measured = [name for name in certificate.schema.sensitive if certificate.schema[name].hierarchy]
     if measured:
         yield Claim.unchecked(
-            f"schema: the hierarchy of {shown(', '.join(measured))}, by which t is measured",
+            f"schema: the hierarchy of {quote(', '.join(measured))}, by which t is measured",
             "whether it is a fair measure of distance, a person must judge",
         )
 
 
 def _other_columns(declared: Schema, certified: Schema, table: Table | None) -> Iterator[str]:
-    """Say how the columns of a certificate differ from those that follow from the recipe."""
+    """Yield the differences between the columns of a certificate and those that follow from the recipe."""
     expected = declared.released()
     if {*expected.names} != {*certified.names}:
         yield "it has other columns"
@@ -192,7 +192,7 @@ def _other_columns(declared: Schema, certified: Schema, table: Table | None) -> 
 
 
 def _is_typed(column: Column, declared: Schema) -> bool:
-    """Say whether a type of the original ordered the values: no recipe, and no text file, keeps such an order."""
+    """Return whether the order of the values came from a type of the original, which recipes and text files lose."""
     open_kind = column.name in declared.names and declared[column.name].kind is Kind.AUTO
     return open_kind and column.kind is Kind.ORDINAL and column.domain is not None
 
@@ -206,25 +206,25 @@ def _checked(check: Check) -> Claim:
 
 
 def _with_conventions(guarantee: ClassGuarantee) -> str:
-    """Write a guarantee with what differs from its defaults: alpha of one value is less than alpha of all."""
+    """Format a guarantee with its non-default conventions: alpha of one value is weaker than alpha of all."""
     numbers = {bound.field for bound in guarantee.bounds.values()}
     chosen = {one.name: getattr(guarantee, one.name) for one in fields(guarantee) if one.name not in numbers}
     usual = {one.name: one.default for one in fields(guarantee)}
-    told = [
+    conventions = [
         f"{name}: {value if isinstance(value, str) else ', '.join(value)}"
         for name, value in chosen.items()
         if value != usual[name]
     ]
-    return f"{guarantee} ({'; '.join(told)})" if told else str(guarantee)
+    return f"{guarantee} ({'; '.join(conventions)})" if conventions else str(guarantee)
 
 
 def _loss(certificate: Certificate, found: Assessment) -> Iterator[Claim]:
-    """Derive the losses that the release alone tells, and compare totals with their columns."""
+    """Check the losses that follow from the release alone, and the totals against their columns."""
     claimed = certificate.loss
     derived = class_loss(found)
     for name, value in derived.items():
         held = same_number(claimed.get(name), value)
-        yield Claim(f"loss.{name} is {shown(claimed.get(name))}", held, value)
+        yield Claim(f"loss.{name} is {quote(claimed.get(name))}", held, value)
     columns = _columns(claimed.get("by_column"), certificate.schema.quasi)
     if not columns:
         yield Claim("loss.by_column has the quasi-identifiers", False, "it has other columns, or values out of range")
@@ -234,13 +234,13 @@ def _loss(certificate: Certificate, found: Assessment) -> Iterator[Claim]:
         mean = None if None in parts else float(np.mean(parts))
         yield Claim(f"loss.{total} is the mean of its columns", same_number(claimed.get(total), mean), mean)
     if claimed.keys() != _LOSSES:
-        yield Claim("loss has the measures of a table", False, shown(", ".join(sorted(claimed.keys() ^ _LOSSES))))
+        yield Claim("loss has the measures of a table", False, quote(", ".join(sorted(claimed.keys() ^ _LOSSES))))
     rest = sorted(_LOSSES - derived.keys() - _AVERAGED.keys())
     yield Claim.unchecked(", ".join(f"loss.{name}" for name in rest), "it needs the original table")
 
 
 def _columns(plain: Any, quasi: tuple[str, ...]) -> list[Mapping[str, Any]]:
-    """Return the losses of the columns; none unless each quasi-identifier, and nothing else, has its shares."""
+    """Return the losses of the columns; none unless they are valid and exactly those of the quasi-identifiers."""
     columns = list(plain.values()) if isinstance(plain, Mapping) and {*plain} == {*quasi} else []
     if not all(isinstance(one, Mapping) and one.keys() == _OF_A_COLUMN for one in columns):
         return []

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.data.io.files import atomic_path, why
-from sfumato.data.io.locks import alone
+from sfumato.data.io.files import atomic_path, exclusive_lock, why
 from sfumato.errors import FileError, InputError
 from sfumato.pseudonyms.keys import Key, Passphrase
 
@@ -58,7 +57,7 @@ class SealedMapping:
     @contextmanager
     def extending(self) -> Iterator[Mapping]:
         """Yield the mapping, empty if there is no file, and write additions; other processes wait."""
-        with alone(self.path, "the mapping"):
+        with exclusive_lock(self.path, "the mapping"):
             mapping = self.read() if self.path.exists() else {}
             before = {space: len(tokens) for space, tokens in mapping.items()}
             yield mapping

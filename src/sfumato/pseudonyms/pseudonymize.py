@@ -15,15 +15,15 @@ from typing import Any, ClassVar
 import polars as pl
 
 from sfumato._repr import Discreet
-from sfumato.data.io.field_offsets import Fields, encoded
+from sfumato.data.io.field_offsets import Fields, encode_like
 from sfumato.data.io.files import format_of, write_bytes
 from sfumato.data.io.source import File, Source
-from sfumato.data.sanitize import sanitized
+from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, write
 from sfumato.engines.dispatch import recode, reduce
 from sfumato.engines.engine import Recoding
-from sfumato.engines.released_schema import used_only
+from sfumato.engines.released_schema import restrict_domains
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import ColumnError, InputError, OptionError
 from sfumato.pseudonyms.tokens import Found, Spaces, Tokens
@@ -118,8 +118,8 @@ class Replaced(Discreet):
             write(self.table, path, escape_formulas=escape_formulas)
             return
         with file.reading():
-            content = Fields.of(file.text).replaced({name: partial(self._field, name) for name in self.became})
-            content = encoded(content, file.text)
+            content = Fields.of(file.text).replace({name: partial(self._field, name) for name in self.became})
+            content = encode_like(content, file.text)
         write_bytes(content, path)
 
     def _field(self, column: str, text: str) -> str:
@@ -218,9 +218,9 @@ class _Part:
         distinct = {name: values.drop_nulls().n_unique() for name, values in self.values.items()}
         became = {name: dict(look_up[name].drop_nulls().iter_rows()) for name in self.values}
         types = {name: self.tuples[name].domains[0].values.dtype for name in self.values}
-        frame = rows.frame if rows.is_lazy else sanitized(rows.frame)  # rows outside this process stay there
+        frame = rows.frame if rows.is_lazy else sanitize(rows.frame)  # rows outside this process stay there
         file = self.table.file
-        table = Table(frame, used_only(Schema(columns), self.table, frame), layout=file)
+        table = Table(frame, restrict_domains(Schema(columns), self.table, frame), layout=file)
         return Replaced(table, distinct, became, types, file)
 
 
@@ -229,7 +229,7 @@ def _as_written(table: Table, columns: Sequence[str]) -> Table:
     file = table.file
     if file is None or not file.is_text or not isinstance(table.frame, pl.DataFrame):
         return table
-    found = file.text.found
+    found = file.text.cells
     other = [name for name in columns if name in found and not found[name].is_plain]
     if not other:
         return table

@@ -89,7 +89,7 @@ def save(
 
 def write_release(release: Release, folder: Path, *, name: str, **options: Any) -> Page:
     """Write a release into a folder that is there, and return its page; the certificate comes last."""
-    data, artifact = release.artifact.written(folder, release.guarantees, origin=release.origin, **options)
+    data, artifact = release.artifact.write_into(folder, release.guarantees, origin=release.origin, **options)
     release = changed(release, artifact=artifact)
     page = page_of(release, name=name, **options)
     (folder / REPORT).write_text(page.html, encoding="utf-8")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sfumato._repr import Discreet
-from sfumato.data.certificate import Certificate, FileFacts, is_own
-from sfumato.data.claim import Claim, shown
-from sfumato.data.io.fingerprint import is_of
+from sfumato.data.certificate import Certificate, FileFacts, is_regular_file
+from sfumato.data.claim import Claim, quote
+from sfumato.data.io.fingerprint import matches_fingerprint
 from sfumato.data.release import ARTIFACTS, Layout, artifact_of
 from sfumato.engines.engine import Progress
 from sfumato.errors import OptionError
@@ -110,8 +110,8 @@ def verify(release: str | Path, *, source: str | Path | None = None, progress: P
     kind = artifact_of(certificate.kind)
     if kind is None:
         known = " or ".join(ARTIFACTS)
-        return Verification((Claim(f"it is a {known}", False, shown(certificate.kind)),), certificate)
-    claims = [*_files(folder, certificate, kind.layout), *kind.verified(folder, certificate, progress)]
+        return Verification((Claim(f"it is a {known}", False, quote(certificate.kind)),), certificate)
+    claims = [*_files(folder, certificate, kind.layout), *kind.verify(folder, certificate, progress)]
     claims += _source(certificate, source)
     return Verification(tuple(claims), certificate)
 
@@ -119,26 +119,26 @@ def verify(release: str | Path, *, source: str | Path | None = None, progress: P
 def _files(folder: Path, certificate: Certificate, layout: Layout) -> Iterator[Claim]:
     """Compare the folder with the files that its kind has, and each file with its hash."""
     for name, facts in certificate.files.items():
-        claim = f"{shown(name)} is the file that was released"
-        if not is_own(folder / name):
+        claim = f"{quote(name)} is the file that was released"
+        if not is_regular_file(folder / name):
             yield Claim(claim, False, "it is missing, or not a file of this folder")
             continue
         size = (folder / name).stat().st_size
         if size != facts.bytes:
-            yield Claim(claim, False, f"it has {size:,} bytes, not {shown(facts.bytes)}")
+            yield Claim(claim, False, f"it has {size:,} bytes, not {quote(facts.bytes)}")
         else:
             same = FileFacts.of(folder / name) == facts
             yield Claim(claim, same, "the same SHA-256" if same else "it was changed: another SHA-256")
     there = {file.name for file in islice(folder.iterdir(), _MOST_FILES)}
     others = layout.others(certificate.data, [*there, *certificate.files])
     others |= {*layout.maybe} & there - {*certificate.files}
-    yield Claim("nothing else is in the folder", not others, shown(", ".join(sorted(others))) or "nothing")
+    yield Claim("nothing else is in the folder", not others, quote(", ".join(sorted(others))) or "nothing")
     for name in (certificate.data, *layout.always):
         if name not in certificate.files:
-            yield Claim(f"the certificate binds {shown(name)}", False, "it does not name its hash")
+            yield Claim(f"the certificate binds {quote(name)}", False, "it does not name its hash")
     if certificate.data not in layout.data:
         known = " or ".join(layout.data)
-        yield Claim(f"the {certificate.kind} is in {known}", False, shown(certificate.data))
+        yield Claim(f"the {certificate.kind} is in {known}", False, quote(certificate.data))
     if "report.html" in certificate.files:
         yield Claim.unchecked("report.html", "it is written for people, partly from the original")
 
@@ -150,7 +150,7 @@ def _source(certificate: Certificate, source: str | Path | None) -> Iterator[Cla
         missing = ", ".join(sorted(needed - certificate.source.keys()))
         yield Claim("its source is described", False, f"source lacks {missing}")
     more = sorted(certificate.source.keys() - {"name", "rows", "fingerprint"})
-    names = ["source.name", *(f"source.{shown(name)}" for name in more)]
+    names = ["source.name", *(f"source.{quote(name)}" for name in more)]
     names += [*(["source.fingerprint"] if source is None else []), "made", "software"]
     yield Claim.unchecked(", ".join(names), "only the maker of the release knows")
     if source is None:
@@ -159,6 +159,6 @@ def _source(certificate: Certificate, source: str | Path | None) -> Iterator[Cla
         raise OptionError(
             "the release has no fingerprint of its source, which was not a file", hint="leave --source out"
         )
-    same = is_of(source, str(known))
+    same = matches_fingerprint(source, str(known))
     found = "the same fingerprint" if same else "another fingerprint, or made by another user"
     yield Claim(f"it was made of '{Path(source).name}'", same, found)

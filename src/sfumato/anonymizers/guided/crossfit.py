@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.anonymizers.guided.guidance import Guidance, added_up
+from sfumato.anonymizers.guided.guidance import Guidance, sum_by_index
 from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.microaggregation.microaggregate import Metric
 from sfumato.anonymizers.problem import Problem
@@ -196,7 +196,7 @@ def _additive(bins: list[Ints], records: Ints, mass: Floats, tuples: NDArray[np.
     within = [np.bincount(code, weights=records, minlength=len(one)) for code, one in zip(codes, effects, strict=True)]
     for _ in range(_SWEEPS):
         for code, effect, weight in zip(codes, effects, within, strict=True):
-            change = (added_up(code, left, len(weight)) - _PRIOR * effect) / (weight + _PRIOR)[:, None]
+            change = (sum_by_index(code, left, len(weight)) - _PRIOR * effect) / (weight + _PRIOR)[:, None]
             effect += change
             left -= records[:, None] * change[code]
     of_values = [effect[of_code] for effect, of_code in zip(effects, bins, strict=True)]
@@ -215,7 +215,7 @@ def _tree(problem: Problem, labels: Guidance, grow: Grow, records: Ints, mass: F
     )
     tree, leaf = grow(seen, Guidance(mass[some], None if mass.shape[1] == 1 else labels.classes, 1.0))
     size = np.bincount(leaf, weights=records[some], minlength=len(tree.nodes)) + _PRIOR
-    means = (added_up(leaf, mass[some], len(size)) + _PRIOR * mean) / size[:, None] - mean
+    means = (sum_by_index(leaf, mass[some], len(size)) + _PRIOR * mean) / size[:, None] - mean
     return lambda codes: means[tree.leaves_of(codes)]
 
 

@@ -35,13 +35,13 @@ from sfumato.measures.loss.utility import MODELS, estimators_of
 __all__ = [
     "Guidance",
     "Task",
-    "added_up",
     "features_of",
     "guidance",
     "index_rows",
     "is_missing",
     "numbers_of",
     "predictions",
+    "sum_by_index",
 ]
 
 _FEW_CLASSES, _MOST_CLASSES = 20, 256
@@ -91,7 +91,7 @@ class Guidance(Discreet):
         its variance that lies between the groups.
         """
         number = int(groups.max()) + 1
-        sums = added_up(groups, self.mass, number)
+        sums = sum_by_index(groups, self.mass, number)
         if self.classes is not None:
             return float(sums.max(axis=1).sum() / records.sum())
         size = np.bincount(groups, weights=records, minlength=number)
@@ -102,7 +102,7 @@ class Guidance(Discreet):
         if self.classes is None:
             return np.ones(len(groups), dtype=bool)
         mass, number = self.mass[tuples], int(groups.max()) + 1
-        sums = added_up(groups, mass, number)
+        sums = sum_by_index(groups, mass, number)
         size = np.bincount(groups, weights=records, minlength=number)
         major = sums.argmax(axis=1)
         share = mass[np.arange(len(mass)), major[groups]] / records
@@ -161,7 +161,7 @@ def guidance(
     if model is None:
         _warn_of_the_same(table, mass)
     row = index_rows(problem, table)
-    sums = added_up(row, mass, len(problem))
+    sums = sum_by_index(row, mass, len(problem))
     spread = float((mass**2).sum()) if classes is None else 0.0
     return _useful(Guidance(sums, classes, spread), table.rows)
 
@@ -182,7 +182,7 @@ def predictions(model: Any, table: Table, *, soft: bool = True) -> NDArray[Any]:
                 f"the guiding model needs the column '{name}', which the table lacks",
                 hint=did_you_mean(name, table.schema.names),
             )
-    rows = nw.from_native(table.fetched() if table.is_lazy else table.frame).select(names)
+    rows = nw.from_native(table.to_polars() if table.is_lazy else table.frame).select(names)
     frame = nw.to_native(rows.clone())  # a function may change what it is given
     if _is_torch(model):
         return _torch(model, Table(frame))
@@ -279,7 +279,7 @@ def _of_column(problem: Problem, table: Table, name: str, task: Task) -> Guidanc
             apart = np.where(known, numbers - mean, 0.0)  # a missing one says nothing
             numbers = _scaled(apart, np.sqrt(np.average(apart**2, weights=counts.total)))
         of_entry: Floats = numbers[counts.value] * counts.count
-        mass = added_up(counts.owner, of_entry[:, None], len(problem))
+        mass = sum_by_index(counts.owner, of_entry[:, None], len(problem))
         spread = float((numbers**2 * counts.total).sum())
         return _useful(Guidance(mass, None, spread), counts.rows)
     classes = tuple(domain.label(code) for code in range(len(domain)))
@@ -331,7 +331,7 @@ def _scaled(apart: Floats, deviation: Any) -> Floats:
     return scaled
 
 
-def added_up(index: Ints, mass: Floats, length: int) -> Floats:
+def sum_by_index(index: Ints, mass: Floats, length: int) -> Floats:
     """Add up the rows that share an index."""
     sums = [np.bincount(index, weights=column, minlength=length).astype(np.float64) for column in mass.T]
     return np.column_stack(sums)

@@ -169,7 +169,7 @@ class AnonymizedModel:
         output = self._check()
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive, target=self.target)
         if table.is_lazy:
-            table = Table(table.fetched(), table.schema)
+            table = Table(table.to_polars(), table.schema)
         truth = _truth(table, y)
         select = one_of(Select, self.select, "select")
         says = self._own_answers(table)
@@ -347,7 +347,7 @@ class AnonymizedModel:
                     f"the rows lack the column '{name}', which the model has learnt from",
                     hint=did_you_mean(name, table.schema.names),
                 )
-        frame = table.fetched() if table.is_lazy else table.frame
+        frame = table.to_polars() if table.is_lazy else table.frame
         return _select(frame if self.routes_ is None else self.routes_.transform(frame), self.names_)
 
     def _own_answers(self, table: Table) -> NDArray[Any] | None:

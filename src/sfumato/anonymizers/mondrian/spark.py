@@ -27,15 +27,15 @@ from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, first_cuts
 from sfumato.anonymizers.mondrian.spark_parts import Summaries, finished, loss_of_parts
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Output, released_schema
-from sfumato.data.coding import Domain, coded
+from sfumato.data.coding import Domain, encode_column
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.engine import is_spark
-from sfumato.engines.spark import SENT_TO_ALL, asking, grouped, joined, quiet, require_pyspark
-from sfumato.engines.stream import native, panics
+from sfumato.engines.spark import SENT_TO_ALL, group_counts, join_lookup, quiet, require_pyspark, spark_errors
+from sfumato.engines.stream import native, polars_panics
 from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.classes import ClassCounts, Ints, added_up
+from sfumato.measures.classes import ClassCounts, Ints, sum_by_index
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.loss.information_loss import Loss
@@ -120,10 +120,12 @@ def mondrian_on_spark(
     # Values that no guarantee looks at need not be told apart.
     sensitive = schema.sensitive if any(one.needs_sensitive for one in guarantees) else ()
     names, number = (*schema.quasi, *sensitive), len(schema.quasi)
-    with _asking_workers(frame.sparkSession), panics(), ExitStack() as kept, ExitStack() as kept_longer:
+    with _asking_workers(frame.sparkSession), polars_panics(), ExitStack() as kept, ExitStack() as kept_longer:
         cores = _cores(frame.sparkSession)
         # A frame that is kept has as many partitions as Spark makes for any size, and each of them costs every job.
-        tuples = grouped(frame, [schema.names.index(name) for name in names]).coalesce(_PARTITIONS_PER_CORE * cores)
+        tuples = group_counts(frame, [schema.names.index(name) for name in names]).coalesce(
+            _PARTITIONS_PER_CORE * cores
+        )
         tuples = _kept(tuples, kept)
         columns = [_counted(tuples, at, schema[name]) for at, name in enumerate(names)]
         if output is Output.LEVEL:
@@ -169,8 +171,8 @@ def _counted(tuples: Any, position: int, column: Column) -> _Column:
     from pyspark.sql import functions
 
     values, records = tuples.groupBy(f"c{position}").agg(functions.sum("records")).toArrow().columns
-    codes, domain = coded(pl.Series(values), column)  # a missing number may be null or NaN
-    return _Column(domain, added_up(codes, pl.Series(records).to_numpy(), len(domain)))
+    codes, domain = encode_column(pl.Series(values), column)  # a missing number may be null or NaN
+    return _Column(domain, sum_by_index(codes, pl.Series(records).to_numpy(), len(domain)))
 
 
 def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: Sequence[ClassGuarantee]) -> Problem:
@@ -275,7 +277,7 @@ def _released(frame: Any, schema: Schema, look_up: Any, parts: Summaries, output
         look_up = look_up.hint("broadcast")
     elif tuples <= _HASHED * partitions:
         look_up = look_up.hint("shuffle_hash")
-    return joined(frame, keys, look_up.drop("summary"), new, schema.identifiers)
+    return join_lookup(frame, keys, look_up.drop("summary"), new, schema.identifiers)
 
 
 # Spark
@@ -307,7 +309,7 @@ def _cores(session: Any) -> int:
 @contextmanager
 def _asking_workers(session: Any) -> Iterator[None]:
     """Turn whatever Spark raises into one sentence; its workers must have what this process has."""
-    with asking(session), warnings.catch_warnings():
+    with spark_errors(session), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # we need none
         try:
             yield

@@ -16,7 +16,7 @@ import numpy as np
 
 from sfumato.anonymizers.mondrian.packing import Layout, Words
 from sfumato.anonymizers.mondrian.partition import Space, dimensions_of
-from sfumato.measures.classes import Ints, added_up
+from sfumato.measures.classes import Ints, sum_by_index
 
 __all__ = ["Count", "Cuts", "Summed", "first_cuts"]
 
@@ -186,7 +186,7 @@ def _cells(index: Ints, records: Ints, length: int) -> tuple[Ints, Ints]:
     """Return the cells that have records, and how many."""
     if length > 4 * len(index) + 1_000_000:
         cell, of_row = np.unique(index, return_inverse=True)
-        return cell, added_up(of_row, records, len(cell))
-    sums = added_up(index, records, length)
+        return cell, sum_by_index(of_row, records, len(cell))
+    sums = sum_by_index(index, records, length)
     cell = np.flatnonzero(sums)
     return cell, sums[cell]

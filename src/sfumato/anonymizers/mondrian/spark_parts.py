@@ -19,8 +19,8 @@ from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.data.coding import Codes, Domain
 from sfumato.engines.tuples import group
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.classes import ClassCounts, Floats, Ints, added_up
-from sfumato.measures.loss.generalised import MARK, paired
+from sfumato.measures.classes import ClassCounts, Floats, Ints, sum_by_index
+from sfumato.measures.loss.generalised import MARK, pair_codes
 from sfumato.measures.loss.information_loss import ColumnLoss, Loss, bits, ncp
 
 __all__ = ["Finished", "Summaries", "finished", "loss_of_parts"]
@@ -79,7 +79,7 @@ def finished(layout: Layout, words: Words, records: Ints, output: Output, counts
     groups = np.cumsum(cut_rows(rows, layout.lanes, layout.space, layout.asked, threads=1)) - 1
     codes = layout.codes(rows)
     first, of_row = group(codes, [len(domain) for domain in layout.quasi])
-    codes, groups, records = codes[first], groups[first], added_up(of_row, rows[-1], len(first))
+    codes, groups, records = codes[first], groups[first], sum_by_index(of_row, rows[-1], len(first))
     texts, marked = _written(layout.quasi, codes, records, groups, output)
     after = [series.gather(groups) for series in texts]
     before = [domain.values.gather(codes[:, at]) for at, domain in enumerate(layout.quasi)]
@@ -136,7 +136,7 @@ def _lost(
     counts: Sequence[Ints],
 ) -> Floats:
     """Sum up what the cells of a part lost: a row per number of `Summaries`, a column per quasi-identifier."""
-    both = paired(Codes(codes, domains), released, records=records).aligned()
+    both = pair_codes(Codes(codes, domains), released, records=records).align()
     sums = []
     for at, (read, count) in enumerate(zip(both.coverages, counts, strict=True)):
         whole = np.bincount(read.universe.place, weights=count, minlength=len(read.universe))

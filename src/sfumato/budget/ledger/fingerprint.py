@@ -17,8 +17,8 @@ import polars as pl
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.io.database import Database
-from sfumato.data.io.fingerprint import fingerprint, keyed
-from sfumato.data.io.notation import Habits, Meaning, find_cells
+from sfumato.data.io.fingerprint import fingerprint, user_hmac
+from sfumato.data.io.notation import Conventions, Meaning, find_cells
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import group
@@ -44,7 +44,7 @@ def content_fingerprint(table: Table) -> tuple[str, int]:
     """
     names = sorted(table.schema.names)
     tuples = reduce(Table(table.source, origin=table.origin), names)  # the schema is not part of the content
-    mac = keyed()
+    mac = user_hmac()
     codes = np.empty_like(tuples.codes)
     for position, domain in enumerate(tuples.domains):
         texts = texts_of(replace(domain, values=_parse_cells(domain.values)))
@@ -62,7 +62,7 @@ def _parse_cells(values: pl.Series) -> pl.Series:
     if values.dtype != pl.String:
         return values
     trimmed = values.str.strip_chars()
-    cells = find_cells(trimmed.drop_nulls().unique(), Habits())
+    cells = find_cells(trimmed.drop_nulls().unique(), Conventions())
     return values if cells.meaning is Meaning.TEXT else cells.read(trimmed)
 
 
@@ -89,7 +89,7 @@ def origin_marks(table: Table) -> frozenset[str]:
 
 
 def _mark(place: str) -> str:
-    mac = keyed()
+    mac = user_hmac()
     mac.update(b"place\n" + place.encode(errors="surrogateescape"))
     return f"hmac-sha256:{mac.hexdigest()}"
 

@@ -26,7 +26,7 @@ from sfumato.budget.events import Event, Relation, Repeated
 from sfumato.budget.ledger.store import Entry, Store, key_check
 from sfumato.data.certificate import UNIT
 from sfumato.data.io.files import why
-from sfumato.data.io.fingerprint import home, keyed
+from sfumato.data.io.fingerprint import home, user_hmac
 from sfumato.data.table import Table
 from sfumato.data.validate import real, whole
 from sfumato.errors import BudgetError, FileError, OptionError, one_of
@@ -527,7 +527,7 @@ def ledger_path(fingerprint: str) -> Path:
     True
     """
     # The name includes a check value of the key, so that a lost key is noticed.
-    return home() / "ledgers" / f"{key_check(keyed())}-{fingerprint.rpartition(':')[2]}.ledger"
+    return home() / "ledgers" / f"{key_check(user_hmac())}-{fingerprint.rpartition(':')[2]}.ledger"
 
 
 def _identity(table: Table) -> tuple[str, int]:

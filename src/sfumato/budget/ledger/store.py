@@ -27,9 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.data.io.files import why
-from sfumato.data.io.fingerprint import keyed
-from sfumato.data.io.locks import alone
+from sfumato.data.io.files import exclusive_lock, why
+from sfumato.data.io.fingerprint import user_hmac
 from sfumato.errors import FileError
 
 __all__ = ["Entry", "Store", "key_check"]
@@ -84,7 +83,7 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).resolve()
-        self._mac = keyed()
+        self._mac = user_hmac()
         self._connection: sqlite3.Connection | None = None
         self._opened: tuple[int, int, int] | None = None  # process, device and inode
         self._pending: list[Entry] = []
@@ -120,7 +119,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Lock the file for writing; commit the appended entries when the block ends, or none if it raises."""
-        with alone(self.path, "the ledger"):
+        with exclusive_lock(self.path, "the ledger"):
             connection = self._connect()
             with self._translate_errors():
                 connection.execute("BEGIN IMMEDIATE")
@@ -310,7 +309,7 @@ def key_check(mac: hmac.HMAC) -> str:
 
     Examples
     --------
-    >>> len(key_check(keyed()))
+    >>> len(key_check(user_hmac()))
     16
     """
     check = mac.copy()
@@ -319,7 +318,7 @@ def key_check(mac: hmac.HMAC) -> str:
 
 
 def _fill(path: Path, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    mac, last = keyed(), None
+    mac, last = user_hmac(), None
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         _set_pragmas(connection)

@@ -32,7 +32,7 @@ from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo, style
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.files import format_of
-from sfumato.data.io.fingerprint import keyed
+from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.io.folders import atomic_folder
 from sfumato.data.io.formulas import refuse_typed
 from sfumato.data.recipe import Recipe
@@ -191,7 +191,7 @@ def anonymize(
     if table.schema.target is None:
         _refuse_unguided(plans)
     if not alone and table.origin is not None:
-        keyed()  # which makes the key of the fingerprint, so that one that cannot be made is told before the work
+        user_hmac()  # creates the key, and reports a failure before the work
     how_each: dict[str, Any] = {
         "rows_are_units": rows_are_units,
         "keep_order": keep_order,

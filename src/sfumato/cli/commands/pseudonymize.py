@@ -22,7 +22,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.progress import patience
 from sfumato.cli.terminal import echo
-from sfumato.data.io.encodings import is_utf8, mark_of
+from sfumato.data.io.encodings import bom_encoding, is_utf8
 from sfumato.data.io.files import FORMATS, refuse_only_read
 from sfumato.data.io.folders import atomic_folder
 from sfumato.errors import OptionError
@@ -99,7 +99,7 @@ def pseudonymize(
         _print(files, done, reverse)
     for one in done:
         text = None if one.file is None or not one.file.is_text else one.file.text
-        if text is not None and not reverse and not is_utf8(text.encoding) and not mark_of(text.beginning):
+        if text is not None and not reverse and not is_utf8(text.encoding) and not bom_encoding(text.beginning):
             echo(f"To restore it, give --encoding {text.encoding} on the way back", err=True)
     echo(f"The {'identifiers' if reverse else 'tokens'} are in {output}", err=True)
 

@@ -17,7 +17,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.terminal import echo, style
 from sfumato.data.io.files import atomic_path
-from sfumato.data.proposal import commented
+from sfumato.data.proposal import to_commented_toml
 from sfumato.data.schema import Schema
 
 __all__ = ["schema"]
@@ -47,7 +47,7 @@ def schema(data: str, as_json: bool, output: str | None, force: bool, **reading:
     proposal = Schema.suggest(table)
     if output:
         with atomic_path(output) as temporary:
-            temporary.write_text(commented(proposal, table), encoding="utf-8")
+            temporary.write_text(to_commented_toml(proposal, table), encoding="utf-8")
         echo(f"The schema is in {output}: check every role, then use it with --schema", err=True)
     if as_json:
         print_json(proposal.to_dict())

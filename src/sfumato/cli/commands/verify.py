@@ -7,7 +7,7 @@ import click
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, style
-from sfumato.data.claim import Claim, shown
+from sfumato.data.claim import Claim, quote
 from sfumato.data.schema import Role
 from sfumato.releases.verify import Verification
 from sfumato.releases.verify import verify as verify_release
@@ -58,12 +58,12 @@ def _print(verdict: Verification) -> None:
         echo(f"released as they are: {', '.join(others) or 'none'}")
         for name in schema.kept:
             reason = schema[name].reason
-            echo(style(f"kept on purpose: {name}" + (f" ({shown(reason)})" if reason else ""), fg="yellow"))
-    echo(f"made by {shown(verdict.certificate.method)}, {shown(verdict.certificate.made)}")
+            echo(style(f"kept on purpose: {name}" + (f" ({quote(reason)})" if reason else ""), fg="yellow"))
+    echo(f"made by {quote(verdict.certificate.method)}, {quote(verdict.certificate.made)}")
     echo()
     for claim in checked:
         mark = style("held    ", fg="green") if claim.held else style("NOT HELD", fg="red")
-        found = shown(claim.measured)
+        found = quote(claim.measured)
         echo(f"{mark}  ", nl=False)
         echo(claim.claim + ("" if claim.held and claim.claim.endswith(found) else f": {_found(claim)}"))
     if unchecked:
@@ -75,4 +75,4 @@ def _print(verdict: Verification) -> None:
 
 def _found(claim: Claim) -> str:
     """Write what was found: a number briefly, and a sentence of ours whole."""
-    return claim.measured if isinstance(claim.measured, str) and claim.measured != "inf" else shown(claim.measured)
+    return claim.measured if isinstance(claim.measured, str) and claim.measured != "inf" else quote(claim.measured)

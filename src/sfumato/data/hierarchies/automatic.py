@@ -1,4 +1,4 @@
-"""Hierarchies from what is known of the values: their order, how often they occur, a target, or their looks."""
+"""Hierarchies built from the values: from their order, their frequencies, a target, or their form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.hierarchies.hierarchy import Hierarchy
-from sfumato.data.hierarchies.label_paths import MISSING, complement_of, is_long, present, set_of, text_of
+from sfumato.data.hierarchies.label_paths import MISSING, complement_of, is_long, plain_values, set_of, text_of
 from sfumato.data.hierarchies.rules import Dates, Intervals, Prefixes, as_float, multiples
 from sfumato.data.hierarchies.tree import Tree
 from sfumato.errors import SchemaError
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 __all__ = ["build", "group_neighbours", "learn"]
 
 Floats = NDArray[np.float64]
-Group = list[int]  # the positions of its values, in order
-Join = Callable[[list[Group], int], list[Group]]  # joins groups until only so many are left
-_FINEST = 20  # intervals at most on the lowest level of an automatic hierarchy
-_MOST_WITH_TARGET = 2_000  # values: every pair is compared
+Group = list[int]  # positions of values, in order
+Join = Callable[[list[Group], int], list[Group]]  # merges groups until the given number is left
+_FINEST = 20  # the most intervals on the lowest level of an automatic hierarchy
+_MOST_WITH_TARGET = 2_000  # values, because every pair is compared
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 def group_neighbours(values: Iterable[Any], fanout: int) -> Tree:
-    """Put neighbours together, then neighbouring groups; see `Hierarchy.ordered`.
+    """Group neighbours, then neighbouring groups; see `Hierarchy.ordered`.
 
     Examples
     --------
     >>> group_neighbours("abcde", 3).paths(["d"])
     [('d', 'd to e', '*')]
     """
-    texts = [text_of(value) for value in present(values) if value is not None]
+    texts = [text_of(value) for value in plain_values(values) if value is not None]
 
     def join(groups: list[Group], goal: int) -> list[Group]:
-        parts = np.array_split(np.arange(len(groups)), goal)  # as equal as can be
+        parts = np.array_split(np.arange(len(groups)), goal)  # as equal as possible
         return [[place for member in part for place in groups[member]] for part in parts]
 
     def name(members: list[str]) -> str:
@@ -58,21 +58,21 @@ def group_neighbours(values: Iterable[Any], fanout: int) -> Tree:
 def learn(
     values: Iterable[Any], counts: Sequence[float] | None, target: Sequence[Sequence[float]] | None, fanout: int
 ) -> Tree:
-    """Learn which values to put together; see `Hierarchy.learned`.
+    """Learn which values to group; see `Hierarchy.learned`.
 
     Examples
     --------
     >>> learn("abcd", [1, 50, 2, 50], None, 2).paths(["c"])
     [('c', '{d, c, a}', '*')]
     """
-    everything = present(values)
+    everything = plain_values(values)
     joint = _counted(everything, [1] * len(everything) if counts is None else counts, ndim=1)
     if target is not None:
         joint = _counted(everything, target, ndim=2)
         if len(everything) > _MOST_WITH_TARGET:
             raise SchemaError(
                 f"at most {_MOST_WITH_TARGET:,} values can be grouped by a target, got {len(everything):,}",
-                hint="group them by how often they occur",
+                hint="group them by frequency",
             )
     mass = joint if joint.ndim == 1 else joint.sum(axis=1)
     frequent_first = [int(place) for place in np.argsort(-mass, kind="stable") if everything[place] is not None]
@@ -89,7 +89,7 @@ def learn(
 
 
 def build(column: Column, values: Iterable[Any], counts: Sequence[float] | None) -> Hierarchy:
-    """Build a hierarchy by the kind and the looks of a column; see `Hierarchy.automatic`.
+    """Build a hierarchy from the kind of a column and the form of its values; see `Hierarchy.automatic`.
 
     Examples
     --------
@@ -97,9 +97,9 @@ def build(column: Column, values: Iterable[Any], counts: Sequence[float] | None)
     >>> build(Column(name="zip"), ["13053", "13068", "14850"], None).paths(["13099"])
     [('13099', '130**', '*')]
     """
-    everything = present(values)
+    everything = plain_values(values)
     weights = _counted(everything, [1] * len(everything) if counts is None else counts, ndim=1)
-    weight: dict[Any, float] = dict.fromkeys(present(column.domain or ()), 0.0)
+    weight: dict[Any, float] = dict.fromkeys(plain_values(column.domain or ()), 0.0)
     for value, often in zip(everything, weights.tolist(), strict=True):
         if value is not None:
             weight[value] = weight.get(value, 0.0) + often
@@ -112,7 +112,7 @@ def build(column: Column, values: Iterable[Any], counts: Sequence[float] | None)
 
 
 def _by_kind(column: Column, weight: dict[Any, float]) -> Hierarchy:
-    """Choose the first rule that fits."""
+    """Return the hierarchy of the first rule that fits."""
     values, kind = list(weight), column.kind.value
     texts = [text_of(value) for value in values]
     if kind == "auto":
@@ -122,7 +122,7 @@ def _by_kind(column: Column, weight: dict[Any, float]) -> Hierarchy:
         words = sum(isinstance(value, str) for value in values)
         if words:
             raise SchemaError(
-                f"it is declared a number, but {words:,} of {len(values):,} different values are texts",
+                f"it is declared a number, but {words:,} of {len(values):,} distinct values are texts",
                 hint="turn it into numbers",
             )
     if len(values) <= 2 or kind == "text":
@@ -146,14 +146,14 @@ def _by_kind(column: Column, weight: dict[Any, float]) -> Hierarchy:
 
 
 def _telling(hierarchy: Hierarchy, values: Sequence[Any]) -> list[int]:
-    """Return the levels between the values and the root that join some groups of the level below, but not all."""
+    """Return the levels that merge some groups of the level below, but not all."""
     groups = [int(level.max()) + 1 for level in hierarchy.levels(values)]
     fewest = list(accumulate(groups, min))
     return [level for level in range(1, len(groups)) if 1 < groups[level] < fewest[level - 1]]
 
 
 def _nice_intervals(bounds: tuple[float, float] | None, weight: dict[Any, float]) -> Hierarchy:
-    """Cut numbers at multiples of nice widths; at nice numbers, if more than half of them lie below the first cut."""
+    """Cut numbers at multiples of nice widths, or at nice numbers if over half are below the first cut."""
     pairs = sorted((as_float(value), often) for value, often in weight.items())
     places, mass = np.array(pairs).T
     low, high = bounds or (-math.inf, math.inf)
@@ -161,7 +161,7 @@ def _nice_intervals(bounds: tuple[float, float] | None, weight: dict[Any, float]
     median = places[np.searchsorted(np.cumsum(mass), mass.sum() / 2)]
     if levels and places[0] >= 0 and median < levels[0][0]:
         levels = _steep_cuts(places[places > 0])
-    lowest = max(low, places[0])  # a cut there would leave no value below it
+    lowest = max(low, places[0])  # a lower cut would have no value below it
     within = [[low, *(cut for cut in cuts if lowest < cut < high), high] for cuts in levels]
     telling = _telling(Intervals(within), places.tolist()) if within else []
     if not telling:
@@ -170,23 +170,23 @@ def _nice_intervals(bounds: tuple[float, float] | None, weight: dict[Any, float]
 
 
 def _even_cuts(places: Floats) -> list[list[float]]:
-    """Return the cuts of each level at equal distances, the nice widths that are multiples of the one before."""
+    """Return equidistant cuts per level; each level's nice width is a multiple of the one before."""
     low, high = float(places[0]), float(places[-1])
     levels: list[list[float]] = []
-    if not 1e-200 < high - low < 1e200:  # of no use, and beyond what can be divided
+    if not 1e-200 < high - low < 1e200:  # beyond floating-point division
         return levels
     rank = _nice_rank((high - low) / _FINEST)
     while (width := _nice(rank)) <= (high - low) / 1.5:
         cuts = multiples(width, low, math.nextafter(high, math.inf))
         groups = len(np.unique(np.searchsorted(cuts, places, side="right")))
-        if levels or groups <= len(places) * 2 / 3:  # width 1 tells whole numbers apart: of no use
+        if levels or groups <= len(places) * 2 / 3:  # skips widths that hardly merge values
             levels.append(cuts)
         rank += 2 if levels and rank % 3 == 1 else 1  # 5 is not a multiple of 2, 10 is
     return levels
 
 
 def _steep_cuts(positive: Floats) -> list[list[float]]:
-    """Return the cuts of three levels at nice numbers, at powers of ten, and where the positive numbers begin."""
+    """Return the cuts of three levels: nice numbers, powers of ten, and the start of the positive numbers."""
     first = _nice_rank(float(positive[0]))
     first -= _nice(first) > positive[0]
     ranks = [rank for rank in range(first, _nice_rank(float(positive[-1])) + 1) if _nice(rank) <= positive[-1]]
@@ -203,12 +203,12 @@ def _nice(rank: int) -> float:
 
 
 def _nice_rank(number: float) -> int:
-    """Return the rank of the smallest nice number that is not below a number."""
+    """Return the rank of the smallest nice number that is at least a number."""
     return next(rank for rank in count(3 * (math.floor(math.log10(number)) - 1)) if _nice(rank) >= number)
 
 
 def _join_rarest(mass: Floats) -> Join:
-    """Join groups from the rarest on, none far beyond an equal share; allow more if too many groups are left."""
+    """Merge groups from the rarest on, up to an equal share of the rows, or more if too many groups are left."""
 
     def join(groups: list[Group], goal: int) -> list[Group]:
         rising = sorted(groups, key=lambda group: (mass[group].sum(), -group[0]))
@@ -231,7 +231,7 @@ def _join_rarest(mass: Floats) -> Join:
 
 
 def _join_most_alike(joint: Floats) -> Join:
-    """Join the two groups whose union loses least information on the target, again and again."""
+    """Merge, repeatedly, the two groups whose union loses the least information about the target."""
 
     def information(counts: Floats) -> Floats:
         def x_log_x(x: Floats) -> Floats:
@@ -260,7 +260,7 @@ def _join_most_alike(joint: Floats) -> Join:
 
 
 def _tree(texts: Sequence[str], fanout: int, join: Join, name: Callable[[list[str]], str]) -> Tree:
-    """Join groups level by level, each time to a fanout-th of them, until one is left: the root."""
+    """Merge groups level by level, each time to 1/fanout of them, until only the root is left."""
     if not isinstance(fanout, int) or fanout < 2:
         raise SchemaError(f"the fanout of a hierarchy must be a whole number of at least 2, got {fanout!r}")
     groups, values = [[place] for place in range(len(texts))], set(texts)
@@ -272,7 +272,9 @@ def _tree(texts: Sequence[str], fanout: int, join: Join, name: Callable[[list[st
         for group in groups:
             members = [texts[place] for place in group]
             label = (members[0] if len(members) == 1 else name(members)) or set_of(members, texts)
-            if label in taken or (len(members) > 1 and label in values):  # a value looks like a label
+            if label in taken or (
+                len(members) > 1 and label in values
+            ):  # the label is already a value or another group
                 label = set_of(members, {*values, *taken})
             taken.add(label)
             for place in group:
@@ -282,7 +284,7 @@ def _tree(texts: Sequence[str], fanout: int, join: Join, name: Callable[[list[st
 
 
 def _counted(values: Sequence[Any], counts: Any, ndim: int) -> Floats:
-    """Check that each value has its count, or its row of counts."""
+    """Return the counts as an array; check that each value has a count, or a row of counts."""
     try:
         numbers = np.asarray(counts, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""A hierarchy says how the values of a column generalise, step by step, up to one root.
+"""Generalisation hierarchies: how the values of a column generalise, step by step, up to one root.
 
-Every hierarchy maps a value to its *path*: the labels it has on each level, from the value itself
-(level 0) to the root ``*``. All else here follows from the paths. What makes the paths is explicit
-rows (`tree`), rules for numbers, codes and dates (`rules`), or the data (`grouping`).
+Every hierarchy maps a value to its *path*: its labels on each level, from the value itself (level 0) to the root
+``*``. Everything else follows from the paths. They come from explicit rows (`tree`), from rules for numbers, codes and
+dates (`rules`), or from the data (`automatic`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.hierarchies.label_paths import MISSING, ROOT, Labels, check_nested, draw, present
+from sfumato.data.hierarchies.label_paths import MISSING, ROOT, Labels, check_nested, draw, plain_values
 from sfumato.data.io.files import atomic_path
 from sfumato.errors import OptionError, SchemaError, did_you_mean
 
@@ -33,9 +33,9 @@ _LISTS = ("rows", "widths", "bounds", "cuts", "masks", "levels", "values")
 class Hierarchy(ABC):
     """How the values of a column generalise, step by step, up to the root ``*``.
 
-    Values that agree on one level agree on every level above it. A missing value is covered by
-    every hierarchy: it is ``(missing)``, a group of its own, on every level below the root. A
-    tree that has a row for ``(missing)`` says otherwise: then the row holds.
+    Values that agree on one level agree on every level above it. Every hierarchy covers missing
+    values: they form the group ``(missing)`` on every level below the root, unless a tree has a
+    row for ``(missing)``.
 
     Make one with `tree`, `intervals`, `prefixes`, `dates`, `ordered`, `learned` or `automatic`,
     or `read` it from a file.
@@ -68,19 +68,19 @@ class Hierarchy(ABC):
 
     @abstractmethod
     def _path(self, value: Any) -> Labels:
-        """Return the labels of a value that is present, up to but without the root; an error never quotes the value."""
+        """Return the labels of a non-missing value below the root; an error must not quote the value."""
 
     @abstractmethod
     def _drawing(self) -> Sequence[Labels]:
         """Return the paths to draw when no values are given."""
 
     def _order(self, path: Labels) -> Any:
-        """Return by what to sort a path before it is drawn; by default the order of the values is kept."""
+        """Return the sort key of a path in a drawing; by default the values keep their order."""
         return 0
 
     @property
     def _missing(self) -> Labels:
-        """The labels of a missing value, up to but without the root."""
+        """The labels of a missing value below the root."""
         return (MISSING,) * self.height
 
     def paths(self, values: Iterable[Any]) -> list[Labels]:
@@ -92,18 +92,18 @@ class Hierarchy(ABC):
         >>> sf.Hierarchy.prefixes(3).paths(["745"])
         [('745', '74*', '7**', '*')]
         """
-        values = present(values)
+        values = plain_values(values)
         try:
             return [(*(self._missing if value is None else self._path(value)), ROOT) for value in values]
-        except SchemaError as error:  # which says what is wrong with a value, but never which value it is
-            missed, different = len(self.uncovered(values)), len(set(values) - {None})
+        except SchemaError as error:  # it does not quote the value
+            missed, distinct = len(self.uncovered(values)), len(set(values) - {None})
             raise SchemaError(
-                f"{error.message}: {missed:,} of {different:,} different values",
+                f"{error.message}: {missed:,} of {distinct:,} distinct values",
                 hint="; ".join(filter(None, [error.hint, "Hierarchy.uncovered lists them"])),
             ) from None
 
     def uncovered(self, values: Iterable[Any]) -> list[Any]:
-        """Return the different values that the hierarchy does not cover: error messages never show them.
+        """Return the distinct values that the hierarchy does not cover, which error messages never show.
 
         Examples
         --------
@@ -111,7 +111,7 @@ class Hierarchy(ABC):
         >>> sf.Hierarchy.tree([("string", "*"), ("brass", "*")]).uncovered(["String", "brass", None, "String"])
         ['String']
         """
-        return [value for value in dict.fromkeys(present(values)) if value is not None and not self._covers(value)]
+        return [value for value in dict.fromkeys(plain_values(values)) if value is not None and not self._covers(value)]
 
     def _covers(self, value: Any) -> bool:
         try:
@@ -121,7 +121,7 @@ class Hierarchy(ABC):
         return True
 
     def labels(self, values: Iterable[Any], level: int) -> list[str]:
-        """Return the generalised text of each value at a level; level 0 is the value itself.
+        """Return the label of each value at a level; level 0 is the value itself.
 
         Examples
         --------
@@ -134,7 +134,7 @@ class Hierarchy(ABC):
         return [path[level] for path in self.paths(values)]
 
     def levels(self, values: Iterable[Any]) -> NDArray[np.int64]:
-        """Give numbers to the groups that the given values form on each level below the root.
+        """Return the group number of each given value on each level below the root.
 
         Returns an array with a row per level (the values themselves first) and a column
         per value; equal numbers in a row mean the same group.
@@ -168,7 +168,7 @@ class Hierarchy(ABC):
         >>> sf.Hierarchy.tree([("string", "*"), ("brass", "*")]).check(["String"])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        sfumato.errors.SchemaError: the hierarchy does not cover a value: 1 of 1 different values (...)
+        sfumato.errors.SchemaError: the hierarchy does not cover a value: 1 of 1 distinct values (...)
         """
         try:
             check_nested(self.paths(values))
@@ -178,14 +178,14 @@ class Hierarchy(ABC):
     def draw(self, values: Iterable[Any] | None = None, *, lines: int = 40) -> str:
         """Draw the hierarchy as an indented tree; `print` does the same.
 
-        The values of a group follow it on its line. If the tree is longer than ``lines``, its
+        The values of a group are listed on its line. If the tree has more than ``lines`` lines, its
         lower levels are left out.
 
         Parameters
         ----------
         values : iterable, optional
-            The values to draw; rules draw them in their order. By default all values of a tree,
-            all intervals, or a code or date made up as an example.
+            The values to draw. By default all values of a tree, all intervals, or an example of a
+            code or date.
         lines : int
             The most lines to draw.
 
@@ -218,7 +218,8 @@ class Hierarchy(ABC):
         ----------
         path : str or Path
         values : iterable, optional
-            The values to write. A tree knows its own; intervals, prefixes and dates need them.
+            The values to write. Required for intervals, prefixes and dates; by default all values of
+            a tree.
         separator : str
 
         Examples
@@ -234,7 +235,7 @@ class Hierarchy(ABC):
         writer = csv.writer(text, delimiter=separator, lineterminator="\n")
         writer.writerows(self._drawing() if values is None else dict.fromkeys(self.paths(values)))
         with atomic_path(path) as temporary:
-            # A reader drops one byte order mark: a value that begins with one needs another before it.
+            # A reader drops one byte order mark, so a value that begins with one needs another before it.
             encoding = "utf-8-sig" if text.getvalue().startswith("\ufeff") else "utf-8"
             temporary.write_text(text.getvalue(), encoding=encoding, newline="")
 
@@ -242,16 +243,16 @@ class Hierarchy(ABC):
     def read(path: str | Path, *, separator: str | None = None, encoding: str | None = None) -> Hierarchy:
         """Read a hierarchy from a CSV file in ARX's format: a row per value, from the value to the root.
 
-        There is no header line. A first line that does not lead to ``*`` when all others do, or
-        is made only of words such as value, group, label, root and level 1, is refused as one.
+        The file must not have a header. A first line is refused as a header if it does not lead to
+        ``*`` when all others do, or consists of words such as value, group, label, root and level 1.
 
         Parameters
         ----------
         path : str or Path
         separator : str, optional
-            By default found from the first line: a semicolon, comma, tab or bar.
+            By default detected from the first line: a semicolon, comma, tab or bar.
         encoding : str, optional
-            By default found as that of a text file, see `read`.
+            By default detected; see `read`.
 
         Examples
         --------
@@ -267,7 +268,7 @@ class Hierarchy(ABC):
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Hierarchy:
-        """Build a hierarchy from plain values: its kind, and the options of the function of that name.
+        """Build a hierarchy from plain values: its kind, and the options of the method of that name.
 
         Examples
         --------
@@ -306,8 +307,8 @@ class Hierarchy(ABC):
     def tree(rows: Iterable[Sequence[Any]]) -> Hierarchy:
         """Make a hierarchy of explicit rows: one per value, from the value to the root.
 
-        All rows have the same length. If the last level still tells values apart, a root is
-        implied; if it does not, it is the root, and is written ``*`` whatever its name.
+        All rows have the same length. If all rows have the same last label, that level is the root,
+        written ``*`` whatever its name; otherwise a root is added.
 
         Parameters
         ----------
@@ -334,22 +335,22 @@ class Hierarchy(ABC):
     ) -> Hierarchy:
         """Make a hierarchy of half-open intervals ``[low, high)``; the last one of a level is closed.
 
-        A value on a boundary therefore lies in exactly one interval. Give either widths and
-        bounds or cuts. The labels are written and read by `sfumato.data.hierarchies.rules.Interval`.
+        A value on a boundary is therefore in exactly one interval. Give either widths and
+        bounds, or cuts. `sfumato.data.Interval` writes and parses the labels.
 
         Parameters
         ----------
         widths : sequence of float, optional
-            The width on each level, each a multiple of the one before. The cuts lie at the
-            multiples of the width: with the width 10 and the bounds (17, 90) at 20, 30 and so on.
+            The width on each level, each a multiple of the one before. The cuts are the multiples
+            of the width: with width 10 and bounds (17, 90) they are 20, 30 and so on.
         bounds : (float, float), optional
-            The ends of the first and of the last interval.
+            The low end of the first interval and the high end of the last one.
         cuts : sequence, optional
             The cuts of one level, ends included, or a list of them per level, each a subset of
             the one before. The ends may be infinite.
         outside : {"error", "code"}
-            Values below or above the ends are an error, or are coded as
-            ``(-inf, low)`` and ``[high, inf)``; the last interval between them is then half-open.
+            Whether values outside the bounds are an error, or are coded as ``(-inf, low)`` and
+            ``[high, inf)``; the last interval between them is then half-open.
 
         Examples
         --------
@@ -373,16 +374,16 @@ class Hierarchy(ABC):
     ) -> Hierarchy:
         """Make a hierarchy that masks codes character by character: 13053, 1305*, 130** and so on.
 
-        A code that is shorter than the others counts as one that is masked already: *130* among
-        codes of length 5 is read as *130***. A longer one is an error, and so is a number
-        that is shorter: read as a number, a code has lost its leading zeros.
+        A shorter code counts as already masked: *130* among codes of length 5 is read as
+        *130***. A longer code is an error. So is a number with too few digits, because a code
+        that was read as a number has lost its leading zeros.
 
         Parameters
         ----------
         length : int
             The number of characters of the longest code.
         masks : sequence of int, optional
-            How many characters are masked on each level. By default 1, 2, ..., length - 1.
+            The number of masked characters on each level. By default 1, 2, ..., length - 1.
         side : {"right", "left"}
             Where masking begins.
 
@@ -398,7 +399,7 @@ class Hierarchy(ABC):
 
     @staticmethod
     def dates(levels: Sequence[str] = ("month", "quarter", "year", "decade")) -> Hierarchy:
-        """Make a hierarchy of calendar dates, for dates, times of day and texts such as 2024-05-17.
+        """Make a hierarchy of calendar periods, for dates, timestamps and texts such as 2024-05-17.
 
         Parameters
         ----------
@@ -418,14 +419,14 @@ class Hierarchy(ABC):
 
     @staticmethod
     def ordered(values: Iterable[Any], fanout: int = 2) -> Hierarchy:
-        """Make a hierarchy of values that have an order: neighbours form groups, then the groups do.
+        """Make a hierarchy of ordered values: neighbours form groups, and neighbouring groups larger ones.
 
         Parameters
         ----------
         values : iterable
             All values, in their order.
         fanout : int
-            The most values in a group, and the most groups in the next one.
+            The largest number of values in a group, and of groups in a larger one.
 
         Examples
         --------
@@ -449,24 +450,24 @@ class Hierarchy(ABC):
         target: Sequence[Sequence[int]] | None = None,
         fanout: int = 3,
     ) -> Hierarchy:
-        """Learn which values to put together, from how often they occur or from a target.
+        """Learn which values to group, from their frequencies or from a target.
 
-        Each level has a ``fanout``-th of the groups of the level below. With ``counts``, groups
-        are joined from the rarest on, none far beyond an equal share of the rows: frequent
-        values stay apart, rare ones end together. With ``target``, the two groups whose distributions of
-        the target are most alike are joined, again and again (the agglomerative information
+        Each level has 1/``fanout`` as many groups as the level below. With ``counts``, groups
+        are merged from the rarest on, none far beyond an equal share of the rows: frequent
+        values stay separate, rare ones are grouped. With ``target``, the two groups with the most
+        similar target distributions are merged repeatedly (the agglomerative information
         bottleneck of Slonim and Tishby, NIPS 1999).
 
-        The hierarchy tells which values are rare or alike in the data it was learnt from. It is
-        not differentially private.
+        The hierarchy reveals which values are rare or similar in the data it was learned from. It
+        is not differentially private.
 
         Parameters
         ----------
         values : iterable
         counts : sequence of int, optional
-            How often each value occurs; equally often by default.
+            The frequency of each value; equal frequencies by default.
         target : sequence of sequences of int, optional
-            How often each value occurs with each value of the target: a row per value.
+            The joint frequency of each value with each value of the target: a row per value.
         fanout : int
 
         Examples
@@ -487,21 +488,21 @@ class Hierarchy(ABC):
 
     @staticmethod
     def automatic(column: Column, values: Iterable[Any], counts: Sequence[int] | None = None) -> Hierarchy:
-        """Build a hierarchy for a column by its kind and by what its values look like.
+        """Build a hierarchy for a column from its kind and the form of its values.
 
-        Numbers become intervals of the widths 1, 2 or 5 times a power of ten, dates calendar
-        periods, codes of digits of one length prefixes, ordinals groups of neighbours, other
-        categories groups of similar frequency. A column of two values, and free text, goes
-        straight to the root.
+        Numbers get intervals with widths of 1, 2 or 5 times a power of ten, dates calendar
+        periods, digit codes of equal length prefixes, ordinals groups of neighbours, and other
+        categories groups of rare values. A column with two values, and free text, has only
+        the root.
 
         Parameters
         ----------
         column : Column
-            Its kind, and its bounds or domain if they are known.
+            The column, with its bounds or domain if they are known.
         values : iterable
             The distinct values of the column.
         counts : sequence of int, optional
-            How often each value occurs.
+            The frequency of each value.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""The path of a value in a hierarchy: its labels, from the value itself to the root; checked and drawn."""
+"""Paths of values in a hierarchy, from the value itself to the root: their labels, checks and drawings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "is_long",
     "is_missing",
     "mark_hint",
-    "present",
+    "plain_values",
     "set_of",
     "text_of",
 ]
@@ -28,25 +28,25 @@ ROOT = "*"
 MISSING = "(missing)"
 Labels = tuple[str, ...]
 _LONG = 8
-_MARKS = ("", "?", "-", ".", "na", "n/a", "nan", "null")  # how files write a missing value
+_MARKS = ("", "?", "-", ".", "na", "n/a", "nan", "null")  # common marks for a missing value
 
 
-def present(values: Iterable[Any]) -> list[Any]:
-    """Return values as a list of plain Python values, in which None is the only missing one.
+def plain_values(values: Iterable[Any]) -> list[Any]:
+    """Convert values to plain Python values, with None for a missing one.
 
     Examples
     --------
-    >>> present([1.5, float("nan"), None, np.float32(0.7)])
+    >>> plain_values([1.5, float("nan"), None, np.float32(0.7)])
     [1.5, None, None, 0.7]
     """
     if str(getattr(values, "dtype", "")).lower() in ("float16", "float32"):
-        values = np.asarray(values)  # polars and pandas would turn 0.7 into 0.699999988079071
+        values = np.asarray(values)  # Polars and pandas would turn 0.7 into 0.699999988079071
     return [_plain(value) for value in values]
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.float16 | np.float32):
-        value = float(str(value))  # the shortest text that stands for it
+        value = float(str(value))  # by its shortest text
     elif isinstance(value, np.datetime64) and isinstance(value.item(), int):
         value = value.astype("datetime64[us]").item()  # Python has no nanoseconds
     elif isinstance(value, np.generic):
@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Say whether a value is None, not a number, or what pandas writes for a missing value.
+    """Return whether a value is None, NaN, or pandas' mark for a missing value.
 
     Examples
     --------
@@ -66,12 +66,12 @@ def is_missing(value: Any) -> bool:
     """
     try:
         return value is None or bool(value != value)
-    except TypeError:  # pandas.NA does not say whether it equals itself
+    except TypeError:  # pandas.NA has no truth value
         return True
 
 
 def mark_hint(text: str) -> str:
-    """Return what to do about a text that looks like a mark for a missing value; for other texts nothing.
+    """Return a hint for a text that looks like a mark for a missing value, or an empty text.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def mark_hint(text: str) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return the text that stands for a value in a hierarchy: whole numbers have no decimal point.
+    """Return the text of a value in a hierarchy; whole numbers have no decimal point.
 
     Examples
     --------
@@ -92,12 +92,12 @@ def text_of(value: Any) -> str:
     if is_missing(value):
         return MISSING
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # pandas holds whole numbers with gaps as floats
+        value = int(value)  # pandas stores integers with missing values as floats
     return str(value)
 
 
 def set_of(members: Sequence[str], known: Container[str]) -> str:
-    """Write a set, quoted as in CSV; all of it if else it would read as one of the known values.
+    """Write a set, quoted as in CSV; quote every member if the set would read as a known value.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def _quoted(member: str, *, always: bool = False) -> str:
 
 
 def complement_of(members: Sequence[str]) -> str:
-    """Write a set by what it lacks: all values of the column but these, and but the missing one.
+    """Write a set by its complement: all values of the column except these and the missing one.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def complement_of(members: Sequence[str]) -> str:
 
 
 def is_long(members: int, others: int) -> bool:
-    """Say whether a set of so many members is better written by the others, which it lacks.
+    """Return whether a set is shorter when written by its complement.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def is_long(members: int, others: int) -> bool:
 
 
 def check_nested(paths: Iterable[Labels]) -> None:
-    """Refuse paths that part after they have met, naming where.
+    """Refuse paths that diverge after they have met.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def check_nested(paths: Iterable[Labels]) -> None:
 
 
 def draw(paths: Iterable[Labels], lines: int) -> str:
-    """Draw paths as an indented tree of at most so many lines; its lower levels are left out if need be.
+    """Draw paths as an indented tree, without its lower levels if it would have too many lines.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def draw(paths: Iterable[Labels], lines: int) -> str:
 
 
 def _drawn(paths: Sequence[Labels], level: int, lowest: int, indent: str) -> Iterator[str]:
-    """Yield the lines of the group that these paths share at a level; at the lowest, its values follow it."""
+    """Yield the lines of the group that the paths share at a level; at the lowest level, list its values."""
     label, leaves = paths[0][level], [path[0] for path in paths]
     while level > lowest and all(path[level - 1] == label for path in paths):
         level -= 1

@@ -1,4 +1,4 @@
-"""Hierarchies by rule: intervals of numbers, masked codes, calendar dates. They know values never seen before."""
+"""Rule-based hierarchies, which cover unseen values: intervals of numbers, masked codes, calendar dates."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MOST = 100_000  # intervals on one level
 
 @dataclass(frozen=True)
 class Interval:
-    """A range of numbers, written as in mathematics: ``[20, 30)`` holds 20 but not 30.
+    """A range of numbers, written as in mathematics: ``[20, 30)`` contains 20 but not 30.
 
-    The grammar of a label is: ``[`` if the low end belongs to the interval, else ``(``; the low
-    end; a comma and a space; the high end; ``]`` if the high end belongs to it, else ``)``. An end
+    A label consists of ``[`` if the interval contains its low end, else ``(``; the low end; a comma
+    and a space; the high end; and ``]`` if the interval contains its high end, else ``)``. An end
     is a decimal number, ``-inf`` or ``inf``. ``20-29`` is read as ``[20, 29]``.
 
     Examples
@@ -59,7 +59,7 @@ class Interval:
 
     @classmethod
     def parse(cls, label: str) -> Interval:
-        """Read an interval from its label.
+        """Parse the label of an interval.
 
         Examples
         --------
@@ -70,7 +70,7 @@ class Interval:
         """
         found = _INTERVAL.fullmatch(re.sub(r"(\d+)-(\d+)", r"[\1, \2]", label))
         if not found:
-            raise SchemaError(f"'{label}' is not an interval", hint="an interval is written [20, 30)")
+            raise SchemaError(f"'{label}' is not an interval", hint="write an interval like [20, 30)")
         opening, low, high, closing = found.groups()
         return cls(float(low), float(high), opening == "[", closing == "]")
 
@@ -96,7 +96,7 @@ class Intervals(Hierarchy):
                 raise SchemaError("a level of intervals needs at least two cuts: the two ends of its range")
             for low, high in pairwise(level):
                 if not low < high:
-                    raise SchemaError(f"the cuts of a level must increase, but {_short(low)} is before {_short(high)}")
+                    raise SchemaError(f"the cuts of a level must increase, but {_short(low)} precedes {_short(high)}")
         for lower, (below, above) in enumerate(pairwise(levels), start=1):
             extra = [cut for cut in above if cut not in set(below)]
             if extra:
@@ -127,12 +127,14 @@ class Intervals(Hierarchy):
                 f"{'text' if isinstance(value, str) else type(value).__name__}",
                 hint=mark_hint(text_of(value)) or "turn the column into numbers",
             )
-        place = value if isinstance(value, int) else as_float(value)  # cuts are floats: 0.1 is a bit more than 1/10
+        place = (
+            value if isinstance(value, int) else as_float(value)
+        )  # as a float, like the cuts: 0.1 is a bit more than 1/10
         low, high = self.cuts[0][0], self.cuts[0][-1]
         if not low <= place <= high or place in (-math.inf, math.inf):
             raise SchemaError(
-                f"a value lies outside of the intervals, which go from {_short(low)} to {_short(high)}",
-                hint='widen the bounds, or code what is outside with outside="code"',
+                f"a value is outside the intervals, which range from {_short(low)} to {_short(high)}",
+                hint='widen the bounds, or allow values outside with outside="code"',
             )
         return (text_of(value), *self._labels(place))
 
@@ -141,8 +143,14 @@ class Intervals(Hierarchy):
 
     @cached_property
     def _cells(self) -> list[tuple[tuple[float, ...], list[str]]]:
-        """The lower ends of the intervals of each level but the first, and the labels of the intervals."""
-        return [(level[1:-1], [str(_cell(level, place)) for place in range(len(level) - 1)]) for level in self.cuts]
+        """The inner cuts and the interval labels of each level."""
+        cells = []
+        for level in self.cuts:
+            last = level[-1]  # a finite upper end belongs to the last interval
+            ends = pairwise(level)
+            intervals = [Interval(low, high, math.isfinite(low), high == last < math.inf) for low, high in ends]
+            cells.append((level[1:-1], list(map(str, intervals))))
+        return cells
 
     def _labels(self, place: float) -> Labels:
         return tuple(labels[bisect_right(inner, place)] for inner, labels in self._cells)
@@ -154,7 +162,7 @@ class Intervals(Hierarchy):
 
 @dataclass(frozen=True)
 class Prefixes(Hierarchy):
-    """Codes that are masked character by character; see `Hierarchy.prefixes`.
+    """Codes masked character by character; see `Hierarchy.prefixes`.
 
     Examples
     --------
@@ -198,7 +206,7 @@ class Prefixes(Hierarchy):
             raise SchemaError(f"a code has more than {self.length} characters")
         if len(code) < self.length and not isinstance(value, str):
             raise SchemaError(
-                f"a number has fewer than {self.length} digits, which all codes have",
+                f"a number has fewer than the {self.length} digits of a code",
                 hint="read the column as text: numbers have no leading zeros",
             )
         if self.side == "right":
@@ -279,7 +287,7 @@ def make_intervals(
     cuts: Sequence[Any] | None,
     outside: Literal["error", "code"],
 ) -> Intervals:
-    """Make intervals of widths within bounds, or of cuts; see `Hierarchy.intervals`.
+    """Make intervals from widths and bounds, or from cuts; see `Hierarchy.intervals`.
 
     Examples
     --------
@@ -287,7 +295,7 @@ def make_intervals(
     ((12.0, 15.0, 20.0, 25.0, 30.0), (12.0, 20.0, 30.0))
     """
     if outside not in ("error", "code"):
-        raise SchemaError(f"what is outside of intervals must be 'error' or 'code', got {outside!r}")
+        raise SchemaError(f"the option outside must be 'error' or 'code', got {outside!r}")
     levels: list[list[float]]
     if cuts is not None and widths is None and bounds is None:
         nested = len(cuts) > 0 and all(isinstance(level, list | tuple) for level in cuts)
@@ -303,22 +311,24 @@ def make_intervals(
 
 
 def multiples(width: float, low: float, high: float) -> list[float]:
-    """Return the multiples of a width that lie strictly between two numbers.
+    """Return the multiples of a width strictly between two numbers.
 
     Examples
     --------
     >>> multiples(0.1, 0.1, 0.5)
     [0.2, 0.3, 0.4]
     """
-    step = Decimal(str(width))  # so that the third multiple of 0.1 is 0.3
+    step = Decimal(str(width))  # the third multiple of 0.1 must be 0.3
     if (high - low) / width > _MOST:
-        raise SchemaError(f"the width {_short(width)} makes more than {_MOST:,} intervals", hint="take a larger one")
+        raise SchemaError(
+            f"the width {_short(width)} makes more than {_MOST:,} intervals", hint="choose a larger width"
+        )
     first, last = math.floor(Decimal(low) / step), math.ceil(Decimal(high) / step)
     return [cut for times in range(first, last + 1) if low < (cut := float(times * step)) < high]
 
 
 def as_float(value: Any) -> float:
-    """Return a number as a float; beyond all floats it is infinite.
+    """Convert a number to a float, infinite if it is out of range.
 
     Examples
     --------
@@ -332,7 +342,7 @@ def as_float(value: Any) -> float:
 
 
 def _nested(widths: Sequence[float]) -> list[float]:
-    """Check that each width is a multiple of the one before."""
+    """Return the widths as floats; check that each one is a multiple of the one before."""
     numbers = [_number(width) for width in widths]
     if not numbers or not all(0 < width < math.inf for width in numbers):
         raise SchemaError(f"the widths of intervals must be positive numbers, got {list(widths)}")
@@ -356,12 +366,6 @@ def _ends(bounds: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _cell(cuts: Sequence[float], place: int) -> Interval:
-    """Return the interval at a place; the upper end of the last one belongs to it, if it is finite."""
-    low, high = cuts[place], cuts[place + 1]
-    return Interval(low, high, math.isfinite(low), place == len(cuts) - 2 and math.isfinite(high))
-
-
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -372,17 +376,17 @@ def _number(value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isnan(number):
-        raise SchemaError(f"intervals are made of numbers, got {value!r}")
+        raise SchemaError(f"intervals need numbers, got {value!r}")
     return number
 
 
 def _short(number: float) -> str:
-    """Write a number so that reading it gives it back."""
+    """Return the shortest text that parses back to the number."""
     return str(int(number)) if abs(number) < 1e22 and number == int(number) else repr(float(number))
 
 
 def _plain(cut: float) -> int | float | str:
-    """Write an infinite end as a text, because JSON has no other way."""
+    """Return a cut for JSON, which has no infinite numbers."""
     if math.isinf(cut):
         return str(cut)
     return int(cut) if abs(cut) < 1e15 and cut == int(cut) else cut

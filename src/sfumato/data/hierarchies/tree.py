@@ -1,4 +1,4 @@
-"""Hierarchies of explicit rows, and the CSV format in which ARX keeps them."""
+"""Hierarchies of explicit rows, and the CSV format of ARX for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from sfumato._repr import Discreet
 from sfumato.data.hierarchies.hierarchy import Hierarchy
-from sfumato.data.hierarchies.label_paths import MISSING, ROOT, Labels, check_nested, mark_hint, present, text_of
+from sfumato.data.hierarchies.label_paths import MISSING, ROOT, Labels, check_nested, mark_hint, plain_values, text_of
 from sfumato.data.io.encodings import find_encoding, is_utf8
 from sfumato.data.io.files import why
 from sfumato.errors import FileError, InputError, SchemaError
@@ -48,7 +48,7 @@ class Tree(Discreet, Hierarchy):
         for row in texts:
             if len(row) != width:
                 raise SchemaError(
-                    f"every row of a hierarchy has the same number of levels: '{row[0]}' has {len(row)}, "
+                    f"all rows of a hierarchy must have the same number of levels: '{row[0]}' has {len(row)}, "
                     f"the first row {width}"
                 )
             if "" in row[1:]:
@@ -77,7 +77,7 @@ class Tree(Discreet, Hierarchy):
 
     @cached_property
     def _missing(self) -> Labels:
-        """Follow the tree where it has a group called (missing)."""
+        """The labels of a missing value, from the tree if it has a group called (missing)."""
         labels = [MISSING]
         for level in range(self.height - 1):
             above = (row[level + 1] for row in self.rows if row[level] == labels[-1])
@@ -90,7 +90,7 @@ class Tree(Discreet, Hierarchy):
             return self._below_root[text]
         if not isinstance(value, str) and any(known.lstrip("0") == text for known in self._below_root):
             raise SchemaError(
-                "the hierarchy does not cover a number, only the same with leading zeros",
+                "the hierarchy covers a number only with leading zeros",
                 hint="read the column as text: numbers have no leading zeros",
             )
         raise SchemaError("the hierarchy does not cover a value", hint=mark_hint(text))
@@ -100,7 +100,7 @@ class Tree(Discreet, Hierarchy):
 
 
 def read_tree(path: Path, separator: str | None, encoding: str | None = None) -> Tree:
-    """Read a tree from a file; see `Hierarchy.read`.
+    """Read a tree from a CSV file; see `Hierarchy.read`.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def read_tree(path: Path, separator: str | None, encoding: str | None = None) ->
 def _texts(row: Sequence[Any]) -> Labels:
     if isinstance(row, str) or not isinstance(row, Sequence) or not len(row):
         raise SchemaError(f"a row of a hierarchy must be a list of labels, from the value to the root, got {row!r}")
-    value, *labels = present(row)
+    value, *labels = plain_values(row)
     return (text_of(value), *("" if label is None else text_of(label) for label in labels))
 
 
@@ -139,18 +139,18 @@ def _rows_of_file(path: Path, separator: str | None, encoding: str | None) -> li
     if all(map(_TITLE.fullmatch, rows[0])):
         raise SchemaError(
             f"the hierarchy '{path}' begins with the line '{separator.join(rows[0])}', which looks like a header",
-            hint="a hierarchy file has no header line",
+            hint="remove the header line, if it is one",
         )
     if len(rows) > 2 and rows[0][-1] != ROOT and all(row[-1] == ROOT for row in rows[1:]):
         raise SchemaError(
             f"the hierarchy '{path}' begins with '{rows[0][0]}', which does not lead to {ROOT} like all other values",
-            hint="a hierarchy file has no header line",
+            hint="remove the header line, if it is one",
         )
     return rows
 
 
 def _separator(path: Path, text: str) -> str:
-    """Find the separator in the first line, outside of quotes; ARX writes semicolons."""
+    """Detect the separator in the first line, outside quotes; ARX writes semicolons."""
     first = re.sub(r'"(?:[^"]|"")*"', "", text).lstrip("\r\n").partition("\n")[0]
     if ";" in first or not first:
         return ";"

@@ -1,8 +1,8 @@
-"""A table in a database: its columns, and reading them without changing anything.
+"""Read a table in a database, in read-only transactions.
 
-Everything is said through SQLAlchemy, which quotes the names, and values are taken as the driver
-hands them over. The types of the columns are those that the database declares; SQLite may hold
-anything in any column, so that there every value is compared with what is declared (see `sql_values`).
+All queries go through SQLAlchemy, which quotes the names; values are taken as the driver returns them. The types are
+those that the database declares. SQLite may store any type in any column, so its values are checked against the
+declaration (see `sql_values`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sfumato.data.io.source import Source
-from sfumato.data.io.sql_values import Reader, dtype_of, mixed, stored_as
+from sfumato.data.io.sql_values import Reader, dtype_of, mixed_types, sqlite_dtype
 from sfumato.errors import (
     ColumnError,
     FileError,
@@ -39,16 +39,16 @@ _EXAMPLES = "for example postgresql://user@host/name or sqlite:///file.db"
 _REASONS = {
     "57014": "cancelled the query",
     "42501": "does not permit this user to do it",
-    "25006": "does not permit to write",
+    "25006": "does not permit writing",
     "SQLITE_BUSY": "is being written by another program",
-    "SQLITE_NOTADB": "is no SQLite file",
-    "SQLITE_READONLY": "does not permit to write",
+    "SQLITE_NOTADB": "is not an SQLite file",
+    "SQLITE_READONLY": "does not permit writing",
 }
 
 
 @dataclass(frozen=True, repr=False)
 class Database(Source):
-    """A table, or a view, in a database.
+    """A table or a view in a database.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Database(Source):
         ``postgresql://user:password@host/name`` or ``sqlite:///file.db``. The password is never
         shown.
     table : str
-        The name of the table as it is, without quotes; ``schema.table`` if no table has that
+        The exact name of the table, without quotes; ``schema.table`` if no table has that
         whole name.
 
     Examples
@@ -77,23 +77,25 @@ class Database(Source):
     table: str
 
     def __post_init__(self) -> None:
-        _ = self._address  # so that a mistake is found now
+        _ = self._address  # reports a mistake now
 
     def __repr__(self) -> str:
         return f"Database({self.place!r}, {self.table!r})"
 
     @property
     def place(self) -> str:
-        """The host and the name of the database, or the file: what may be shown."""
+        """The host and the name of the database, or its file, without user and password."""
         url = self._address
         if url.get_backend_name() == "sqlite":
             return str(url.database)
         host = url.host or url.query.get("host", "localhost")
         host = host if isinstance(host, str) else ",".join(host)
-        return f"{'localhost' if host.startswith('/') else host}/{url.database or ''}"  # a path is a local socket
+        return (
+            f"{'localhost' if host.startswith('/') else host}/{url.database or ''}"  # a path is that of a local socket
+        )
 
     def types(self) -> dict[str, pl.DataType]:
-        """Return the type of each column; unknown where SQLite leaves it to the values."""
+        """Return the type of each column; `pl.Unknown` where SQLite declares none."""
         with self.connect() as connection:
             return Reflected.find(self, connection).types
 
@@ -111,19 +113,19 @@ class Database(Source):
 
         with self.connect() as connection:
             table = Reflected.find(self, connection)
-            wanted = [table.settled(name, connection) for name in (table.types if names is None else names)]
+            wanted = [table.resolve(name, connection) for name in (table.types if names is None else names)]
             query = sa.select(*(table.value(name, dtype) for name, dtype in wanted))
             return pl.concat([pl.DataFrame(batch) for batch in fetch(connection, query, wanted)])
 
     def sample(self, rows: int, names: Sequence[str]) -> pl.DataFrame:
-        """Read some rows, whichever the database hands over first."""
+        """Read the first rows that the database returns."""
         import sqlalchemy as sa
 
         with self.connect() as connection:
             table, wanted = Reflected.find(self, connection), []
             for name in names:
-                with suppress(ColumnError):  # of a type that cannot be read
-                    wanted.append(table.settled(name, connection))
+                with suppress(ColumnError):  # a type that cannot be read
+                    wanted.append(table.resolve(name, connection))
             if not wanted:
                 return pl.DataFrame()
             query = sa.select(*(table.value(name, dtype) for name, dtype in wanted)).limit(rows)
@@ -131,10 +133,10 @@ class Database(Source):
 
     @contextmanager
     def connect(self, *, writing: bool = False) -> Iterator[sa.Connection]:
-        """Open a transaction, read only unless it is for writing; what goes wrong becomes one sentence.
+        """Open a transaction, read-only by default, and turn driver errors into one sentence.
 
-        What was written is kept if all went well, and otherwise nothing of it. PostgreSQL and SQLite
-        refuse to write what is only read; elsewhere it is taken back in the end.
+        A writing transaction is committed if no error occurs, and rolled back otherwise. PostgreSQL and SQLite
+        enforce read-only transactions; other databases roll them back at the end.
         """
         sa = require_extra("sqlalchemy", "sql", "reading a database")
         engine = self._engine()
@@ -143,7 +145,7 @@ class Database(Source):
             with engine.connect() as connection:
                 opened = True
                 if engine.dialect.name == "sqlite":
-                    # Left alone, the driver begins only before an INSERT, and could not undo what creates a table.
+                    # By default the driver begins a transaction only before an INSERT, too late to undo CREATE TABLE.
                     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "PRAGMA query_only = ON")
                 elif engine.dialect.name == "postgresql":
                     connection.execution_options(postgresql_readonly=not writing)
@@ -151,14 +153,14 @@ class Database(Source):
                 if writing:
                     connection.commit()
         except sa.exc.SQLAlchemyError as error:
-            trouble = self._trouble(error, opened, "written" if writing else "read")
-            raise trouble from (None if isinstance(trouble, ColumnError) else error)  # which may quote the value
+            failure = self._error(error, opened, "written" if writing else "read")
+            raise failure from (None if isinstance(failure, ColumnError) else error)  # the cause may quote the value
         finally:
             engine.dispose()
 
     @cached_property
     def _address(self) -> sa.URL:
-        """The address with the driver that we use; SQLite only opens a file that exists."""
+        """The address with our driver; an SQLite file must exist."""
         require_extra("sqlalchemy", "sql", "reading a database")
         import sqlalchemy as sa
 
@@ -169,14 +171,16 @@ class Database(Source):
             url.get_dialect()
         except sa.exc.NoSuchModuleError:
             raise InputError(
-                f"the address begins with '{url.drivername}', which is no known kind of database",
-                hint=f"{_EXAMPLES}; a file is given by its path",
+                f"the address begins with '{url.drivername}', which is not a known kind of database",
+                hint=f"{_EXAMPLES}; for a file, give its path",
             ) from None
-        except (sa.exc.ArgumentError, ValueError):  # their texts may quote the password
+        except (sa.exc.ArgumentError, ValueError):  # their messages may quote the password
             raise InputError("the address of the database cannot be understood", hint=_EXAMPLES) from None
         if url.get_backend_name() == "sqlite":
             if not url.database or url.host or url.username or url.password:
-                raise InputError("the address of the SQLite database names no file", hint="sqlite:///file.db does")
+                raise InputError(
+                    "the address of the SQLite database names no file", hint="for example sqlite:///file.db"
+                )
             if not Path(url.database).is_file():
                 raise FileError(f"there is no file '{url.database}'", hint="check the path of the database")
         return url
@@ -188,9 +192,9 @@ class Database(Source):
         encoding = {}
         if url.drivername == "postgresql+psycopg":
             require_extra("psycopg", "sql", "reading a PostgreSQL database")
-            encoding = {"client_encoding": "utf8"}  # a database that knows no encoding would hand over bytes
+            encoding = {"client_encoding": "utf8"}  # a database without an encoding would return bytes
         if url.get_backend_name() == "sqlite" and url.database:
-            file = Path(url.database).resolve().as_uri()  # mode=rw: if the file has gone meanwhile, none is made
+            file = Path(url.database).resolve().as_uri()  # mode=rw never creates a file
             url = url.set(database=file).update_query_dict({"uri": "true", "mode": "rw"})
         try:
             # Without hide_parameters an error would quote the values of the table.
@@ -198,21 +202,21 @@ class Database(Source):
         except ImportError as error:
             raise MissingExtra(
                 f"reading a database of the kind '{url.drivername}' needs {error.name}, which is not installed",
-                hint=f"pip install a driver, and name it as in {url.get_backend_name()}+driver://",
+                hint=f"install a driver with pip, and name it: {url.get_backend_name()}+driver://",
             ) from None
         if engine.dialect.is_async:
-            raise OptionError(f"'{url.drivername}' is an asynchronous driver, which is of no use here")
+            raise OptionError(f"'{url.drivername}' is an asynchronous driver, which is not supported")
         sa.event.listen(engine, "handle_error", _close_cursor)
         return engine
 
-    def _trouble(self, error: sa.exc.SQLAlchemyError, opened: bool, doing: str) -> InputError:
-        """Say in one sentence what went wrong, without the password and without any value."""
+    def _error(self, error: sa.exc.SQLAlchemyError, opened: bool, doing: str) -> InputError:
+        """Return the error for a driver error, without the password and without any value."""
         import sqlalchemy as sa
 
         if not opened:
             return InputError(
                 f"the database '{self.place}' cannot be opened",
-                hint="is it running, and are its name, the user and the password right?",
+                hint="check that it is running, and its name, the user and the password",
             )
         cause = getattr(error, "orig", None)
         code = str(getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", ""))
@@ -223,14 +227,16 @@ class Database(Source):
             )
         if code in _REASONS:
             return InputError(f"the database '{self.place}' {_REASONS[code]}")
-        if code == "22021" or str(cause).startswith("Could not decode to UTF-8"):  # SQLite's driver has no code for it
+        if code == "22021" or str(cause).startswith(
+            "Could not decode to UTF-8"
+        ):  # SQLite's driver has no code for this
             return ColumnError(
                 f"the database '{self.place}' holds a text that is not valid UTF-8",
-                hint="leave its column out, or mend it in a view",
+                hint="leave the column out, or correct it in a view",
             )
         if isinstance(error, sa.exc.DataError):
             return ColumnError(
-                f"the database '{self.place}' holds or gets a value that is out of range, such as an infinite date",
+                f"the database '{self.place}' holds or receives a value that is out of range, such as an infinite date",
                 hint="leave it out in a view",
             )
         return InputError(f"the database '{self.place}' refuses the query ({code or type(error).__name__})")
@@ -241,7 +247,7 @@ class Reflected:
     """A table as its database describes it."""
 
     table: sa.TableClause
-    """The table with its columns, which have no types: values are taken as the driver hands them over."""
+    """The table with untyped columns: values are taken as the driver returns them."""
     sql_types: dict[str, sa.types.TypeEngine[Any]]
     types: dict[str, pl.DataType]
     dialect: sa.Dialect
@@ -254,15 +260,14 @@ class Reflected:
         inspector = sa.inspect(connection)
         schema, name = _find(inspector, database)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", sa.exc.SAWarning
-            )  # a type that is not known becomes NullType, which says it
-            sql_types = {str(one["name"]): one["type"] for one in inspector.get_columns(name, schema=schema)}
+            warnings.simplefilter("ignore", sa.exc.SAWarning)  # an unknown type becomes NullType, refused later
+            columns = inspector.get_columns(name, schema=schema)
+            sql_types = {str(column["name"]): column["type"] for column in columns}
         types = {column: dtype_of(kind, connection.dialect) for column, kind in sql_types.items()}
         return cls(sa.table(name, *map(sa.column, sql_types), schema=schema), sql_types, types, connection.dialect)
 
-    def settled(self, name: str, connection: sa.Connection) -> tuple[str, pl.DataType]:
-        """Return the name of a column and its type, by its values if SQLite declares none."""
+    def resolve(self, name: str, connection: sa.Connection) -> tuple[str, pl.DataType]:
+        """Return a column's name and type, found from its values if SQLite declares none."""
         import sqlalchemy as sa
 
         try:
@@ -272,10 +277,10 @@ class Reflected:
                 f"the table '{self.table.name}' has no column '{name}'", hint=did_you_mean(name, self.types)
             ) from None
         if isinstance(dtype, pl.Unknown):
-            found = frozenset(connection.execute(sa.select(sa.func.typeof(self.table.c[name])).distinct()).scalars())
-            dtype = stored_as(found)
+            storage = connection.execute(sa.select(sa.func.typeof(self.table.c[name])).distinct()).scalars()
+            dtype = sqlite_dtype(frozenset(storage))
         if isinstance(dtype, pl.Unknown):
-            raise mixed(name, dtype)
+            raise mixed_types(name, dtype)
         if isinstance(dtype, pl.Object):
             kind = type(self.sql_types[name]).__name__
             raise ColumnError(
@@ -286,17 +291,17 @@ class Reflected:
         return name, dtype
 
     def value(self, name: str, dtype: pl.DataType) -> sa.ColumnElement[Any]:
-        """Return what is fetched of a column."""
+        """Return the SQL expression that fetches a column."""
         import sqlalchemy as sa
 
         column: sa.ColumnElement[Any] = self.table.c[name]
         if self.dialect.name == "postgresql" and dtype == pl.String:
-            return sa.cast(column, sa.Text)  # of char(n) without its padding, of an enum or a uuid what it reads
+            return sa.cast(column, sa.Text)  # drops the padding of char(n), and shows an enum or a uuid as text
         return column
 
 
 def _close_cursor(context: sa.ExceptionContext) -> None:
-    """Close what SQLAlchemy leaves open when a connection is lost."""
+    """Close the cursor that SQLAlchemy leaves open when a connection is lost."""
     cursor = getattr(context.execution_context, "cursor", None)
     if cursor is not None:
         with suppress(Exception):
@@ -304,7 +309,7 @@ def _close_cursor(context: sa.ExceptionContext) -> None:
 
 
 def place_of(inspector: sa.Inspector, name: str) -> tuple[str | None, str]:
-    """Return where a table of this name would be: the schema that it begins with, if there is one, and the rest."""
+    """Split the name of a new table into its schema, or None, and the rest."""
     schemas = inspector.get_schema_names()
     for schema, table in _splits(name):
         if schema in schemas:
@@ -315,7 +320,7 @@ def place_of(inspector: sa.Inspector, name: str) -> tuple[str | None, str]:
 def fetch(
     connection: sa.Connection, query: sa.Select[Any], columns: Sequence[tuple[str, pl.DataType]]
 ) -> Generator[list[pl.Series]]:
-    """Stream the answer to a query as batches of columns with these names and types; the last one may be empty."""
+    """Yield the result of a query in batches of columns with these names and types; the last batch is empty."""
     readers = [Reader(*column) for column in columns]
     with connection.execute(query, execution_options={"yield_per": _BATCH}) as result:
         for rows in result.partitions():
@@ -324,7 +329,7 @@ def fetch(
 
 
 def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """Split a name at each of its dots."""
+    """Return the splits of a name at each of its dots."""
     return ((name[:dot], name[dot + 1 :]) for dot, letter in enumerate(name) if letter == ".")
 
 

@@ -1,8 +1,8 @@
-"""Write a table as the text file that it is from is written: separator, quotes, line ends, encoding, numbers and dates.
+"""Write a table in the format of its original text file: separator, quotes, line ends, encoding, numbers and dates.
 
-Values that were in the file get their own texts back, so that trailing zeros and the formats of dates stay; new values
-are written in the notation of their column. What is written must mean the same when it is read without any option: a
-column, or a file, of which that is not so is written as programs write.
+Values from the file get their original texts back, which keeps trailing zeros and date formats; new values are
+written in the notation of their column. The output must mean the same when it is read without any option: a column,
+or a file, for which that fails is written in program notation.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 import polars as pl
 
 from sfumato.data.io.encodings import encoding_of
-from sfumato.data.io.field_offsets import Fields, encoded
+from sfumato.data.io.field_offsets import Fields, encode_like
 from sfumato.data.io.files import format_of, write_bytes
-from sfumato.data.io.formulas import escaped, refuse_typed
-from sfumato.data.io.notation import Habits, Meaning, find_cells
+from sfumato.data.io.formulas import escape_cells, refuse_typed
+from sfumato.data.io.notation import Conventions, Meaning, find_cells
 from sfumato.data.io.source import File, column
 from sfumato.data.io.text import EVERY_FIELD, SEPARATORS, TextFile
 from sfumato.errors import FileError
@@ -29,7 +29,7 @@ __all__ = ["escape_file", "write_as_read"]
 
 
 class _Quotes(StrEnum):
-    """Which fields are in quotes."""
+    """The fields that are in quotes."""
 
     NEEDED = "needed"
     TEXTS = "texts"
@@ -37,7 +37,7 @@ class _Quotes(StrEnum):
 
 
 def write_as_read(frame: pl.DataFrame, file: File, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write a frame to a text file in the way of the one that its values are from.
+    """Write a frame to a text file in the format of the file that its values are from.
 
     Examples
     --------
@@ -48,116 +48,110 @@ def write_as_read(frame: pl.DataFrame, file: File, path: str | Path, *, escape_f
     b'day;hba1c\\r\\n01.02.1990;6,10\\r\\n31.12.1980;7,50\\r\\n'
     """
     text = file.text
-    separator = "\t" if format_of(Path(path)) == "tsv" else _separator(text, frame.columns)
-    known = [name for name in frame.columns if name in text.found and text.found[name].meaning in _FORMATTED]
+    separator = text.separator
+    if format_of(Path(path)) == "tsv":
+        separator = "\t"
+    elif max(SEPARATORS, key=separator.join(frame.columns).count) != separator:  # it would not be detected
+        separator = ","
+    known = [name for name in frame.columns if name in text.cells and text.cells[name].meaning in _FORMATTED]
     with file.reading():
         originals = text.scan().select(map(column, known)).collect(optimizations=EVERY_FIELD)
     columns = _columns(frame, text, originals, separator)
-    if columns is None:  # where semicolons separate fields, a point may be one of thousands
-        separator, columns = ",", [_plainly(values) for values in frame]
+    if columns is None:  # where semicolons separate fields, a point may separate thousands
+        separator, columns = ",", [_to_texts(values) for values in frame]
     texts = pl.DataFrame(columns)
     if escape_formulas:
         refuse_typed(path, format_of(Path(path)))
-        texts = escaped(texts.lazy()).collect()
-    _put(texts, Path(path), text, separator, _numbers(frame))
+        texts = escape_cells(texts.lazy()).collect()
+    _write(texts, Path(path), text, separator, _numbers(frame))
 
 
 def escape_file(path: str | Path) -> None:
-    """Write a CSV or TSV file again with its formulas escaped, see `formulas`; all else stays as it is."""
+    """Escape the formulas in a CSV or TSV file (see `formulas`) and leave the rest unchanged."""
     refuse_typed(path, format_of(Path(path)))
     file = File(Path(path))
     with file.reading():
-        numbers, texts = _numbers(file.read()), _raw(file.text, file.text.names)
-    _put(escaped(texts.lazy()).collect(), Path(path), file.text, file.text.separator, numbers)
+        numbers, text = _numbers(file.read()), file.text
+        rows = text.without_blank_lines(text.scan()).select(map(column, text.names))
+        texts = rows.collect(optimizations=EVERY_FIELD)
+    _write(escape_cells(texts.lazy()).collect(), Path(path), text, text.separator, numbers)
 
 
 def _numbers(frame: pl.DataFrame) -> list[str]:
     return [values.name for values in frame if values.dtype.is_numeric()]
 
 
-def _separator(text: TextFile, names: Sequence[str]) -> str:
-    """Return the separator of a file if it is found from a header of these names, and else a comma."""
-    header = text.separator.join(names)
-    found = max(SEPARATORS, key=header.count)
-    return text.separator if found == text.separator else ","
-
-
 def _columns(frame: pl.DataFrame, text: TextFile, originals: pl.DataFrame, separator: str) -> list[pl.Series] | None:
-    """Return the columns as texts that mean the same when they are read; None if there are no such texts."""
-    habits = Habits(semicolons=separator == ";")
+    """Return the columns as texts that read back as the same values; None if that is impossible."""
+    conventions = Conventions(semicolons=separator == ";")
     columns = []
     for values in frame:
         known = values.name in originals.columns
-        texts = _restored(values, text, originals[values.name]) if known else _plainly(values)
-        is_sure = known and text.found[values.name].is_plain and not habits.semicolons
-        if not is_sure and not _means(texts, values, habits):
-            texts = _plainly(values)
-            if habits.semicolons and not _means(texts, values, habits):
+        texts = _original_texts(values, text, originals[values.name]) if known else _to_texts(values)
+        is_sure = known and text.cells[values.name].is_plain and not conventions.semicolons
+        if not is_sure and not _reads_back(texts, values, conventions):
+            texts = _to_texts(values)
+            if conventions.semicolons and not _reads_back(texts, values, conventions):
                 return None
         columns.append(texts)
     return columns
 
 
-_FORMATTED = (Meaning.NUMBER, Meaning.DATE, Meaning.MOMENT)  # a whole number is written in one way only
+_FORMATTED = (Meaning.NUMBER, Meaning.DATE, Meaning.MOMENT)  # integers have only one notation
 
 
-def _restored(values: pl.Series, text: TextFile, originals: pl.Series) -> pl.Series:
-    """Give values the texts that they have in the file; new ones are written in the notation of the column."""
-    cells = text.found[values.name]
+def _original_texts(values: pl.Series, text: TextFile, originals: pl.Series) -> pl.Series:
+    """Return the texts of the values in the file; write new values in the notation of the column."""
+    cells = text.cells[values.name]
     distinct = originals.str.strip_chars().drop_nulls().unique()
     meant = cells.read(distinct)
-    if meant.dtype != values.dtype:  # it was recoded, and now holds something else
-        return _plainly(values)
+    if meant.dtype != values.dtype:  # the column was recoded to another type
+        return _to_texts(values)
     look_up = pl.DataFrame({"value": meant, "text": distinct})
     found = values.rename("value").to_frame().join(look_up, on="value", how="left", maintain_order="left")["text"]
     new = found.is_null() & values.is_not_null()
     if new.any():
-        found = found.zip_with(~new, _plainly(cells.notation.written(values)))
+        found = found.zip_with(~new, _to_texts(cells.notation.format(values)))
     return found.rename(values.name)
 
 
-def _plainly(values: pl.Series) -> pl.Series:
-    """Write values as programs do."""
+def _to_texts(values: pl.Series) -> pl.Series:
+    """Write values in program notation."""
     if isinstance(values.dtype, pl.Datetime):
         return values.dt.to_string("%Y-%m-%d %H:%M:%S%.f")
     return values.cast(pl.String)
 
 
-def _means(texts: pl.Series, values: pl.Series, habits: Habits) -> bool:
-    """Say whether numbers and dates are read back from their texts."""
+def _reads_back(texts: pl.Series, values: pl.Series, conventions: Conventions) -> bool:
+    """Return whether the texts of numbers and dates read back as the same values."""
     if not (values.dtype.is_float() or isinstance(values.dtype, pl.Date | pl.Datetime)):
         return True
     distinct = texts.drop_nulls().unique()
-    cells = find_cells(distinct, habits)
+    cells = find_cells(distinct, conventions)
     if distinct.is_empty() or cells.meaning is Meaning.TEXT:
         return distinct.is_empty()
     read = cells.read(texts)
     return read.dtype == values.dtype and bool(read.equals(values))
 
 
-def _raw(text: TextFile, names: Sequence[str]) -> pl.DataFrame:
-    """Read some columns of a file as texts, without blank lines."""
-    return text.without_blank_lines(text.scan()).select(map(column, names)).collect(optimizations=EVERY_FIELD)
-
-
-def _put(texts: pl.DataFrame, path: Path, text: TextFile, separator: str, numbers: Sequence[str]) -> None:
-    """Write texts with the quotes, the line ends and the encoding of a file."""
-    way = _Way.of(text)
+def _write(texts: pl.DataFrame, path: Path, text: TextFile, separator: str, numbers: Sequence[str]) -> None:
+    """Write texts with the quotes, line ends and encoding of a file."""
+    style = _Format.of(text)
     lines = io.BytesIO()
     header = pl.DataFrame([pl.Series(name, [name]) for name in texts.columns])
-    unquoted = set(numbers) if way.quotes is _Quotes.TEXTS else set()
+    unquoted = set(numbers) if style.quotes is _Quotes.TEXTS else set()
     for part in (header, texts):
-        fields = [_quoted(one, way.quotes, separator, part is texts and one.name in unquoted) for one in part]
+        fields = [_quoted(one, style.quotes, separator, part is texts and one.name in unquoted) for one in part]
         pl.DataFrame(fields).write_csv(
             lines,
             separator=separator,
-            line_terminator=way.line_end,
+            line_terminator=style.line_end,
             quote_style="never",
             include_header=False,
         )
     content = lines.getvalue()
     try:
-        other = encoded(way.mark + content, text)
+        other = encode_like(style.mark + content, text)
         found = encoding_of(other)
         if found is not None and other.decode(found).removeprefix("\ufeff") == content.decode():
             write_bytes(other, path)
@@ -180,15 +174,15 @@ def _quoted(texts: pl.Series, quotes: _Quotes, separator: str, is_number: bool) 
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How a text file writes its fields."""
+class _Format:
+    """The quotes, line ends and byte order mark of a text file."""
 
     quotes: _Quotes = _Quotes.NEEDED
     line_end: str = "\n"
     mark: bytes = b""
 
     @classmethod
-    def of(cls, text: TextFile) -> _Way:
+    def of(cls, text: TextFile) -> _Format:
         fields = Fields.at_the_top(text)
         if fields is None:
             return cls()
@@ -198,7 +192,7 @@ class _Way:
         if quoted[there].all():
             return cls(_Quotes.ALL, line_end, mark)
         is_number = [
-            name in text.found and text.found[name].meaning in (Meaning.NUMBER, Meaning.WHOLE) for name in text.names
+            name in text.cells and text.cells[name].meaning in (Meaning.NUMBER, Meaning.WHOLE) for name in text.names
         ]
         texts = [at for at, number in enumerate(is_number) if not number]
         if quoted[0].all() and quoted[1:, texts][there[1:, texts]].all():

@@ -1,4 +1,4 @@
-"""A database file of DuckDB: a table in it by its name, never silently the first of several."""
+"""Open a table in a DuckDB database file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["open_duckdb"]
 
 _SETTINGS = {
     "access_mode": "READ_ONLY",
-    "enable_external_access": False,  # a view of a stranger must not read other files
+    "enable_external_access": False,  # a view in an untrusted file must not read other files
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
 
 
 def open_duckdb(path: Path, table: str | None = None) -> Any:
-    """Return a table, or a view, of a database file as a relation; the file is only read.
+    """Open a table or view of a database file, read-only, as a relation; without a name, the only one it has.
 
     Examples
     --------
@@ -28,8 +28,8 @@ def open_duckdb(path: Path, table: str | None = None) -> Any:
     >>> open_duckdb(Path("clinic.duckdb")).fetchall()
     [(30,)]
     """
-    require_extra("pyarrow", "duckdb", "reading a database of DuckDB")
-    duckdb = require_extra("duckdb", "duckdb", "reading a database of DuckDB")
+    require_extra("pyarrow", "duckdb", "reading a DuckDB database")
+    duckdb = require_extra("duckdb", "duckdb", "reading a DuckDB database")
     if not path.is_file():
         raise FileError(f"there is no file '{path}'", hint="check the path")
     try:
@@ -41,7 +41,7 @@ def open_duckdb(path: Path, table: str | None = None) -> Any:
             + (
                 "another program is writing it"
                 if busy
-                else "it is damaged, of another version or no database of DuckDB"
+                else "it is damaged, of another version, or not a DuckDB database"
             )
         ) from None
     names = [".".join(row) for row in connection.execute(_TABLES).fetchall()]
@@ -58,7 +58,7 @@ def open_duckdb(path: Path, table: str | None = None) -> Any:
         return connection.sql(f"SELECT * FROM {quoted}")  # noqa: S608 - both names are quoted
     except duckdb.Error:
         raise InputError(
-            f"the table '{chosen}' of '{path}' cannot be read", hint="is it a view of something that is elsewhere?"
+            f"the table '{chosen}' of '{path}' cannot be read", hint="is it a view of a table in another file?"
         ) from None
 
 

@@ -1,6 +1,6 @@
-"""Find the encoding of a text file: that of its byte order mark, else UTF-8, else Windows-1252 if it reads well.
+"""Detect the encoding of a text file: by its byte order mark, else UTF-8, else Windows-1252 if that is plausible.
 
-A file that is none of these is refused with a hint: text in a wrong encoding is silently wrong.
+Any other file is refused with a hint, because a wrong encoding silently changes the text.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 
 from sfumato.errors import FileError, OptionError
 
-__all__ = ["WINDOWS", "check_encoding", "encoding_of", "find_encoding", "is_utf8", "mark_of"]
+__all__ = ["WINDOWS", "bom_encoding", "check_encoding", "encoding_of", "find_encoding", "is_utf8"]
 
 WINDOWS = "cp1252"
 _PART = 2**24
-_MARKS = {  # the longer ones first: UTF-32 begins like UTF-16
+_MARKS = {  # UTF-32 first, because its mark begins like that of UTF-16
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Bytes from 0x80 that are letters in Windows-1252, and signs that stand within words: an apostrophe, a soft hyphen.
+# Bytes from 0x80 that occur within words in Windows-1252: letters, the apostrophe, the soft hyphen.
 _LETTERS = np.zeros(256, dtype=bool)
 _LETTERS[0xC0:] = True
 _LETTERS[[0x8A, 0x8C, 0x8E, 0x9A, 0x9C, 0x9E, 0x9F, 0xAA, 0xBA, 0x92, 0xAD, 0xB7]] = True
@@ -34,11 +34,11 @@ _WORD = _LETTERS.copy()
 _WORD[ord("A") : ord("Z") + 1] = _WORD[ord("a") : ord("z") + 1] = True
 _UNDEFINED = np.zeros(256, dtype=bool)
 _UNDEFINED[[0x81, 0x8D, 0x8F, 0x90, 0x9D]] = True
-_ODD = 0.1  # the share of bytes from 0x80 that may be odd
+_ODD = 0.1  # the share of bytes from 0x80 that may be implausible
 
 
 def check_encoding(encoding: str) -> str:
-    """Refuse a name that no encoding has.
+    """Return the name of a text encoding; refuse an unknown one.
 
     Examples
     --------
@@ -54,16 +54,16 @@ def check_encoding(encoding: str) -> str:
 
 
 def is_utf8(encoding: str) -> bool:
-    """Say whether a name such as utf_8 or UTF8 means UTF-8."""
+    """Return whether an encoding name, such as utf_8 or UTF8, means UTF-8."""
     return encoding.lower().replace("_", "-").replace("utf8", "utf-8") in ("utf-8", "utf-8-sig")
 
 
-def mark_of(beginning: bytes) -> str | None:
-    """Return the encoding that a byte order mark tells, if there is one.
+def bom_encoding(beginning: bytes) -> str | None:
+    """Return the encoding of the byte order mark, or None if there is no mark.
 
     Examples
     --------
-    >>> mark_of("age".encode("utf-16")), mark_of(b"age")
+    >>> bom_encoding("age".encode("utf-16")), bom_encoding(b"age")
     ('utf-16', None)
     """
     return next((encoding for mark, encoding in _MARKS.items() if beginning.startswith(mark)), None)
@@ -76,10 +76,10 @@ def find_encoding(path: Path, shown: Path | None = None, *, content: bool = True
     ----------
     path : Path
     shown : Path, optional
-        What the file is called in messages.
+        The name of the file in messages.
     content : bool
-        Whether all of the file decides; if not, only its byte order mark does, and else it is UTF-8: then no record
-        decides how another one is read.
+        Whether to examine the whole file. If not, the encoding is that of the byte order mark or UTF-8, and no record
+        influences how another one is read.
 
     Examples
     --------
@@ -87,11 +87,11 @@ def find_encoding(path: Path, shown: Path | None = None, *, content: bool = True
     'utf-8'
     """
     with path.open("rb") as file:
-        return _found(file, shown or path, content)
+        return _detect(file, shown or path, content)
 
 
 def encoding_of(content: bytes) -> str | None:
-    """Return the encoding that some bytes would be read in, or None if they would be refused.
+    """Return the encoding that would be detected for some bytes, or None if they would be refused.
 
     Examples
     --------
@@ -99,15 +99,15 @@ def encoding_of(content: bytes) -> str | None:
     ('cp1252', 'utf-8')
     """
     try:
-        return _found(io.BytesIO(content), Path(), True)
+        return _detect(io.BytesIO(content), Path(), True)
     except FileError:
         return None
 
 
-def _found(file: BinaryIO, shown: Path, content: bool) -> str:
+def _detect(file: BinaryIO, shown: Path, content: bool) -> str:
     decoder = codecs.getincrementaldecoder("utf-8")()
     beginning = file.read(4096)
-    marked = mark_of(beginning)
+    marked = bom_encoding(beginning)
     if marked or not content:
         return marked or "utf-8"
     if wide := _without_mark(beginning):
@@ -119,7 +119,7 @@ def _found(file: BinaryIO, shown: Path, content: bool) -> str:
                 decoder.decode(part)
         decoder.decode(b"", final=True)
         return "utf-8"
-    except UnicodeDecodeError:  # which holds the text
+    except UnicodeDecodeError:  # the exception holds the text
         pass
     file.seek(0)
     while part := file.read(_PART):
@@ -128,7 +128,7 @@ def _found(file: BinaryIO, shown: Path, content: bool) -> str:
 
 
 def _without_mark(beginning: bytes) -> str | None:
-    """Tell UTF-16 without a mark by its zeros, which are every second byte of ASCII letters."""
+    """Detect UTF-16 without a mark: every second byte of ASCII letters is zero."""
     zeros = np.frombuffer(beginning[: len(beginning) // 2 * 2], dtype=np.uint8).reshape(-1, 2) == 0
     if not len(zeros):
         return None
@@ -139,16 +139,16 @@ def _without_mark(beginning: bytes) -> str | None:
 
 
 def _check_windows(part: bytes, shown: Path) -> None:
-    """Refuse text that would not read well in Windows-1252: the bytes of other encodings are signs within its words."""
+    """Refuse text that is implausible as Windows-1252, such as one with symbols within words."""
     letters = np.frombuffer(part, dtype=np.uint8)
     high = letters >= 0x80
     if not high.any():
         return
     before, after = np.roll(letters, 1), np.roll(letters, -1)
-    signs = high & ~_LETTERS[letters] & _WORD[before] & _WORD[after]  # in the midst of a word
+    signs = high & ~_LETTERS[letters] & _WORD[before] & _WORD[after]  # symbols within a word
     runs = high & (before >= 0x80) & (after >= 0x80)  # three in a row: another alphabet
     if _UNDEFINED[letters].any() or (letters == 0).any() or max(signs.sum(), runs.sum()) > _ODD * high.sum():
         raise FileError(
-            f"the encoding of '{shown}' cannot be told: it is not UTF-8 text, and does not read well as Windows-1252",
+            f"the encoding of '{shown}' cannot be detected: it is not UTF-8 and does not look like Windows-1252",
             hint="name it with --encoding, for example cp850, mac_roman, cp1250 or cp1251",
         )

@@ -1,6 +1,6 @@
-"""Where the fields of a text file are, byte by byte: so that some can be replaced and all else stays as it was.
+"""Byte offsets of the fields of a text file, used to replace some fields and leave every other byte unchanged.
 
-Quotes, blanks, line ends, blank lines and a byte order mark are kept, and so is the encoding.
+Quotes, spaces, line ends, blank lines, the byte order mark and the encoding are preserved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sfumato.data.io.encodings import is_utf8
 from sfumato.data.io.text import TextFile
 from sfumato.errors import FileError
 
-__all__ = ["Fields", "encoded"]
+__all__ = ["Fields", "encode_like"]
 
 _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16-be",
@@ -30,7 +30,7 @@ _QUOTE, _LINE, _RETURN = ord('"'), ord("\n"), ord("\r")
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """The fields of a text file: those of record ``i``, of which the header is the first, are in row ``i``.
+    """The fields of a text file; row ``i`` has those of record ``i``, and the header is record 0.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Fields:
     >>> from sfumato.data.io.source import File
     >>> _ = Path("t.csv").write_bytes(b'id;n\\r\\n"7";1,50\\r\\n\\r\\n8;2\\r\\n')
     >>> fields = Fields.of(File(Path("t.csv")).text)
-    >>> fields.replaced({"id": lambda text: f"<{text}>"})
+    >>> fields.replace({"id": lambda text: f"<{text}>"})
     b'id;n\\r\\n"<7>";1,50\\r\\n\\r\\n<8>;2\\r\\n'
     """
 
@@ -50,7 +50,7 @@ class Fields:
 
     @classmethod
     def at_the_top(cls, text: TextFile) -> Fields | None:
-        """Find the fields of the first lines; None if that is not simple."""
+        """Find the fields of the first lines; return None if quotes make them irregular."""
         with text.path.open("rb") as file:
             content = file.read(_BEGINNING)
         content = content[: content.rfind(b"\n") + 1]
@@ -69,8 +69,8 @@ class Fields:
             )
         return cls(content, text.names, text.separator, start, end)
 
-    def replaced(self, new: Mapping[str, Callable[[str], str]]) -> bytes:
-        """Return the file with the fields of some columns replaced, each by what a function makes of its text."""
+    def replace(self, new: Mapping[str, Callable[[str], str]]) -> bytes:
+        """Return the file with each field of some columns replaced by the result of that column's function."""
         content, at = self.content, 0
         parts: list[bytes] = []
         columns = sorted((self.names.index(name), name) for name in new)
@@ -92,14 +92,14 @@ class Fields:
         return b"".join(parts)
 
     def are_quoted(self, rows: slice) -> NDArray[np.bool_]:
-        """Say which fields of some records are in quotes."""
+        """Return a mask of the fields that are in quotes."""
         start, end = self.start[rows], self.end[rows]
         letters = np.frombuffer(self.content, dtype=np.uint8)
         quoted: NDArray[np.bool_] = (end > start) & (letters[np.minimum(start, len(letters) - 1)] == _QUOTE)
         return quoted
 
 
-def encoded(content: bytes, text: TextFile) -> bytes:
+def encode_like(content: bytes, text: TextFile) -> bytes:
     """Return UTF-8 content in the encoding of a file, with the same byte order mark."""
     if is_utf8(text.encoding):
         return content
@@ -111,7 +111,7 @@ def encoded(content: bytes, text: TextFile) -> bytes:
         return plain.encode(text.encoding)
     except UnicodeError:
         raise FileError(
-            f"what is written does not fit into the encoding of '{text.shown}', {text.encoding}",
+            f"the output has characters that the encoding of '{text.shown}', {text.encoding}, lacks",
             hint="write .parquet, or save the file as UTF-8 first",
         ) from None
 
@@ -119,7 +119,7 @@ def encoded(content: bytes, text: TextFile) -> bytes:
 def _spans(
     content: bytes, separator: int, width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | tuple[None, None]:
-    """Return where the fields begin and end; None if there are not as many in every record."""
+    """Return where the fields begin and end; None if the records differ in their number of fields."""
     letters = np.frombuffer(content, dtype=np.uint8)
     is_end = (letters == separator) | (letters == _LINE)
     if b'"' in content:
@@ -142,7 +142,7 @@ def _spans(
 
 
 def _field(field: bytes, make: Callable[[str], str], separator: str) -> bytes:
-    """Return what becomes of a field, in quotes if it was or has to be."""
+    """Return the new field, in quotes if the old one was or the new text needs them."""
     quoted = field.startswith(b'"')
     text = field[1:-1].replace(b'""', b'"').decode() if quoted else field.decode()
     new = make(text)

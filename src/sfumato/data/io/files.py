@@ -1,4 +1,4 @@
-"""Files on disk: their formats, writing one whole or not at all, and why one cannot be read."""
+"""Files on disk: formats, atomic writes, locks, and reasons why a file cannot be read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -13,14 +14,15 @@ from typing import Any
 
 import polars as pl
 
-from sfumato.data.io.formulas import escaped, refuse_typed
-from sfumato.data.io.temporary import held, sweep, temporary_name
+from sfumato.data.io.formulas import escape_cells, refuse_typed
+from sfumato.data.io.temporary import sweep, temporary_name, try_lock
 from sfumato.errors import FileError, require_extra
 
 __all__ = [
     "FORMATS",
     "atomic_path",
     "compression_of",
+    "exclusive_lock",
     "format_of",
     "refuse_only_read",
     "refuse_unwritable",
@@ -48,23 +50,23 @@ FORMATS = {
     ".duckdb": "duckdb",
     ".ddb": "duckdb",
 }
-_MOST_ROWS, _MOST_COLUMNS = 2**20, 2**14  # of a sheet
-_FITTED = 10_000  # rows up to which columns get the width of their values
+_MOST_ROWS, _MOST_COLUMNS = 2**20, 2**14  # in an Excel sheet
+_FITTED = 10_000  # most rows for which column widths are fitted to the values
 _ONLY_READ = (".xls", ".ods", ".duckdb", ".ddb")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-"""The endings of compressed text files, after that of their format: ``.csv.gz``."""
+"""The suffixes of compressed text files, which follow that of the format: ``.csv.gz``."""
 
 
 _WRITTEN: dict[Path, ExitStack] = {}
-"""The temporary files that this process writes, and the locks on them."""
+"""The temporary files that this process is writing, with their locks."""
 
 
 def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path, *, escape_formulas: bool = False) -> None:
-    """Write a frame as CSV, TSV, JSON lines, Parquet, Arrow or Excel, by the ending of the path."""
+    """Write a frame as CSV, TSV, JSON lines, Parquet, Arrow or Excel, depending on the suffix of the path."""
     kind = format_of(Path(path))
     if escape_formulas:
         refuse_typed(path, kind)
-        frame = escaped(frame.lazy())
+        frame = escape_cells(frame.lazy())
     refuse_only_read(path)
     with atomic_path(path) as temporary:
         try:
@@ -82,13 +84,13 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str | Path, *, escape_
                 lazy.sink_csv(temporary, separator="\t" if kind == "tsv" else ",", compression=compression)
         except pl.exceptions.PolarsError:
             reason = f"{kind} cannot hold values of these types"
-            if isinstance(frame, pl.LazyFrame):  # which is read only now
-                reason = f"what it is made of cannot be read, or {reason}"
+            if isinstance(frame, pl.LazyFrame):  # its source is read only now
+                reason = f"its source cannot be read, or {reason}"
             raise FileError(f"'{path}' cannot be written: {reason}") from None
 
 
 def refuse_only_read(path: str | Path) -> None:
-    """Refuse to write a format that is only read.
+    """Refuse to write a read-only format.
 
     Examples
     --------
@@ -97,7 +99,7 @@ def refuse_only_read(path: str | Path) -> None:
         ...
     sfumato.errors.FileError: Sfumato reads .xls files but does not write them (write old.xlsx or old.csv)
     """
-    format_of(Path(path))  # of an unknown one it is said there
+    format_of(Path(path))  # refuses an unknown format
     if (ending := Path(path).suffix.lower()) in _ONLY_READ:
         stem = Path(path).stem
         hint = f"write {stem}.xlsx or {stem}.csv" if ending in (".xls", ".ods") else f"write {stem}.parquet"
@@ -105,7 +107,7 @@ def refuse_only_read(path: str | Path) -> None:
 
 
 def _write_excel(frame: pl.DataFrame, path: str | Path, temporary: Path) -> None:
-    """Write one sheet, in which texts are texts: no formula is computed, and no code becomes a number."""
+    """Write one sheet in which texts stay texts, not formulas or numbers."""
     require_extra("xlsxwriter", "excel", "writing an Excel file")
     if len(frame) >= _MOST_ROWS or frame.width > _MOST_COLUMNS:
         raise FileError(
@@ -116,14 +118,14 @@ def _write_excel(frame: pl.DataFrame, path: str | Path, temporary: Path) -> None
 
 
 def write_bytes(content: bytes, path: str | Path) -> None:
-    """Write a file, all of it or nothing, compressed if its name says so."""
+    """Write a file atomically, compressed if its name says so."""
     compression = compression_of(Path(path))
     with atomic_path(path) as temporary:
-        temporary.write_bytes(compressed(content, compression) if compression else content)
+        temporary.write_bytes(compress(content, compression) if compression else content)
 
 
-def compressed(content: bytes, compression: str) -> bytes:
-    """Return content compressed with gzip or zstd; the same bytes for the same content."""
+def compress(content: bytes, compression: str) -> bytes:
+    """Compress bytes with gzip or zstd, deterministically."""
     if compression == "gzip":
         return gzip.compress(content, mtime=0)
     pyarrow = require_extra("pyarrow", "arrow", "writing a file compressed with zstd")
@@ -132,24 +134,24 @@ def compressed(content: bytes, compression: str) -> bytes:
 
 @contextmanager
 def atomic_path(path: str | Path, *, mode: int = 0o666) -> Iterator[Path]:
-    """Give a temporary sibling to write to; it takes the path's place when all went well.
+    """Yield a temporary file beside the path, and rename it to the path if no error occurs.
 
-    The sibling exists, empty, and only its owner may read it. The file gets the permissions of the one that it
-    replaces; a new one gets ``mode``, less what the system's mask forbids. What a killed process has left of this
-    file is removed.
+    The temporary file exists, is empty, and is readable only by its owner. The final file gets the permissions of the
+    file that it replaces; a new one gets ``mode``, subject to the umask. Temporary files of the same path that killed
+    processes left behind are removed.
     """
-    target = Path(path).resolve()  # a link keeps pointing to the file that is replaced
+    target = Path(path).resolve()  # replaces the file behind a link, not the link
     temporary = None
     try:
         refuse_unwritable(path)
-        sweep(target, _ending(target))
+        sweep(target, _suffix(target))
         with ExitStack() as stack:
             temporary, allowed = _sibling(target, mode, stack)
             _WRITTEN[temporary] = stack
             yield temporary
             temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else allowed)
             temporary.replace(target)
-            if target in _WRITTEN:  # a temporary file itself: who holds that holds this one now
+            if target in _WRITTEN:  # the target is a temporary file itself: its lock now covers this file
                 _WRITTEN[target].push(stack.pop_all())
     except OSError as error:
         raise FileError(f"'{path}' cannot be written: {error.strerror or 'the system refused'}") from error
@@ -160,42 +162,93 @@ def atomic_path(path: str | Path, *, mode: int = 0o666) -> Iterator[Path]:
                 temporary.unlink()
 
 
-def _ending(target: Path) -> str:
-    """Return the ending that names the format, and the compression if there is one: .csv.gz."""
+def _suffix(target: Path) -> str:
+    """Return the suffix of the format, with that of the compression if there is one: .csv.gz."""
     if compression_of(target):
         return target.with_suffix("").suffix + target.suffix
     return target.suffix
 
 
 def _sibling(target: Path, mode: int, stack: ExitStack) -> tuple[Path, int]:
-    """Make an empty file beside another, of the same format, and hold it; return it with its permissions to be."""
+    """Create and lock an empty file beside the target; return it with the permissions of the final file."""
     while True:
-        temporary = temporary_name(target, _ending(target))
+        temporary = temporary_name(target, _suffix(target))
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         try:
             allowed = stat.S_IMODE(temporary.stat().st_mode)
             temporary.chmod(0o600)
-            if stack.enter_context(held(temporary)) and temporary.exists():
+            if stack.enter_context(try_lock(temporary)) and temporary.exists():
                 return temporary, allowed
-        except FileNotFoundError:  # another process came between, and has removed it
+        except FileNotFoundError:  # another process has removed it before it was locked
             continue
-        except OSError:  # a file system without locks: nobody can hold one there to remove it either
+        except OSError:  # a file system without locks: no other process removes it either
             return temporary, allowed
 
 
+@contextmanager
+def exclusive_lock(path: str | Path, what: str) -> Iterator[None]:
+    """Wait for the exclusive lock on a file, and hold it.
+
+    The lock is a file beside it, because the file itself may be replaced. The system releases it when the process
+    ends, however it ends.
+
+    Examples
+    --------
+    >>> with exclusive_lock("patients.mapping", "the mapping"):
+    ...     Path(".patients.mapping.lock").exists()
+    True
+    """
+    target = Path(path).resolve()
+    try:
+        number = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FileError(f"{what} '{path}' cannot be written: {why(error)}") from error
+    try:
+        try:
+            _lock(number)
+        except OSError as error:
+            raise FileError(f"{what} '{path}' cannot be locked: {why(error)}") from error
+        try:
+            yield
+        finally:
+            _unlock(number)
+    finally:
+        os.close(number)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(number: int) -> None:
+        msvcrt.locking(number, msvcrt.LK_LOCK, 1)
+
+    def _unlock(number: int) -> None:
+        msvcrt.locking(number, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(number: int) -> None:
+        fcntl.flock(number, fcntl.LOCK_EX)
+
+    def _unlock(number: int) -> None:
+        # A process forked meanwhile shares the descriptor: closing ours would leave the lock with it.
+        fcntl.flock(number, fcntl.LOCK_UN)
+
+
 def refuse_unwritable(path: str | Path) -> None:
-    """Refuse to write where there is no folder, where we may not, or where something else than a file is."""
+    """Refuse a path in a missing or read-only folder, or of something other than a regular file."""
     target = Path(path).resolve()
     if not target.parent.is_dir():
         raise FileError(f"'{path}' cannot be written: there is no folder '{Path(path).parent}'")
     if target.exists() and not target.is_file():
         raise FileError(f"'{path}' cannot be written: it is not a regular file")
     if not os.access(target.parent, os.W_OK):
-        raise FileError(f"'{path}' cannot be written: you may not write to the folder '{Path(path).parent}'")
+        raise FileError(f"'{path}' cannot be written: no permission to write to the folder '{Path(path).parent}'")
 
 
 def why(error: BaseException, encoding: str = "UTF-8") -> str:
-    """Say in a few words why a file could not be read, without quoting its content."""
+    """Return the reason why a file could not be read, without quoting its content."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, UnicodeError) or "invalid utf-8" in str(error).lower():
@@ -206,7 +259,7 @@ def why(error: BaseException, encoding: str = "UTF-8") -> str:
 
 
 def format_of(path: Path) -> str:
-    """Return the format that the ending of a path names, before that of a compression.
+    """Return the format of a file by its suffix, ignoring that of a compression.
 
     Examples
     --------
@@ -219,15 +272,15 @@ def format_of(path: Path) -> str:
     if kind is None:
         raise FileError(
             f"the format of '{path.name or path}' is unknown",
-            hint="the name must end in " + ", ".join(FORMATS) + "; of text files also with .gz or .zst after it",
+            hint="the name must end in " + ", ".join(FORMATS) + "; text files may add .gz or .zst",
         )
     if compression and kind not in ("csv", "tsv", "jsonl"):
-        raise FileError(f"'{path.name}' is a compressed {kind} file", hint="only text files are read compressed")
+        raise FileError(f"'{path.name}' is a compressed {kind} file", hint="only text files may be compressed")
     return kind
 
 
 def compression_of(path: Path) -> str | None:
-    """Return how a file is compressed, by the ending of its path.
+    """Return the compression of a file by its suffix.
 
     Examples
     --------
@@ -238,7 +291,7 @@ def compression_of(path: Path) -> str | None:
 
 
 def write_owned(path: Path, plain: Any) -> None:
-    """Write plain values as JSON into a file that only its owner can read."""
+    """Write plain values as JSON to a file that only its owner can read."""
     with atomic_path(path, mode=0o600) as temporary:
-        path.unlink(missing_ok=True)  # its permissions would be kept
+        path.unlink(missing_ok=True)  # otherwise its permissions would be kept
         temporary.write_text(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Folders that are written whole or not at all, and folders for rows that do not fit into the memory."""
+"""Folders that are written completely or not at all, and private folders for rows that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from sfumato.data.io.files import why
-from sfumato.data.io.temporary import held, sweep, temporary_name
+from sfumato.data.io.temporary import sweep, temporary_name, try_lock
 from sfumato.errors import FileError
 
-__all__ = ["atomic_folder", "held", "private_folder", "refuse_taken", "sweep_private"]
+__all__ = ["atomic_folder", "private_folder", "refuse_taken", "sweep_private", "try_lock"]
 
 _OF_SEVERAL = {"recipe.toml", "report.html", "training.json"}  # beside the folders of several releases
 _SPILL = "sfumato-spill"
@@ -23,9 +23,9 @@ _GUARD = 'trap "" HUP INT TERM; cat >/dev/null; rm -rf -- "$1"'
 
 
 def refuse_taken(path: str | Path, *, replace: bool = False) -> None:
-    """Refuse a folder that cannot be made anew: one that holds something, a file, or one in no folder.
+    """Refuse a path where no folder can be created: a file, a folder that is not empty, or one without a parent.
 
-    One that holds a release, and nothing else, may be replaced.
+    A folder that holds only a release may be replaced.
     """
     target = Path(path).resolve()
     try:
@@ -37,33 +37,32 @@ def refuse_taken(path: str | Path, *, replace: bool = False) -> None:
     except OSError as error:
         raise FileError(f"'{path}' cannot be written: {why(error)}") from error
     if not target.parent.is_dir():
-        raise FileError(f"'{path}' cannot be made: there is no folder '{Path(path).parent}'")
+        raise FileError(f"'{path}' cannot be created: there is no folder '{Path(path).parent}'")
 
 
 def _is_release(folder: Path) -> bool:
-    """Say whether a folder holds one release, or one per subfolder, and no file that these do not have."""
+    """Return whether a folder holds one release, or one per subfolder, and no other files."""
     from sfumato.data.certificate import CERTIFICATE, Certificate  # here: it imports this package
 
-    inner = [one for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
+    inner = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
     try:
-        known = {one: {CERTIFICATE, *Certificate.read(one).files} for one in inner or [folder]}
+        known = {path: {CERTIFICATE, *Certificate.read(path).files} for path in inner or [folder]}
     except FileError:
         return False
     known.setdefault(folder, _OF_SEVERAL)
     return all(
-        one in inner or (one.name in names and one.is_file() and not one.is_symlink())
+        path in inner or (path.name in names and path.is_file() and not path.is_symlink())
         for part, names in known.items()
-        for one in part.iterdir()
+        for path in part.iterdir()
     )
 
 
 @contextmanager
 def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
-    """Give a temporary sibling of a folder to write to; it takes the folder's name when all went well.
+    """Yield a temporary folder beside the target, and rename it to the target if no error occurs.
 
-    A release that is there already is replaced if that is asked for, once the new one is complete. Of several
-    processes that write the same folder, one wins and the others are refused. What a killed one has left behind is
-    removed by the next.
+    With ``replace``, an existing release is replaced once the new one is complete. If several processes write the same
+    folder, one succeeds and the others raise an error. The next writer removes what a killed process left behind.
 
     Examples
     --------
@@ -86,20 +85,20 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
                 old = _sibling(target, stack)
                 target.rename(old / "replaced")
                 stack.callback(shutil.rmtree, old, ignore_errors=True)
-            temporary.rename(target)  # over nothing, or an empty folder; the system refuses any other
+            temporary.rename(target)  # the system refuses this if the target is not empty
             _sync(target.parent)
     except OSError as error:
-        reason = "another process has made it meanwhile" if target.exists() else why(error)
+        reason = "another process has created it meanwhile" if target.exists() else why(error)
         raise FileError(f"'{path}' cannot be written: {reason}") from error
 
 
 @contextmanager
 def private_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Make a temporary folder that nobody else may read; nothing is left of it afterwards.
+    """Create a temporary folder that no other user can read, and remove it afterwards.
 
-    Raw values may be in it, so they must not outlive this process. A guard, a process of its own, waits for the end
-    of this one, however that comes (``kill -9`` too), and removes the folder. If the guard dies as well, as when the
-    power fails, the next command or the next private folder in the same place removes it.
+    It may hold raw values, so it must not outlive this process. A guard process waits until this one ends, however it
+    ends (``kill -9`` included), and removes the folder. If the guard dies too, as in a power failure, the next command
+    or the next private folder in the same place removes it.
 
     Examples
     --------
@@ -118,21 +117,21 @@ def private_folder(parent: Path | None = None) -> Iterator[Path]:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)  # before the guard is dismissed
             stack = stack.pop_all()
     except OSError as error:
-        where = f"'{parent}'" if parent else "the system's folder for temporary files"
-        raise FileError(f"no temporary folder can be made in {where}: {why(error)}") from error
+        where = f"'{parent}'" if parent else "the system's temporary folder"
+        raise FileError(f"no temporary folder can be created in {where}: {why(error)}") from error
     with stack:
         yield folder
 
 
 def sweep_private() -> None:
-    """Remove the private folders that dead processes left in the system's folder for temporary files."""
+    """Remove the private folders that dead processes left in the system's temporary folder."""
     with suppress(OSError):
         sweep(Path(tempfile.gettempdir()).resolve() / _SPILL)
 
 
 @contextmanager
 def _guarded(folder: Path) -> Iterator[None]:
-    """Start the process that removes a folder when this process ends; a pipe between them tells it when."""
+    """Start a process that removes a folder when this process ends and closes the pipe between them."""
     if not _SHELL.exists():  # Windows
         yield
         return
@@ -141,7 +140,7 @@ def _guarded(folder: Path) -> Iterator[None]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # so that a signal to all processes of a terminal or a job leaves it alone
+        start_new_session=True,  # signals to the terminal's or the job's process group must not reach it
         cwd="/",
     )
     with guard:  # closes the pipe, and waits
@@ -149,19 +148,19 @@ def _guarded(folder: Path) -> Iterator[None]:
 
 
 def _sibling(target: Path, stack: ExitStack, mode: int = 0o777) -> Path:
-    """Make a folder beside another and hold it, so that nobody takes it for an abandoned one."""
+    """Create a folder beside the target and lock it, which protects it from `sweep`."""
     while True:
         temporary = temporary_name(target)
         temporary.mkdir(mode)
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         with suppress(FileNotFoundError):
-            if stack.enter_context(held(temporary)) and temporary.exists():
+            if stack.enter_context(try_lock(temporary)) and temporary.exists():
                 return temporary
-        # else another process came between, and has removed it
+        # otherwise another process has removed it before it was locked
 
 
 def _sync(path: Path) -> None:
-    """Wait until the disk has what was written."""
+    """Wait until the written data is on the disk."""
     with suppress(OSError):  # a folder cannot be opened on Windows
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -1,8 +1,8 @@
-"""Cells of text files that a spreadsheet would take for formulas.
+"""Escape the cells of text files that a spreadsheet would evaluate as formulas.
 
-A CSV file has no types: a spreadsheet that opens it computes every cell that begins with ``=``, ``+``, ``-`` or
-``@``, also after a tab or a line break. So a person who typed ``=HYPERLINK(...)`` into a form runs code where the
-release is read. An apostrophe in front makes such a cell a text.
+A CSV file has no types: a spreadsheet evaluates every cell that begins with ``=``, ``+``, ``-`` or ``@``, even after a
+tab or a line break. A person who typed ``=HYPERLINK(...)`` into a form could thus run code on the reader's machine. A
+leading apostrophe makes such a cell a text.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import polars.selectors as cs
 
 from sfumato.errors import ColumnError, OptionError
 
-__all__ = ["escaped", "refuse_typed"]
+__all__ = ["escape_cells", "refuse_typed"]
 
 _FORMULA = r"^'*[=+\-@\t\r\n＝＋－＠]"
 _NUMBER = r"^[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
 
 
-def escaped(lazy: pl.LazyFrame) -> pl.LazyFrame:
-    """Put an apostrophe before every text that a spreadsheet would take for a formula; numbers stay as they are.
+def escape_cells(lazy: pl.LazyFrame) -> pl.LazyFrame:
+    """Put an apostrophe before every text that a spreadsheet would evaluate as a formula; leave numbers unchanged.
 
-    A text of apostrophes before such a sign gets one more, so that different texts stay different.
+    A text that already has apostrophes before such a sign gets one more, so different texts stay different.
 
     Examples
     --------
     >>> frame = pl.DataFrame({"note": ["=1+1", "'=1+1", "-5", "well", None]})
-    >>> escaped(frame.lazy()).collect()["note"].to_list()
+    >>> escape_cells(frame.lazy()).collect()["note"].to_list()
     ["'=1+1", "''=1+1", '-5', 'well', None]
     """
     schema = lazy.collect_schema()
@@ -41,19 +41,19 @@ def escaped(lazy: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def refuse_typed(path: str | Path, kind: str) -> None:
-    """Refuse to escape formulas in a file whose cells have types: there is no formula in it."""
+    """Refuse to escape formulas in a file with typed cells, which has no formulas."""
     if kind not in ("csv", "tsv"):
         raise OptionError(
-            f"formulas are escaped in text files, and '{Path(path).name}' is a {kind} file",
-            hint="leave escape_formulas / --escape-formulas out, or write .csv or .tsv",
+            f"formulas are escaped only in text files, and '{Path(path).name}' is a {kind} file",
+            hint="omit escape_formulas / --escape-formulas, or write .csv or .tsv",
         )
 
 
 def _refuse_names(names: Sequence[str]) -> None:
-    """Refuse a column whose name is a formula: readers and the certificate know the column by its name."""
+    """Refuse column names that are formulas; escaping them would break references by name."""
     number = pl.Series(names, dtype=pl.String).str.contains(_FORMULA).sum()
     if number:
         raise ColumnError(
-            f"the names of {number} column(s) begin with a sign of a formula, and names are not escaped",
+            f"the names of {number} column(s) begin like a formula, and names are not escaped",
             hint="rename the columns",
         )

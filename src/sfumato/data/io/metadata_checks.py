@@ -1,9 +1,9 @@
-"""What a Parquet, an Arrow or an Excel file claims of itself, checked before anything is read or allocated for it.
+"""Check the metadata of Parquet, Arrow and Excel files before anything is read or allocated.
 
-Polars and Arrow trust these claims: a length of 2^40 in a file of some kilobytes ends the process in the allocator,
-types that are nested too deeply end it on the stack, and 10^12 rows are counted for hours. No exception comes of that,
-so the claims are checked here, from the metadata alone: for Parquet the beginning of the footer, for Arrow the footer
-and the header of each batch. Of a sheet, every cell between the first and the outermost one is allocated.
+Polars and Arrow trust the metadata: a claimed length of 2^40 in a file of a few kilobytes aborts the process in the
+allocator, deeply nested types overflow the stack, and counting 10^12 claimed rows takes hours. None of this raises an
+exception, so the claims are checked here, from the metadata alone: for Parquet the beginning of the footer, for Arrow
+the footer and the header of each batch. Excel readers allocate every cell between the first and the outermost one.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from sfumato.errors import FileError
 __all__ = ["check_memory", "check_workbook", "claimed_rows", "memory"]
 
 _MOST_ROWS = 2**14
-"""Rows for each byte of a file. A constant column in row groups of a million rows has a few thousand."""
+"""The most rows per byte of a file. A constant column in row groups of a million rows reaches a few thousand."""
 _MOST_BYTES = 2**16
-"""What a compressed byte may become: a block of zstd, at most 2^17 bytes, takes 4."""
+"""The most bytes that a compressed byte may expand to: a zstd block of up to 2^17 bytes can take 4."""
 _DEEPEST = 100
 _SCANNED = 2**25
-"""Bytes of a sheet up to which its cells are looked at; a larger one would take too long."""
-_CELL, _TEXT = 64, 4  # bytes of memory that a cell of a sheet, and a byte of its XML, take
+"""The largest sheet, in bytes, whose cells are scanned; a larger one would take too long."""
+_CELL, _TEXT = 64, 4  # bytes of memory per cell of a sheet, and per byte of its XML
 _PLACE = re.compile(rb"""\br=["']([A-Za-z]{0,3})(\d{1,7})["']""")
 _BEYOND_ZZ = re.compile(rb"""r=["'][A-Za-z]{3}""")
 _BEYOND_Z = re.compile(rb"""r=["'][A-Za-z]{2}""")
 _BEYOND_99999 = re.compile(rb"""r=["'][A-Za-z]{0,3}\d{6}""")
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
-_DICTIONARY, _RECORDS = 2, 3  # kinds of messages in an Arrow file
+_DICTIONARY, _RECORDS = 2, 3  # message types in an Arrow file
 
 
 def claimed_rows(path: Path, format: str) -> int:
-    """Return how many rows a Parquet or an Arrow file says it has; refuse one whose claims cannot be true.
+    """Return the number of rows that a Parquet or an Arrow file claims; refuse impossible claims.
 
     Examples
     --------
@@ -56,25 +56,25 @@ def claimed_rows(path: Path, format: str) -> int:
             raise FileError(f"'{path}' cannot be read as {format}: it is damaged or of another format") from None
     if rows > _MOST_ROWS * size:
         raise FileError(
-            f"'{path}' claims {rows:,} rows in {size:,} bytes, more than {_MOST_ROWS:,} in a byte",
+            f"'{path}' claims {rows:,} rows in {size:,} bytes, more than {_MOST_ROWS:,} per byte",
             hint="it is damaged or meant to exhaust this machine; if not, write it with smaller row groups",
         )
     return rows
 
 
 def check_memory(path: Path, needed: float) -> None:
-    """Refuse to read a file into memory that cannot hold what the file claims."""
-    there = memory()
-    if needed > there:
+    """Refuse a file that needs more memory than this machine has."""
+    most = memory()
+    if needed > most:
         raise FileError(
-            f"'{path}' would take {needed / 2**30:,.0f} GiB of memory, and this machine has {there / 2**30:,.0f} GiB",
+            f"'{path}' would take {needed / 2**30:,.0f} GiB of memory, and this machine has {most / 2**30:,.0f} GiB",
             hint="it is damaged or too large to be read at once",
         )
 
 
 def check_workbook(path: Path) -> None:
-    """Refuse an Excel file that expands to more than the memory holds: by its compression, or by a far cell."""
-    if not zipfile.is_zipfile(path):  # an old one, or none; its reader says so
+    """Refuse an Excel file that would exceed the memory, by its compression or by a cell far out."""
+    if not zipfile.is_zipfile(path):  # an old format, or not a workbook: the reader decides
         return
     try:
         with zipfile.ZipFile(path) as book:
@@ -88,11 +88,11 @@ def check_workbook(path: Path) -> None:
 
 
 def _area(sheet: bytes) -> int:
-    """Return how many cells lie between the first one and the outermost row and column, if one is far out."""
+    """Return the number of cells between the first one and the outermost row and column; 0 if it is small."""
     if not _BEYOND_ZZ.search(sheet) and not (_BEYOND_99999.search(sheet) and _BEYOND_Z.search(sheet)):
-        return 0  # at most 702 columns of 99,999 rows, or 26 columns
+        return 0  # at most 702 columns and 99,999 rows, or 26 columns
     letters, rows = zip(*_PLACE.findall(sheet), strict=True)
-    widest = max(set(letters), key=lambda one: (len(one), one.upper())).upper()
+    widest = max(set(letters), key=lambda column: (len(column), column.upper())).upper()
     columns = 0
     for letter in widest:
         columns = 26 * columns + letter - ord("A") + 1
@@ -100,7 +100,7 @@ def _area(sheet: bytes) -> int:
 
 
 def memory() -> float:
-    """Return the bytes of memory of this machine, if the system tells."""
+    """Return the memory of this machine in bytes; infinity if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):  # Windows
@@ -108,7 +108,7 @@ def memory() -> float:
 
 
 def _footer(file: BinaryIO, size: int, magic: bytes) -> bytes:
-    """Return the footer, which stands before its length and the name of the format."""
+    """Return the footer, which is followed by its length and the magic bytes."""
     tail = 4 + len(magic)
     file.seek(max(0, size - tail))
     length, name = struct.unpack(f"<I{len(magic)}s", file.read(tail))
@@ -122,7 +122,7 @@ def _footer(file: BinaryIO, size: int, magic: bytes) -> bytes:
 
 
 class _Thrift:
-    """Reads the fields of structures one after the other."""
+    """Read the fields of Thrift structures one after the other."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.at = content, 0
@@ -144,7 +144,7 @@ class _Thrift:
         return (value >> 1) ^ -(value & 1)
 
     def field(self, before: int) -> tuple[int, int]:
-        """Return the number and the type of the next field; the type 0 ends a structure."""
+        """Return the number and the type of the next field; type 0 ends a structure."""
         byte = self.content[self.at]
         self.at += 1
         if byte == 0:
@@ -153,7 +153,7 @@ class _Thrift:
         return (before + delta if delta else self.integer()), kind
 
     def elements(self) -> tuple[int, int]:
-        """Return the number and the type of the elements of a list."""
+        """Return the count and the type of the elements of a list."""
         byte = self.content[self.at]
         self.at += 1
         count = byte >> 4
@@ -162,7 +162,7 @@ class _Thrift:
     def skip(self, kind: int, depth: int = 0) -> None:
         if depth > 20:
             raise ValueError
-        if kind in (1, 2):  # true and false are types
+        if kind in (1, 2):  # true and false, which have no value bytes
             return
         if kind == 3:
             self.at += 1
@@ -171,7 +171,7 @@ class _Thrift:
         elif kind == 7:
             self.at += 8
         elif kind == 8:
-            length = self.varint()  # which moves, too
+            length = self.varint()  # read first: it advances the position
             self.at += length
         elif kind in (9, 10):
             count, element = self.elements()
@@ -190,7 +190,7 @@ def _parquet(file: BinaryIO, size: int) -> int:
     metadata = _Thrift(_footer(file, size, _PARQUET))
     number, kind = metadata.field(0)
     while kind:
-        if number == 2:  # the schema; it comes before the rows
+        if number == 2:  # the schema, which precedes the number of rows
             _check_tree(metadata)
         elif number == 3:
             return metadata.integer()
@@ -201,8 +201,8 @@ def _parquet(file: BinaryIO, size: int) -> int:
 
 
 def _check_tree(metadata: _Thrift) -> None:
-    """Refuse a schema, a tree in preorder, that is too deep."""
-    left: list[int] = []  # how many children are still to come, on each level
+    """Refuse a schema (a tree in preorder) that is too deep."""
+    left: list[int] = []  # the number of children still to come on each level
     for _ in range(metadata.elements()[0]):
         children = 0
         number, kind = metadata.field(0)
@@ -222,11 +222,11 @@ def _check_tree(metadata: _Thrift) -> None:
             raise ValueError
 
 
-# Arrow: metadata are FlatBuffers; a table begins with the distance to the list of where its fields are.
+# Arrow: the metadata are FlatBuffers; a table begins with the offset of its vtable, which locates its fields.
 
 
 def _member(content: bytes, table: int, number: int) -> int:
-    """Return where a field of a table is, or 0 if it is left out."""
+    """Return the position of a field of a table, or 0 if it is absent."""
     places = table - int(struct.unpack_from("<i", content, table)[0])
     if places < 0 or 4 + 2 * number >= struct.unpack_from("<H", content, places)[0]:
         return 0
@@ -235,13 +235,13 @@ def _member(content: bytes, table: int, number: int) -> int:
 
 
 def _target(content: bytes, table: int, number: int) -> int:
-    """Return where the table or the list is that a field points to, or 0."""
+    """Return the position of the table or vector that a field points to, or 0."""
     at = _member(content, table, number)
     return at + int(struct.unpack_from("<I", content, at)[0]) if at else 0
 
 
 def _structures(content: bytes, table: int, number: int, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Return a list of structures of so many integers of 8 bytes."""
+    """Return a vector of structures, each of ``width`` 8-byte integers."""
     at = _target(content, table, number)
     count = int(struct.unpack_from("<I", content, at)[0]) if at else 0
     if at + 4 + count * width * 8 > len(content):
@@ -262,7 +262,7 @@ def _arrow(file: BinaryIO, size: int) -> int:
 
 
 def _check_fields(content: bytes, table: int, number: int, deepest: int) -> None:
-    """Refuse fields with children that are nested too deep."""
+    """Refuse fields that are nested too deeply."""
     at = _target(content, table, number)
     count = int(struct.unpack_from("<I", content, at)[0]) if at else 0
     if count and (not deepest or at + 4 + 4 * count > len(content)):
@@ -272,7 +272,7 @@ def _check_fields(content: bytes, table: int, number: int, deepest: int) -> None
 
 
 def _batch(file: BinaryIO, size: int, block: np.ndarray[tuple[int], np.dtype[np.int64]], kind: int) -> int:
-    """Return how many rows a batch has; refuse one whose columns are not in the file, or cannot be that long."""
+    """Return the number of rows of a batch; refuse buffers outside the file or of impossible length."""
     offset, length, body = int(block[0]), int(block[1]) & 0xFFFFFFFF, int(block[2])
     if offset < 0 or body < 0 or offset + length + body > size:
         raise ValueError
@@ -291,7 +291,7 @@ def _batch(file: BinaryIO, size: int, block: np.ndarray[tuple[int], np.dtype[np.
     begin, long = buffers[:, 0], buffers[:, 1]
     if rows < 0 or (buffers < 0).any() or (begin > body).any() or (long > body - begin).any():
         raise ValueError
-    if _member(content, records, 3):  # compressed: each begins with its length
+    if _member(content, records, 3):  # compressed: each buffer begins with its expanded length
         total = 0
         for place, stored in buffers[long > 0].tolist():
             file.seek(offset + length + place)

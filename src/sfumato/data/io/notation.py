@@ -1,9 +1,9 @@
-"""How the numbers and dates of a column are written: decimal commas, thousands, the order of day and month.
+"""The notation of the numbers and dates of a column: decimal commas, thousands separators, the order of day and month.
 
-A notation is found by the evidence of the whole column, and only if no other one reads all of its texts: ``3,14`` has a
-decimal comma, ``31/12/1980`` begins with the day, but ``1,234`` and ``03/04/1980`` may be either. Such a column stays
-text, and the doubt is reported, until the notation is declared. A declared notation is applied to each cell by itself,
-so that no record decides how another one is read: that is what private functions need (`Habits.rewritten`).
+A notation is inferred from the whole column, and only if no other notation reads all of its texts: ``3,14`` has a
+decimal comma, ``31/12/1980`` begins with the day, but ``1,234`` and ``03/04/1980`` are ambiguous. An ambiguous column
+stays text, and the ambiguity is reported, until the notation is declared. A declared notation is applied to each cell
+separately, so no record influences how another one is read, as private functions require (`Conventions.normalize`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import polars as pl
 
 from sfumato.errors import OptionError
 
-__all__ = ["PLAIN", "Cells", "Habits", "Meaning", "Notation", "find_cells", "is_just_text"]
+__all__ = ["PLAIN", "Cells", "Conventions", "Meaning", "Notation", "find_cells", "is_just_text"]
 
 _ORDERS = {"dmy": ("d", "m", "Y"), "mdy": ("m", "d", "Y"), "ymd": ("Y", "m", "d")}
 _DIRECTIVES = set("YymdbBHIMSpfTRF")
 _TIMES = ("H", "I", "M", "S", "p", "f", "T", "R")
 _GROUPINGS = ("", ".", ",", " ", "'")
-_BLANKS = " \u00a0\u202f"  # what separates thousands in French: a blank that may not break the line, too
+_BLANKS = " \u00a0\u202f"  # thousands separators in French, including the non-breaking spaces
 _DAY = re.compile(
     r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})(?:([ T])\d{1,2}:\d\d(:\d\d(?:\.\d+)?)?( ?[AaPp][Mm])?)?", re.ASCII
 )
@@ -38,7 +38,7 @@ _THOUSANDS = r"^[+-]?(?:[1-9]\d{0,2}(?:\.\d{3})+|0|[1-9]\d*)$"
 
 
 class Meaning(StrEnum):
-    """What the cells of a column are."""
+    """The meaning of the cells of a column."""
 
     TEXT = "text"
     WHOLE = "whole"
@@ -49,22 +49,22 @@ class Meaning(StrEnum):
 
 @dataclass(frozen=True)
 class Notation:
-    """How numbers, or dates, are written.
+    """A way to write numbers, or dates.
 
     Parameters
     ----------
     decimal : str
-        What stands before the decimals.
+        The decimal sign.
     grouping : str
-        What separates thousands, if anything.
+        The thousands separator; empty for none.
     dates : str
-        The format of dates, as ``strptime`` has it; empty for numbers.
+        The ``strptime`` format of dates; empty for numbers.
 
     Examples
     --------
-    >>> Notation(",", ".").plain(pl.Series(["1.234,50", "x"])).to_list()
+    >>> Notation(",", ".").normalize(pl.Series(["1.234,50", "x"])).to_list()
     ['1234.50', 'x']
-    >>> Notation(dates="%d.%m.%Y").plain(pl.Series(["31.12.1980", "x"])).to_list()
+    >>> Notation(dates="%d.%m.%Y").normalize(pl.Series(["31.12.1980", "x"])).to_list()
     ['1980-12-31', 'x']
     """
 
@@ -74,11 +74,11 @@ class Notation:
 
     @property
     def has_time(self) -> bool:
-        """Whether its dates have a time of day."""
+        """Whether the dates include a time of day."""
         return any(f"%{letter}" in self.dates for letter in _TIMES) or "%.f" in self.dates
 
-    def plain(self, texts: pl.Series) -> pl.Series:
-        """Write numbers and dates as programs do, each cell by itself; any other text stays."""
+    def normalize(self, texts: pl.Series) -> pl.Series:
+        """Rewrite numbers and dates in program notation, cell by cell; leave other texts unchanged."""
         if self.dates:
             moments = self.moments(texts)
             written = moments.dt.to_string("%Y-%m-%d %H:%M:%S%.f" if self.has_time else "%Y-%m-%d")
@@ -88,7 +88,7 @@ class Notation:
         return self._bare(texts).zip_with(texts.str.contains(self.pattern), texts)
 
     def moments(self, texts: pl.Series) -> pl.Series:
-        """Read dates or moments; what is not one is missing."""
+        """Parse dates or timestamps; other texts become missing."""
         if not self.has_time:
             return _not_in_future(texts.str.to_date(self.dates, strict=False), self.dates)
         if " %H" in self.dates or " %I" in self.dates:
@@ -96,12 +96,12 @@ class Notation:
         return _not_in_future(texts.str.to_datetime(self.dates, time_unit="us", strict=False), self.dates)
 
     def numbers(self, texts: pl.Series, *, whole: bool) -> pl.Series:
-        """Read numbers that are written so."""
+        """Parse numbers in this notation."""
         bare = texts if self == PLAIN else self._bare(texts)
         return bare.str.to_integer(strict=False) if whole else bare.cast(pl.Float64, strict=False)
 
-    def written(self, values: pl.Series) -> pl.Series:
-        """Write numbers or dates so; any other values stay."""
+    def format(self, values: pl.Series) -> pl.Series:
+        """Write numbers or dates in this notation; leave other values unchanged."""
         if self.dates and isinstance(values.dtype, pl.Date | pl.Datetime):
             return values.dt.to_string(self.dates)
         if self.decimal == "," and values.dtype.is_float():
@@ -110,7 +110,7 @@ class Notation:
 
     @property
     def pattern(self) -> str:
-        """The pattern of a number that is written so; codes with leading zeros are not."""
+        """The regular expression of a number in this notation; codes with leading zeros do not match."""
         sign, end = re.escape(self.decimal), r"(?:[eE][+-]\d+)?$"
         whole = r"(?:0|[1-9]\d*)"
         if self.grouping:
@@ -128,34 +128,34 @@ class Notation:
         return texts.str.replace(",", ".", literal=True) if self.decimal == "," else texts
 
     def to_dict(self) -> dict[str, str]:
-        """Return what differs from how programs write."""
+        """Return the notation of numbers as plain values; an empty grouping is left out."""
         return {"decimal": self.decimal, **({"grouping": self.grouping} if self.grouping else {})}
 
 
 PLAIN = Notation()
 _OTHERS = tuple(
     Notation(decimal, grouping) for grouping in _GROUPINGS for decimal in ".," if decimal != grouping
-)  # the first of them is how programs write
+)  # the first one is program notation
 
 
 @dataclass(frozen=True)
-class Habits:
-    """What is known beforehand of how a file writes numbers and dates.
+class Conventions:
+    """What is declared about the notation of a file's numbers and dates.
 
     Parameters
     ----------
     decimal : {".", ","}, optional
-        What stands before decimals; found for each column by default.
+        The decimal sign; inferred for each column by default.
     dates : sequence of str
         Formats such as ``%d.%m.%Y``, or the order of day, month and year: dmy, mdy or ymd.
     inferred : bool
-        Whether to find what is not declared from the values of a column. If not, each cell is read by itself.
+        Whether to infer what is not declared from the values of a column. If not, each cell is read separately.
     semicolons : bool
-        Whether semicolons separate the fields, as where the comma is the decimal sign.
+        Whether semicolons separate the fields, as is common where the decimal sign is a comma.
 
     Examples
     --------
-    >>> Habits(dates=("dmy",)).formats("03/04/1980")
+    >>> Conventions(dates=("dmy",)).formats("03/04/1980")
     ['%d/%m/%Y']
     """
 
@@ -177,7 +177,7 @@ class Habits:
         return tuple(one for one in self.dates if one in _ORDERS)
 
     def formats(self, example: str, *, orders: Sequence[str] | None = None) -> list[str]:
-        """Return the formats that dates like this one may have, of all orders that fit or of those declared."""
+        """Return the possible formats of dates like the example, in the given orders or the declared ones."""
         wanted = self.orders if orders is None else orders
         found = _DAY.fullmatch(example)
         if found is None:
@@ -200,16 +200,16 @@ class Habits:
             fitting.append(sign.join(f"%{letter}" for letter in letters) + time)
         return fitting
 
-    def rewritten(self, texts: pl.Series) -> pl.Series:
-        """Write what is declared as programs do, each cell by itself: no cell decides on another one.
+    def normalize(self, texts: pl.Series) -> pl.Series:
+        """Rewrite declared notations in program notation, each cell separately.
 
         Examples
         --------
-        >>> Habits(",", ("dmy",)).rewritten(pl.Series(["3,5", "31.12.1980", "unknown"])).to_list()
+        >>> Conventions(",", ("dmy",)).normalize(pl.Series(["3,5", "31.12.1980", "unknown"])).to_list()
         ['3.5', '1980-12-31', 'unknown']
         """
         for notation in self._declared():
-            texts = notation.plain(texts)
+            texts = notation.normalize(texts)
         return texts
 
     def _declared(self) -> Iterator[Notation]:
@@ -227,26 +227,26 @@ class Habits:
 
 @dataclass(frozen=True)
 class Cells:
-    """What the cells of a column mean, and how they are written.
+    """The meaning and the notation of the cells of a column.
 
     Examples
     --------
-    >>> cells = find_cells(pl.Series(["3,14", "2,7"]), Habits())
+    >>> cells = find_cells(pl.Series(["3,14", "2,7"]), Conventions())
     >>> cells.meaning, cells.notation.decimal, cells.read(pl.Series(["3,14", None])).to_list()
     (<Meaning.NUMBER: 'number'>, ',', [3.14, None])
-    >>> find_cells(pl.Series(["03/04/1980"]), Habits()).doubt
+    >>> find_cells(pl.Series(["03/04/1980"]), Conventions()).doubt
     'dates such as 03/04/1980 may begin with the day or with the month'
     """
 
     meaning: Meaning = Meaning.TEXT
     notation: Notation = PLAIN
     doubt: str = ""
-    """Why the cells stay texts though they look like numbers or dates; empty if there is no such doubt."""
+    """Why the cells stay texts although they look like numbers or dates; empty if they do not."""
     option: str = ""
-    """What the doubt is about: decimal or dates."""
+    """The option that resolves the doubt: decimal or dates."""
 
     def read(self, texts: pl.Series) -> pl.Series:
-        """Read texts without blanks around them."""
+        """Parse texts that have no surrounding spaces."""
         if self.meaning is Meaning.TEXT:
             return texts
         if self.meaning in (Meaning.WHOLE, Meaning.NUMBER):
@@ -255,35 +255,35 @@ class Cells:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a program would write them so."""
+        """Whether the cells are in program notation."""
         return self.notation == PLAIN or self.notation.dates in _PLAIN_DATES
 
 
-_WORDS = ("inf", "nan", "Inf", "NaN")  # numbers, beside others
+_WORDS = ("inf", "nan", "Inf", "NaN")  # numbers, if the column has other numbers too
 _PLAIN_DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S%.f")
 _TEXT = Cells()
 
 
-def is_just_text(text: str, habits: Habits) -> bool:
-    """Say whether a text, without blanks around it, cannot be a number or a date, and so its column neither.
+def is_just_text(text: str, conventions: Conventions) -> bool:
+    """Return whether a text without surrounding spaces, and so its column, can be neither a number nor a date.
 
     Examples
     --------
-    >>> is_just_text("E11.9", Habits()), is_just_text("11.9", Habits())
+    >>> is_just_text("E11.9", Conventions()), is_just_text("11.9", Conventions())
     (True, False)
     """
-    if any(one not in _ORDERS for one in habits.dates):
+    if any(one not in _ORDERS for one in conventions.dates):
         return False
     looks = (text.lstrip("+-") in _WORDS, _FIGURES.fullmatch(text), _DAY.fullmatch(text), _NAMED.fullmatch(text))
     return not any(looks)
 
 
-def find_cells(texts: pl.Series, habits: Habits) -> Cells:
-    """Find what the distinct texts of a column mean: numbers or dates only if no two of them are the same one."""
+def find_cells(texts: pl.Series, conventions: Conventions) -> Cells:
+    """Infer the meaning of the distinct texts of a column: numbers or dates only if no two of them are equal."""
     if texts.is_empty():
         return _TEXT
     first = texts[0]
-    for cells in _candidates(first, texts, habits):
+    for cells in _candidates(first, texts, conventions):
         if cells.meaning is Meaning.TEXT:
             return cells
         values = cells.read(texts)
@@ -292,40 +292,42 @@ def find_cells(texts: pl.Series, habits: Habits) -> Cells:
     return _TEXT
 
 
-def _candidates(first: str, texts: pl.Series, habits: Habits) -> Iterator[Cells]:
-    """Propose what texts may mean, by their looks; the first one that reads them all is right."""
-    for given in habits.dates:
-        if given not in _ORDERS and habits.inferred:
+def _candidates(first: str, texts: pl.Series, conventions: Conventions) -> Iterator[Cells]:
+    """Yield possible meanings of the texts; the first one that reads them all is right."""
+    for given in conventions.dates:
+        if given not in _ORDERS and conventions.inferred:
             yield _dates(_for_polars(given))
     if _match(r"^\d{4}-\d\d-\d\d$", first, texts):
         yield _dates("%Y-%m-%d")
     elif _match(r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$", first, texts):
         yield _dates("%Y-%m-%d %H:%M:%S%.f")
-    elif habits.inferred and (_DAY.fullmatch(first) or _NAMED.fullmatch(first)):
-        yield from _other_dates(first, texts, habits)
+    elif conventions.inferred and (_DAY.fullmatch(first) or _NAMED.fullmatch(first)):
+        yield from _other_dates(first, texts, conventions)
     elif (first.lstrip("+-") not in _WORDS and not _FIGURES.fullmatch(first)) or texts.str.contains(r"^[+-]?0\d").any():
         return
     elif _match(r"^[+-]?\d+$", first, texts):
         yield Cells(Meaning.WHOLE)
     else:
-        yield from _numbers(first, texts, habits)
+        yield from _numbers(first, texts, conventions)
 
 
-def _numbers(first: str, texts: pl.Series, habits: Habits) -> Iterator[Cells]:
+def _numbers(first: str, texts: pl.Series, conventions: Conventions) -> Iterator[Cells]:
     is_plain = _match(_DECIMAL, first, texts) and texts.str.contains(r"\d").any()
+    # Where semicolons separate fields, a point may separate thousands.
+    is_sure = not conventions.semicolons or not texts.str.contains(_THOUSANDS).all()
     if is_plain and (
-        not habits.inferred or habits.decimal == "." or (habits.decimal is None and _is_sure(texts, habits))
+        not conventions.inferred or conventions.decimal == "." or (conventions.decimal is None and is_sure)
     ):
         yield Cells(Meaning.NUMBER)
         return
-    if not habits.inferred:
+    if not conventions.inferred:
         return
     signs = [sign for sign in ".,'" if texts.str.contains(sign, literal=True).any()]
     signs += [" "] if texts.str.contains(f"[{_BLANKS}]").any() else []
     fitting = [
         one
         for one in _OTHERS
-        if habits.decimal in (None, one.decimal)
+        if conventions.decimal in (None, one.decimal)
         and (not one.grouping or one.grouping in signs)
         and all(sign in (one.decimal, one.grouping) for sign in signs)
         and (one == PLAIN or texts.str.contains(one.pattern).all())
@@ -333,38 +335,33 @@ def _numbers(first: str, texts: pl.Series, habits: Habits) -> Iterator[Cells]:
     ]
     has_decimals = [one for one in fitting if one.decimal in signs]
     if any(sign in signs for sign in " '") and not has_decimals:
-        return  # numbers of a telephone are written so, too
+        return  # telephone numbers look like this too
     grouped = [one for one in fitting if one.decimal not in signs]
     if not has_decimals and grouped:
         yield Cells(Meaning.WHOLE, grouped[0])
-    elif len(has_decimals) == 1 and (not grouped or habits.decimal):
+    elif len(has_decimals) == 1 and (not grouped or conventions.decimal):
         yield Cells(Meaning.NUMBER, has_decimals[0])
     elif has_decimals:
         shown = "1,234" if "," in signs else "1.234"
         yield Cells(doubt=f"numbers such as {shown} may have decimals or thousands", option="decimal")
 
 
-def _is_sure(texts: pl.Series, habits: Habits) -> bool:
-    """Say whether a point is that of decimals: where semicolons separate fields, it may be that of thousands."""
-    return not habits.semicolons or not texts.str.contains(_THOUSANDS).all()
-
-
-def _other_dates(first: str, texts: pl.Series, habits: Habits) -> Iterator[Cells]:
-    """Propose the formats that read all of the texts; none if more than one does, and nobody has said which."""
-    all_orders = habits.formats(first, orders=tuple(_ORDERS))
+def _other_dates(first: str, texts: pl.Series, conventions: Conventions) -> Iterator[Cells]:
+    """Yield the format that reads all texts, or the doubt if several do and none is declared."""
+    all_orders = conventions.formats(first, orders=tuple(_ORDERS))
     years = [one for one in all_orders if "%y" not in one]
-    if years and habits.orders:  # a year of four digits says itself where it is
-        declared = habits.formats(first)
+    if years and conventions.orders:  # the position of a four-digit year is unambiguous
+        declared = conventions.formats(first)
         years = [one for one in years if one in declared or one.startswith("%Y")]
-    elif habits.orders:
-        years = habits.formats(first)
+    elif conventions.orders:
+        years = conventions.formats(first)
     elif not years and all_orders:
         if any(not _dates(one).read(texts).has_nulls() for one in all_orders):
             yield Cells(doubt="years of two digits may be of any century", option="dates")
         return
     reading = [one for one in years if not _dates(one).read(texts).has_nulls() and _same_width(one, texts)]
     if len(reading) == 2 and "." in reading[0].partition(" ")[0]:
-        reading = [one for one in reading if one.startswith("%d")]  # with points the day comes first, everywhere
+        reading = [one for one in reading if one.startswith("%d")]  # with points, every country writes the day first
     if len(reading) == 1:
         yield _dates(reading[0])
     elif reading:
@@ -375,7 +372,7 @@ def _other_dates(first: str, texts: pl.Series, habits: Habits) -> Iterator[Cells
 
 
 def _same_width(format: str, texts: pl.Series) -> bool:
-    """Say whether all years have the digits that the format says: a year of two would be read as one of Nero's."""
+    """Return whether all years have four digits if the format says so: ``%Y`` would read 68 as the year 68."""
     if "%Y" not in format or "%b" in format or "%B" in format:
         return True
     pattern = r"^\d{4}\D" if format.startswith("%Y") else r"^\d{1,2}\D\d{1,2}\D\d{4}(\D|$)"
@@ -398,7 +395,7 @@ def _dates(format: str) -> Cells:
 
 
 def _match(pattern: str, first: str, texts: pl.Series) -> bool:
-    """Say whether all texts match; the first one tells of most columns that they do not."""
+    """Return whether all texts match; testing the first one settles most columns."""
     return bool(re.search(pattern, first)) and bool(texts.str.contains(pattern).all())
 
 
@@ -411,13 +408,13 @@ def _check_format(format: str) -> None:
     has_day = "F" in found or ("d" in found and {"m", "b", "B"} & set(found) and {"Y", "y"} & set(found))
     if set(found) - _DIRECTIVES or not has_day:
         raise OptionError(
-            f"'{format}' is not a format of dates",
+            f"'{format}' is not a date format",
             hint="give dmy, mdy or ymd, or a format such as %d.%m.%Y or '%d/%m/%Y %H:%M'",
         )
 
 
 def _not_in_future(moments: pl.Series, format: str) -> pl.Series:
-    """Put years of two digits that are still to come into the century before."""
+    """Move two-digit years that lie in the future to the previous century."""
     if "%y" not in format:
         return moments
     return moments.dt.offset_by("-100y").zip_with(moments.dt.year() > datetime.datetime.now(datetime.UTC).year, moments)

@@ -1,4 +1,4 @@
-"""Rows that have not been read yet: a source knows its columns, and is read when it has to be."""
+"""Sources of rows that are read on demand: files, and the interface that database tables share with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import polars.selectors as cs
 from sfumato.data.io.encodings import check_encoding, is_utf8
 from sfumato.data.io.files import compression_of, format_of, why
 from sfumato.data.io.metadata_checks import check_memory, check_workbook, claimed_rows
-from sfumato.data.io.notation import Habits, Meaning, find_cells
+from sfumato.data.io.notation import Conventions, Meaning, find_cells
 from sfumato.data.io.spool import Spool
 from sfumato.data.io.text import EVERY_FIELD, TextFile, check_names, refuse_record
 from sfumato.errors import FileError, OptionError, SfumatoError, did_you_mean, require_extra
@@ -28,15 +28,15 @@ __all__ = ["File", "Source", "column"]
 _FAILURES = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, ValueError, RecursionError)
 
 _BLOCKS = 10
-"""A sample of a large file is so many blocks of rows, evenly spread."""
+"""The number of evenly spread blocks of rows in a sample of a large file."""
 
 
 class Source(ABC):
-    """Where rows are that have not been read: a file, or a table in a database."""
+    """A file, or a table in a database, whose rows are read on demand."""
 
     @abstractmethod
     def types(self) -> dict[str, pl.DataType]:
-        """Return the type of each column without reading the rows; unknown if only the rows can tell."""
+        """Return the type of each column without reading the rows; `pl.Unknown` if it depends on them."""
 
     @abstractmethod
     def rows(self) -> int:
@@ -48,7 +48,7 @@ class Source(ABC):
 
     @abstractmethod
     def sample(self, rows: int, names: Sequence[str]) -> pl.DataFrame:
-        """Read at most so many rows of those of the named columns that can be read."""
+        """Read at most this many rows of the named columns; leave out columns that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class File(Source):
     ----------
     path : Path
     separator : str, optional
-        What separates the fields of a text file; found from its header by default.
+        The field separator of a text file; detected from its header by default.
     encoding : str, optional
-        The encoding of a text file; found by default.
+        The encoding of a text file; detected by default.
     na : tuple of str
-        Texts that stand for a missing value, besides the empty field.
+        Texts that mean a missing value, besides the empty field.
     decimal : {".", ","}, optional
-        What stands before the decimals of a text file; found for each column by default.
+        The decimal sign of a text file; inferred for each column by default.
     dates : tuple of str
-        How dates are written in a text file: dmy, mdy, ymd, or formats such as ``%d.%m.%Y``; found by default.
+        The date formats of a text file: dmy, mdy, ymd, or formats such as ``%d.%m.%Y``; inferred by default.
     inferred : bool
-        Whether the rows of a text file may decide how it is written, where that is not declared. If not, each cell is
-        read by itself, as private functions need it.
+        Whether to infer undeclared notations from the rows of a text file. If not, each cell is read separately, as
+        private functions require.
     sheet : str, optional
         The sheet of an Excel file; needed if it has several.
 
@@ -94,26 +94,26 @@ class File(Source):
     def __post_init__(self) -> None:
         try:
             exists = self.path.exists()
-        except OSError as error:  # it is in a folder that may not be entered, say
+        except OSError as error:  # a folder above it may not be readable
             raise FileError(f"'{self.path}' cannot be read: {why(error)}") from error
         if not exists:
             raise FileError(f"there is no file '{self.path}'", hint="check the path")
         if self.path.is_dir():
             raise FileError(f"'{self.path}' is a folder, a file is needed")
-        if not self.path.is_file():  # a pipe would be waited for, and a device never ends
-            raise FileError(f"'{self.path}' is not a regular file", hint="copy what it gives into a file first")
+        if not self.path.is_file():  # reading a pipe may block, and a device may never end
+            raise FileError(f"'{self.path}' is not a regular file", hint="copy its content to a file first")
         if not self.is_text and (self.separator is not None or self.encoding or self.decimal or self.dates):
             raise OptionError(
-                "a separator, an encoding, a decimal sign and formats of dates are for text files, and "
+                "a separator, an encoding, a decimal sign and date formats apply to text files, and "
                 f"'{self.path.name}' is {self.format}"
             )
         if self.sheet is not None and self.format != "excel":
-            raise OptionError(f"a sheet is named in an Excel file, and '{self.path.name}' is {self.format}")
+            raise OptionError(f"a sheet can be named only for an Excel file, and '{self.path.name}' is {self.format}")
         if self.format == "duckdb":
-            raise OptionError(f"'{self.path}' is a database of DuckDB", hint="read it with sf.read and table=...")
+            raise OptionError(f"'{self.path}' is a DuckDB database", hint="read it with sf.read and table=...")
         if self.encoding is not None:
             check_encoding(self.encoding)
-        _ = self._habits  # so that a mistake is found now
+        _ = self._conventions  # reports a mistake now
 
     @cached_property
     def format(self) -> str:
@@ -122,7 +122,7 @@ class File(Source):
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text file with fields: their types are only known when all are read."""
+        """Whether it is a delimited text file, whose types are known only when all rows are read."""
         return self.format in ("csv", "tsv")
 
     @cached_property
@@ -135,16 +135,16 @@ class File(Source):
                 separator,
                 self.encoding,
                 self.na,
-                habits=self._habits,
+                conventions=self._conventions,
                 compression=compression_of(self.path),
             )
 
     @property
-    def _habits(self) -> Habits:
-        return Habits(self.decimal, self.dates, self.inferred)
+    def _conventions(self) -> Conventions:
+        return Conventions(self.decimal, self.dates, self.inferred)
 
     def types(self) -> dict[str, pl.DataType]:
-        """Return the type of each column; unknown in a text file."""
+        """Return the type of each column; `pl.Unknown` in a text file."""
         if self.is_text:
             return dict.fromkeys(self.text.names, pl.Unknown())
         with self.reading():
@@ -154,7 +154,7 @@ class File(Source):
             except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
                 if self.format != "parquet" or importlib.util.find_spec("pyarrow") is None:
                     raise
-                return _types_one_by_one(self.path)  # so that a column that nobody asks for does no harm
+                return _types_one_by_one(self.path)  # an unreadable column matters only if it is used
 
     def rows(self) -> int:
         """Count the rows."""
@@ -177,10 +177,10 @@ class File(Source):
         """Read some rows: the first of a text file, blocks from all over any other file."""
         with self.reading():
             if self.is_text:
-                text = replace(self.text, found={})  # the first rows do not decide what a column means
+                text = replace(self.text, cells={})  # a sample must not settle the meaning of a column
                 first = text.scan().head(rows).collect(optimizations=EVERY_FIELD)
                 first = first.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
-                return first.select(text.typed(first[name]) for name in names)
+                return first.select(text.parse(first[name]) for name in names)
             types = self.types()
             scan = self.scan().select(column(name) for name in names if not isinstance(types[name], pl.Object))
             total, size = self.rows(), -(-rows // _BLOCKS)
@@ -190,22 +190,26 @@ class File(Source):
             return pl.concat([scan.slice(start, size).collect() for start in starts]).head(rows)
 
     def scan(self) -> pl.LazyFrame:
-        """Return what reads the file batch by batch; that of a text file reads texts, see `TextFile.scan`."""
+        """Return a lazy frame of the file; that of a text file has texts, see `TextFile.scan`."""
         if self.is_text:
             return self.text.scan()
         if self.format in ("parquet", "arrow"):
-            _ = self._claimed  # refused here if it cannot be true
+            _ = self._claimed  # refuses an impossible claim
         if self.format == "parquet":
             lazy = pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
         elif self.format == "arrow":
             lazy = pl.scan_ipc(self.path, glob=False, hive_partitioning=False)
         else:
             lazy = (self._excel() if self.format == "excel" else self._json_lines()).lazy()
-        return lazy.with_columns(self._without_marks(lazy)) if self.na else lazy
+        if not self.na:
+            return lazy
+        types = lazy.collect_schema().items()
+        texts = [column(name) for name, dtype in types if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)]
+        return lazy.with_columns(pl.when(~text.cast(pl.String).is_in(list(self.na))).then(text) for text in texts)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn whatever goes wrong in reading into one sentence; so is a file that is written meanwhile."""
+        """Turn any failure to read into a `FileError`; refuse a file that changes meanwhile."""
         try:
             before = self._state()
             yield
@@ -219,18 +223,13 @@ class File(Source):
 
     @cached_property
     def _claimed(self) -> int:
-        """How many rows a Parquet or an Arrow file says it has; see `claims`."""
+        """The number of rows that a Parquet or an Arrow file claims; see `metadata_checks`."""
         with self.reading():
             return claimed_rows(self.path, self.format)
 
     def _state(self) -> tuple[int, int, int]:
         state = self.path.stat()
         return state.st_size, state.st_mtime_ns, state.st_ino
-
-    def _without_marks(self, lazy: pl.LazyFrame) -> list[pl.Expr]:
-        types = lazy.collect_schema().items()
-        texts = [column(name) for name, dtype in types if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)]
-        return [pl.when(~text.cast(pl.String).is_in(list(self.na))).then(text) for text in texts]
 
     def _json_lines(self) -> pl.DataFrame:
         """Read one JSON object per line; texts that are all dates become dates."""
@@ -247,7 +246,7 @@ class File(Source):
         return frame.with_columns(_dated(values) for values in frame if values.dtype == pl.String)
 
     def _excel(self) -> pl.DataFrame:
-        """Read the sheet that is named, or the only one that is not empty; the whole column decides its type."""
+        """Read the named sheet, or the only one that is not empty; types are inferred from whole columns."""
         fastexcel = require_extra("fastexcel", "excel", "reading an Excel file")
         check_workbook(self.path)
         try:
@@ -269,7 +268,7 @@ class File(Source):
         return frame
 
     def _only_sheet(self, names: Sequence[str]) -> str:
-        """Return the sheet that holds something, if only one of them does."""
+        """Return the only sheet that is not empty; refuse several."""
         read = partial(pl.read_excel, self.path, has_header=False, raise_if_empty=False)
         full = [name for name in names if len(read(sheet_name=name, read_options={"n_rows": 1}))]
         if len(full) > 1:
@@ -280,13 +279,13 @@ class File(Source):
 
 
 def _dated(values: pl.Series) -> pl.Series:
-    """Return texts as dates if all of them are, in a way that is not in doubt."""
-    cells = find_cells(values.drop_nulls().unique(), Habits())
+    """Convert texts to dates if all of them are dates in an unambiguous format."""
+    cells = find_cells(values.drop_nulls().unique(), Conventions())
     return cells.read(values) if cells.meaning in (Meaning.DATE, Meaning.MOMENT) else values
 
 
 def _is_known(dtype: pl.DataType) -> bool:
-    """Say whether Polars can hold values of a type that it has read off a file, such as a number of 60 digits."""
+    """Return whether Polars can hold values of a type from a file; it cannot for numbers of 60 digits."""
     try:
         pl.Series(dtype=dtype)
     except pl.exceptions.PolarsError:
@@ -295,7 +294,7 @@ def _is_known(dtype: pl.DataType) -> bool:
 
 
 def _width(dtype: pl.DataType) -> float:
-    """Return the least that a value takes in memory, in bytes."""
+    """Return the least number of bytes that a value takes in memory."""
     if dtype.is_integer() or dtype.is_float():
         return float(re.sub(r"\D", "", type(dtype).__name__)) / 8
     if dtype.is_temporal():
@@ -304,7 +303,7 @@ def _width(dtype: pl.DataType) -> float:
 
 
 def _types_one_by_one(path: Path) -> dict[str, pl.DataType]:
-    """Return the type of each column of a Parquet file; an object where Polars has none."""
+    """Return the type of each column of a Parquet file; `pl.Object` where Polars has none."""
     import pyarrow.parquet
 
     types: dict[str, pl.DataType] = {}
@@ -317,5 +316,5 @@ def _types_one_by_one(path: Path) -> dict[str, pl.DataType]:
 
 
 def column(name: str) -> pl.Expr:
-    """Return the column of exactly this name; `pl.col` would take a name such as ``^.*$`` for a pattern."""
+    """Select the column with exactly this name; `pl.col` reads a name such as ``^.*$`` as a pattern."""
     return cs.by_name(name).as_expr()

@@ -1,7 +1,7 @@
-"""Private copies of text files that Polars cannot read in place: compressed ones, other encodings, standard input.
+"""Private copies of text files that Polars cannot read in place: compressed files, other encodings, standard input.
 
-A copy is UTF-8 text, streamed part by part, and lives in a private folder until its file is not needed any more. What
-it expands to is bounded: some kilobytes of gzip can hold gigabytes.
+A copy is UTF-8 text in a private folder, written in chunks and removed when it is no longer needed. Its size is
+bounded, because a few kilobytes of gzip can expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Spool:
     Parameters
     ----------
     shown : Path
-        The file, or what the stream is called in messages.
+        The file, or the name of the stream in messages.
     name : str
-        What the copy is called.
+        The name of the copy.
 
     Examples
     --------
@@ -56,13 +56,13 @@ class Spool:
 
     def take(self, stream: IO[bytes]) -> Path:
         """Copy a stream that is not compressed."""
-        return self._copied(stream.read)
+        return self._copy(stream.read)
 
     def expand(self, compression: str) -> Path:
-        """Copy a compressed file, expanded."""
+        """Decompress the file into the copy."""
         try:
-            with self.shown.open("rb") as file, _expanding(file, compression) as stream:
-                return self._copied(stream.read)
+            with self.shown.open("rb") as file, _decompressor(file, compression) as stream:
+                return self._copy(stream.read)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             reason = f"it is damaged, or not compressed with {compression}"
         except OSError as error:  # pyarrow's errors of a damaged file are of this kind
@@ -72,7 +72,7 @@ class Spool:
         raise FileError(f"'{self.shown}' cannot be read: {reason}")
 
     def decode(self, encoding: str, path: Path | None = None) -> Path:
-        """Copy a file, the one that is here by default, as UTF-8."""
+        """Re-encode a file, by default the copy itself, as UTF-8."""
         decoder = codecs.getincrementaldecoder(encoding)()
         source = path or self.path.replace(self.path.with_name("encoded"))
         with source.open("rb") as file:
@@ -84,7 +84,7 @@ class Spool:
                 return decoder.decode(b"", final=True).encode()
 
             try:
-                return self._copied(read)
+                return self._copy(read)
             except UnicodeError:  # lone surrogates, too
                 raise FileError(
                     f"'{self.shown}' is not {encoding} text", hint="name another one with --encoding"
@@ -93,7 +93,7 @@ class Spool:
                 if path is None:
                     source.unlink(missing_ok=True)
 
-    def _copied(self, read: Callable[[int], bytes]) -> Path:
+    def _copy(self, read: Callable[[int], bytes]) -> Path:
         size = 0
         try:
             with self.path.open("wb") as copy:
@@ -111,12 +111,12 @@ class Spool:
                 raise
             raise InputError(
                 f"the disk of the folder '{self.path.parent.parent}' is too full for a copy of the rows",
-                hint="name a folder with more space by TMPDIR",
+                hint="set TMPDIR to a folder with more space",
             ) from error
         return self.path
 
 
-def _expanding(file: IO[bytes], compression: str) -> IO[bytes] | Any:
+def _decompressor(file: IO[bytes], compression: str) -> IO[bytes] | Any:
     if compression == "gzip":
         return gzip.GzipFile(fileobj=file)
     pyarrow = require_extra("pyarrow", "arrow", "reading a file compressed with zstd")

@@ -1,7 +1,7 @@
-"""What the values mean that the driver of a database hands over.
+"""Convert values from a database driver to Polars columns.
 
-Nothing is converted that would merge two values: a text is read as a date or a time only if all
-texts of its column are written in one form, which writes the value back as the text that it was.
+No conversion merges two values: a text is read as a date or a time only if all texts of its column have one format,
+and the format writes each value back as its original text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sfumato.errors import ColumnError
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-__all__ = ["Reader", "dtype_of", "mixed", "stored_as"]
+__all__ = ["Reader", "dtype_of", "mixed_types", "sqlite_dtype"]
 
 _HELD: dict[type[pl.DataType], set[type]] = {
     pl.Int64: {int},
@@ -55,7 +55,7 @@ _SQLITE_TYPES: dict[frozenset[str], pl.DataType] = {
 
 
 def dtype_of(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> pl.DataType:
-    """Return the type that holds the values of an SQL type; an object if none does."""
+    """Return the Polars type for an SQL type; `pl.Object` if there is none."""
     import sqlalchemy as sa
     from sqlalchemy.dialects import postgresql
 
@@ -85,19 +85,19 @@ def dtype_of(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> pl.DataType
     return pl.Unknown() if untyped else pl.Object()
 
 
-def stored_as(found: Set[str]) -> pl.DataType:
-    """Return the type of a column that SQLite stores as these of its own types; unknown if they do not mix.
+def sqlite_dtype(storage: Set[str]) -> pl.DataType:
+    """Return the Polars type for a column with these SQLite storage classes; `pl.Unknown` if they do not mix.
 
     Examples
     --------
-    >>> stored_as({"integer", "real", "null"}), stored_as({"integer", "text"})
+    >>> sqlite_dtype({"integer", "real", "null"}), sqlite_dtype({"integer", "text"})
     (Float64, Unknown)
     """
-    return pl.Object() if "blob" in found else _SQLITE_TYPES.get(frozenset(found - {"null"}), pl.Unknown())
+    return pl.Object() if "blob" in storage else _SQLITE_TYPES.get(frozenset(storage - {"null"}), pl.Unknown())
 
 
 class Reader:
-    """Makes a column, batch after batch, of what the driver hands over.
+    """Convert the values of one column, batch by batch.
 
     Examples
     --------
@@ -114,10 +114,10 @@ class Reader:
     def __init__(self, name: str, dtype: pl.DataType) -> None:
         self._name = name
         self._dtype = dtype
-        self._forms = _FORMS.get(type(dtype), [])  # those in which all texts may have been written so far
+        self._forms = _FORMS.get(type(dtype), [])  # the formats that fit all texts so far
 
     def series(self, values: Sequence[Any]) -> pl.Series:
-        """Make a column of a batch of values."""
+        """Convert a batch of values to a series."""
         kinds = set(map(type, values)) - {type(None)}
         try:
             if not kinds <= _HELD[type(self._dtype)]:
@@ -126,15 +126,15 @@ class Reader:
         except ColumnError:
             raise
         except (LookupError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-            raise mixed(self._name, self._dtype) from None
+            raise mixed_types(self._name, self._dtype) from None
 
     def _read(self, values: Sequence[Any], kinds: set[type]) -> Sequence[Any]:
-        """Return the values that the driver has handed over as values of the type, if they are not yet."""
+        """Convert driver values to values of the column's type."""
         read: Callable[[Any], Any] | None = None
         if isinstance(self._dtype, pl.Float64) and kinds - {float}:
             read = partial(_float, name=self._name)
         elif isinstance(self._dtype, pl.Decimal):
-            read = _number
+            read = _without_nan
         elif isinstance(self._dtype, pl.Boolean) and int in kinds:
             read = {0: False, 1: True}.__getitem__
         elif self._dtype.is_temporal() and str in kinds:
@@ -142,10 +142,10 @@ class Reader:
         return [None if value is None else read(value) for value in values] if read else values
 
     def _times(self, texts: Sequence[str | None]) -> list[Any]:
-        """Return the dates or the times of texts, all of which are written in one form."""
+        """Parse dates or times; raise ValueError if the texts have no common format."""
         read = _READ[type(self._dtype)]
         known = {text: read(text) for text in dict.fromkeys(texts) if text is not None}
-        # Polars would drop a time zone: 10:00 here and 10:00 there are not the same.
+        # Polars would drop the time zone and merge 10:00 in two zones.
         if any(getattr(value, "tzinfo", None) is not None for value in known.values()):
             raise ValueError
         self._forms = [form for form in self._forms if all(form(value) == text for text, value in known.items())]
@@ -154,8 +154,8 @@ class Reader:
         return [None if text is None else known[text] for text in texts]
 
 
-def mixed(name: str, dtype: pl.DataType) -> ColumnError:
-    """Say that the values of a column are not all of this type."""
+def mixed_types(name: str, dtype: pl.DataType) -> ColumnError:
+    """Return the error for a column whose values are not all of this type."""
     return ColumnError(
         f"column '{name}' holds values of mixed or unknown types",
         hint="write all of them like 2020-01-31 or 2020-01-31 10:30:00, or cast them to text in a view"
@@ -164,16 +164,16 @@ def mixed(name: str, dtype: pl.DataType) -> ColumnError:
     )
 
 
-def _number(value: Decimal) -> Decimal | None:
+def _without_nan(value: Decimal) -> Decimal | None:
     return None if value.is_nan() else value
 
 
 def _float(value: float | Decimal, name: str) -> float:
-    """Return a number as a float; refuse one that a float cannot tell from its neighbours."""
+    """Convert a number to a float; refuse one that a float cannot represent exactly."""
     number = float(value)
     if not isinstance(value, float) and number == number and Decimal(repr(number)) != value:
         raise ColumnError(
-            f"column '{name}' holds numbers of more digits than can be told apart",
+            f"column '{name}' holds numbers with more digits than a float can represent",
             hint="give it a type such as numeric(20, 4), or round it in a view",
         )
     return number

@@ -1,4 +1,4 @@
-"""Temporary files and folders: their names, who still writes them, and removing what dead processes left."""
+"""Temporary files and folders: names, locks, and removal of those that dead processes left behind."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["held", "sweep", "temporary_name"]
+__all__ = ["sweep", "temporary_name", "try_lock"]
 
 
 def temporary_name(target: Path, suffix: str = "") -> Path:
-    """Name a temporary sibling of a file or a folder, which `sweep` recognises.
+    """Return a name for a temporary sibling of a file or a folder that `sweep` recognises.
 
     Examples
     --------
@@ -30,12 +30,12 @@ def temporary_name(target: Path, suffix: str = "") -> Path:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[bool]:
-    """Hold a lock on a file or a folder, which ends with this process; say whether it could be had.
+def try_lock(path: Path) -> Iterator[bool]:
+    """Try to lock a file or a folder, and yield whether that succeeded; the lock ends with this process.
 
     Examples
     --------
-    >>> with held(Path(".")) as alone, held(Path(".")) as another:
+    >>> with try_lock(Path(".")) as alone, try_lock(Path(".")) as another:
     ...     print(alone, another)
     True False
     """
@@ -57,9 +57,9 @@ def held(path: Path) -> Iterator[bool]:
 def sweep(target: Path, suffix: str = "") -> None:
     """Remove the temporary siblings of a file or a folder whose processes have died.
 
-    A living process holds a lock on its own (`held`); what belongs to another user, and links, are left alone.
+    A running process has a lock on its own (`try_lock`). Links and files of other users are left alone.
     """
-    if fcntl is None:  # on Windows nothing is held, and nothing is removed
+    if fcntl is None:  # without locks nothing can be removed safely
         return
     name, ending = re.escape(target.name.removesuffix(suffix)), re.escape(suffix)
     pattern = re.compile(rf"\.{name}\.[0-9a-f]{{8}}\.tmp{ending}")
@@ -70,7 +70,7 @@ def sweep(target: Path, suffix: str = "") -> None:
             with suppress(OSError):
                 if left.is_symlink() or left.stat(follow_symlinks=False).st_uid != os.geteuid():
                     continue
-                with held(Path(left.path)) as alone:
+                with try_lock(Path(left.path)) as alone:
                     if alone and left.is_dir(follow_symlinks=False):
                         shutil.rmtree(left.path, ignore_errors=True)
                     elif alone:

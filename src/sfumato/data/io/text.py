@@ -1,10 +1,9 @@
-"""Read a text file with fields (CSV, TSV) without changing a value.
+"""Read a delimited text file (CSV, TSV) without changing a value.
 
-The types are found by rules that merge no two values: a column is a number only if every value
-in it is one, none is written like a code (``01234`` and ``12E3`` stay texts) and no two of its
-texts are the same number (``250.0`` and ``250.00`` are different diagnoses); only blanks around a
-number or a date do not count. The whole file decides, not its first rows; how numbers and dates are
-written is found, too (see `notation`).
+Type inference never merges two values: a column is numeric only if every value in it is a number, none is written like
+a code (``01234`` and ``12E3`` stay texts) and no two of its texts are the same number (``250.0`` and ``250.00`` are
+different diagnoses); only spaces around a number or a date are ignored. Types and notations (see `notation`) are
+inferred from the whole file, not from its first rows.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ import polars.selectors as cs
 
 from sfumato.data.io.encodings import find_encoding, is_utf8
 from sfumato.data.io.files import why
-from sfumato.data.io.notation import Cells, Habits, Meaning, find_cells, is_just_text
+from sfumato.data.io.notation import Cells, Conventions, Meaning, find_cells, is_just_text
 from sfumato.data.io.spool import Spool
 from sfumato.errors import FileError, OptionError, looks_like_data
 
 __all__ = ["EVERY_FIELD", "SEPARATORS", "TextFile", "check_names", "refuse_record"]
 
 EVERY_FIELD = pl.QueryOptFlags(projection_pushdown=False)
-"""How to read a text file: Polars does not notice a line with too many fields if it skips columns."""
+"""Read every column of a text file: if Polars skips columns, it does not notice a line with too many fields."""
 
-_PART = 2**24  # bytes that are looked at together
+_PART = 2**24  # bytes per chunk
 SEPARATORS = ",;\t|"
-"""What may separate fields without being declared."""
-_LOOKED_AT = 100  # records that tell whether the header is one, too
+"""The separators that are detected."""
+_LOOKED_AT = 100  # records to compare the header with
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file of which the header has been read, in UTF-8: the file itself, or a private copy of it."""
+    """A text file in UTF-8, the original or a private copy, whose header has been read."""
 
     path: Path
     shown: Path
-    """What it is called in messages."""
+    """The name of the file in messages."""
     names: tuple[str, ...]
     separator: str
     encoding: str
-    """That of the file; the copy is in UTF-8."""
+    """The encoding of the original; a copy is in UTF-8."""
     na: tuple[str, ...]
-    habits: Habits = field(default_factory=Habits)
-    found: dict[str, Cells] = field(default_factory=dict, compare=False, repr=False)
-    """What the cells of each column mean that has been read."""
+    conventions: Conventions = field(default_factory=Conventions)
+    cells: dict[str, Cells] = field(default_factory=dict, compare=False, repr=False)
+    """The meaning of the cells of each column that has been read."""
     spool: Spool | None = field(default=None, compare=False, repr=False)
     beginning: bytes = b""
-    """The first bytes of the file, where a byte order mark may be."""
+    """The first bytes of the original, which may be a byte order mark."""
 
     @classmethod
     def open(
@@ -66,18 +65,18 @@ class TextFile:
         encoding: str | None,
         na: Sequence[str],
         *,
-        habits: Habits | None = None,
+        conventions: Conventions | None = None,
         compression: str | None = None,
         shown: Path | None = None,
     ) -> TextFile:
-        """Read the header; find the encoding and the separator if none is given."""
+        """Read the header; detect the encoding and the separator if they are not given."""
         if separator is not None and (len(separator) != 1 or not separator.isascii()):
             raise OptionError(f"the separator must be one ASCII character, got {separator!r}")
         shown = shown or path
         spool = Spool(path) if compression else None
         plain = path if spool is None else spool.expand(compression or "")
-        habits = habits or Habits()
-        encoding = encoding or find_encoding(plain, shown, content=habits.inferred)
+        conventions = conventions or Conventions()
+        encoding = encoding or find_encoding(plain, shown, content=conventions.inferred)
         with plain.open("rb") as file:
             beginning = file.read(4)
         if not is_utf8(encoding):
@@ -96,11 +95,13 @@ class TextFile:
             reader = csv.reader(lines, delimiter=separator)
             names = next(reader)
             if any(map(looks_like_data, names)):
-                with suppress(csv.Error):  # which is said when all is read
+                with suppress(csv.Error):  # reported when the rows are read
                     refuse_record(shown, names, islice(reader, _LOOKED_AT))
         check_names(shown, names)
-        habits = replace(habits, semicolons=separator == ";")
-        return cls(plain, shown, tuple(names), separator, encoding, tuple(na), habits, spool=spool, beginning=beginning)
+        conventions = replace(conventions, semicolons=separator == ";")
+        return cls(
+            plain, shown, tuple(names), separator, encoding, tuple(na), conventions, spool=spool, beginning=beginning
+        )
 
     def read(self, names: Sequence[str] | None = None) -> pl.DataFrame:
         """Read the named columns, or all of them, with their types."""
@@ -110,44 +111,44 @@ class TextFile:
         try:
             frame = texts.collect(optimizations=EVERY_FIELD)
         except pl.exceptions.PolarsError as error:
-            raise self.trouble(error) from None
+            raise self.read_error(error) from None
         if (
             len(self.names) > 1 and frame[last].has_nulls()
         ):  # a short or blank line reads as missing values: look closer
             blank = self.blank_lines()
             if blank:
                 frame = frame.with_row_index("").filter(~pl.col("").is_in(blank)).drop("")
-        return frame.select(self.typed(frame[name]) for name in wanted)
+        return frame.select(self.parse(frame[name]) for name in wanted)
 
-    def typed(self, texts: pl.Series) -> pl.Series:
-        """Turn a whole column of texts, or its distinct ones, into numbers or dates if that is what they are."""
+    def parse(self, texts: pl.Series) -> pl.Series:
+        """Convert a column of texts, or its distinct texts, to numbers or dates if all of them are."""
         first = next((text for text in islice(texts.drop_nulls(), _LOOKED_AT) if text.strip()), "")
-        if self.habits.inferred and first and is_just_text(first.strip(), self.habits):
-            self.found[texts.name] = Cells()
+        if self.conventions.inferred and first and is_just_text(first.strip(), self.conventions):
+            self.cells[texts.name] = Cells()
             return texts.set(texts == "", None)
-        texts, trimmed = self._prepared(texts)
-        self.found[texts.name] = cells = find_cells(trimmed.drop_nulls().unique(), self.habits)
+        texts, trimmed = self._normalize(texts)
+        self.cells[texts.name] = cells = find_cells(trimmed.drop_nulls().unique(), self.conventions)
         return texts if cells.meaning is Meaning.TEXT else cells.read(trimmed)
 
     def read_as(self, cells: Cells, texts: pl.Series) -> pl.Series:
-        """Read some texts of a column as what the whole column means."""
-        texts, trimmed = self._prepared(texts)
+        """Convert some texts of a column whose meaning is known."""
+        texts, trimmed = self._normalize(texts)
         return texts if cells.meaning is Meaning.TEXT else cells.read(trimmed)
 
-    def _prepared(self, texts: pl.Series) -> tuple[pl.Series, pl.Series]:
-        """Return texts as they stand if they mean nothing else, and without the blanks around them."""
+    def _normalize(self, texts: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Return the texts with declared notations normalized, and the same without surrounding spaces."""
         texts = texts.set(texts == "", None)  # a quoted empty field is missing, too
         trimmed = texts.str.strip_chars()
-        if self.habits.inferred or not (self.habits.decimal or self.habits.dates):
+        if self.conventions.inferred or not (self.conventions.decimal or self.conventions.dates):
             return texts, trimmed
-        rewritten = self.habits.rewritten(trimmed)
+        rewritten = self.conventions.normalize(trimmed)
         return texts.zip_with(rewritten == trimmed, rewritten), rewritten
 
     def scan(self, dtypes: dict[str, pl.DataType] | None = None) -> pl.LazyFrame:
-        """Return what reads the fields as they are, as texts or as other types that hold texts.
+        """Return a lazy frame of the fields as they are, as texts or as other types that hold texts.
 
-        A short or blank line reads as missing values: `blank_lines` tells. Collect it with
-        `EVERY_FIELD`, so that a long line is an error.
+        A short or blank line reads as missing values; see `blank_lines`. Collect the frame with `EVERY_FIELD`:
+        otherwise a line with too many fields is not an error.
         """
         scan = partial(pl.scan_csv, self.path, separator=self.separator, null_values=list(self.na), glob=False)
         theirs = scan(infer_schema=False).collect_schema().names()  # Polars reads quotes in a name differently
@@ -157,27 +158,27 @@ class TextFile:
         return scan(schema=dict(zip(theirs, kinds, strict=True))).rename(dict(zip(theirs, self.names, strict=True)))
 
     def without_blank_lines(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Leave out the blank lines, which read as rows that miss everything."""
+        """Drop the blank lines, which read as rows of missing values."""
         blank = self.blank_lines()
         return rows.with_row_index("").filter(~pl.col("").is_in(blank)).drop("") if blank else rows
 
     def has_quotes(self) -> bool:
-        """Say whether there is a quote anywhere in the file."""
+        """Return whether the file contains a quote."""
         with self.path.open("rb") as file:
             return any(b'"' in part for part in iter(lambda: file.read(_PART), b""))
 
     def expected_rows(self) -> float:
-        """Estimate from its beginning how many rows the file has."""
+        """Estimate the number of rows from the beginning of the file."""
         with self.path.open("rb") as file:
             beginning = file.read(2**20)
         return max(1.0, beginning.count(b"\n") * self.path.stat().st_size / max(1, len(beginning)))
 
-    def trouble(self, error: pl.exceptions.PolarsError) -> FileError:
-        """Say why the fields cannot be read; a line with too few or too many of them is named."""
+    def read_error(self, error: pl.exceptions.PolarsError) -> FileError:
+        """Return the error that says why the file cannot be read; raise one that names a ragged line."""
         self.blank_lines()
         if "utf-8" not in str(error).lower() and self.has_quotes():
             return FileError(
-                f"'{self.shown}' has a quote within a field that is not quoted",
+                f"'{self.shown}' has a quote inside an unquoted field",
                 hint='put the field in quotes, and write its own quotes twice: "5"" pipe"',
             )
         return FileError(f"'{self.shown}' cannot be read as text with fields: {why(error)}")
@@ -185,14 +186,14 @@ class TextFile:
     def blank_lines(self) -> list[int]:
         """Return the rows that are blank lines; refuse a line with too few or too many fields.
 
-        The blank lines of a file with one column are rows in which it is missing.
+        In a file with one column, a blank line is a row with a missing value.
         """
         blank = self._blank_lines_without_quotes()
         blank = self._blank_lines_with_quotes() if blank is None else blank
         return blank if len(self.names) > 1 else []
 
     def _blank_lines_without_quotes(self) -> list[int] | None:
-        """Count the separators of each line, many lines at a time; None if there are quotes, which may hide some."""
+        """Count the separators of each line, many lines at a time; return None if the file contains quotes."""
         blank: list[int] = []
         row = -1
         for lines in _whole_lines(self.path):
@@ -233,25 +234,20 @@ class TextFile:
 
 
 def refuse_record(path: Path, names: Sequence[str], records: Iterable[Sequence[str | None]]) -> None:
-    """Refuse a header that is a record: one of its names looks like data, and one is a value in its own column."""
+    """Refuse a header that is a record: a name in it looks like data, and a name occurs in its own column."""
     odd = [name for name in names if looks_like_data(name)]
-    if not odd or _are_positions(odd):
-        return
+    if not odd or any(odd == [str(first + at) for at in range(len(odd))] for first in (0, 1)):
+        return  # programs number columns without names from 0 or 1
     for record in records:
         if any(name and name == value for name, value in zip(names, record, strict=False)):
             raise FileError(
-                f"'{path}' seems to have no header line: its first line is like those below it",
+                f"'{path}' seems to have no header line: its first line looks like the others",
                 hint="put the names of the columns in the first line",
             )
 
 
-def _are_positions(names: Sequence[str]) -> bool:
-    """Say whether names count from 0 or 1, as programs write them that know of no names."""
-    return any(list(names) == [str(first + at) for at in range(len(names))] for first in (0, 1))
-
-
 def check_names(path: Path, names: Sequence[str]) -> None:
-    """Refuse a header without names, or with one twice; none is quoted, for it may be a record."""
+    """Refuse a header with missing or duplicate names; the error quotes none, because they may be data."""
     if not names:
         raise FileError(f"'{path}' is empty")
     first: dict[str, int] = {}
@@ -266,7 +262,7 @@ def check_names(path: Path, names: Sequence[str]) -> None:
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Read some whole lines at a time, each with its end."""
+    """Read chunks of whole lines, each with its line end."""
     rest = b""
     with path.open("rb") as file:
         while part := file.read(_PART):

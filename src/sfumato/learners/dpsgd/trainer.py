@@ -20,7 +20,7 @@ from sfumato.budget.events import Event
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
 from sfumato.data.io.files import refuse_unwritable
-from sfumato.data.io.fingerprint import keyed
+from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.validate import real
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd import checkpoint as checkpoints
@@ -555,7 +555,7 @@ class Trainer:
 
 def _fingerprint(samples: Samples) -> str:
     """Return what only this user can compare, so that a training never goes on with the samples of another."""
-    mac = keyed()
+    mac = user_hmac()
     for one in (samples.inputs, samples.targets):
         mac.update(json.dumps([list(one.shape), str(one.dtype)]).encode())
         mac.update(one.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -28,7 +28,7 @@ from sfumato.budget.events import Event
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import CountRows
 from sfumato.data.io.files import atomic_path, refuse_unwritable, why
-from sfumato.data.io.fingerprint import keyed
+from sfumato.data.io.fingerprint import user_hmac
 from sfumato.errors import FileError, InputError, ModelError, OptionError, did_you_mean
 from sfumato.learners.dpsgd.account import Account
 from sfumato.learners.dpsgd.module_checks import make_private
@@ -747,7 +747,7 @@ def _own_chance(seed: int | None) -> Iterator[None]:
 
 def _fingerprint(columns: Columns, target: pl.Series | None) -> str:
     """Return what only this user can compare: the records that something was bought of."""
-    mac = keyed()
+    mac = user_hmac()
     for one in (*columns.values, *([] if target is None else [target])):
         mac.update(json.dumps([one.name, str(one.dtype)]).encode())
         mac.update(one.to_frame().write_ipc(None, compression="uncompressed").getvalue())

@@ -64,7 +64,7 @@ class ReleasedModel(Artifact, Discreet):
         plain = scores.to_dict()
         return {"scores": scores.how, **{name: plain[name] for name in ("accuracy", "auc", "loss", "margin", "events")}}
 
-    def written(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
+    def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
         """Write the weights and all else that `load_model` needs."""
         write_model(self.model, folder)
         return WEIGHTS, self
@@ -75,7 +75,7 @@ class ReleasedModel(Artifact, Discreet):
         return ReleasedModel(load_model(folder), certificate.schema, certificate.claims)
 
     @classmethod
-    def verified(
+    def verify(
         cls, folder: Path, certificate: Certificate, progress: Callable[[float], None] | None
     ) -> Iterator[Claim]:
         """Derive epsilon from the recorded events, and the events from the stated training."""

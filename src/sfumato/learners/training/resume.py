@@ -20,8 +20,8 @@ import numpy as np
 import sfumato
 from sfumato.budget.ledger.fingerprint import content_fingerprint
 from sfumato.data.io.files import why, write_owned
-from sfumato.data.io.fingerprint import keyed
-from sfumato.data.io.folders import atomic_folder, held
+from sfumato.data.io.fingerprint import user_hmac
+from sfumato.data.io.folders import atomic_folder, try_lock
 from sfumato.data.table import Table
 from sfumato.errors import FileError
 from sfumato.learners.training.division import KEY_BYTES
@@ -48,7 +48,7 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return what a training must have in common with one that it continues."""
     if material.whole is not None:
-        tested = material.test.fetched().with_columns(material.test_target.alias(material.target))
+        tested = material.test.to_polars().with_columns(material.test_target.alias(material.target))
         prints = [content_fingerprint(one)[0] for one in (material.whole, Table(tested))]
     else:
         prints = [_fingerprint(one) for one in (material.train, material.test)]
@@ -86,7 +86,7 @@ def _plain(path: Path) -> Any:
 
 
 def _fingerprint(images: Any) -> str:
-    mac = keyed()
+    mac = user_hmac()
     mac.update(np.ascontiguousarray(images).data)
     return mac.hexdigest()
 
@@ -127,7 +127,7 @@ def opened(folder: Path | None, settings: Mapping[str, Any]) -> Iterator[None]:
         folder.mkdir(exist_ok=True, mode=0o700)  # what has no bound is in it, too
     except OSError as error:
         raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
-    with held(folder) as alone:
+    with try_lock(folder) as alone:
         if not alone:
             raise FileError(f"another process trains in '{folder}'", hint="wait for it, or choose another name")
         try:

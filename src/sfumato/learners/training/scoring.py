@@ -84,7 +84,7 @@ def noisy_scores(model: Any, rows: Any, target: Any, events: Iterable[Event], so
     >>> import sfumato as sf
     >>> from sfumato.learners import PrivateNaiveBayes
     >>> model = PrivateNaiveBayes(epsilon=1).fit(sf.datasets.adult("train"), "income")
-    >>> test = sf.datasets.adult("test").fetched()
+    >>> test = sf.datasets.adult("test").to_polars()
     >>> scores = noisy_scores(model, test.drop("income"), test["income"], model.events_, Source())
     >>> abs(scores.accuracy - 0.83) < 0.02, scores.margin < 0.01
     (True, True)

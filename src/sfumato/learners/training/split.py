@@ -204,7 +204,7 @@ def _table(
         raise OptionError("a table needs the column that is predicted", hint="--target NAME, or target=")
     if chosen not in table.schema.names:
         raise ColumnError(f"there is no column '{chosen}' to predict", hint=did_you_mean(chosen, table.schema.names))
-    frame = table.fetched()
+    frame = table.to_polars()
     official = seed is not None and name == "adult" and "split" in frame.columns
     left_out = [*table.schema.identifiers, *(["split"] if official else [])]
     kept = [column for column in table.schema.names if column not in left_out]
@@ -255,7 +255,7 @@ def _given(table: Table, test: Any, kept: list[str]) -> pl.DataFrame:
     missing = [column for column in table.schema.names if column not in other.schema.names]
     if missing:
         raise ColumnError(f"the test rows have no column '{missing[0]}'")
-    frame, given = table.fetched(), other.fetched()
+    frame, given = table.to_polars(), other.to_polars()
     for column in kept:
         if table.has_inferred_types or not frame[column].dtype.is_numeric():
             continue

@@ -22,7 +22,7 @@ import polars as pl
 import sfumato
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.events import Event, Relation
-from sfumato.data.certificate import is_own, read_plain
+from sfumato.data.certificate import is_regular_file, read_plain
 from sfumato.data.io.files import why
 from sfumato.errors import FileError, ModelError
 from sfumato.learners.estimators.estimator import PrivateEstimator
@@ -162,7 +162,7 @@ def _estimator(name: Any) -> type[PrivateEstimator]:
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
-    if not is_own(path):
+    if not is_regular_file(path):
         raise FileError(f"'{path.parent}' holds no model, for want of {FACTS}", hint="sfumato train makes one")
     plain = read_plain(path)
     if not isinstance(plain, dict) or "format" not in plain:
@@ -180,7 +180,7 @@ def _read_arrays(path: Path) -> dict[str, Any]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    if not is_own(path):
+    if not is_regular_file(path):
         raise FileError(f"'{path.parent}' holds no model: there is no {WEIGHTS}")
     try:
         found: dict[str, Any] = load(path.read_bytes())

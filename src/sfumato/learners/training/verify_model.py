@@ -19,8 +19,8 @@ from sfumato.budget.accounting.effort import Bounded, bounded_epsilon, read_even
 from sfumato.budget.accounting.training_events import missing_charges
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event
-from sfumato.data.certificate import Certificate, is_own, read_plain
-from sfumato.data.claim import Claim, same_number, same_plain, shown
+from sfumato.data.certificate import Certificate, is_regular_file, read_plain
+from sfumato.data.claim import Claim, quote, same_number, same_plain
 from sfumato.data.recipe import Recipe
 from sfumato.errors import FileError, SfumatoError
 
@@ -68,7 +68,7 @@ def _weights(path: Path) -> Claim:
     from safetensors.numpy import load
 
     claim = "its weights can be read, and are numbers"
-    if not is_own(path):
+    if not is_regular_file(path):
         return Claim(claim, False, "it is missing, or not a file of this folder")
     try:
         arrays = load(path.read_bytes())
@@ -95,7 +95,7 @@ def _read(folder: Path, certificate: Certificate) -> tuple[_Beside, _Beside]:
 
 def _read_model(folder: Path) -> _Beside:
     claim, path = f"{_MODEL} says the same", folder / _MODEL
-    if not is_own(path):
+    if not is_regular_file(path):
         return _Beside({}, Claim(claim, False, "it is missing, or not a file of this folder"))
     try:
         plain = read_plain(path)
@@ -103,7 +103,7 @@ def _read_model(folder: Path) -> _Beside:
         if not all(isinstance(one, dict) for one in parts):
             raise FileError("a part of it is of another type")
         if strange := plain.keys() - {*_FACTS}:
-            return _Beside(plain, Claim(claim, False, f"it holds {', '.join(map(shown, sorted(strange)))}, too"))
+            return _Beside(plain, Claim(claim, False, f"it holds {', '.join(map(quote, sorted(strange)))}, too"))
     except (FileError, *_DAMAGED):
         return _Beside({}, Claim(claim, False, "it is damaged"))
     return _Beside(plain)
@@ -148,7 +148,7 @@ def _as_in_model(
         for name in parameters.keys() & certificate.parameters.keys() - cost.keys()
         if not same_plain(parameters[name], certificate.parameters[name])
     ]
-    found = f"it records other {', '.join(shown(name) for name in dict.fromkeys(others))}" if others else "the same"
+    found = f"it records other {', '.join(quote(name) for name in dict.fromkeys(others))}" if others else "the same"
     yield Claim(f"{_MODEL} says the same", not others, found)
 
 
@@ -168,7 +168,7 @@ def _as_in_recipe(
     for name, value in recipe.items():
         if name in certificate.parameters and name not in _NOT_SETTINGS:
             others += [] if same_plain(value, certificate.parameters[name]) else [name]
-    found = f"it asks for other {', '.join(shown(name) for name in others)}" if others else "the same"
+    found = f"it asks for other {', '.join(quote(name) for name in others)}" if others else "the same"
     yield Claim("the recipe says the same", not others, found)
 
 
@@ -200,19 +200,19 @@ def _accounted(certificate: Certificate, events: tuple[Event, ...], promise: Dif
     if found.exact:
         yield Claim(str(promise), found.epsilon <= promise.epsilon, _inf(found.epsilon))
         held = same_number(epsilon, found.epsilon, precision=1e-6)
-        yield Claim(f"what was spent is epsilon {shown(epsilon)}", held, _inf(found.epsilon))
+        yield Claim(f"what was spent is epsilon {quote(epsilon)}", held, _inf(found.epsilon))
     else:
         if found.epsilon <= promise.epsilon:
             yield Claim(str(promise), True, found.epsilon)
         else:
             yield Claim.unchecked(str(promise), found.why)
-        yield Claim.unchecked(f"claims.epsilon is {shown(epsilon)}", found.why)
+        yield Claim.unchecked(f"claims.epsilon is {quote(epsilon)}", found.why)
     for name, value in (("delta", promise.delta), ("relation", promise.relation.value)):
         for stated in (claimed.get(name), parameters.get(name)):
             if stated != value:
-                yield Claim(f"{name} is {shown(stated)}", False, value)
+                yield Claim(f"{name} is {quote(stated)}", False, value)
     for name in claimed.keys() - {*_NUMBERS}:
-        yield Claim(f"{shown(name)} is {shown(claimed[name])}", False, "nobody can measure that of a model")
+        yield Claim(f"{quote(name)} is {quote(claimed[name])}", False, "nobody can measure that of a model")
 
 
 def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[str, Any]) -> Iterator[Claim]:
@@ -233,7 +233,7 @@ def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[s
     except (SfumatoError, *_DAMAGED) as error:
         yield Claim(claim, False, _why(error))
         return
-    yield Claim(claim, not lacking, lacking or f"all {shown(stated['sampling']['steps'])}")
+    yield Claim(claim, not lacking, lacking or f"all {quote(stated['sampling']['steps'])}")
     if varies:
         yield Claim.unchecked("parameters.events: the noise of all steps but the last", "a schedule varied it")
 
@@ -275,17 +275,17 @@ def _rows(certificate: Certificate, model: Mapping[str, Any], promises: list[Dif
     rows, sampling = certificate.source.get("rows"), certificate.parameters.get("sampling")
     size = model.get("parameters", {}).get("batch_size")
     rate = sampling.get("rate") if isinstance(sampling, dict) else None
-    claim = f"source.rows is {shown(rows)}"
+    claim = f"source.rows is {quote(rows)}"
     if rows is not None and (type(rows) is not int or rows < 1):
         yield Claim(claim, False, "it must be a number of records, or null where that is private")
         return
     if _is_network(model) and isinstance(size, int) and isinstance(rate, float) and 0 < rate < 1:
         derived = round(size / rate) if size / rate < 1e15 else 0
-        yield Claim(claim, rows == derived, f"{shown(size)} at a rate of {shown(rate)} are of {shown(derived)}")
+        yield Claim(claim, rows == derived, f"{quote(size)} at a rate of {quote(rate)} are of {quote(derived)}")
     else:
         yield Claim.unchecked(claim, "nothing in the release depends on it")
     if rows is not None and promises and promises[0].delta >= 1 / rows:
-        yield Claim("delta is below one over the number of records", False, f"of {shown(rows)} records")
+        yield Claim("delta is below one over the number of records", False, f"of {quote(rows)} records")
 
 
 def _is_network(model: Mapping[str, Any]) -> bool:
@@ -304,7 +304,7 @@ def _unchecked(certificate: Certificate, model: Mapping[str, Any], recipe: Mappi
     alone = {name for name in certificate.parameters if name not in elsewhere}
     alone |= {name for name in recipe if name not in certificate.parameters and name not in _NOT_SETTINGS}
     if alone := alone - {"tested on"}:
-        names = ", ".join(f"parameters.{shown(name)}" for name in sorted(alone))
+        names = ", ".join(f"parameters.{quote(name)}" for name in sorted(alone))
         yield Claim.unchecked(names, "one file alone states it")
 
 

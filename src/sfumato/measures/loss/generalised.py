@@ -1,32 +1,32 @@
-"""A released value stands for a set of original values; all loss and utility follow from that set.
+"""Read released values as sets of original values, from which all loss and utility measures follow.
 
-How a released value is read, the first that fits:
+A released value is read by the first rule that applies:
 
 ==================  ==========================================================================
-``*``               everything, a missing value included
-missing             the missing value; everything, if the original column misses none
-a value             itself; of a number or date column also a value that nobody has (a median). A
-                    text that is also the name of a group in the hierarchy is the group if the
-                    release holds none of the other values in it
+``*``               everything, including a missing value
+missing             the missing value; everything, if the original column has no missing value
+a value             itself; in a number or date column also a value that does not occur (a median). A
+                    text that is also the label of a group in the hierarchy is the group if the
+                    release has none of the other values in it
 ``[20, 30)``        the numbers, dates or ordinals between the bounds. ``[`` and ``]`` include the
                     bound, ``(`` and ``)`` exclude it, and so do the outward ``]20, 30[``; a bound
                     is a number (``-inf``, ``inf``), ``2024-05-31``, ``2024-05-31 12:00``
                     or a value of an ordinal column
 a label             the values under that node of the column's hierarchy
 ``20-29``           the whole numbers from 20 to 29
-``1960s``           the dates and times of a decade, and so of ``1984``, ``1960-1979``, ``2023-06``,
-                    ``2023-06 to 2023-09``; `measures.ranges` has them all
+``1960s``           the dates and times of a decade; likewise ``1984``, ``1960-1979``, ``2023-06``,
+                    ``2023-06 to 2023-09``; see `ranges`
 ``low to mid``      the ordinals, or texts that are numbers, from one to the other
-``130**``           the codes that begin so, if all have one length
+``130**``           the codes with this prefix, if all codes have the same length
 ``{a, "b, c"}``     the union of its members: values, intervals, labels or ``(missing)``; quoted as in
-                    CSV if they hold commas. ``{*}`` is everything, in a row that is not suppressed
+                    CSV if they contain commas. ``{*}`` is everything, in a row that is not suppressed
 ``all but {a, b}``  all values, except the missing one, that are not in the set
 ==================  ==========================================================================
 
-All values that a column may take are its *universe*: those of the original table and those of
+The *universe* of a column is all values that it may take: those of the original table and those of
 the public domain in its schema. The range of a number or date is from the least to the greatest
-original value, or the public bounds. An interval is cut to the range. Where all numbers are
-whole (dates count days or ticks), ``[20, 30)`` and ``[20, 29]`` are the same set and so the same interval.
+original value, or the public bounds. An interval is clipped to the range. If all numbers are whole
+(dates count days or ticks), ``[20, 30)`` and ``[20, 29]`` are the same set and so the same interval.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.ranges import read_range
 from sfumato.measures.loss.universe import Universe, as_floats, number_of, universe
 
-__all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "paired"]
+__all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "pair_codes"]
 
 MARK = "*"
 Bools = NDArray[np.bool_]
@@ -65,17 +65,17 @@ _INTERVAL = re.compile(r"\s*([\[(\]])\s*([^,]*?)\s*,\s*([^,]*?)\s*([\])\[])\s*")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Coverage(Discreet):
-    """What each distinct released value of a column stands for: runs of positions in the universe.
+    """The original values that each distinct released value of a column stands for.
 
-    The runs of released value ``i`` are ``first[j]`` up to, not including, ``stop[j]`` for
-    ``start[i] <= j < start[i+1]``, in order.
+    They are runs of positions in the universe: those of released value ``i`` are
+    ``range(first[j], stop[j])`` for ``start[i] <= j < start[i+1]``, in order.
 
     Attributes
     ----------
-    low, high : the interval of a number or date; NaN for what is not on the line
+    low, high : the interval of a number or date; NaN for other values
     everything : whether the value is the mark of suppression
-    exact : whether the value is one value, and not a generalised one
-    level : the level of the hierarchy that the value is on (without a hierarchy the mark is on level 1), or -1
+    exact : whether the value is a single value, not a generalised one
+    level : the level of the value in the hierarchy (without a hierarchy, the mark has level 1), or -1
     """
 
     universe: Universe
@@ -93,24 +93,24 @@ class Coverage(Discreet):
 
     @cached_property
     def owner(self) -> Ints:
-        """The released value that each run belongs to."""
+        """The released value of each run."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     @cached_property
     def size(self) -> Ints:
-        """How many values of the universe each released value stands for."""
+        """The number of values of the universe that each released value stands for."""
         return self.total(np.ones(len(self.universe))).astype(np.int64)
 
     def total(self, weight: NDArray[Any]) -> Floats:
-        """Add up a weight, one number per value of the universe, over what each released value stands for."""
+        """Sum a weight per value of the universe over the values that each released value stands for."""
         before = np.concatenate([[0.0], np.cumsum(weight)])
         runs = before[self.stop] - before[self.first]
         return np.bincount(self.owner, weights=runs, minlength=len(self)).astype(np.float64)
 
     def spread(self, weight: NDArray[Any]) -> Floats:
-        """Share out a weight, one number per released value, evenly over what each stands for."""
+        """Distribute a weight per released value evenly over the values that it stands for."""
         each = (np.asarray(weight, dtype=np.float64) / np.maximum(self.size, 1))[self.owner]
-        # The values that are released as they are must stay exact: the sums of the runs would round them.
+        # Exact values are added separately, because the cumulative sums of runs would round them.
         single = self.stop - self.first == 1
         length = len(self.universe) + 1
         alone = np.bincount(self.first[single], weights=each[single], minlength=length)
@@ -119,7 +119,7 @@ class Coverage(Discreet):
         return np.asarray((alone + np.maximum(np.cumsum(begins - ends), 0))[:-1], dtype=np.float64)
 
     def covers(self, released: NDArray[Any], position: NDArray[Any]) -> Bools:
-        """Say whether each released value (a code) stands for the value at a position, among others."""
+        """Return whether each released value (a code) covers the value at a position."""
         span = len(self.universe) + 1
         if not len(self.first):
             return np.zeros(len(released), dtype=bool)
@@ -128,7 +128,7 @@ class Coverage(Discreet):
         return np.asarray((run >= 0) & (self.owner[run] == released) & (position < self.stop[run]))
 
     def with_everything(self) -> Coverage:
-        """Return the same with one more released value, the last: one that stands for everything."""
+        """Return the coverage with an additional last value that stands for everything."""
         of = self.universe
         top = of.column.hierarchy.height if of.column.hierarchy is not None else 1
         return replace(
@@ -145,7 +145,7 @@ class Coverage(Discreet):
 
 
 def coverage(of: Universe, released: pl.Series, mark: str | None = MARK) -> Coverage:
-    """Read the distinct released values of a column: see the top of this module for how.
+    """Read the distinct released values of a column by the rules of this module.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def coverage(of: Universe, released: pl.Series, mark: str | None = MARK) -> Cove
     low, high, level = point.copy(), point.copy(), np.where(value, 0, -1)
     top = of.column.hierarchy.height if of.column.hierarchy is not None else 1
     runs = []
-    # Of numbers without a hierarchy, all that read as a number are done.
+    # Without a hierarchy, every value that parses as a number is done.
     for code in np.flatnonzero(~value) if of.is_line and not of.groups else range(len(values)):
         text = text_of(values[code])
         named = of.groups.get(text, (-1, ()))
@@ -198,16 +198,16 @@ def coverage(of: Universe, released: pl.Series, mark: str | None = MARK) -> Cove
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pairing(Discreet):
-    """An original and a released table, column by column, as codes.
+    """The paired columns of an original and a released table, as codes.
 
     Attributes
     ----------
     original : the position in the universe of every value of the original rows
     released : the released rows as codes
-    domains : what these codes are
-    meaning : the released rows as codes of what they stand for; see `aligned`
-    coverages : what they stand for
-    records : how many rows each row stands for, if not one
+    domains : the domains of these codes
+    meaning : the released rows as codes of the coverages; see `align`
+    coverages : the values that the codes of `meaning` stand for
+    records : the number of rows that each row represents, if not one
     """
 
     _repr_fields: ClassVar[tuple[str, ...]] = ("rows",)
@@ -231,25 +231,25 @@ class Pairing(Discreet):
 
     @cached_property
     def classes(self) -> Tuples:
-        """The distinct released rows and how often each occurs."""
+        """The distinct released rows and their counts."""
         codes, count = distinct(self.released, [len(domain) for domain in self.domains], self.records)
         return Tuples(codes, count, self.domains)
 
     @cached_property
     def people(self) -> tuple[NDArray[np.int32], Ints]:
-        """The distinct original rows, as positions in the universes, and how often each occurs."""
+        """The distinct original rows, as positions in the universes, and their counts."""
         return distinct(self.original, [len(read.universe) for read in self.coverages], self.records)
 
     @cached_property
     def regions(self) -> tuple[NDArray[np.int32], Ints]:
-        """The distinct meanings of the released rows and how often each occurs."""
+        """The distinct meanings of the released rows and their counts."""
         return distinct(self.meaning, [len(read) for read in self.coverages], self.records)
 
-    def aligned(self) -> Pairing:
-        """Check that row i of the release is row i of the original, as far as that can be seen.
+    def align(self) -> Pairing:
+        """Check that row i of the release is row i of the original, as far as possible.
 
         A generalised value must cover the original value of its row; a single value need not,
-        since it may be a representative or noise. A value that became missing is read as the mark.
+        because it may be a representative or noise. A value that became missing is read as the mark.
         """
         if len(self.original) != len(self.released):
             raise InputError(
@@ -276,7 +276,7 @@ class Pairing(Discreet):
 
 
 def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | None = MARK) -> Pairing:
-    """Code the named columns of both tables, and read what the released values stand for.
+    """Encode the named columns of both tables, and read the released values.
 
     Parameters
     ----------
@@ -284,14 +284,14 @@ def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | No
     names : sequence of str
         The quasi-identifiers of the original's schema by default.
     mark : str or None
-        What stands for everything.
+        The mark of suppression.
 
     Examples
     --------
     >>> import polars as pl
     >>> original = pl.DataFrame({"sex": ["f", "m", "f"], "age": [30, 40, 50]})
     >>> released = pl.DataFrame({"sex": ["f", "m", "*"], "age": ["[30, 40]", "[30, 40]", "*"]})
-    >>> both = pair(original, released, ["sex", "age"]).aligned()
+    >>> both = pair(original, released, ["sex", "age"]).align()
     >>> [read.size[both.meaning[:, i]].tolist() for i, read in enumerate(both.coverages)]
     [[1, 1, 2], [2, 2, 3]]
     """
@@ -305,10 +305,10 @@ def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | No
     ours = raw.encode(names)
     if not len(ours.values) or not other.rows:
         raise InputError("the original table or the release has no rows")
-    return paired(ours, [other.column(name) for name in names], mark)
+    return pair_codes(ours, [other.column(name) for name in names], mark)
 
 
-def paired(
+def pair_codes(
     ours: Codes,
     released: Sequence[pl.Series],
     mark: str | None = MARK,
@@ -316,25 +316,25 @@ def paired(
     group: Ints | None = None,
     records: Ints | None = None,
 ) -> Pairing:
-    """Pair original rows, as codes, with what was released of each; see `pair`.
+    """Pair encoded original rows with their released values; see `pair`.
 
     Parameters
     ----------
     ours : Codes
     released : a series per column
     mark : str or None
-    group : which of the released values each row got; its own by default
-    records : how many rows each row stands for; one by default
+    group : the position of each row's released values; by default each row has its own
+    records : the number of rows that each row represents; one by default
 
     Examples
     --------
     >>> import sfumato as sf
     >>> ages = sf.Table(pl.DataFrame({"age": [30, 40]})).encode(["age"])
-    >>> both = paired(ages, [pl.Series(["[30, 40]"])], group=np.array([0, 0]), records=np.array([5, 2]))
+    >>> both = pair_codes(ages, [pl.Series(["[30, 40]"])], group=np.array([0, 0]), records=np.array([5, 2]))
     >>> both.rows, both.classes.count.tolist()
     (7, [7])
     """
-    # What the released values are is said by the original schema; here they are only told apart.
+    # The original schema gives the meaning of the released values; here they are only distinguished.
     theirs = encode(released, [Column(name=name) for name in ours.names])
     if group is not None:
         theirs = replace(theirs, values=np.asfortranarray(theirs.values[group]))
@@ -349,7 +349,7 @@ def paired(
 def distinct(
     codes: NDArray[np.int32], sizes: Sequence[int], records: Ints | None = None
 ) -> tuple[NDArray[np.int32], Ints]:
-    """Return the distinct rows of a code matrix and how often each occurs, if each row counts once or as it says.
+    """Return the distinct rows of a code matrix and their counts; each row counts once, or as often as given.
 
     Examples
     --------
@@ -362,9 +362,9 @@ def distinct(
 
 
 def _is_group(of: Universe, itself: int, members: Sequence[int] | Ints, released: Ints) -> bool:
-    """Say whether a text that is a value and the name of a group, such as Other, is the group.
+    """Return whether a text that is both a value and the label of a group, such as Other, means the group.
 
-    It is if the original table has other values of the group and the release has none of them.
+    It does if the original table has other values of the group and the release has none of them.
     """
     if len(members) < 2:
         return False
@@ -373,13 +373,13 @@ def _is_group(of: Universe, itself: int, members: Sequence[int] | Ints, released
 
 
 def _points(of: Universe, released: pl.Series) -> Floats:
-    """Read each released value of a number or date column as a number; NaN where it is none."""
+    """Parse each released value of a number or date column as a number; NaN if it is not one."""
     ours, theirs = of.values.values.dtype, released.dtype
     calendar = (pl.Date, pl.Datetime)
     if of.is_line and theirs == pl.String and ours.is_temporal():
         return np.array([_point(of, text or "") for text in released], dtype=np.float64)
     if of.is_line and theirs == pl.Date and _has_times(of):
-        return np.full(len(released), np.nan)  # it stands for a day
+        return np.full(len(released), np.nan)  # it means the whole day
     if of.is_line and theirs == pl.String:
         numbers = released.str.strip_chars().cast(pl.Float64, strict=False)
     elif of.is_line and (ours == theirs or (isinstance(ours, calendar) and isinstance(theirs, calendar))):
@@ -393,17 +393,17 @@ def _points(of: Universe, released: pl.Series) -> Floats:
 
 
 def _point(of: Universe, text: str) -> float:
-    """Read one number or moment; NaN if it is none. In a column of times a day is not a moment."""
+    """Parse one number or time; NaN if it is neither. In a column of times, a day is an interval."""
     return np.nan if _has_times(of) and len(text) <= len("2024-05-31") else number_of(text, of.values.values.dtype)
 
 
 def _has_times(of: Universe) -> bool:
-    """Say whether a column holds times of a day, not only days."""
+    """Return whether a column has times of day, not only dates."""
     return isinstance(of.values.values.dtype, pl.Datetime) and not of.has_only_days
 
 
 def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
-    """Return the positions that a generalised value covers, and its interval if the column is a line."""
+    """Return the positions that a generalised value covers, and its interval for numbers and dates."""
     interval = _INTERVAL.fullmatch(text)
     if interval and of.is_line:
         left, a, b, right = interval.groups()
@@ -458,9 +458,9 @@ def _between_ranks(of: Universe, left: str, a: str, b: str, right: str) -> tuple
 
 
 def _by_looks(of: Universe, text: str) -> tuple[Ints, float, float] | None:
-    """Read what an automatic hierarchy calls a group of ordinals, or of texts that are numbers, codes or dates.
+    """Read the labels of automatic hierarchies for ordinals, or for texts that are numbers, codes or dates.
 
-    These are ``low to mid`` (None if it can be read in two ways), ``130**`` and ``2024-05``.
+    These are ``low to mid`` (None if it is ambiguous), ``130**`` and ``2024-05``.
     """
     texts = of.texts[: len(of) - (of.missing is not None)]
     if " to " in text and (of.column.kind is Kind.ORDINAL or all(map(_PLAIN_NUMBER.fullmatch, texts))):
@@ -502,7 +502,7 @@ def _union(of: Universe, texts: Iterable[str]) -> tuple[Ints, float, float] | No
         number = _point(of, text) if of.is_line else np.nan
         if text in of.position:
             members, low, high = _hull(of, np.array([of.position[text]]))
-        elif text == MISSING and of.missing is not None:  # it may be anything, and costs as much
+        elif text == MISSING and of.missing is not None:  # it may be any value, and costs as much
             members, low, high = np.array([of.missing]), of.low, of.high
         elif text == MARK:
             members, low, high = np.arange(len(of)), of.low, of.high

@@ -1,7 +1,7 @@
-"""How much a release lost: the classical measures of information loss.
+"""The classical measures of information loss.
 
-All of them look at the quasi-identifiers, and at what each released value stands for; see
-`generalised`. n is the number of rows, d the number of quasi-identifiers, n_E the rows of a class.
+All of them depend on the quasi-identifiers, and on the values that each released value stands for;
+see `generalised`. n is the number of rows, d the number of quasi-identifiers, n_E the rows of a class.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _MOST_PAIRS = 3_000_000
 
 @dataclass(frozen=True)
 class ColumnLoss:
-    """What one quasi-identifier lost.
+    """The information loss of one quasi-identifier.
 
     Attributes
     ----------
     ncp : the mean normalised certainty penalty of its cells, 0 to 1
     entropy : the share of its bits that is lost, 0 to 1
-    precision : 1 less the mean height of its cells in its hierarchy; None if some cell is on no level
-    suppressed : the share of its cells that are the mark
+    precision : 1 minus the mean height of its cells in its hierarchy; None if a cell is on no level
+    suppressed : the share of its cells that are suppressed
     """
 
     ncp: float
@@ -59,17 +59,17 @@ class ColumnLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What a release lost, over all quasi-identifiers; 0 is nothing except for the class measures.
+    """The information loss of a release over all quasi-identifiers; except for the class measures, 0 is no loss.
 
     Attributes
     ----------
     gcp : the global certainty penalty, 0 to 1
-    discernibility : the sum of n_E^2, and n for every suppressed row
+    discernibility : the sum of n_E^2, plus n for every suppressed row
     average_class : the mean size of a class
-    suppressed : the share of rows in which every quasi-identifier is the mark
-    precision : 1 less the mean height of the cells, 0 to 1; None if some cell is on no level of a hierarchy
-    entropy : the share of bits that is lost, 0 to 1; constant columns have nothing to lose: 0
-    kl : the Kullback-Leibler divergence in bits; None if it was too much work
+    suppressed : the share of rows in which every quasi-identifier is suppressed
+    precision : 1 minus the mean height of the cells, 0 to 1; None if a cell is on no level of a hierarchy
+    entropy : the share of bits that is lost, 0 to 1; 0 for constant columns
+    kl : the Kullback-Leibler divergence in bits; None if it would take too long
     by_column : the loss of each quasi-identifier
     """
 
@@ -99,20 +99,20 @@ class Loss:
 def loss(
     original: Table | Any, released: Table | Any, *, quasi: Sequence[str] = (), suppressed: str | None = MARK
 ) -> Loss:
-    """Measure what a release lost.
+    """Measure the information loss of a release.
 
-    Row i of the release must be row i of the original: a suppressed row stays, with the mark in
-    every quasi-identifier. If all rows are such, they are one class and none counts as
+    Row i of the release must be row i of the original; a suppressed row stays, with the mark in
+    every quasi-identifier. If all rows are suppressed, they form one class and none counts as
     suppressed, as in `assess`.
 
     Parameters
     ----------
     original, released : Table, frame or path
-        The schema of the original says the kinds, bounds, domains and hierarchies.
+        The schema of the original declares kinds, bounds, domains and hierarchies.
     quasi : sequence of str
         The quasi-identifiers; those of the original's schema by default.
     suppressed : str or None
-        The mark that stands for everything.
+        The mark of suppression.
 
     Examples
     --------
@@ -132,8 +132,8 @@ def loss(
 
 
 def loss_of(pairing: Pairing, suppressed: str | None = MARK) -> Loss:
-    """Measure what was lost between an original and a release that are paired already; see `loss`."""
-    both = pairing.aligned()
+    """Measure the information loss of a paired original and release; see `loss`."""
+    both = pairing.align()
     names, rows = both.names, both.rows
     classes, marked = without_suppressed(both.classes, names, suppressed)
     bits_of = [bits(both, position) for position in range(len(names))]
@@ -162,10 +162,10 @@ def loss_of(pairing: Pairing, suppressed: str | None = MARK) -> Loss:
 def ncp(read: Coverage) -> Floats:
     """Return the normalised certainty penalty of each released value (Xu et al. 2006; Ghinita et al. 2007).
 
-    For a number or date the width of the interval by the range of the column; for a category the
-    number of values that it stands for by the number of all values, but 0 for a single one. The
-    mark costs 1, even in a constant column. The global certainty penalty (GCP) of a table is the
-    mean over all cells.
+    For a number or date, it is the width of the interval divided by the range of the column; for a
+    category, the number of values that it stands for divided by the number of all values, but 0 for
+    a single value. The mark costs 1, even in a constant column. The global certainty penalty (GCP)
+    of a table is the mean over all cells.
 
     Examples
     --------
@@ -188,10 +188,10 @@ def ncp(read: Coverage) -> Floats:
 
 
 def precision(read: Coverage, count: NDArray[Any]) -> float | None:
-    """Return 1 less the mean height of a column's cells in its hierarchy (Sweeney 2002).
+    """Return 1 minus the mean height of a column's cells in its hierarchy (Sweeney 2002).
 
-    The height of a cell is its level by the height of the hierarchy; without a hierarchy a value
-    has height 0 and the mark 1. None if some cell is on no level, such as a free interval.
+    The height of a cell is its level divided by the height of the hierarchy; without a hierarchy, a
+    value has height 0 and the mark 1. None if a cell is on no level, such as a free interval.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def precision(read: Coverage, count: NDArray[Any]) -> float | None:
 
 
 def discernibility(size: Ints, suppressed: int = 0) -> int:
-    """Return the sum of n_E^2 over the classes, and n for every suppressed row (Bayardo & Agrawal 2005).
+    """Return the sum of n_E^2 over the classes, plus n for every suppressed row (Bayardo & Agrawal 2005).
 
     Examples
     --------
@@ -225,7 +225,7 @@ def discernibility(size: Ints, suppressed: int = 0) -> int:
 
 
 def average_class(size: Ints, k: int = 1) -> float:
-    """Return the mean class size; divided by the k that was asked for, it is C_avg (LeFevre et al. 2006).
+    """Return the mean class size; divided by the required k, it is C_avg (LeFevre et al. 2006).
 
     Suppressed rows are in no class.
 
@@ -238,12 +238,12 @@ def average_class(size: Ints, k: int = 1) -> float:
 
 
 def bits(both: Pairing, position: int, count: NDArray[Any] | None = None) -> tuple[float, float]:
-    """Return how many bits a column lost, and how many it could: the non-uniform entropy (Gionis & Tassa 2009).
+    """Return the bits that a column lost, and those it could lose: the non-uniform entropy (Gionis & Tassa 2009).
 
     A cell with the original value a, released as the set S, lost ``-log2 P(a | S)`` bits, with
     ``P(a | S) = p_a / p_S`` from the original column (de Waal & Willenborg 1999); as the mark it would
-    have lost ``-log2 p_a``. A representative that is not the original value counts as lost. If what is paired is a part
-    of a table, `count` says how many records of the whole have each value.
+    have lost ``-log2 p_a``. A representative that is not the original value counts as lost. If only a part of a table
+    is paired, `count` has the number of records of the whole table with each value.
     """
     read = both.coverages[position]
     ours, theirs = both.original[:, position].astype(np.int64), both.meaning[:, position]
@@ -258,7 +258,7 @@ def bits(both: Pairing, position: int, count: NDArray[Any] | None = None) -> tup
         cell, of_row = np.unique(theirs * np.int64(values) + ours, return_inverse=True)
         times = np.bincount(of_row, weights=both.records)
     value, code = cell % values, cell // values
-    # A value that is not covered tells nothing of the original one, like the mark.
+    # A value that does not cover the original one reveals nothing, like the mark.
     among = np.where(read.covers(code, value), read.total(count)[code], rows)
     return float(times @ np.log2(among / count[value])), float(times @ np.log2(rows / count[value]))
 
@@ -273,24 +273,23 @@ def kl_divergence(both: Pairing, most: int = _MOST_PAIRS) -> float | None:
     ``sum p_t log2(p_t / q_t)`` over the distinct original rows t, in bits; p is the share of the row
     in the original, and q its share if every released row is spread evenly over all combinations
     of values that it stands for. Infinite if an original row has q = 0, as with representatives.
-    None, not computed, if more than `most` partial matches of rows and released rows are to be expected, or were to
-    be kept.
+    None if more than `most` partial matches of original and released rows are expected or reached.
 
     Examples
     --------
     >>> import polars as pl
     >>> original = pl.DataFrame({"city": ["Bonn", "Bonn", "Bonn", "Rome"]})
     >>> released = pl.DataFrame({"city": ["{Bonn, Rome}"] * 4})
-    >>> round(kl_divergence(pair(original, released, ["city"]).aligned()), 3)
+    >>> round(kl_divergence(pair(original, released, ["city"]).align()), 3)
     0.189
     """
     people, count = both.people
-    if 10 * len(people) > most:  # a row matches several released rows on the way
+    if 10 * len(people) > most:  # a row matches several released rows in the search
         return None
     regions, weight = both.regions
     mass = weight / weight.sum()
-    # Match row prefixes with released prefixes, column by column, the most telling column first:
-    # the values that match are a run of the children of a row prefix, found by two look-ups.
+    # Match row prefixes with released prefixes, column by column, the most selective column first:
+    # the matching values are a run of the children of a row prefix, found by two searches.
     width = [(read.size[regions[:, i]] / len(read.universe)) @ mass for i, read in enumerate(both.coverages)]
     row, of_row = np.zeros(1, dtype=np.int64), np.zeros(len(people), dtype=np.int64)
     region, of_region = np.zeros(1, dtype=np.int64), np.zeros(len(regions), dtype=np.int64)

@@ -1,7 +1,7 @@
-"""How far the distributions of a release are from the original ones: of each column and of each pair.
+"""Distances between the original and the released distributions of each column and of each pair.
 
-A released value is spread evenly over what it stands for (see `generalised`): a category over its
-values, a number or date along its interval.
+A released value is spread evenly over the values that it stands for (see `generalised`): a category
+over its values, a number or date along its interval.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sfumato.measures.loss.generalised import MARK, Coverage, Pairing, coverage,
 
 __all__ = ["Distances", "along", "distances", "distances_of"]
 
-Spread = tuple[Coverage, Floats]  # a column, and the share of rows that has each of its codes
+Spread = tuple[Coverage, Floats]  # a column, and the share of rows with each of its codes
 
 
 @dataclass(frozen=True)
 class Distances:
-    """How far the distributions of a release are from the original ones, 0 (equal) to 1.
+    """The distances between original and released distributions, from 0 (equal) to 1.
 
     Attributes
     ----------
-    by_column : of each column
-    by_pair : of each pair of columns
-    bins : into how many equal parts the range of a number was cut for the pairs
+    by_column : the distance of each column
+    by_pair : the distance of each pair of columns
+    bins : the number of equal bins of a number's range, for the pairs
     """
 
     by_column: dict[str, float]
@@ -56,20 +56,20 @@ def distances(
 ) -> Distances:
     """Compare the distributions of each column and of each pair of columns.
 
-    A category (or text, or ordinal): total variation, half the sum of ``|p_v - q_v|``. A number or date:
-    the earth mover's (1-Wasserstein) distance along the range, divided by the range, at most 1; a share
-    of missing values that differs counts 1. A pair: total variation of the joint distribution, numbers
-    cut into equal bins over the range, missing a bin of its own.
+    For a category (or text, or ordinal): total variation, half the sum of ``|p_v - q_v|``. For a number or date:
+    the earth mover's (1-Wasserstein) distance along the range, divided by the range, at most 1; a difference in
+    the share of missing values counts with distance 1. For a pair: total variation of the joint distribution, with
+    numbers in equal bins over the range and a bin for missing values.
 
     Parameters
     ----------
     original, released : Table, frame or path
-        They need not have the same rows, nor as many.
+        They need not have the same rows, or the same number of rows.
     columns : sequence of str
         The quasi-identifiers of the original's schema by default.
     bins : int
     suppressed : str or None
-        The mark that stands for everything.
+        The mark of suppression.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def distances(
 
 
 def distances_of(both: Pairing, bins: int = 10) -> Distances:
-    """Compare the distributions of an original and a release that are paired already; see `distances`."""
+    """Compare the distributions of a paired original and release; see `distances`."""
     names = both.names
     if bins < 1:
         raise OptionError(f"bins must be at least 1, got {bins}")
@@ -97,7 +97,7 @@ def distances_of(both: Pairing, bins: int = 10) -> Distances:
         )
         for i, (name, ours, read) in enumerate(zip(names, raw, both.coverages, strict=True))
     }
-    binned = [[_binned(read, bins) for read in table] for table in (raw, both.coverages)]
+    binned = [[_bin_shares(read, bins) for read in table] for table in (raw, both.coverages)]
     paired = {}
     for a, b in combinations(range(len(names)), 2):
         ours = _joint(both.original[:, [a, b]], both.records, binned[0][a], binned[0][b])
@@ -112,7 +112,7 @@ def _shares(codes: NDArray[np.int32], read: Coverage, records: Ints | None) -> F
 
 
 def _tidy(distance: float) -> float:
-    """Round what is left by rounding, and keep a distance from 0 to 1."""
+    """Remove rounding errors, and clip the distance to [0, 1]."""
     return min(max(round(float(distance), 15), 0.0), 1.0)
 
 
@@ -121,7 +121,7 @@ def _total_variation(ours: Spread, theirs: Spread) -> float:
 
 
 def _along_the_line(ours: Spread, theirs: Spread) -> float:
-    """Integrate |F - G|: both jump at points and rise evenly along intervals, so F - G is linear between breaks."""
+    """Integrate |F - G|: both jump at points and rise linearly along intervals, so F - G is linear between breaks."""
     of = ours[0].universe
     missing = [share[np.isnan(read.low)].sum() for read, share in (ours, theirs)]
     both = 1 - max(missing)
@@ -132,14 +132,14 @@ def _along_the_line(ours: Spread, theirs: Spread) -> float:
     apart = _distribution(*ours, breaks) - _distribution(*theirs, breaks)
     start, end = apart[:-1, 0], apart[1:, 1]
     ends = np.abs(start) + np.abs(end)
-    triangles = (start**2 + end**2) / np.where(ends > 0, ends, 1)  # where the difference changes its sign
+    triangles = (start**2 + end**2) / np.where(ends > 0, ends, 1)  # where the difference changes sign
     area = float(np.diff(breaks) @ np.where(start * end < 0, triangles, ends)) / 2
     span = of.high - of.low
     return _tidy(abs(missing[0] - missing[1]) + both * (area / span if span > 0 else float(area > 0)))
 
 
 def _distribution(read: Coverage, share: Floats, breaks: Floats) -> NDArray[np.float64]:
-    """Return the distribution function of the known values at each break: with its jump, and just before it."""
+    """Return the distribution function of the known values at each break: after and before its jump."""
     known = ~np.isnan(read.low) & (share > 0)
     low, high, share = read.low[known], read.high[known], share[known] / share[known].sum()
     first, last = np.searchsorted(breaks, low), np.searchsorted(breaks, high)
@@ -154,10 +154,10 @@ def _distribution(read: Coverage, share: Floats, breaks: Floats) -> NDArray[np.f
 
 
 def along(read: Coverage, edges: Floats) -> NDArray[np.float64]:
-    """Return which share of each released number or date lies between each two edges, and last, is missing.
+    """Return the share of each released number or date in each bin between the edges; the last column is missing.
 
-    An interval is spread evenly along itself. A number on an edge lies above it; one beyond the edges, in the
-    first or the last bin.
+    An interval is spread evenly over its length. A number on an edge belongs to the bin above it; one beyond the edges,
+    to the first or the last bin.
 
     Examples
     --------
@@ -178,8 +178,8 @@ def along(read: Coverage, edges: Floats) -> NDArray[np.float64]:
     return np.column_stack([np.where(missing[:, None], 0.0, share), missing])
 
 
-def _binned(read: Coverage, bins: int) -> Any:
-    """Return a sparse matrix: which share of each released value lies in each bin, or on each value."""
+def _bin_shares(read: Coverage, bins: int) -> Any:
+    """Return a sparse matrix with the share of each released value in each bin, or on each value."""
     sparse = importlib.import_module("scipy.sparse")
     of = read.universe
     if not of.is_line:

@@ -1,4 +1,4 @@
-"""How a range of whole numbers or of time is written for people, and read back.
+"""Write ranges of whole numbers or of time in a readable form, and parse them.
 
 =====================================  ==========================================================
 ``20-29``                              the whole numbers from 20 to 29
@@ -9,7 +9,7 @@
 ``2023-06-04 13:00 to 15:59``          the minutes of a day, the last one included; in the same way seconds
 =====================================  ==========================================================
 
-All else is written with brackets, ``[0.5, 2.0]``: numbers with decimal places, negative ones, times with a time zone.
+Other ranges have brackets, ``[0.5, 2.0]``: decimal numbers, negative numbers, times with a time zone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PERIOD = re.compile(rf"(\d{{4}})(?:(s)|-Q([1-4])|-(\d\d)(?:-(\d\d)(?: ({_CLOCK}
 
 
 def write_whole(low: int, high: int, *, brackets: bool = False) -> str:
-    """Write the range of whole numbers from one to another, both included.
+    """Write the range of whole numbers from ``low`` to ``high``, both included.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def write_whole(low: int, high: int, *, brackets: bool = False) -> str:
 
 
 def write_time(start: int, stop: int, *, brackets: bool = False) -> str:
-    """Write the time from one moment up to another, which is not included; both are microseconds since 1970.
+    """Write the time from ``start`` to ``stop``, which is excluded; both are microseconds since 1970.
 
     In brackets, the time zone is UTC.
 
@@ -78,7 +78,7 @@ def write_time(start: int, stop: int, *, brackets: bool = False) -> str:
 
 
 def read_range(text: str, dtype: pl.DataType) -> tuple[float, float] | None:
-    """Read a range as numbers in the unit of the column: from the first to the second, both included.
+    """Parse a range; return both ends, included, as numbers in the unit of the column.
 
     Examples
     --------
@@ -101,12 +101,12 @@ def read_range(text: str, dtype: pl.DataType) -> tuple[float, float] | None:
         other = f"{one[:10]} {other}"
     try:
         first, last = _period(one), _period(other if to else one)
-    except (ValueError, OverflowError):  # a 31st of June
+    except (ValueError, OverflowError):  # such as the 31st of June
         return None
     if first is None or last is None or last[1] <= first[0]:
         return None
     if to and len(one) != len(other):
-        return None  # ends of different precision
+        return None  # the ends differ in precision
     start, stop = ((moment - _EPOCH) // _TICK for moment in (first[0], last[1]))
     if isinstance(dtype, pl.Date):
         return start / DAY, stop / DAY - 1
@@ -115,7 +115,7 @@ def read_range(text: str, dtype: pl.DataType) -> tuple[float, float] | None:
 
 
 def _period(text: str) -> tuple[datetime, datetime] | None:
-    """Read one period: when it starts, and when the next one does."""
+    """Parse one period; return its start and that of the next one."""
     found = _PERIOD.fullmatch(text)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""All values that a column may take: what the released values of the column are read against.
+"""The universe of a column: all values that it may take, against which released values are read.
 
-They are those of the original table and those of the public domain in the column's schema. The
-range of a number or date column is from the least to the greatest of them, or the public bounds.
+They are the values of the original table and of the public domain in the column's schema. The range
+of a number or date column is from the least to the greatest of them, or the public bounds.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Universe(Discreet):
-    """All values that a column may take, in their order; a missing value, if there is one, is the last.
+    """All values that a column may take, in order; a missing value, if there is one, comes last.
 
     Attributes
     ----------
-    column : what is known of the column
+    column : the column of the schema
     place : the position in the universe of each code of the original column
     texts : each value as a text
     numbers : each value of a number or date column as a number; empty for other kinds
@@ -56,12 +56,12 @@ class Universe(Discreet):
 
     @property
     def is_line(self) -> bool:
-        """Whether the values lie on a line: numbers and dates."""
+        """Whether the values are on a line, as numbers and dates are."""
         return self.column.kind in (Kind.NUMBER, Kind.DATE)
 
     @cached_property
     def unit(self) -> float:
-        """The distance of neighbouring numbers that are whole; of times a day, a minute or a second, if all fit."""
+        """The distance of neighbouring whole numbers; for times, a day, a minute or a second if all times fit."""
         dtype, known = self.values.values.dtype, self.numbers[: len(self) - (self.missing is not None)]
         if not self.whole or not isinstance(dtype, pl.Datetime):
             return 1.0
@@ -70,7 +70,7 @@ class Universe(Discreet):
 
     @property
     def has_only_days(self) -> bool:
-        """Whether all times are midnights: dates, as pandas has them."""
+        """Whether all times are midnight, as for dates in pandas."""
         dtype = self.values.values.dtype
         return isinstance(dtype, pl.Datetime) and self.unit == number_of("1970-01-02", dtype)
 
@@ -81,12 +81,12 @@ class Universe(Discreet):
 
     @cached_property
     def position(self) -> dict[str, int]:
-        """The position of each value but the missing one, by its text."""
+        """The position of each non-missing value, by its text."""
         return {text: position for position, text in enumerate(self.texts) if position != self.missing}
 
     @cached_property
     def groups(self) -> dict[str, tuple[int, Ints]]:
-        """Each label of the hierarchy: its level, and the positions of the values under it."""
+        """The level of each label of the hierarchy, and the positions of the values under it."""
         hierarchy = self.column.hierarchy
         found: dict[str, tuple[int, Ints]] = {}
         if hierarchy is None:
@@ -98,13 +98,13 @@ class Universe(Discreet):
             for position, label in enumerate(hierarchy.labels(values, level)):
                 members.setdefault(label, []).append(position)
             for label, positions in members.items():
-                # A name that several levels use is that of the widest of its groups, on the lowest level that has it.
+                # A label on several levels means its largest group, on the lowest level that has it.
                 if len(positions) > len(found.get(label, (level, ()))[1]):
                     found[label] = (level, np.array(positions, dtype=np.int64))
         return found
 
     def locate(self, numbers: Floats) -> Ints:
-        """Return the position of each number, or -1 where the universe lacks it."""
+        """Return the position of each number, or -1 if the universe lacks it."""
         known = self.numbers[: len(self) - (self.missing is not None)]
         if not len(known):
             return np.full(len(numbers), -1)
@@ -113,7 +113,7 @@ class Universe(Discreet):
 
 
 def universe(domain: Domain) -> Universe:
-    """Collect all values that a column may take: the original ones and those of its public domain.
+    """Return all values that a column may take: the original ones and those of its public domain.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def universe(domain: Domain) -> Universe:
 
 
 def number_of(text: str, dtype: pl.DataType) -> float:
-    """Read one bound, number or date as a number in the unit of the column; NaN if it is none.
+    """Parse a bound, number or date as a number in the unit of the column; NaN if it is none of these.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def number_of(text: str, dtype: pl.DataType) -> float:
 
 
 def as_floats(values: pl.Series) -> pl.Series:
-    """Return numbers as floats of 64 bits; those of 32 bits are what they are written as: 0.7, not 0.699999988079071.
+    """Convert numbers to 64-bit floats; 32-bit floats keep their text: 0.7, not 0.699999988079071.
 
     Examples
     --------
@@ -201,7 +201,9 @@ def _all_numbers(values: pl.Series, dtype: pl.DataType, column: Column) -> Float
     try:
         typed = values.cast(dtype)
     except pl.exceptions.PolarsError:
-        raise SchemaError(f"the domain of column '{column.name}' lists what is not a {column.kind.value}") from None
+        raise SchemaError(
+            f"the domain of column '{column.name}' lists a value that is not a {column.kind.value}"
+        ) from None
     numbers = as_floats(typed.to_physical() if dtype.is_temporal() else typed).to_numpy()
     if not np.isfinite(numbers).all():
         raise ColumnError(f"column '{column.name}' holds an infinite number, which has no place in a range")

@@ -1,7 +1,7 @@
-"""What a release is still good for: counting queries, and models trained on it. Its distributions are in `marginals`.
+"""The utility of a release for counting queries and for training models; `marginals` compares distributions.
 
-A released value is spread evenly over what it stands for (see `generalised`): a category over its
-values, a number or date along its interval. The release need not be made by generalisation.
+A released value is spread evenly over the values that it stands for (see `generalised`): a category
+over its values, a number or date along its interval. The release may be made by any method.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class QueryError:
 
     Attributes
     ----------
-    median, mean : of the relative errors
-    queries, selectivity, sanity, seed : how they were asked; see `query_error`
+    median, mean : the median and the mean of the relative errors
+    queries, selectivity, sanity, seed : the options of the measurement; see `query_error`
     answer : the mean true answer, as a share of the rows
     """
 
@@ -64,29 +64,29 @@ def query_error(
     seed: int = 0,
     suppressed: str | None = MARK,
 ) -> QueryError:
-    """Ask how many rows lie in random ranges, on both tables (LeFevre et al. 2006; Xiao & Tao 2006).
+    """Measure the error of random counting queries (LeFevre et al. 2006; Xiao & Tao 2006).
 
-    A query is a conjunction over q random columns. On each it asks for a share ``selectivity^(1/q)`` of
+    A query is a conjunction over q random columns. For each it selects a share ``selectivity^(1/q)`` of
     the column's distinct values, at least one: neighbours in a number, date or ordinal column, any
-    values of another. A released row counts with the share of what it stands for that lies in the query.
-    The error is ``|estimate - truth| / max(truth, sanity * rows)``: without the sanity bound, queries that
-    hardly any row meets would decide alone.
+    values in another. A released row counts with the share of its values that are selected. The error is
+    ``|estimate - truth| / max(truth, sanity * rows)``: without the sanity bound, queries with hardly any
+    matching row would dominate.
 
     Parameters
     ----------
     original, released : Table, frame or path
         They need not have the same rows.
     columns : sequence of str
-        The columns to ask about; the quasi-identifiers of the original's schema by default.
+        The columns of the queries; the quasi-identifiers of the original's schema by default.
     queries : int
     selectivity : float
-        The share of rows that a query would meet if all values were equally frequent and independent.
+        The share of rows that a query would match if all values were equally frequent and independent.
     dimensions : int, optional
         The number of columns q of each query; random from 1 to all by default.
     sanity : float
     seed : int
     suppressed : str or None
-        The mark that stands for everything.
+        The mark of suppression.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def query_error_of(
     sanity: float = 0.001,
     seed: int = 0,
 ) -> QueryError:
-    """Ask random counting queries of an original and a release that are paired already; see `query_error`."""
+    """Measure the error of random counting queries on a paired original and release; see `query_error`."""
     names = both.names
     if queries < 1 or not 0 < selectivity <= 1 or not sanity > 0:
         raise OptionError("queries must be at least 1, selectivity above 0 and at most 1, and sanity above 0")
@@ -138,24 +138,24 @@ def query_error_of(
         truth[query], estimate[query] = count[rows].sum(), part.sum()
     size = both.rows
     error = np.abs(estimate - truth) / np.maximum(truth, sanity * size)
-    error = np.where(error < 1e-12, 0.0, error)  # sums of shares round
+    error = np.where(error < 1e-12, 0.0, error)  # removes rounding errors
     answer = float(truth.mean() / size)
     return QueryError(float(np.median(error)), float(error.mean()), queries, selectivity, sanity, seed, answer)
 
 
 @dataclass(frozen=True)
 class ModelAccuracy:
-    """How well a model predicts raw hold-out rows, trained on raw and on released rows.
+    """The accuracy of a model on raw hold-out rows, trained on raw and on released rows.
 
     Attributes
     ----------
     model : its name
     raw, released : the mean accuracy over the splits, trained on raw and on released rows
     raw_spread, released_spread : the standard deviations over the splits
-    baseline : the mean accuracy of always answering the most frequent raw training label
-    rows : how many rows were trained and tested on
-    repeats, holdout, seed : how it was measured; see `model_accuracy`
-    left_out : the columns that were not learnt from, because they have too many categories
+    baseline : the mean accuracy of always predicting the most frequent raw training label
+    rows : the number of rows for training and testing
+    repeats, holdout, seed : the options of the measurement; see `model_accuracy`
+    left_out : the columns that were not used, because they have too many categories
     """
 
     model: str
@@ -189,35 +189,35 @@ def model_accuracy(
     seed: int = 0,
     suppressed: str | None = MARK,
 ) -> tuple[ModelAccuracy, ...]:
-    """Train models on raw and on released rows, and test both on raw rows that neither has seen.
+    """Train models on raw and on released rows, and test both on raw hold-out rows.
 
-    The rows of both tables must be aligned. A number enters as the middle of its interval; a
-    category as one feature per original value (one-hot), so that raw and released rows are coded
-    alike: for a set or a label one of the values that it stands for is drawn, anew for each split.
-    A missing number is the mean of the training rows, with an indicator; the mark is read as missing.
+    The rows of both tables must be aligned. A number becomes the middle of its interval, and a
+    category one feature per original value (one-hot), so raw and released rows are encoded alike:
+    for a set or a label, one of its values is drawn for each split. A missing number is the mean of
+    the training rows, with an indicator; the mark is read as missing.
 
     Parameters
     ----------
     original, released : Table, frame or path
     target : str, optional
-        The column to predict; the target of the original's schema by default. Rows that miss it are left out.
+        The column to predict; the target of the original's schema by default. Rows without a target are left out.
     columns : sequence of str
-        The features; all columns that both tables have, but the target and the identifiers, by default. Of these,
-        columns of more than 1,000 categories are left out, and the widest while all together have more than 2,000.
+        The features; by default all common columns except the target and the identifiers, without columns of more than
+        1,000 categories, and without the widest ones while there are more than 2,000 categories in all.
     models : sequence of str, or mapping of names to estimators
         Some of ``logistic``, ``tree``, ``forest``, ``boosting``; or scikit-learn estimators by name.
     repeats : int
-        How many random splits.
+        The number of random splits.
     holdout : float
         The share of rows held out.
     width : bool
-        Whether the width of an interval is a feature too. Raw rows have the width 0.
+        Whether the width of an interval is also a feature. Raw rows have width 0.
     rows : int or None
-        So many rows at most are trained and tested on, drawn at random, 50,000 by default; all rows if None.
+        The most rows for training and testing, drawn at random; None for all rows.
     seed : int
-        The seed of the splits, and of the models that take one.
+        The seed of the splits, and of the models that use one.
     suppressed : str or None
-        The mark that stands for everything.
+        The mark of suppression.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def model_accuracy(
         names, unused = _affordable(table, known)
     if not names:
         raise OptionError("no column is left to predict from", hint="name the features, with columns")
-    both = pair(table, other, [*names, target], suppressed).aligned()
+    both = pair(table, other, [*names, target], suppressed).align()
     estimators = estimators_of(models, seed)
     features = both.coverages[:-1]
     tables = [_codebook(read, width) for read in features]
@@ -260,22 +260,14 @@ def model_accuracy(
     taught = np.append(labels.first, -1)[labels.start[:-1]]
     taught = np.where(labels.size == 1, taught, -1)[meaning[:, -1]]
     if len(np.unique(truth)) < 2:
-        raise OptionError(f"the target '{target}' has fewer than two values to tell apart")
+        raise OptionError(f"the target '{target}' has fewer than two distinct values")
+    samples = _Samples(features, tables, raw, meaning, truth, taught, absent)
     held = min(max(round(holdout * len(truth)), 1), len(truth) - 1)
     scores = np.empty((len(estimators), 2, repeats))
     majority = np.empty(repeats)
     for repeat in range(repeats):
         generator = np.random.default_rng([seed, repeat])
-        order = generator.permutation(len(truth))
-        test, train = order[:held], order[held:]
-        drawn = [_draw(read, meaning[:, i], tables[i], generator) for i, read in enumerate(features)]
-        blurred = np.hstack(drawn)
-        majority[repeat] = np.mean(truth[test] == np.bincount(truth[train]).argmax())
-        learnt = train[(taught[train] >= 0) & (taught[train] != absent)]
-        for position, estimator in enumerate(estimators.values()):
-            for side, (source, answers, rows) in enumerate([(raw, truth, train), (blurred, taught, learnt)]):
-                guess = _fit_and_predict(estimator, source[rows], answers[rows], raw[test])
-                scores[position, side, repeat] = np.mean(guess == truth[test])
+        scores[:, :, repeat], majority[repeat] = _score_split(samples, estimators, held, generator)
     mean, spread = scores.mean(axis=2), scores.std(axis=2, ddof=min(1, repeats - 1))
     return tuple(
         ModelAccuracy(
@@ -295,8 +287,41 @@ def model_accuracy(
     )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class _Samples:
+    """The rows of both tables for `model_accuracy`: features, codes of the release, and labels."""
+
+    features: Sequence[Coverage]
+    tables: Sequence[NDArray[np.float32]]
+    raw: NDArray[np.float32]
+    meaning: NDArray[np.int32]
+    truth: NDArray[Any]
+    taught: NDArray[Any]
+    absent: int
+
+
+def _score_split(
+    samples: _Samples, estimators: Mapping[str, Any], held: int, generator: np.random.Generator
+) -> tuple[Floats, float]:
+    """Return the accuracies of each estimator, trained on raw and on released rows, and of the majority label."""
+    truth, taught = samples.truth, samples.taught
+    order = generator.permutation(len(truth))
+    test, train = order[:held], order[held:]
+    drawn = [
+        _draw(read, samples.meaning[:, i], samples.tables[i], generator) for i, read in enumerate(samples.features)
+    ]
+    learnt = train[(taught[train] >= 0) & (taught[train] != samples.absent)]
+    sides = [(samples.raw, truth, train), (np.hstack(drawn), taught, learnt)]
+    scores = np.empty((len(estimators), len(sides)))
+    for position, estimator in enumerate(estimators.values()):
+        for side, (source, answers, rows) in enumerate(sides):
+            guess = _fit_and_predict(estimator, source[rows], answers[rows], samples.raw[test])
+            scores[position, side] = np.mean(guess == truth[test])
+    return scores, float(np.mean(truth[test] == np.bincount(truth[train]).argmax()))
+
+
 def _affordable(table: Table, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the columns that a model can learn from at a bounded cost, and the others."""
+    """Return the columns that a model can use at a bounded cost, and the others."""
     width = {name: _features(table, name) for name in names}
     kept = sorted((name for name in names if width[name] <= _MOST_CATEGORIES), key=lambda name: width[name])
     while sum(width[name] for name in kept) > _MOST_FEATURES:
@@ -305,7 +330,7 @@ def _affordable(table: Table, names: Sequence[str]) -> tuple[list[str], tuple[st
 
 
 def _features(table: Table, name: str) -> int:
-    """Return how many features a column makes: a number or date two, a category one for each value."""
+    """Return the number of features of a column: two for a number or date, one per value for a category."""
     column, series = table.schema[name], table.column(name)
     on_line = series.dtype.is_numeric() or series.dtype.is_temporal()
     if on_line and column.kind in (Kind.AUTO, Kind.NUMBER, Kind.DATE):
@@ -314,12 +339,12 @@ def _features(table: Table, name: str) -> int:
 
 
 def _narrow(index: Any, keep: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return those of the rows at an index that are kept: each predicate leaves fewer to look at."""
+    """Return the rows of an index that a predicate keeps."""
     return np.flatnonzero(keep) if isinstance(index, slice) else index[keep]
 
 
 def _choose(read: Coverage, share: float, generator: np.random.Generator) -> NDArray[np.bool_]:
-    """Choose a share of the values of a column, but never the missing one."""
+    """Select a random share of the non-missing values of a column."""
     values = len(read.universe) - (read.universe.missing is not None)
     many = min(max(round(share * values), 1), values)
     chosen = np.zeros(len(read.universe), dtype=bool)
@@ -332,14 +357,14 @@ def _choose(read: Coverage, share: float, generator: np.random.Generator) -> NDA
 
 
 def _share_inside(read: Coverage, chosen: NDArray[np.bool_]) -> Floats:
-    """Return which share of what each released value stands for lies among the chosen values."""
+    """Return the share of each released value that is among the chosen values."""
     of = read.universe
     if not of.is_line:
         return read.total(chosen) / np.maximum(read.size, 1)
     ends = of.numbers[chosen]
     if not len(ends):
         return np.zeros(len(read))
-    half = 0.5 if of.whole else 0.0  # a whole number is a cell of width 1
+    half = 0.5 if of.whole else 0.0  # a whole number has width 1
     low, high = read.low - half, read.high + half
     inside = np.clip(np.minimum(high, ends[-1] + half) - np.maximum(low, ends[0] - half), 0, None)
     point = (read.low >= ends[0]) & (read.high <= ends[-1])
@@ -349,7 +374,7 @@ def _share_inside(read: Coverage, chosen: NDArray[np.bool_]) -> Floats:
 
 
 def _codebook(read: Coverage, width: bool) -> NDArray[np.float32]:
-    """Return the features of each value of a column, and last of an unknown one."""
+    """Return the features of each value of a column; the last row is for an unknown value."""
     of = read.universe
     if of.is_line:
         number = np.append(of.numbers, np.nan)
@@ -378,12 +403,12 @@ def _draw(
 
 
 def _sklearn(part: str) -> Any:
-    """Import a part of scikit-learn when it is used: it takes a second, and few callers train models."""
+    """Import a part of scikit-learn on demand: it takes a second, and few callers train models."""
     return importlib.import_module(f"sklearn.{part}")
 
 
 def estimators_of(models: Sequence[str] | Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return the classifiers of these names, or those that are given."""
+    """Return the classifiers with these names, or the given ones."""
     if isinstance(models, Mapping):
         return dict(models)
     known = {
@@ -401,7 +426,7 @@ def estimators_of(models: Sequence[str] | Mapping[str, Any], seed: int) -> dict[
 
 
 def _fit_and_predict(estimator: Any, rows: NDArray[Any], answers: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
-    if len(np.unique(answers)) < 2:  # nothing to learn: many estimators refuse
+    if len(np.unique(answers)) < 2:  # many estimators refuse a single class
         return np.full(len(test), answers[0] if len(answers) else -1)
     known = np.isfinite(rows)
     mean = np.where(known, rows, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)

@@ -1,8 +1,8 @@
-"""How likely an attacker is to find a person who may or may not be in the table.
+"""Journalist risk and delta-presence: attackers who do not know whether a person is in the table.
 
-A *journalist* only knows that a person is in some population of which the table is a sample: the
-chance of picking the right person is one in the size of the class in the population. And someone
-may be hurt by being found to be in the table at all (*presence*).
+A *journalist* only knows that a person is in a population that the table is a sample of: the chance
+of picking the right person is one in the size of the class in the population. Being in the table at
+all (*presence*) may also be sensitive.
 
 - El Emam and Dankar, *Protecting privacy using k-anonymity*, Journal of the American Medical
   Informatics Association 15(5), 2008: journalist.
@@ -30,7 +30,7 @@ __all__ = ["DeltaPresence", "JournalistRisk", "delta_presence", "journalist_risk
 
 @dataclass(frozen=True)
 class JournalistRisk:
-    """The chance that an attacker picks the person behind a row out of a population that holds the table's people."""
+    """The chance that an attacker picks the person behind a row from the population."""
 
     k_map: int
     """The smallest population class that a row of the table belongs to."""
@@ -39,7 +39,7 @@ class JournalistRisk:
     journalist_mean: float
     """For the average row; also the share of rows that a marketer with the population gets right."""
     uniques: int
-    """The rows whose person is alone in the population."""
+    """The rows whose person is alone in their population class."""
     threshold: float
     above_threshold: float
     """The share of records with a risk strictly above the threshold."""
@@ -81,7 +81,7 @@ def journalist_risk(sample: ClassCounts, population: ClassCounts, threshold: flo
 
 @dataclass(frozen=True)
 class DeltaPresence:
-    """How sure one can be that a person of the population is in the table: from `delta_min` to `delta_max`."""
+    """The probability that a person of the population is in the table: from `delta_min` to `delta_max`."""
 
     delta_min: float
     """The smallest share of a population class that is in the table; 0 if the table lacks a class."""
@@ -96,7 +96,7 @@ class DeltaPresence:
 def delta_presence(sample: ClassCounts, population: ClassCounts) -> DeltaPresence:
     """Bound the chance that a person of the population is in the table (Nergiz et al. 2007).
 
-    For each class of the population, the chance is n_E / N_E: its rows in the table by its people.
+    For each class of the population, the chance is n_E / N_E: its rows in the table divided by its people.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def delta_presence(sample: ClassCounts, population: ClassCounts) -> DeltaPresenc
 
 
 def _in_population(sample: ClassCounts, population: ClassCounts) -> Ints:
-    """Return the population class of each class of the sample, or say why the one is no sample of the other."""
+    """Return the population class of each class of the sample; refuse tables that are not sample and population."""
     if (sample.size != sample.records).any() or (population.size != population.records).any():
         raise OptionError(
             "a population table cannot be compared where missing values are wildcards",
@@ -135,12 +135,12 @@ def _in_population(sample: ClassCounts, population: ClassCounts) -> Ints:
     order = [names.index(domain.name) for domain in population.quasi]
     labels = np.column_stack(
         [
-            _translated(sample.quasi[column], domain)[sample.labels[:, column]]
+            _translate(sample.quasi[column], domain)[sample.labels[:, column]]
             for column, domain in zip(order, population.quasi, strict=True)
         ]
     )
     known = (labels >= 0).all(axis=1)
-    # Group both tables' labels together; within each table they are distinct.
+    # Group the labels of both tables together; within each table they are distinct.
     sizes = [len(domain) for domain in population.quasi]
     first, of_label = group(np.concatenate([population.labels, labels[known]]), sizes)
     place = np.full(len(first), -1)
@@ -164,8 +164,8 @@ def _in_population(sample: ClassCounts, population: ClassCounts) -> Ints:
     return found
 
 
-def _translated(sample: Domain, population: Domain) -> Ints:
-    """Return the population's code of each value of the sample, -1 where the population lacks it."""
+def _translate(sample: Domain, population: Domain) -> Ints:
+    """Return the population's code of each value of the sample; -1 if the population lacks it."""
     ours, theirs = sample.values, population.values
     if ours.dtype != theirs.dtype:
         if ours.dtype == pl.Null or theirs.dtype == pl.Null:

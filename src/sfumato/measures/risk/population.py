@@ -1,9 +1,9 @@
-"""How many people are alone with their quasi-identifiers in the population, estimated from a sample.
+"""Estimate from a sample how many people are unique in the population.
 
-A row that is unique in a sample need not be unique in the population it was drawn from. What is
-seen is the histogram of class sizes in the sample: s_j classes of j rows, n rows in all, out of a
-population of N people; what is wanted is S_1, the number of population classes of one person.
-Three models answer, and the decision rule of Dankar et al. chooses between them.
+A row that is unique in a sample need not be unique in the population it was drawn from. The input is
+the histogram of class sizes in the sample: s_j classes of j rows, n rows in all, from a population
+of N people. The result is S_1, the number of population classes of one person. There are three
+models; the decision rule of Dankar et al. chooses between them.
 
 - Zayatz, *Estimation of the number of unique population elements using a sample*, 1991.
 - Chen and Keller-McNulty, *Estimation of identification disclosure risk in microdata*, Journal of
@@ -15,7 +15,7 @@ Three models answer, and the decision rule of Dankar et al. chooses between them
 - Dankar, El Emam, Neisa and Roffey, *Estimating the re-identification risk of clinical data sets*,
   BMC Medical Informatics and Decision Making 12:66, 2012.
 
-All three are models of a simple random sample. A sample drawn otherwise misleads every one of them.
+All three assume a simple random sample, and are wrong for any other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["PopulationModel", "PopulationUniques", "pitman", "population_uniques
 
 _SMALL_FRACTION = 0.1  # Dankar et al.: up to here Pitman
 _TRUSTED_FRACTION = 0.2  # below, the mean error in our simulations exceeds 25 % for most populations
-_FEWEST_ALPHA = 1e-3  # below, the fitted Pitman process is no longer told apart from its edge at 0
+_FEWEST_ALPHA = 1e-3  # below, the fit cannot be distinguished from its edge at 0
 _LARGEST_LOG = 18.0  # parameters of SNB and Pitman are sought up to e**18
 
 
@@ -57,7 +57,7 @@ class PopulationModel(StrEnum):
 
 @dataclass(frozen=True)
 class PopulationUniques:
-    """How many people are estimated to be alone in their class in the population.
+    """The estimated number of people who are alone in their population class.
 
     Examples
     --------
@@ -79,11 +79,11 @@ class PopulationUniques:
     pitman: float | None
     snb: float | None
     zayatz: float | None
-    """The estimate of each model; None where the model does not fit."""
+    """The estimate of each model; None if the model does not fit."""
     chosen: PopulationModel
-    """The model whose estimate is taken."""
+    """The model whose estimate was chosen."""
     reason: str
-    """Why that model."""
+    """Why that model was chosen."""
 
     @property
     def share(self) -> float:
@@ -116,7 +116,7 @@ def population_uniques(histogram: Mapping[int, int], population: int) -> Populat
     Parameters
     ----------
     histogram : mapping of int to int
-        How many classes of the sample have each size.
+        The number of classes of each size in the sample.
     population : int
         The number of people in the population that the sample was drawn from.
 
@@ -193,8 +193,8 @@ def snb(histogram: Mapping[int, int], population: int) -> float | None:
     ``P(F=j) = C(a+j-2, j-1) b^a (1-b)^(j-1)``. Its a and b are those that give the expected
     numbers of sample classes of one and two rows, ``K P(f=1) = s_1`` and ``K P(f=2) = s_2``, with K
     the number of population classes by Haas and Stokes' modified Shlosser estimator; then
-    ``S_1 = K b^a``. Where several pairs solve this, the one whose classes come nearest to N
-    people in all is taken. None if no pair does.
+    ``S_1 = K b^a``. If several pairs solve this, the one whose classes come nearest to N people in
+    all is chosen. None if no pair does.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def snb(histogram: Mapping[int, int], population: int) -> float | None:
         return None
 
     def unexplained(parameters: Floats) -> Floats:
-        """Return by how much the model misses s_1 and s_2, as logarithms."""
+        """Return the errors of the model in log s_1 and log s_2."""
         a, log_b, log_not_b = _snb_parameters(parameters)
         missed = (1 - fraction) * math.exp(log_not_b)
         rest = 1 - missed
@@ -271,7 +271,7 @@ def pitman(histogram: Mapping[int, int], population: int) -> float | None:
         return None
 
     def best_theta(alpha: float) -> Any:
-        """Maximise the part of the likelihood that theta is in; it is sought as log(theta + alpha)."""
+        """Maximise the part of the likelihood that depends on theta, over log(theta + alpha)."""
 
         def loss(log_shifted: float) -> float:
             theta = math.exp(log_shifted) - alpha
@@ -344,7 +344,7 @@ def _snb_parameters(parameters: Floats) -> tuple[float, float, float]:
 
 
 def _read(histogram: Mapping[int, int], population: int) -> tuple[Floats, Floats]:
-    """Return the sizes and how many classes have each, or say what is wrong with them."""
+    """Return the class sizes and the number of classes of each; refuse an invalid histogram."""
     for size, classes in histogram.items():
         if size != int(size) or size < 1 or classes != int(classes) or classes < 0:
             raise OptionError("a histogram of class sizes maps whole numbers of at least 1 to numbers of classes")

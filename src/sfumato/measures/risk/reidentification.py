@@ -1,8 +1,8 @@
-"""How likely an attacker is to find a person's row, and which columns help.
+"""Re-identification risk: the chance that an attacker finds a person's row, and the columns that help.
 
 A *prosecutor* knows that a person is in the table: the chance of picking the right row is one in
-the size of the class. A *marketer* wants to match as many rows as possible and does not care which.
-Attackers who only know a population that the table is a sample of are in `journalist`.
+the size of the class. A *marketer* wants to match as many rows as possible, no matter which.
+`journalist` covers attackers who only know a population that the table is a sample of.
 
 - El Emam and Dankar, *Protecting privacy using k-anonymity*, Journal of the American Medical
   Informatics Association 15(5), 2008: prosecutor.
@@ -41,9 +41,9 @@ THRESHOLD = 0.09
 """The risk that the European Medicines Agency and Health Canada accept for one record; see `presets`."""
 
 MOST_SUBSETS = 5_000
-"""So many subsets of the quasi-identifiers are looked at; more would take minutes."""
+"""The most subsets of the quasi-identifiers that are measured; more would take minutes."""
 
-_DENSE = 1 << 22  # so many possible tuples are counted in an array instead of by sorting
+_DENSE = 1 << 22  # the most possible tuples that are counted in an array instead of by sorting
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def reidentification_risk(counts: ClassCounts, threshold: float = THRESHOLD) -> 
 
 @dataclass(frozen=True)
 class SubsetRisk:
-    """How well some of the quasi-identifiers alone single people out."""
+    """How well a subset of the quasi-identifiers singles people out."""
 
     columns: tuple[str, ...]
     k: int
@@ -157,13 +157,13 @@ def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[S
 
 @dataclass(frozen=True)
 class ColumnRisk:
-    """What one quasi-identifier adds to the risk, and what it does alone."""
+    """The contribution of one quasi-identifier to the risk, and its risk alone."""
 
     column: str
     mean_drop: float
-    """By how much the mean prosecutor risk falls when the column is left out."""
+    """The drop of the mean prosecutor risk if the column is left out."""
     uniques_drop: int
-    """How many fewer rows are unique when the column is left out."""
+    """The drop of the number of unique rows if the column is left out."""
     mean_alone: float
     """The mean prosecutor risk if this were the only quasi-identifier."""
     uniques_alone: int
@@ -174,9 +174,9 @@ class ColumnRisk:
 
 
 def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]:
-    """Measure what each quasi-identifier adds to the risk, the one that adds most first.
+    """Measure the contribution of each quasi-identifier to the risk, largest first.
 
-    The drops of several columns do not add up: what two columns tell together, neither need tell.
+    The contributions do not add up: two columns may reveal together what neither reveals alone.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]
         found.append(
             ColumnRisk(
                 column=quasi[position],
-                # With disjoint classes the mean of 1/n_E over the rows is the number of classes by that of rows.
+                # With disjoint classes, the mean of 1/n_E over the rows is classes / rows.
                 mean_drop=(len(all_classes) - len(without)) / rows,
                 uniques_drop=int((all_classes == 1).sum() - (without == 1).sum()),
                 mean_alone=len(alone) / rows,
@@ -209,7 +209,7 @@ def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]
 
 
 def number_of_subsets(columns: int, size: int) -> int:
-    """Return how many subsets of at most a size some columns have.
+    """Return the number of non-empty subsets of at most ``size`` columns.
 
     Examples
     --------
@@ -223,7 +223,7 @@ VALID_THRESHOLD = Bound("threshold", low=0, high=1)
 
 
 def _only(tuples: Tuples, quasi: Sequence[str]) -> Tuples:
-    """Return the distinct tuples of the quasi-identifiers, in their order."""
+    """Return the distinct tuples of the quasi-identifiers, in the given order."""
     if not quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
     for name in quasi:
@@ -239,7 +239,7 @@ def _only(tuples: Tuples, quasi: Sequence[str]) -> Tuples:
 
 
 def _class_sizes(tuples: Tuples, positions: Sequence[int]) -> Ints:
-    """Return the sizes of the classes that some columns make."""
+    """Return the sizes of the classes of some columns."""
     sizes = [len(tuples.domains[position]) for position in positions]
     if math.prod(sizes) <= _DENSE:
         key = np.zeros(len(tuples.count), dtype=np.int64)

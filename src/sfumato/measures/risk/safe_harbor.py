@@ -3,8 +3,8 @@
 US Code of Federal Regulations, 45 CFR 164.514(b)(2), and the guidance of the Department of
 Health and Human Services on it (2012).
 
-A program sees names of columns and shapes of values. It cannot see that a note names a neighbour.
-A check without findings is therefore no proof, and none of this is legal advice.
+A program sees the names of columns and the form of values. It cannot see that a note names a
+neighbour. A check without findings is therefore not a proof, and none of this is legal advice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["RESTRICTED_ZIP3", "RULES", "Finding", "Status", "safe_harbor"]
 
 
 class Status(StrEnum):
-    """What a finding asks for.
+    """The status of a finding.
 
     Examples
     --------
@@ -36,9 +36,9 @@ class Status(StrEnum):
     """
 
     FOUND = "found"
-    """The rule is not kept, as far as names and values tell."""
+    """Names or values show that the rule is broken."""
     PERSON = "to be checked by a person"
-    """A program cannot tell."""
+    """A program cannot decide."""
 
 
 RULES: dict[int, str] = {
@@ -71,17 +71,17 @@ RESTRICTED_ZIP3 = frozenset(
 
 @dataclass(frozen=True)
 class Finding:
-    """Where a table may break a rule of Safe Harbor. Values are counted, never quoted."""
+    """A possible violation of a Safe Harbor rule. Values are counted, never quoted."""
 
     rule: int
     """The number of the rule; 1 is (A), 18 is (R)."""
     name: str
-    """What the rule is about."""
+    """The identifier that the rule is about."""
     column: str | None
     """The column, or None if the finding is about the whole table."""
     status: Status
     count: int | None
-    """The number of rows that it is about, if they can be counted."""
+    """The number of affected rows, if they can be counted."""
     found: str
     """What was found, as a sentence."""
     action: str
@@ -113,7 +113,7 @@ def safe_harbor(
     table : Table or frame
     schema : Schema, optional
     zips, ages, dates : sequence of str
-        Columns that hold ZIP codes, ages or dates though their names do not say so.
+        Columns of ZIP codes, ages or dates that cannot be recognised by name.
     restricted : collection of str
         The 3-digit ZIP prefixes that must become 000; a newer census than that of 2000 may list others.
 
@@ -134,11 +134,11 @@ def safe_harbor(
                 f"Safe Harbor is asked to look at a column '{name}', which the table lacks",
                 hint=did_you_mean(name, table.schema.names),
             )
-    told = {name: kind for kind, names in (("zip", zips), ("age", ages), ("date", dates)) for name in names}
+    given = {name: kind for kind, names in (("zip", zips), ("age", ages), ("date", dates)) for name in names}
     found = [
         finding
         for column in table.schema.columns
-        for finding in _column_findings(table, column, told.get(column.name), restricted)
+        for finding in _column_findings(table, column, given.get(column.name), restricted)
     ]
     return tuple(sorted([*found, *_UNSEEN], key=lambda finding: finding.rule))
 
@@ -180,7 +180,7 @@ _WHO = (
     "|father|parent|guardian|spouse|partner|child|sibling|relative|kin|customer|client|employee|employer|member|subject"
     "|participant|student|holder|owner|insured"
 )
-# phone_type and num_accounts say something about telephones and accounts, but name none.
+# phone_type and num_accounts describe telephones and accounts, but are not such numbers.
 _QUALIFIED = re.compile(
     r"^(?:n|num|count|(?:number|no|type|kind|count)_of|percent|pct|flag|has|is)_"
     r"|_(?:type|kind|count|size|flag|percent|pct|ratio|rate|share|score|status|population|version|attorney)s?$"
@@ -191,7 +191,7 @@ _SPECIAL_NAMES = (
     ("age", _named(r"age age_?(?:in_)?(?:year|yr)s? years_old")),
     ("date", _named("date datetime timestamp dob dod birth_?(?:day|date) (?:born|died|admitted|discharged)_(?:on|at)")),
 )
-# The first rule that fits a name is taken: a licence plate is no licence, an e-mail address no address.
+# The first match applies: a licence plate is not a licence, an e-mail address not an address.
 _NAMES: tuple[tuple[int, Status, re.Pattern[str]], ...] = (
     (5, Status.FOUND, _named(r"fax \w+_fax")),
     (6, Status.FOUND, _named(r"e_?mail")),
@@ -222,8 +222,8 @@ _PHONE = (
     r"|(?:^|[^0-9])\+[1-9][0-9]{0,2}(?:[ -]?\(?[0-9]{2,4}\)?){3,5}"
 )
 _IP = r"(?:\.(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])){3}(?:[^0-9.]|\.?$|\.[^0-9])"
-# Unlike suggest's shapes, these are sought anywhere in a text: one address in one note is enough to break the rule.
-# Only what looks like a version must be in a share of the values.
+# Unlike the patterns of `suggest`, these match anywhere in a text: one address in one note breaks the rule. Only a
+# pattern that also matches version numbers must match a share of the values.
 _VALUES: tuple[tuple[int, str, float, str], ...] = (
     (6, "an e-mail address", 0, r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
     (7, "a number like a US social security number", 0, r"(?:^|[^0-9-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?:[^0-9-]|$)"),
@@ -257,7 +257,7 @@ _NAMED_DATE = rf"^[12][0-9]{{7}}$|^{_DAY}\.{_DAY}\.[0-9]{{2}}$"  # 20200301 and 
 _NAMED_YEAR = r"^[\[(]?[12][0-9]{3}(?:(?:-|–|, )[12][0-9]{3})?[\])]?$"
 
 
-def _column_findings(table: Table, column: Column, told: str | None, restricted: Collection[str]) -> Iterator[Finding]:
+def _column_findings(table: Table, column: Column, given: str | None, restricted: Collection[str]) -> Iterator[Finding]:
     name, words = column.name, words_of(column.name)
     try:
         values = _present(table.column(name))
@@ -272,7 +272,7 @@ def _column_findings(table: Table, column: Column, told: str | None, restricted:
 
     distinct = values.n_unique()
     plain = not _QUALIFIED.search(words)
-    special = told or next((kind for kind, names in _SPECIAL_NAMES if plain and names.search(words)), None)
+    special = given or next((kind for kind, names in _SPECIAL_NAMES if plain and names.search(words)), None)
     seen = list(_SPECIAL[special](name, values, restricted)) if special else []
     if special not in ("date", "year"):
         seen += _dates(name, values, restricted, named=False)
@@ -304,7 +304,7 @@ def _column_findings(table: Table, column: Column, told: str | None, restricted:
 
 
 def _present(values: pl.Series) -> pl.Series:
-    """Leave out what is missing or suppressed; texts without the blanks around them."""
+    """Drop missing and suppressed values, and strip texts."""
     if isinstance(values.dtype, pl.Categorical | pl.Enum):
         values = values.cast(pl.String)
     if values.dtype == pl.String:
@@ -328,7 +328,7 @@ def _shapes(values: pl.Series) -> dict[int, tuple[str, int]]:
 
 
 def _recurs(values: pl.Series, distinct: int) -> bool:
-    """Say whether values recur as those of a category or a quantity do, whatever their name."""
+    """Return whether values recur like those of a category or a quantity."""
     if 2 * distinct >= len(values):
         return False
     low: Any = values.min() if values.dtype.is_numeric() else None
@@ -347,7 +347,7 @@ def _zips(name: str, values: pl.Series, restricted: Collection[str]) -> Iterator
     if values.dtype.is_numeric():
         short = int((values < 10_000).sum())
         what = (
-            f"column '{name}' was read as numbers, so that leading zeros of ZIP codes are lost; "
+            f"column '{name}' was read as numbers, so leading zeros of ZIP codes are lost; "
             f"{short} of {len(values)} have fewer than five digits"
         )
         yield _finding(2, name, Status.PERSON, short, what, f"read column '{name}' as text")
@@ -370,7 +370,7 @@ def _zips(name: str, values: pl.Series, restricted: Collection[str]) -> Iterator
         yield _finding(2, name, Status.PERSON, other, what, "look at them")
 
 
-# A value fits at most one of these. One or two digits that are not masked have lost their zeros.
+# A value matches at most one of these. One or two unmasked digits have lost their leading zeros.
 _ZIP_LONG = r"^[0-9]{5}(?:-?[0-9]{4})?$|^[0-9]{4}[*xX#]?$"
 _ZIP_PREFIX = r"^([0-9]{3}[*xX#]{0,2}|[0-9]{1,2})$"
 _ZIP_COARSE = r"^[0-9]{0,2}[*xX#]+$"
@@ -387,7 +387,7 @@ _AGE_ENDS: tuple[tuple[re.Pattern[str], Callable[[float], tuple[float, float]]],
 
 
 def _age_group(text: str) -> tuple[float, float] | None:
-    """Read the lowest and the highest age of a text, in whole years where an end is open."""
+    """Parse the lowest and the highest age of a text, in whole years for an open end."""
     if found := _AGE_RANGE.fullmatch(text):
         opening, low, high, closing = found.groups()
         first, last = (float(end.replace("∞", "inf")) for end in (low, high))
@@ -397,7 +397,7 @@ def _age_group(text: str) -> tuple[float, float] | None:
 
 
 def _ages(name: str, values: pl.Series, restricted: Collection[str]) -> Iterator[Finding]:
-    """Check that no age over 89 is told apart from the others; see 164.514(b)(2)(i)(C)."""
+    """Check that ages over 89 are in one group; see 164.514(b)(2)(i)(C)."""
     if not (values.dtype == pl.String or values.dtype.is_numeric()):
         yield _finding(3, name, Status.PERSON, len(values), f"column '{name}' holds no ages to read", "look at it")
         return
@@ -423,12 +423,12 @@ def _ages(name: str, values: pl.Series, restricted: Collection[str]) -> Iterator
 
 
 def _dates(name: str, values: pl.Series, restricted: Collection[str], named: bool = True) -> Iterator[Finding]:
-    """Check that dates tell no more than the year; `named` says that the column claims to hold dates."""
+    """Check that dates show only the year; `named` means that the name of the column suggests dates."""
     fine = 0
     if isinstance(values.dtype, pl.Duration):
         return
     if values.dtype == pl.Date or isinstance(values.dtype, pl.Datetime):
-        fine = int((values.dt.truncate("1y") != values).sum())  # the first of January stands for the year
+        fine = int((values.dt.truncate("1y") != values).sum())  # the first of January means the year
     elif values.dtype.is_temporal():
         fine = len(values)
     elif values.dtype == pl.String:
@@ -456,7 +456,7 @@ _SPECIAL: dict[str, _Check] = {"zip": _zips, "age": _ages, "date": _dates, "year
 
 
 def _unique(name: str, values: pl.Series, distinct: int) -> Iterator[Finding]:
-    """Look for codes: values that differ in every row, or in nearly every row and have as many digits as some codes."""
+    """Find codes: values that differ in every row, or in nearly every row and have 9 or 10 digits."""
     rows = len(values)
     if rows > 1 and not values.dtype.is_float() and distinct == rows:
         what = f"column '{name}' has a different value in each of its {rows} rows, as a code has"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of, rounded
+from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of, round_shares
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.generalised import Pairing
 from sfumato.measures.loss.information_loss import Loss
@@ -266,7 +266,7 @@ def _marginals(both: Pairing, totals: Sequence[Ints]) -> list[Marginal]:
         before = np.bincount(bins.of_value, weights=totals[position], minlength=len(bins)) / both.rows
         records = np.bincount(both.meaning[:, position], weights=both.records, minlength=len(read))
         after = records @ bins.share(read) / both.rows
-        shown = [tuple(rounded(shares, both.rows).tolist()) for shares in (before, after)]
+        shown = [tuple(round_shares(shares, both.rows).tolist()) for shares in (before, after)]
         moved = _moved(before, after, both.rows)
         found.append(Marginal(name, bins.labels, shown[0], shown[1], moved, _replaced(both, position)))
     return found
@@ -276,7 +276,7 @@ def _replaced(both: Pairing, position: int) -> float:
     """Return the share of the rows whose released value is a single one, and not their own."""
     read, ours, theirs = both.coverages[position], both.original[:, position], both.meaning[:, position]
     other = read.exact[theirs] & ~read.covers(theirs, ours)
-    return float(rounded(np.average(other, weights=both.records), both.rows))
+    return float(round_shares(np.average(other, weights=both.records), both.rows))
 
 
 def _pairs(both: Pairing, totals: Sequence[Ints]) -> list[Joint]:
@@ -315,13 +315,13 @@ def _joint(
 ) -> Joint:
     before = count / both.rows
     few = count < SMALLEST_SHOWN
-    shown = np.where(few, np.nan, rounded(before, both.rows)).tolist()
+    shown = np.where(few, np.nan, round_shares(before, both.rows)).tolist()
     return Joint(
         columns=(both.names[pair[0]], both.names[pair[1]]),
         bins=(bins[0].labels, bins[1].labels),
         before=tuple(tuple(None if share != share else share for share in row) for row in shown),
-        after=tuple(map(tuple, rounded(after, both.rows).tolist())),
-        unshown=float(rounded(before[few].sum(), both.rows)),
+        after=tuple(map(tuple, round_shares(after, both.rows).tolist())),
+        unshown=float(round_shares(before[few].sum(), both.rows)),
         moved=_moved(before, after, both.rows),
         related=_moved(before, np.outer(before.sum(axis=1), before.sum(axis=0)), both.rows),
     )
@@ -329,4 +329,4 @@ def _joint(
 
 def _moved(before: Floats, after: Floats, rows: int) -> float:
     """Return the total variation between two distributions."""
-    return float(rounded(np.abs(before - after).sum() / 2, rows))
+    return float(round_shares(np.abs(before - after).sum() / 2, rows))
