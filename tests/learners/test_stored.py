@@ -81,7 +81,7 @@ def test_a_model_of_another_version_is_refused_by_name(written: Path) -> None:
     plain = json.loads((written / FACTS).read_text())
     (written / FACTS).write_text(json.dumps({**plain, "format": 2, "sfumato": "9.1"}))
     with pytest.raises(
-        sf.errors.FileError, match=r"format 2, and this version of Sfumato reads format 1 .*Sfumato 9\.1"
+        sf.errors.FileError, match=r"format 2, but this version of Sfumato reads format 1 .*Sfumato 9\.1"
     ):
         load_model(written)
 
