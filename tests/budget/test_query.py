@@ -364,10 +364,10 @@ def test_without_a_budget_nothing_is_answered() -> None:
         ("mean of job", {}, "'job' does not hold numbers"),
         ("median of sex", {}, "'sex' does not hold numbers"),
         ("count by jobs", {}, "there is no column 'jobs' .did you mean 'job'"),
-        ("count", {"epsilon": 0}, "epsilon must be a finite number of at least 1e-09"),
-        ("count", {"epsilon": -1}, "epsilon must be a finite number of at least 1e-09"),
-        ("count", {"epsilon": math.inf}, "epsilon must be a finite number of at least 1e-09"),
-        ("count", {"epsilon": 1e-12}, "epsilon must be a finite number of at least 1e-09"),
+        ("count", {"epsilon": 0}, "epsilon must be a finite number above 0"),
+        ("count", {"epsilon": -1}, "epsilon must be a finite number above 0"),
+        ("count", {"epsilon": math.inf}, "epsilon must be a finite number above 0"),
+        ("count", {"epsilon": 1e-12}, "epsilon must be at least 1e-09"),
         ("count", {"confidence": 1}, "the confidence must be"),
         ("count", {"delta": 1e-6}, "delta is only for discovering groups"),
         ("mean of age", {"schema": sf.Schema([sf.Column(name="age", bounds=(-1e308, 1e308))])}, "within 2.5e.199"),
@@ -409,7 +409,7 @@ def test_a_column_that_nothing_declares_as_numbers_is_refused_and_not_charged(qu
     category = sf.Schema([sf.Column(name="icd10", kind="category")])
     for data, schema, message in (
         (lab, None, "'icd10' has no public bounds, which declare that it holds numbers"),
-        (lab, category, "'icd10' has the kind 'category', and numbers are needed"),
+        (lab, category, "'icd10' does not hold numbers: its kind is 'category'"),
         (texts, bounded, "'icd10' does not hold numbers: its type is String"),
         (texts, category, "'icd10' does not hold numbers: its type is String"),
     ):

@@ -290,7 +290,8 @@ def bin_edges(question: Question, bounded: Bounded) -> NDArray[np.float64]:
 
 def check_terms(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
     """Raise an `OptionError` if no question can be asked on these terms, independent of the table."""
-    real("epsilon", epsilon, least=_LEAST_EPSILON)
+    if real("epsilon", epsilon, above=0) < _LEAST_EPSILON:
+        raise OptionError(f"epsilon must be at least {_LEAST_EPSILON:g} for a question, got {epsilon!r}")
     real("the confidence", confidence, above=0, below=1)
     if discover and delta == 0:
         raise OptionError(
