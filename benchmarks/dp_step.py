@@ -19,7 +19,7 @@ from sfumato.budget import Source
 from sfumato.learners import Sgd, architecture
 from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
 from sfumato.learners.dpsgd.steps import Step
-from sfumato.learners.gpu.memory_format import laid_out
+from sfumato.learners.gpu.memory_format import set_layout
 from sfumato.learners.gradients.clipping import cross_entropy
 
 # So small that all stay where they start: noise step after step on one batch drives a network to where gradients are
@@ -43,7 +43,7 @@ class Ours:
     ) -> None:
         self.layout = layout
         self.private = Step(
-            laid_out(model, layout),
+            set_layout(model, layout),
             cross_entropy,
             Sgd(learning_rate=RATE, momentum=MOMENTUM),
             noise or HostNoise(Source()),
@@ -78,7 +78,7 @@ class Tuned(Plain):
     """
 
     def __init__(self, model: nn.Module, layout: torch.memory_format) -> None:
-        super().__init__(laid_out(model, layout), fused=True)
+        super().__init__(set_layout(model, layout), fused=True)
         self.layout = layout
 
     def step(self, inputs: Tensor, targets: Tensor) -> None:

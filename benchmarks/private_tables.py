@@ -29,7 +29,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from sfumato.data import datasets
-from sfumato.learners.estimators.features import Columns, Features, Unknown, described
+from sfumato.learners.estimators.features import Columns, Features, Unknown, describe
 
 KEPT = Path(__file__).with_suffix(".json")
 PEER = Path(__file__).with_name("private_tables_diffprivlib.py")
@@ -85,7 +85,7 @@ def arrays() -> dict[str, Any]:
     not declare, the peer gets to know without paying.
     """
     parts = {"train": Columns.of(datasets.adult("train")), "test": Columns.of(datasets.adult("test"))}
-    public = described(parts["train"], None)
+    public = describe(parts["train"], None)
     known = [
         one.read(values) if isinstance(one, Unknown) else one
         for one, values in zip(public, parts["train"].values, strict=True)

@@ -223,7 +223,7 @@ def test_a_seed_of_the_noise_is_told_everywhere(sfumato: Run, people: str) -> No
     [
         ([], "DATA is missing"),
         (["adult", "--target", "income", "--model", "logistc"], "logistc"),
-        (["people.csv", "--model", "naive-bayes"], "a table needs the column that is predicted"),
+        (["people.csv", "--model", "naive-bayes"], "a table needs a column to predict"),
         (["people.csv", "--target", "ill", "--identifiers", "idd"], "idd"),
         (["adult", "--identifiers", "age"], "'adult' is built in"),
         (["adult", "--target", "incom", "--model", "naive-bayes"], "did you mean 'income'"),

@@ -229,7 +229,7 @@ def _pickled(path: Path) -> None:
 def test_a_checkpoint_that_is_damaged_or_not_ours_is_refused(path: Path, harm: Callable[[Path], None]) -> None:
     trainer_of(path).fit(*people(), stop=lambda told: True)
     harm(path)
-    with pytest.raises(sf.errors.FileError, match="is not a checkpoint of Sfumato, or a damaged one") as caught:
+    with pytest.raises(sf.errors.FileError, match="is damaged or is not a checkpoint of Sfumato") as caught:
         trainer_of(path).fit(*people())
     assert "\n" not in str(caught.value)
 
@@ -247,7 +247,7 @@ def test_a_checkpoint_that_tells_fewer_steps_than_were_made_is_refused(path: Pat
 
 def test_a_checkpoint_of_another_version_is_refused(path: Path) -> None:
     save_file({"weights": torch.ones(2)}, path, metadata={"sfumato": json.dumps({"version": 99})})
-    with pytest.raises(sf.errors.FileError, match="has the version 99, this Sfumato reads 1"):
+    with pytest.raises(sf.errors.FileError, match="has version 99, but this version of Sfumato reads 1"):
         trainer_of(path).fit(*people())
 
 

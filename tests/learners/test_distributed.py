@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import sfumato as sf
-from sfumato.learners.dpsgd.distributed import Alone
+from sfumato.learners.dpsgd.distributed import SingleProcess
 from tests.budget.chance import assert_variance
 from tests.learners import trainings
 
@@ -87,7 +87,7 @@ def test_a_refused_charge_ends_all_processes(ended: list[Ended]) -> None:
 
 
 def test_a_process_with_wrong_samples_ends_all(ended: list[Ended]) -> None:
-    assert ended[0].said["wrong"] == "OptionError: another process refused its part (it says why)"
+    assert ended[0].said["wrong"] == "OptionError: another process rejected its samples or options (see its error)"
     assert "targets must be whole numbers from 0 to 1" in ended[-1].said["wrong"]
     assert all("samples" in one.said["none"] or "another process" in one.said["none"] for one in ended)
 
@@ -108,7 +108,7 @@ def test_a_damaged_checkpoint_of_the_first_process_ends_all(ended: list[Ended]) 
 
 
 def test_a_process_by_itself_is_the_first() -> None:
-    alone = Alone()
+    alone = SingleProcess()
     assert alone.first
     assert alone.total(3) == 3
     assert alone.mean(torch.tensor(2.0)) == 2.0

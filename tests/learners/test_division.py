@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.learners import PrivateNaiveBayes
-from sfumato.learners.training.division import coins_of, happened, key_of, records_of
+from sfumato.learners.training.division import coins_below, coins_of, key_of, records_of
 from sfumato.learners.training.split import Material, material_of
 from tests.learners.test_sweep import COLUMNS, people
 
@@ -79,14 +79,14 @@ def test_a_cell_that_changes_the_type_of_a_column_changes_nobodys_coin() -> None
 def test_coins_are_fair_apart_and_of_their_key() -> None:
     coins = coins_of(np.arange(20_000), KEY)  # false alarms: below 1e-9 each
     for at in (0, 1):
-        assert abs(happened(coins[:, at], 0.2).mean() - 0.2) < 0.018
-    both = happened(coins[:, 0], 0.2) & happened(coins[:, 1], 0.2)
+        assert abs(coins_below(coins[:, at], 0.2).mean() - 0.2) < 0.018
+    both = coins_below(coins[:, 0], 0.2) & coins_below(coins[:, 1], 0.2)
     assert abs(both.mean() - 0.04) < 0.009
     other = coins_of(np.arange(20_000), key_of(8))
-    assert abs((happened(coins[:, 0], 0.5) == happened(other[:, 0], 0.5)).mean() - 0.5) < 0.022
+    assert abs((coins_below(coins[:, 0], 0.5) == coins_below(other[:, 0], 0.5)).mean() - 0.5) < 0.022
     same = coins_of(np.zeros(20_000), KEY)  # equal records have coins of their own
-    assert abs(happened(same[:, 0], 0.2).mean() - 0.2) < 0.018
-    assert happened(coins[:, 0], 1.0).all()
+    assert abs(coins_below(same[:, 0], 0.2).mean() - 0.2) < 0.018
+    assert coins_below(coins[:, 0], 1.0).all()
 
 
 def sums(material: Material) -> list[Any]:

@@ -187,7 +187,7 @@ def test_a_graph_makes_the_steps_that_are_made_without_it() -> None:
                     else:
                         run._rate.fill_(0.1)
                         run._multiplier.fill_(0.5)
-                        run._all()
+                        run._sample_and_step()
                 results.append({name: one.clone() for name, one in step.state.items()})
         for name, one in results[0].items():
             torch.testing.assert_close(one, results[1][name], rtol=2e-2, atol=2e-2, msg=name)

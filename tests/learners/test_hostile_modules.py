@@ -196,19 +196,19 @@ def by_place(own: Any, inputs: Tensor) -> Tensor:
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a weight used past its layer": (
         lambda: ends(lambda own, x: functional.linear(x, own.first.weight, own.first.bias), first=nn.Linear(5, 4)),
-        "the gradient of weight 'first.weight' is not found sample by sample",
+        "the gradient of weight 'first.weight' cannot be computed per sample",
     ),
     "a weight used past its layer too": (
         lambda: ends(lambda own, x: own.first(x) + functional.linear(x, own.first.weight), first=nn.Linear(5, 4)),
-        "the gradient of weight 'first.weight' is not found sample by sample",
+        "the gradient of weight 'first.weight' cannot be computed per sample",
     ),
     "a penalty on a weight": (
         lambda: ends(lambda own, x: own.first(x) * own.first.weight.square().sum(), first=nn.Linear(5, 4)),
-        "the gradient of weight 'first.weight' is not found sample by sample",
+        "the gradient of weight 'first.weight' cannot be computed per sample",
     ),
     "the inside of an unknown layer": (
         lambda: ends(lambda own, x: own.part.inner(x), part=Scaled(nn.Linear(5, 4))),
-        "the gradient of weight 'part.inner.weight' is not found sample by sample",
+        "the gradient of weight 'part.inner.weight' cannot be computed per sample",
     ),
     "reentrant checkpoints": (
         lambda: ends(
@@ -236,15 +236,15 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "a mean of the batch": (
         lambda: ends(lambda own, x: own.first(x) - own.first(x).mean(0), first=nn.Linear(5, 4)),
-        "the gradient of weight 'first.weight' is not found sample by sample",
+        "the gradient of weight 'first.weight' cannot be computed per sample",
     ),
     "no row per sample": (
         lambda: Written(lambda own, x: own.first(x).sum(), first=nn.Linear(5, 4)),
-        "the model must give a tensor with one row per sample, got Tensor",
+        "the model must return a tensor with one row per sample, got Tensor",
     ),
     "a layer that chooses by the numbers": (
         lambda: ends(lambda own, x: own.first(x), first=Choosing()),
-        "a layer Choosing cannot be run for one sample at a time (torch.func.vmap)",
+        "a layer Choosing cannot be run per sample with torch.func.vmap",
     ),
     "half precision": (
         lambda: nn.Linear(5, 3).half(),
@@ -271,7 +271,7 @@ def test_two_places_that_are_folded_into_the_batch_are_clipped_as_one_sample_or_
     """Two rows per sample, once clipped each for itself, would let a sample count twice."""
     module = ends(lambda own, x: own.first(x.reshape(-1, 1)).view(-1, 5, 4).sum(1), first=nn.Linear(1, 4))
     with Clipper(module, cross_entropy) as clipper:
-        clipper._vetted = True  # as if the first batch had shown nothing
+        clipper._checked = True  # as if the first batch had shown nothing
         with pytest.raises(sf.errors.ModelError, match="one row per sample, 7"):
             clipper(torch.randn(7, 5), torch.randint(0, 3, (7,)))
 
@@ -345,7 +345,7 @@ def test_comparing_gradients_leaves_the_model_and_random_numbers_as_they_were() 
     torch.manual_seed(3)
     expected = torch.rand(4)
     with Clipper(module, cross_entropy) as clipper:
-        clipper._vetted = False
+        clipper._checked = False
         torch.manual_seed(3)
         module_checks.refuse_wrong_gradients(clipper, torch.zeros(6, 5))
         assert torch.equal(torch.rand(4), expected)
@@ -403,7 +403,7 @@ def test_a_model_that_got_another_layer_is_refused() -> None:
     module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
     clipper = Clipper(module, cross_entropy)
     module[0] = nn.Linear(5, 4)
-    with pytest.raises(sf.errors.ModelError, match="other weights of the model are trained than when"):
+    with pytest.raises(sf.errors.ModelError, match="the trained weights of the model have changed"):
         clipper.listen()
 
 
@@ -412,7 +412,7 @@ def test_a_model_of_which_other_weights_are_trained_now_is_refused() -> None:
     module[0].requires_grad_(False)
     clipper = Clipper(module, cross_entropy)
     module[0].requires_grad_(True)
-    with pytest.raises(sf.errors.ModelError, match="other weights of the model are trained than when"):
+    with pytest.raises(sf.errors.ModelError, match="the trained weights of the model have changed"):
         clipper.listen()
 
 

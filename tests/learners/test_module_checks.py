@@ -27,18 +27,18 @@ BAD: list[tuple[Callable[[], nn.Module], str]] = [
     ),
     (
         lambda: nn.MultiheadAttention(4, 2),
-        "MultiheadAttention takes the first dimension for places, not samples; set batch_first=True",
+        "MultiheadAttention expects the sequence, not the batch, in the first dimension; set batch_first=True",
     ),
-    (lambda: nn.RNN(3, 4), "RNN has no gradients of single samples yet; use attention or convolutions"),
+    (lambda: nn.RNN(3, 4), "RNN has no per-sample gradients yet; use attention or convolutions"),
     (
         lambda: nn.LSTM(3, 4, batch_first=True),
-        "LSTM has no gradients of single samples yet; use attention or convolutions",
+        "LSTM has no per-sample gradients yet; use attention or convolutions",
     ),
-    (lambda: nn.GRU(3, 4), "GRU has no gradients of single samples yet; use attention or convolutions"),
-    (lambda: nn.EmbeddingBag(5, 2), "EmbeddingBag has no gradients of single samples yet; use Embedding and a mean"),
+    (lambda: nn.GRU(3, 4), "GRU has no per-sample gradients yet; use attention or convolutions"),
+    (lambda: nn.EmbeddingBag(5, 2), "EmbeddingBag has no per-sample gradients yet; use Embedding and a mean"),
     (
         lambda: nn.Embedding(5, 2, max_norm=1.0),
-        "Embedding with max_norm changes its weights by what it reads; set max_norm=None",
+        "Embedding with max_norm changes its weights in the forward pass; set max_norm=None",
     ),
     (
         lambda: nn.Embedding(5, 2, scale_grad_by_freq=True),
@@ -46,7 +46,7 @@ BAD: list[tuple[Callable[[], nn.Module], str]] = [
     ),
     (
         lambda: nn.EmbeddingBag(5, 2, max_norm=1.0),
-        "EmbeddingBag with max_norm changes its weights by what it reads; set max_norm=None",
+        "EmbeddingBag with max_norm changes its weights in the forward pass; set max_norm=None",
     ),
     (lambda: nn.LazyLinear(3), "LazyLinear has no shape before its first batch; give its sizes"),
 ]
@@ -121,7 +121,7 @@ def test_a_model_that_is_one_bad_layer_is_replaced() -> None:
 
 
 def test_make_private_refuses_what_it_cannot_replace() -> None:
-    with pytest.raises(sf.errors.ModelError, match="layer '1': LSTM has no gradients of single samples yet"):
+    with pytest.raises(sf.errors.ModelError, match="layer '1': LSTM has no per-sample gradients yet"):
         make_private(nn.Sequential(nn.BatchNorm1d(3), nn.LSTM(3, 3)))
 
 
@@ -213,7 +213,7 @@ def test_a_model_that_mixes_words_of_samples_is_refused() -> None:
 
 @pytest.mark.parametrize("module", [Remembering(), nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))])
 def test_a_model_that_keeps_what_it_reads_is_refused(module: nn.Module) -> None:
-    with pytest.raises(sf.errors.ModelError, match="reads off the data and which no noise protects"):
+    with pytest.raises(sf.errors.ModelError, match="from the data, and no noise protects it"):
         refuse_mixing(module, torch.zeros(5, 4))
 
 
@@ -260,5 +260,5 @@ def test_a_model_that_gives_no_row_per_sample_is_refused() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return functional.linear(inputs, self.weight).sum()
 
-    with pytest.raises(sf.errors.ModelError, match="must give a tensor with one row per sample, got Tensor"):
+    with pytest.raises(sf.errors.ModelError, match="must return a tensor with one row per sample, got Tensor"):
         refuse_mixing(Summed(4, 3), torch.zeros(5, 4))

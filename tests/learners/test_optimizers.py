@@ -82,7 +82,7 @@ def test_a_schedule_that_does_not_exist_is_refused() -> None:
         (lambda: Adam(small=0), "Adam's small must be a finite number above 0, got 0"),
         (
             lambda: Sgd(learning_rate=1, nesterov=True),
-            "Nesterov's way needs a momentum above 0",
+            "Nesterov momentum needs a momentum above 0",
         ),
     ],
 )

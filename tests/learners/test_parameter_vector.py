@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfumato.learners.dpsgd.parameter_vector import Flat
+from sfumato.learners.dpsgd.steps import ParameterVector
 
 
 def model(layout: torch.memory_format) -> nn.Module:
@@ -17,7 +17,7 @@ def model(layout: torch.memory_format) -> nn.Module:
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_the_weights_keep_their_values_and_their_layout(layout: torch.memory_format) -> None:
     module, expected = model(layout), model(layout)
-    flat = Flat(module.parameters())
+    flat = ParameterVector(module.parameters())
     for one, other in zip(module.parameters(), expected.parameters(), strict=True):
         assert torch.equal(one, other)
         assert one.stride() == other.stride()
@@ -29,20 +29,20 @@ def test_the_weights_keep_their_values_and_their_layout(layout: torch.memory_for
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_gradients_of_either_layout_meet_their_weights(layout: torch.memory_format) -> None:
     module = model(layout)
-    flat = Flat(module.parameters())
+    flat = ParameterVector(module.parameters())
     before = [one.detach().clone() for one in module.parameters()]
     given = [torch.randn(one.shape) for one in before]
     given[0] = given[0].contiguous(memory_format=torch.channels_last)
-    flat.values.add_(flat.joined(given))
+    flat.values.add_(flat.join(given))
     for one, was, change in zip(module.parameters(), before, given, strict=True):
         torch.testing.assert_close(one.detach(), was + change)
     other = [one.contiguous() for one in given]
-    assert torch.equal(flat.joined(given), flat.joined(other))
+    assert torch.equal(flat.join(given), flat.join(other))
 
 
 def test_weights_that_were_released_are_as_any_others_until_they_are_attached() -> None:
     module = model(torch.channels_last)
-    flat = Flat(module.parameters())
+    flat = ParameterVector(module.parameters())
     flat.release()
     assert module[0].weight.is_contiguous(memory_format=torch.channels_last)
     flat.values.zero_()
@@ -58,6 +58,6 @@ def test_weights_that_were_released_are_as_any_others_until_they_are_attached() 
 
 def test_a_loss_still_finds_its_way_to_the_parts() -> None:
     module = model(torch.contiguous_format)
-    Flat(module.parameters())
+    ParameterVector(module.parameters())
     module(torch.randn(2, 3, 5, 5)).sum().backward()
     assert all(one.grad is not None for one in module.parameters())

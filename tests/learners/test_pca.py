@@ -57,7 +57,7 @@ def test_components_are_named_and_ordered() -> None:
     assert (model.components_[np.arange(2), np.abs(model.components_).argmax(axis=1)] > 0).all()
 
 
-@pytest.mark.parametrize(("number", "rule"), [(0, "at least 1"), (4, "at most that of the columns, 3"), (1.5, "whole")])
+@pytest.mark.parametrize(("number", "rule"), [(0, "at least 1"), (4, "at most the number of columns"), (1.5, "whole")])
 def test_a_wrong_number_of_components_is_refused(number: object, rule: str) -> None:
     with pytest.raises(OptionError, match=rule):
         PrivatePCA(n_components=number, bounds=BOUNDS).fit(records(200))

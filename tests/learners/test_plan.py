@@ -41,7 +41,7 @@ def test_the_past_is_part_of_the_target() -> None:
 
 
 def test_a_target_that_is_spent_is_refused() -> None:
-    with pytest.raises(sf.errors.OptionError, match=r"epsilon must be above the .* that is spent already, got 0.1"):
+    with pytest.raises(sf.errors.OptionError, match=r"epsilon must be above the .* already spent, got 0.1"):
         plan(Full(10), 5, even, delta=1e-3, epsilon=0.1, past=[Gaussian(1.0)])
 
 

@@ -87,7 +87,7 @@ def test_the_number_of_rows_is_bought_and_charged(ledger: sf.Ledger) -> None:
     assert model.sampling_["rate"] == min(1.0, 20 / rows)
     assert model.spent_.epsilon <= 8.0
     with pytest.raises(
-        sf.errors.OptionError, match=r"depends on the number of rows, which is bought \(declare it with rows="
+        sf.errors.OptionError, match=r"depends on the number of rows, which is not declared \(declare it with rows="
     ):
         model.events_of(PEOPLE, "ill")
     declared = PrivateClassifier(model="logistic", schema=ILL, bounds=(0, 100), delta=1e-4, rows=200, epochs=1)

@@ -137,10 +137,10 @@ def test_a_loss_that_mixes_samples_is_refused_before_anything_is_charged(name: s
         nn.init.zeros_(module.weight)
         nn.init.zeros_(module.bias)
     trainer = trainer_of(module, loss=MIXING[name])
-    with pytest.raises(sf.errors.OptionError, match=r"^the loss (mixes|gives other numbers)"):
+    with pytest.raises(sf.errors.OptionError, match=r"^the loss (mixes|returns different numbers)"):
         trainer.fit(*people())
     assert trainer.done == 0
-    with pytest.raises(sf.errors.OptionError, match=r"^the loss (mixes|gives other numbers)"):
+    with pytest.raises(sf.errors.OptionError, match=r"^the loss (mixes|returns different numbers)"):
         private_step(module, MIXING[name], *people(5))
 
 
@@ -171,7 +171,7 @@ def test_what_a_mixing_loss_would_have_cost_is_more_than_a_clip() -> None:
 
     def clipped_sum(rows: slice) -> Tensor:
         with Clipper(module, contrastive) as clipper:
-            clipper._vetted = True  # as if it had been found harmless
+            clipper._checked = True  # as if it had been found harmless
             found = clipper(10 * inputs[rows], targets[rows], None, CLIP).gradients
         return torch.cat([one.flatten() for one in found])
 
@@ -399,7 +399,7 @@ def network() -> nn.Module:
 @pytest.mark.parametrize("views", [1, 3])
 def test_an_augmentation_that_mixes_samples_is_refused_before_anything_is_charged(name: str, views: int) -> None:
     trainer = trainer_of(network(), augment=MIXUPS[name], views=views)
-    with pytest.raises(sf.errors.OptionError, match=r"^augment (mixes|gives other)"):
+    with pytest.raises(sf.errors.OptionError, match=r"^augment (mixes|returns different)"):
         trainer.fit(*images())
     assert trainer.done == 0
 
@@ -416,7 +416,7 @@ def test_ordinary_augmentations_are_taken_and_move_the_sum_by_one_clip(name: str
         torch.manual_seed(1)
         np.random.seed(1)
         random.seed(1)
-        seen = Batch(some, targets, weights).viewed(VIEWS[name], 2)
+        seen = Batch(some, targets, weights).augmented(VIEWS[name], 2)
         with Clipper(module, cross_entropy, views=2) as clipper:
             found = clipper(seen.inputs, seen.targets, seen.weights, CLIP).gradients
         return torch.cat([one.flatten() for one in found])
@@ -433,7 +433,7 @@ def test_chance_that_cannot_be_repeated_is_refused_unless_samples_are_augmented_
     def shaken(some: Tensor) -> Tensor:
         return some + torch.from_numpy(np.random.default_rng().normal(size=some.shape)).float()
 
-    with pytest.raises(sf.errors.OptionError, match=r"^augment gives other views of the same samples .*OneByOne"):
+    with pytest.raises(sf.errors.OptionError, match=r"^augment returns different views of the same samples .*OneByOne"):
         trainer_of(network(), augment=shaken).fit(*images())
     trainer = trainer_of(network(), augment=OneByOne(shaken), views=2)
     assert trainer.fit(*images())[-1].step == 2
@@ -444,24 +444,24 @@ def test_one_by_one_no_sample_meets_another() -> None:
     assert torch.equal(OneByOne(lambda some: some - some.mean(0))(inputs), torch.zeros_like(inputs))
     assert torch.equal(OneByOne(lambda some: some * 2)(inputs), 2 * inputs)
     for wrong in (lambda some: some[:0], lambda some: torch.cat([some, some]), lambda some: some[0, 0, 0, 0]):
-        with pytest.raises(sf.errors.OptionError, match="augment must give as many samples as it got"):
+        with pytest.raises(sf.errors.OptionError, match="augment must return as many samples as it gets"):
             OneByOne(wrong)(inputs)
 
 
 @pytest.mark.parametrize(
     ("augment", "said"),
     [
-        (lambda some: some[:1], "augment must give as many samples as it got"),
-        (lambda some: some.sum(), "augment must give as many samples as it got"),
-        (lambda some: some.numpy(), "augment must give a tensor, got ndarray"),
-        (lambda some: some / 0, "augment gives numbers that are missing or infinite"),
-        (in_place, "augment changes the batch in place"),
+        (lambda some: some[:1], "augment must return as many samples as it gets"),
+        (lambda some: some.sum(), "augment must return as many samples as it gets"),
+        (lambda some: some.numpy(), "augment must return a tensor, got ndarray"),
+        (lambda some: some / 0, "augment returns missing or infinite numbers"),
+        (in_place, "augment changes the batch"),
         (lambda some: some.view(7, 7), "augment fails on random samples"),
     ],
 )
 @pytest.mark.parametrize("alone", [False, True])
 def test_what_augment_gives_is_checked(augment: Any, said: str, alone: bool) -> None:
-    if alone and said == "augment must give as many samples as it got" and augment(torch.ones(1)).dim():
+    if alone and said == "augment must return as many samples as it gets" and augment(torch.ones(1)).dim():
         return  # of one sample, the first is all
     with pytest.raises(sf.errors.OptionError, match=said):
         trainer_of(network(), augment=OneByOne(augment) if alone else augment).fit(*images())

@@ -98,7 +98,7 @@ def test_a_batch_makes_as_many_steps() -> None:
 @pytest.mark.parametrize("other", [{"model": "logistic"}, {"optimizer": "adam"}], ids=str)
 def test_other_models_need_their_epochs_and_their_rate(other: dict[str, Any]) -> None:
     for missing in ({"epochs": 5}, {"learning_rate": 0.1}):
-        with pytest.raises(sf.errors.OptionError, match="chosen for 'scattering-linear' with sgd alone"):
+        with pytest.raises(sf.errors.OptionError, match="chosen automatically only for 'scattering-linear' with sgd"):
             PrivateClassifier(**{**PACED, **other, **missing}, epsilon=1.0).fit(*images(50))
 
 

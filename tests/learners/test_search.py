@@ -122,8 +122,8 @@ def test_a_seed_makes_it_reproducible_and_it_says_so() -> None:
         ({"way": "luck"}, "the way must be one of"),
         ({"settings": {}}, "at least one hyper-parameter"),
         ({"settings": {"cells": []}}, "at least one hyper-parameter"),
-        ({"settings": {"cell": [2]}}, "'cell' is no hyper-parameter"),
-        ({"settings": {"epsilon": [1, 2]}}, "'epsilon' is no hyper-parameter"),
+        ({"settings": {"cell": [2]}}, "'cell' is not a hyper-parameter"),
+        ({"settings": {"epsilon": [1, 2]}}, "'epsilon' is not a hyper-parameter"),
         ({"epsilon": 0}, "epsilon must be"),
         ({"epsilon": math.inf}, "epsilon must be"),
         ({"holdout": 1}, "between 0 and 1"),
@@ -138,7 +138,7 @@ def test_a_seed_makes_it_reproducible_and_it_says_so() -> None:
         ({"holdout": "some"}, "the share of records held out"),
         ({"stopping": 10}, "must be a RandomStopping"),
         ({"ledger": "some.ledger"}, "must be a Ledger"),
-        ({"seed": 1}, "the settings that are drawn must stay unknown"),
+        ({"seed": 1}, "the settings drawn must stay unknown"),
     ],
     ids=lambda one: one if isinstance(one, str) else " ".join(map(str, one)),
 )
@@ -176,7 +176,7 @@ def test_a_run_that_fails_is_the_worst_and_nothing_else_is_told_of_it() -> None:
     found = search(estimator=Sometimes(), way="composition").fit(people(), "ill")  # and warnings are errors
     assert found.best_params_ == {"cells": 36}
     with pytest.raises(
-        sf.errors.ModelError, match="every run has failed, and the budget is spent: the training has diverged"
+        sf.errors.ModelError, match="every run failed, and the budget is spent: the training has diverged"
     ):
         search(estimator=Sometimes(), settings={"cells": [2]}).fit(people(), "ill")
 
@@ -192,7 +192,7 @@ def test_values_beyond_a_domain_are_not_counted_aloud() -> None:
 @pytest.mark.parametrize("classes", [[0, 1], [0.5, 1.5], [False, True], ["a", "b"]], ids=str)
 def test_a_record_without_a_target_changes_the_score_of_no_other(classes: list[Any]) -> None:
     from sfumato.learners.estimators.features import Columns
-    from sfumato.learners.training.search import _right
+    from sfumato.learners.training.search import _correctness
 
     class Fixed:
         classes_ = np.array(classes)
@@ -201,12 +201,12 @@ def test_a_record_without_a_target_changes_the_score_of_no_other(classes: list[A
             return np.array(classes)[[0, 1, 1]]
 
     rows = Columns.of(np.zeros((3, 1)))
-    assert _right(Fixed(), rows, pl.Series([classes[0], classes[1], classes[0]])).tolist() == [1.0, 1.0, 0.0]
-    assert _right(Fixed(), rows, pl.Series([classes[0], classes[1], None])).tolist() == [1.0, 1.0, 0.0]
+    assert _correctness(Fixed(), rows, pl.Series([classes[0], classes[1], classes[0]])).tolist() == [1.0, 1.0, 0.0]
+    assert _correctness(Fixed(), rows, pl.Series([classes[0], classes[1], None])).tolist() == [1.0, 1.0, 0.0]
 
 
 def test_a_number_is_scored_by_how_far_it_is_off() -> None:
-    from sfumato.learners.training.search import _right
+    from sfumato.learners.training.search import _correctness
 
     class Fixed:
         target_ = type("T", (), {"bounds": (0.0, 10.0)})()
@@ -217,4 +217,4 @@ def test_a_number_is_scored_by_how_far_it_is_off() -> None:
     from sfumato.learners.estimators.features import Columns
 
     rows = Columns.of(np.zeros((4, 1)))
-    assert _right(Fixed(), rows, np.array([5.0, 0.0, 100.0, np.nan])).tolist() == [1.0, 0.5, 0.0, 0.0]
+    assert _correctness(Fixed(), rows, np.array([5.0, 0.0, 100.0, np.nan])).tolist() == [1.0, 0.5, 0.0, 0.0]

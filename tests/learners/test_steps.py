@@ -116,7 +116,7 @@ def test_memory_that_does_not_suffice_for_one_sample_is_told_in_one_sentence() -
     step = step_of(Small(0, ERRORS[0]))
     with pytest.raises(sf.errors.ModelError) as caught:
         moved(step, *batch(11), None)
-    assert caught.value.message == "the memory does not suffice for the gradient of a single sample"
+    assert caught.value.message == "there is not enough memory for the gradient of a single sample"
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:

@@ -101,13 +101,13 @@ def test_a_model_of_another_version_is_refused_by_name(written: Path) -> None:
 def test_a_damaged_description_is_one_sentence(written: Path, change: Any) -> None:
     plain = json.loads((written / FACTS).read_text())
     (written / FACTS).write_text(json.dumps(change(plain)))
-    with pytest.raises(sf.errors.FileError, match="damaged, or is none of this version"):
+    with pytest.raises(sf.errors.FileError, match="damaged, or is not of this version"):
         load_model(written)
 
 
 def test_damaged_weights_and_absent_files_are_one_sentence(written: Path, tmp_path: Path) -> None:
     (written / WEIGHTS).write_bytes(b"\x80\x04 a pickle")
-    with pytest.raises(sf.errors.FileError, match="is damaged, or no file of safetensors"):
+    with pytest.raises(sf.errors.FileError, match="is damaged, or is not a safetensors file"):
         load_model(written)
     (written / WEIGHTS).unlink()
     with pytest.raises(sf.errors.FileError, match=WEIGHTS):
@@ -115,7 +115,7 @@ def test_damaged_weights_and_absent_files_are_one_sentence(written: Path, tmp_pa
     (written / FACTS).write_text("{")
     with pytest.raises(sf.errors.FileError, match="not valid JSON"):
         load_model(written)
-    with pytest.raises(sf.errors.FileError, match="holds no model"):
+    with pytest.raises(sf.errors.FileError, match="does not hold a model"):
         load_model(tmp_path / "nowhere")
 
 

@@ -110,7 +110,7 @@ def test_other_data_is_refused_and_a_folder_of_something_else_kept(tmp_path: Pat
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("years of work")
-    with pytest.raises(sf.errors.FileError, match="holds no training"):
+    with pytest.raises(sf.errors.FileError, match="does not hold a training"):
         sf.train(TABLE, "naive-bayes", target="ill", delta=1e-4, folder=mine)
     assert (mine / "thesis.tex").read_text() == "years of work"
 
@@ -146,7 +146,7 @@ def test_a_class_that_testing_rows_alone_have_is_left_out_of_the_score() -> None
     ("asked", "said"),
     [
         ({"model": "resnet18"}, "there is no model 'resnet18' for tables"),
-        ({"model": "naive-bayes", "target": None}, "a table needs the column"),
+        ({"model": "naive-bayes", "target": None}, "a table needs a column"),
         ({"model": "naive-bayes", "target": "il"}, "did you mean 'ill'"),
         ({"model": "naive-bayes", "regression": True, "target": "cost"}, "predicts classes, not numbers"),
         ({"model": "naive-bayes", "epochs": 3}, "has no option 'epochs'"),
@@ -300,7 +300,7 @@ def test_of_two_trainings_in_one_folder_the_second_is_refused_before_a_charge(tm
 
     def second(label: str, report: Any) -> None:
         before = ledger.spent.epsilon
-        with pytest.raises(sf.errors.FileError, match="another process trains in") as error:
+        with pytest.raises(sf.errors.FileError, match="another process is training in") as error:
             sf.train(TABLE, "mlp", ledger=ledger, epochs=1, **asked)
         assert ledger.spent.epsilon == before
         refused.append(str(error.value))

@@ -281,7 +281,7 @@ def test_more_budget_before_the_first_step_is_the_budget() -> None:
 def test_less_budget_than_is_spent_is_refused() -> None:
     trainer = trainer_of(epsilon=1.0)
     trainer.fit(*blobs())
-    with pytest.raises(sf.errors.OptionError, match=r"epsilon must be above the 1 that is spent already, got 0.5"):
+    with pytest.raises(sf.errors.OptionError, match=r"epsilon must be above the 1 already spent, got 0.5"):
         trainer.extend(steps=5, epsilon=0.5).fit(*blobs())
 
 
@@ -601,7 +601,7 @@ def test_a_loss_that_is_not_one_number_per_sample_is_refused_before_anything_is_
 
 
 def test_more_outputs_than_numbers_to_predict_are_refused() -> None:
-    with pytest.raises(sf.errors.OptionError, match="an output of 2 numbers per sample, and the targets have 1"):
+    with pytest.raises(sf.errors.OptionError, match="returns 2 numbers per sample, but the targets have 1"):
         trainer_of(loss="squared-error").fit(*blobs())
 
 
@@ -617,8 +617,8 @@ NUMBERS, LABELS = blobs()
 @pytest.mark.parametrize(
     ("inputs", "targets", "message"),
     [
-        (torch.full((200, 3), math.nan), LABELS, "the inputs hold numbers that are missing or infinite"),
-        (torch.full((200, 3), math.inf), LABELS, "the inputs hold numbers that are missing or infinite"),
+        (torch.full((200, 3), math.nan), LABELS, "the inputs contain missing or infinite numbers"),
+        (torch.full((200, 3), math.inf), LABELS, "the inputs contain missing or infinite numbers"),
         (NUMBERS, LABELS + 1, "targets must be whole numbers from 0 to 1"),
         (NUMBERS, LABELS - 1, "targets must be whole numbers from 0 to 1"),
         (NUMBERS, torch.stack([LABELS, LABELS], 1), "targets must be one class per sample"),
@@ -645,7 +645,7 @@ def test_data_that_cannot_be_trained_on_is_refused_in_one_sentence(inputs: Any, 
 
 def test_a_loader_of_batches_is_refused() -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*blobs()), batch_size=20, shuffle=True)
-    with pytest.raises(sf.errors.OptionError, match="a loader's batches are no Poisson sample"):
+    with pytest.raises(sf.errors.OptionError, match="the batches of a DataLoader are not Poisson samples"):
         trainer_of().fit(loader, None)
 
 
@@ -677,7 +677,7 @@ def test_a_batch_of_all_samples_is_one_of_rate_one() -> None:
 
 
 def test_an_augmentation_that_changes_the_number_of_samples_is_refused() -> None:
-    with pytest.raises(sf.errors.OptionError, match="augment must give as many samples as it got"):
+    with pytest.raises(sf.errors.OptionError, match="augment must return as many samples as it gets"):
         trainer_of(augment=lambda some: some[:1]).fit(*blobs())
 
 
@@ -713,7 +713,7 @@ def test_an_augmentation_that_changes_the_number_of_samples_is_refused() -> None
         ({"insecure_seed": -1}, "the seed of noise must be a whole number of at least 0"),
         ({"seed": 1.5}, "the seed must be a whole number of at least 0"),
         ({"device": "gpu"}, "there is no device 'gpu'"),
-        ({"noise_schedule": lambda way: -1.0}, "the course of the noise must be above 0"),
+        ({"noise_schedule": lambda way: -1.0}, "the noise schedule must be above 0"),
         ({"together": True}, "several processes can train together only after"),
         ({"rule": "adam"}, r"the rule must be one like Sgd\(\) or Adam\(\)"),
         ({"adaptive": True}, r"adaptive must be an AdaptiveClip\(\)"),

@@ -1,4 +1,4 @@
-"""What a training may cost, what it has cost so far, and the ledger that is charged before each epoch."""
+"""The privacy account of a training run: its plan, its cost so far, and the ledger charged before each epoch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 from sfumato.budget.accounting.accountant import Spent, check_delta, spent
 from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.data.validate import real
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError
-from sfumato.learners.dpsgd.distributed import Alone
+from sfumato.learners.dpsgd.distributed import SingleProcess
 from sfumato.learners.dpsgd.optimizers import Schedule
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.dpsgd.plan import Progress, Stage, events_of, plan
 from sfumato.learners.dpsgd.sampling import Sampler
 
@@ -21,17 +20,17 @@ __all__ = ["Account"]
 
 
 class Account:
-    """The account of a training.
+    """The privacy account of a training run.
 
     Parameters
     ----------
     epsilon, noise_multiplier : float, optional
-        One of them: the target, or the noise. An infinite epsilon is a training without privacy.
+        Give one: the target, or the noise. An infinite epsilon trains without privacy.
     delta : float
     epochs, steps : number, optional
-        One of them.
+        Give one.
     course : callable
-        The factor of the noise along the way.
+        The noise factor as a function of the fraction of steps done.
     ledger : Ledger, optional
 
     Examples
@@ -64,8 +63,8 @@ class Account:
         if ledger is not None and not self.private:
             raise OptionError("a training without privacy cannot be charged to a ledger", hint="it has no epsilon")
         noise = None if noise_multiplier is None else real("the noise multiplier", noise_multiplier, above=0)
-        self.asked = {**_length(epochs, steps), "epsilon": self.epsilon, "noise multiplier": noise}
-        """What the steps ahead are planned for, by the names under which another plan is refused."""
+        self.requested = {**_length(epochs, steps), "epsilon": self.epsilon, "noise multiplier": noise}
+        """The terms of the steps ahead, under the names that error messages use."""
         self.extended = False
         self.sampler: Sampler | None = None
         self.progress = Progress()
@@ -73,58 +72,58 @@ class Account:
 
     @property
     def private(self) -> bool:
-        """Whether it has a bound at all."""
+        """Whether epsilon is finite."""
         return self.epsilon != math.inf
 
     @property
     def up_to(self) -> float:
-        """An epsilon that the training will not exceed, for what has to be bounded beforehand."""
+        """An epsilon that the training will not exceed, for bounds that are needed in advance."""
         return 20.0 if self.epsilon is not None and self.epsilon <= 20 else 60.0
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What was done with the data so far, or counts as done."""
+        """The events so far, including steps that were skipped but still count."""
         counted = (*self.progress.ran, *self.progress.waived)
         return tuple(events_of(self.sampler, counted)) if self.private and self.sampler else ()
 
     @property
     def spent(self) -> Spent:
-        """What that costs."""
+        """The privacy cost of those events."""
         if not self.private and self.progress.done:
             return Spent(math.inf, self.delta, Relation.ADD_REMOVE, "pld", ())
         return spent(self.events, self.delta)
 
     @property
     def noise_multiplier(self) -> float | None:
-        """The noise of the next step, or of the last one if there is no more; None before it is known."""
+        """The noise of the next step, or of the last one if none is left; None before it is known."""
         stage = self.progress.current
-        return stage.noise_multiplier if stage else self.asked["noise multiplier"]
+        return stage.noise_multiplier if stage else self.requested["noise multiplier"]
 
     def extend(self, epochs: float | None, steps: int | None, epsilon: float | None) -> None:
-        """Ask for other steps than those that are left: with the noise of before, or for a new total."""
+        """Replace the steps that are left: with the same noise, or with noise for a new total epsilon."""
         if epsilon is not None and not self.private:
             raise OptionError("a training without privacy cannot be given an epsilon later")
-        more = None if epsilon is None else real("epsilon", epsilon, above=0)
-        self.asked = {**self.asked, **_length(epochs, steps), "epsilon": more}
+        total = None if epsilon is None else real("epsilon", epsilon, above=0)
+        self.requested = {**self.requested, **_length(epochs, steps), "epsilon": total}
         self.extended, self._is_planned = True, False
 
-    def refuse(self, sampler: Sampler) -> None:
-        """Refuse samples that this account is not for."""
+    def check(self, sampler: Sampler) -> None:
+        """Raise an `OptionError` if the samples do not fit this account."""
         if self.private:
             check_delta(self.delta, sampler.rows)
         if self.sampler not in (None, sampler):
             raise OptionError("a training continues with as many samples as it began with")
 
     def open(self, sampler: Sampler) -> None:
-        """Plan the steps of these samples, unless they are planned."""
-        self.refuse(sampler)
+        """Plan the steps for these samples, unless they are planned already."""
+        self.check(sampler)
         self.sampler = sampler
         if not self._is_planned:
             self.progress.redirect(self._plan(sampler))
             self._is_planned = True
 
-    def pay(self, every: int, crew: Alone, *, seeded: bool = False) -> None:
-        """Charge what is left of an epoch of so many steps, before its noise is drawn, unless it is paid for."""
+    def pay(self, every: int, processes: SingleProcess, *, seeded: bool = False) -> None:
+        """Charge the rest of an epoch of ``every`` steps before its noise is drawn, unless it is already charged."""
         if self.progress.paid or not self.private or self.sampler is None:
             return
         stage, ledger = self.progress.ahead[0], self.ledger
@@ -134,11 +133,11 @@ class Account:
             if ledger is not None:
                 ledger.charge(event, times=steps, note="training", private=not seeded)
 
-        crew.once(charge)
+        processes.once(charge)
         self.progress.paid = steps
 
-    def pay_all(self, crew: Alone, *, seeded: bool = False) -> None:
-        """Charge all steps ahead at once: what may end early by noisy values costs all of them."""
+    def pay_all(self, processes: SingleProcess, *, seeded: bool = False) -> None:
+        """Charge all steps ahead at once: a run that noisy values may stop early costs all of them."""
         ahead, ledger = self.progress.ahead, self.ledger
         if not ahead or not self.private or self.sampler is None:
             return
@@ -148,33 +147,33 @@ class Account:
             if ledger is not None:
                 ledger.charge(event, note="training that may stop early", private=not seeded)
 
-        crew.once(charge)
+        processes.once(charge)
         self.progress.paid = sum(stage.steps for stage in ahead)
 
     def begin(self) -> float:
-        """Count the next step as made, and return its noise."""
+        """Count the next step as begun, and return its noise multiplier."""
         return self.progress.begin().noise_multiplier
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was made and what is to come, as plain values."""
+        """Return the stages so far and ahead as plain values."""
         return {
             name: [[stage.steps, stage.noise_multiplier] for stage in stages]
             for name, stages in (("ran", self.progress.ran), ("ahead", self.progress.ahead))
         }
 
     def continue_from(self, plain: Mapping[str, Any]) -> None:
-        """Go on where `to_dict` was; what was paid for beyond it is lost."""
-        ran, ahead = ([Stage(*one) for one in plain[name]] for name in ("ran", "ahead"))
+        """Resume from a `to_dict`; steps charged after it was taken are lost."""
+        ran, ahead = ([Stage(*stage) for stage in plain[name]] for name in ("ran", "ahead"))
         self.progress = Progress(ran, ahead)
         self._is_planned = not self.extended
 
     def _plan(self, sampler: Sampler) -> list[Stage]:
-        steps, epochs, target = (self.asked[name] for name in ("number of steps", "number of epochs", "epsilon"))
+        steps, epochs, target = (self.requested[name] for name in ("number of steps", "number of epochs", "epsilon"))
         count = int(steps) if steps else max(1, round((epochs or 0) * sampler.rows / sampler.expected))
         if not self.private:
             return [Stage(count, 0.0)]
         last = self.progress.ran[-1:]
-        if target is None and last:  # more of the same
+        if target is None and last:  # continue with the same noise
             return [Stage(count, last[0].noise_multiplier)]
         return plan(
             sampler,
@@ -182,7 +181,7 @@ class Account:
             self.course,
             delta=self.delta,
             epsilon=target or self.epsilon,
-            noise_multiplier=self.asked["noise multiplier"] or 1.0,
+            noise_multiplier=self.requested["noise multiplier"] or 1.0,
             past=self.events,
         )
 

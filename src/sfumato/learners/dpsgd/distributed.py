@@ -1,4 +1,4 @@
-"""One process, or several that train one model together (`torch.distributed`)."""
+"""Training in one process, or in several with `torch.distributed`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 from sfumato import errors
 from sfumato.errors import OptionError, SfumatoError
 
-__all__ = ["Alone", "Together"]
+__all__ = ["Distributed", "SingleProcess"]
 
 
-class Alone:
-    """A process by itself."""
+class SingleProcess:
+    """Training in a single process; also the interface of `Distributed`."""
 
     rank, size = 0, 1
     reduce: Callable[[Tensor], None] | None = None
@@ -26,39 +26,42 @@ class Alone:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that adds noise, charges and saves."""
+        """Whether this is the process that adds the noise, charges the ledger and saves checkpoints."""
         return self.rank == 0
 
     def total(self, count: int) -> int:
-        """Return a count over all processes."""
+        """Return the sum of a count over all processes."""
         return count
 
     def once(self, act: Callable[[], Any]) -> Any:
-        """Do something in one process and tell all what came of it, as plain values; a refusal too."""
+        """Run a function in the first process; return its result, or raise its error, in all processes.
+
+        The result must be plain values.
+        """
         return act()
 
     @contextmanager
-    def agreeing(self) -> Iterator[None]:
-        """Refuse in all processes what is refused in one; inside, no process may wait for another."""
+    def shared_errors(self) -> Iterator[None]:
+        """Raise an error in all processes if one raises it; inside, no process may wait for another."""
         yield
 
-    def any(self, said: bool) -> bool:
-        """Return whether any process said so."""
-        return said
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process."""
+        return flag
 
     def mean(self, value: Tensor) -> float:
         """Return the mean over all processes."""
         return float(value)
 
-    def same(self, state: Iterable[Tensor]) -> None:
-        """Give all processes what the first one has."""
+    def broadcast(self, state: Iterable[Tensor]) -> None:
+        """Copy the tensors of the first process to all others, in place."""
 
 
-class Together(Alone):
-    """One of several processes, each with its own part of the samples.
+class Distributed(SingleProcess):
+    """One of several processes that train one model, each on its own part of the samples.
 
-    Each draws from its own samples with the same probability, which together is Poisson sampling;
-    the clipped sums are added up, and the first process adds the noise to all of them and hands it on.
+    Each process draws from its own samples with the same probability, which amounts to Poisson sampling over all of
+    them. The clipped sums are added up, and the first process adds the noise and broadcasts the noisy sum.
     """
 
     def __init__(self) -> None:
@@ -69,61 +72,61 @@ class Together(Alone):
             )
         self.rank, self.size = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.reduce, self.share = torch.distributed.all_reduce, partial(torch.distributed.broadcast, src=0)
-        self._device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"  # of what is sent
+        self._device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"  # of the tensors sent
 
     def total(self, count: int) -> int:
-        """Add up the counts."""
-        held = torch.tensor(count, device=self._device)
-        torch.distributed.all_reduce(held)
-        return int(held)
+        """Return the sum of a count over all processes."""
+        total = torch.tensor(count, device=self._device)
+        torch.distributed.all_reduce(total)
+        return int(total)
 
     def once(self, act: Callable[[], Any]) -> Any:
-        """Let the first process try, and tell the others."""
-        told: dict[str, Any] = {}
+        """Run a function in the first process; return its result, or raise its error, in all processes."""
+        outcome: dict[str, Any] = {}
         if self.first:
             try:
-                told = {"value": act()}
+                outcome = {"value": act()}
             except SfumatoError as error:
-                told = {"refused": type(error).__name__, "message": error.message, "hint": error.hint}
-        told = json.loads(self._heard(json.dumps(told)))
-        if "refused" in told:
-            raise getattr(errors, told["refused"])(told["message"], hint=told["hint"])
-        return told["value"]
+                outcome = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+        outcome = json.loads(self._broadcast_text(json.dumps(outcome)))
+        if "error" in outcome:
+            raise getattr(errors, outcome["error"])(outcome["message"], hint=outcome["hint"])
+        return outcome["value"]
 
     @contextmanager
-    def agreeing(self) -> Iterator[None]:
-        """Ask all how it went."""
-        refused: SfumatoError | None = None
+    def shared_errors(self) -> Iterator[None]:
+        """Raise an error in all processes if one raises it."""
+        own: SfumatoError | None = None
         try:
             yield
         except SfumatoError as error:
-            refused = error
-        if self.any(refused is not None):
-            raise refused or OptionError("another process refused its part", hint="it says why")
+            own = error
+        if self.any(own is not None):
+            raise own or OptionError("another process rejected its samples or options", hint="see its error")
 
-    def any(self, said: bool) -> bool:
-        """Ask all."""
-        return self.total(int(said)) > 0
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process."""
+        return self.total(int(flag)) > 0
 
     def mean(self, value: Tensor) -> float:
-        """Average over those that have a value."""
+        """Return the mean over the processes whose value is finite."""
         known = value.isfinite()
-        held = torch.stack([torch.where(known, value, 0.0), known.to(value.dtype)]).double().to(self._device)
-        torch.distributed.all_reduce(held)
-        return float(held[0] / held[1])
+        sums = torch.stack([torch.where(known, value, 0.0), known.to(value.dtype)]).double().to(self._device)
+        torch.distributed.all_reduce(sums)
+        return float(sums[0] / sums[1])
 
-    def same(self, state: Iterable[Tensor]) -> None:
-        """Broadcast."""
+    def broadcast(self, state: Iterable[Tensor]) -> None:
+        """Copy the tensors of the first process to all others, in place."""
         for one in state:
             sent = one.detach().contiguous()
             torch.distributed.broadcast(sent, 0)
             one.detach().copy_(sent)
 
-    def _heard(self, text: str) -> str:
+    def _broadcast_text(self, text: str) -> str:
         """Return the text of the first process."""
-        said = torch.tensor(list(text.encode()), dtype=torch.uint8, device=self._device)
-        size = torch.tensor(len(said), device=self._device)
+        own = torch.tensor(list(text.encode()), dtype=torch.uint8, device=self._device)
+        size = torch.tensor(len(own), device=self._device)
         torch.distributed.broadcast(size, 0)
-        heard = said if self.first else torch.empty(int(size), dtype=torch.uint8, device=self._device)
-        torch.distributed.broadcast(heard, 0)
-        return bytes(heard.tolist()).decode()
+        received = own if self.first else torch.empty(int(size), dtype=torch.uint8, device=self._device)
+        torch.distributed.broadcast(received, 0)
+        return bytes(received.tolist()).decode()

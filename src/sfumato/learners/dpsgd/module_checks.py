@@ -1,7 +1,7 @@
-"""Whether a model can be trained privately: what must be replaced, and by what.
+"""Check that a model can be trained privately, and replace layers that prevent it.
 
-A sample's gradient must be its own. A layer that mixes the samples of a batch (batch
-normalisation) makes every gradient depend on all of them, and then clipping bounds nothing.
+A sample's gradient must depend on that sample alone. A layer that mixes the samples of a batch (batch normalisation)
+makes every gradient depend on all samples, and then clipping does not bound the effect of one.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 __all__ = [
     "Obstacle",
     "check",
-    "like",
     "make_private",
+    "nearly_equal",
     "obstacles",
+    "preserving_state",
+    "random_like",
     "refuse_mixing",
     "refuse_wrong_gradients",
-    "same",
-    "undisturbed",
 ]
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-_GROUPS = 32  # as Wu and He (2018) take
+_GROUPS = 32  # the default of Wu and He (2018)
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A layer that keeps a model from being trained privately."""
+    """A layer that prevents private training."""
 
     name: str
-    """Where it is in the model."""
+    """The name of the layer in the model."""
     reason: str
     replacement: str = ""
-    """What to put in its place; empty if there is nothing."""
+    """How to fix or replace the layer; empty if there is no way."""
     automatic: bool = False
     """Whether `make_private` replaces it."""
 
@@ -54,7 +54,7 @@ class Obstacle:
 
 
 def obstacles(module: nn.Module) -> tuple[Obstacle, ...]:
-    """Return every layer of a model that keeps it from being trained privately.
+    """Return every layer that prevents private training of a model.
 
     Examples
     --------
@@ -62,11 +62,11 @@ def obstacles(module: nn.Module) -> tuple[Obstacle, ...]:
     >>> print(*obstacles(model), sep="\\n")
     layer '1': BatchNorm2d mixes the samples of a batch; put GroupNorm(4, 8) in its place
     """
-    return tuple(_found(module))
+    return tuple(_obstacles(module))
 
 
 def check(module: nn.Module) -> None:
-    """Refuse a model that cannot be trained privately, and name what must be replaced.
+    """Raise a `ModelError` that names the first obstacle if a model cannot be trained privately.
 
     Examples
     --------
@@ -85,9 +85,9 @@ place (make_private does it)
 
 
 def make_private(module: nn.Module) -> nn.Module:
-    """Return a copy of a model whose batch normalisations are group normalisations.
+    """Return a copy of a model with group normalisation in place of batch normalisation.
 
-    Scales and shifts are kept; running means, which were read off data, are not.
+    The copy keeps scales and shifts, but not running means, which were computed from data.
 
     Examples
     --------
@@ -98,9 +98,9 @@ def make_private(module: nn.Module) -> nn.Module:
     if replaced is not None:
         return replaced
     changed = copy.deepcopy(module)
-    found = {layer: _replacement(layer) for layer in changed.modules()}  # one layer in two places stays one
+    replacements = {layer: _replacement(layer) for layer in changed.modules()}  # a shared layer stays shared
     for name, layer in list(changed.named_modules(remove_duplicate=False)):
-        new = found[layer]
+        new = replacements[layer]
         if new is not None:
             parent, _, last = name.rpartition(".")
             setattr(changed.get_submodule(parent), last, new)
@@ -109,56 +109,56 @@ def make_private(module: nn.Module) -> nn.Module:
 
 
 def refuse_mixing(module: nn.Module, example: Tensor) -> None:
-    """Refuse a model in which what comes out for one sample depends on another, or that keeps what it reads.
+    """Raise a `ModelError` if the output for one sample depends on another, or if the model stores what it reads.
 
-    It is run on random inputs like the example, never on the data. What comes out for the first sample,
-    and what the model keeps, must not change with the others, and the gradient of the first output with
-    respect to the others must be exactly 0.
+    The model is run on random inputs shaped like the example, never on the data. The output for the first sample and
+    the buffers of the model must not change with the other samples, and the gradient of the first output with respect
+    to the other samples must be exactly 0.
     """
-    inputs = like(example, 3)
+    inputs = random_like(example, 3)
     beside = inputs.clone()
     beside[1:] = 1
     if not inputs.is_floating_point():
         inputs[1:] = 0
-    (first, found, kept), (other, _, also) = _tried(module, inputs), _tried(module, beside)
-    for name, one in kept.items():
-        if not same(one, also[name]):
-            raise ModelError(f"the model keeps '{name}', which it reads off the data and which no noise protects")
-    if not same(first, other) or bool((found[1:] != 0).any()):
+    (first, gradient, buffers), (other, _, others) = _probe(module, inputs), _probe(module, beside)
+    for name, one in buffers.items():
+        if not nearly_equal(one, others[name]):
+            raise ModelError(f"the model computes the buffer '{name}' from the data, and no noise protects it")
+    if not nearly_equal(first, other) or bool((gradient[1:] != 0).any()):
         raise ModelError("the model mixes the samples of a batch: an output depends on another sample's input")
 
 
-def _tried(module: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Return a number of the first output, its gradient, and what the model keeps afterwards."""
+def _probe(module: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Return a projection of the first output, its gradient, and the buffers of the model afterwards."""
     inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
-    with undisturbed(module, inputs):
-        torch.manual_seed(0)  # dropout drops the same every time
-        first = _projected(module(inputs), len(inputs))[0]
-        found = None
+    with preserving_state(module, inputs):
+        torch.manual_seed(0)  # the same dropout every time
+        first = _project(module(inputs), len(inputs))[0]
+        gradient = None
         if inputs.requires_grad and first.requires_grad:
-            (found,) = torch.autograd.grad(first, inputs, allow_unused=True)
-        kept = {name: one.clone() for name, one in module.named_buffers()}
-    return first.detach(), torch.zeros_like(inputs) if found is None else found, kept
+            (gradient,) = torch.autograd.grad(first, inputs, allow_unused=True)
+        buffers = {name: one.clone() for name, one in module.named_buffers()}
+    return first.detach(), torch.zeros_like(inputs) if gradient is None else gradient, buffers
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors differ by rounding at most."""
+def nearly_equal(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal up to rounding."""
     return one.shape == other.shape and torch.allclose(one.double(), other.double(), 1e-4, 1e-6, equal_nan=True)
 
 
 def refuse_wrong_gradients(clipper: Clipper, example: Tensor) -> None:
-    """Refuse a model of which the gradients of single samples are not found as they are.
+    """Raise a `ModelError` if the clipper computes the gradient of a single sample wrongly.
 
-    A weight that is used past its layer, or by code that torch's hooks do not see, would be missed. So
-    the gradients of random samples like the example (never of the data) are compared with torch's own,
-    sample by sample, for batches of two sizes: what has the length of one by chance has not that of the other.
+    A weight that is used outside its layer, or by code that torch's hooks do not see, would be missed. So the
+    gradients of random samples shaped like the example (never of the data) are compared with torch's own, sample by
+    sample. Two batch sizes are tried, because a dimension may equal one of them by chance.
     """
     samples = len(example) // clipper.views
-    with undisturbed(clipper.module, example):
+    with preserving_state(clipper.module, example):
         clipper.module.eval()  # without dropout
         try:
             for count in sorted({min(samples, 2), min(samples, 3)}):
-                _compare(clipper, like(example, count * clipper.views), count)
+                _compare(clipper, random_like(example, count * clipper.views), count)
         except RuntimeError as error:
             if "use_reentrant" not in str(error):
                 raise
@@ -169,10 +169,10 @@ def refuse_wrong_gradients(clipper: Clipper, example: Tensor) -> None:
 
 def _compare(clipper: Clipper, inputs: Tensor, count: int) -> None:
     def loss(outputs: Any) -> Tensor:
-        return _projected(outputs, len(inputs))
+        return _project(outputs, len(inputs))
 
-    torch.manual_seed(0)  # whatever is drawn on the way is drawn again
-    for at, (found, length) in enumerate(clipper.single(inputs, loss)):
+    torch.manual_seed(0)  # the same random numbers in both passes
+    for at, (found, length) in enumerate(clipper.per_sample(inputs, loss)):
         torch.manual_seed(0)
         own = loss(clipper.module(inputs)).view(count, -1).mean(1)[at]
         ordinary = torch.autograd.grad(own, clipper.parameters, allow_unused=True)
@@ -180,7 +180,7 @@ def _compare(clipper: Clipper, inputs: Tensor, count: int) -> None:
 
 
 def _refuse_difference(names: list[str], found: list[Tensor], length: Tensor, own: tuple[Tensor | None, ...]) -> None:
-    """Compare a sample's gradient and norm with torch's: what is missed is more than half precision loses."""
+    """Compare a sample's gradient and norm with torch's, with a tolerance for half precision."""
     expected = [torch.zeros_like(one) if other is None else other for one, other in zip(found, own, strict=True)]
     total = torch.stack([one.norm() for one in expected]).norm()
     if not bool(total.isfinite()):
@@ -188,30 +188,30 @@ def _refuse_difference(names: list[str], found: list[Tensor], length: Tensor, ow
     off = [float((one - other).norm() - 0.05 * other.norm()) for one, other in zip(found, expected, strict=True)]
     if max(off) > 0.01 * float(total) or float(length) < 0.95 * float(total):
         raise ModelError(
-            f"the gradient of weight '{names[off.index(max(off))]}' is not found sample by sample",
-            hint="use a weight only by calling the layer that has it, and keep the samples apart",
+            f"the gradient of weight '{names[off.index(max(off))]}' cannot be computed per sample",
+            hint="use a weight only by calling its layer, and keep samples separate",
         )
 
 
-def like(example: Tensor, count: int) -> Tensor:
-    """Return random samples of the shape of the example: shares from 0 to 1, or the words 0 and 1."""
+def random_like(example: Tensor, count: int) -> Tensor:
+    """Return random samples in the shape of the example: floats from 0 to 1, or the token ids 0 and 1."""
     shape = (count, *example.shape[1:])
     random = torch.rand(shape, generator=torch.Generator().manual_seed(count))
     return (random if example.is_floating_point() else random.round()).to(example.device, example.dtype)
 
 
-def _projected(outputs: Any, rows: int) -> Tensor:
-    """Return one number per row of what a model gives; a plain sum would be the same for all shares, say."""
-    found = [one.reshape(rows, -1) for one in tensors(outputs) if one.shape[:1] == (rows,) and one.is_floating_point()]
-    if not found:
-        raise ModelError(f"the model must give a tensor with one row per sample, got {type(outputs).__name__}")
-    joined = torch.cat([one.float() for one in found], 1)
+def _project(outputs: Any, rows: int) -> Tensor:
+    """Return one number per row of the outputs; not a plain sum, which is constant for probabilities."""
+    parts = [one.reshape(rows, -1) for one in tensors(outputs) if one.shape[:1] == (rows,) and one.is_floating_point()]
+    if not parts:
+        raise ModelError(f"the model must return a tensor with one row per sample, got {type(outputs).__name__}")
+    joined = torch.cat([one.float() for one in parts], 1)
     return joined @ torch.arange(joined.shape[1], device=joined.device).float().cos()
 
 
 @contextmanager
-def undisturbed(module: nn.Module, example: Tensor) -> Iterator[None]:
-    """Try a module, and leave it and torch's random numbers as they were."""
+def preserving_state(module: nn.Module, example: Tensor) -> Iterator[None]:
+    """Restore the modes and buffers of a module, and torch's random state, afterwards."""
     modes = {part: part.training for part in module.modules()}
     buffers = {one: one.clone() for one in module.buffers()}
     devices = [example.device] if example.is_cuda else []
@@ -226,50 +226,47 @@ def undisturbed(module: nn.Module, example: Tensor) -> Iterator[None]:
                 one.copy_(before)
 
 
-def _found(module: nn.Module) -> Iterator[Obstacle]:
+def _obstacles(module: nn.Module) -> Iterator[Obstacle]:
     for name, layer in module.named_modules():
         kind = type(layer).__name__
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             new = _replacement(layer)
-            yield Obstacle(
-                name, f"{kind} mixes the samples of a batch", f"put {_told(new)} in its place" if new else "", bool(new)
-            )
+            fix = ""
+            if isinstance(new, nn.GroupNorm):
+                fix = f"put GroupNorm({new.num_groups}, {new.num_channels}) in its place"
+            yield Obstacle(name, f"{kind} mixes the samples of a batch", fix, automatic=bool(fix))
         elif isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats:
             yield Obstacle(name, f"{kind} keeps means of the data", "set track_running_stats=False", True)
         elif isinstance(layer, nn.MultiheadAttention) and not layer.batch_first:
-            yield Obstacle(name, f"{kind} takes the first dimension for places, not samples", "set batch_first=True")
+            reason = f"{kind} expects the sequence, not the batch, in the first dimension"
+            yield Obstacle(name, reason, "set batch_first=True")
         elif isinstance(layer, nn.RNNBase):
-            yield Obstacle(name, f"{kind} has no gradients of single samples yet", "use attention or convolutions")
+            yield Obstacle(name, f"{kind} has no per-sample gradients yet", "use attention or convolutions")
         elif isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
-            yield Obstacle(name, f"{kind} with max_norm changes its weights by what it reads", "set max_norm=None")
+            yield Obstacle(name, f"{kind} with max_norm changes its weights in the forward pass", "set max_norm=None")
         elif isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.scale_grad_by_freq:
             yield Obstacle(name, f"{kind} counts words over the whole batch", "set scale_grad_by_freq=False")
         elif isinstance(layer, nn.EmbeddingBag):
-            yield Obstacle(name, f"{kind} has no gradients of single samples yet", "use Embedding and a mean")
+            yield Obstacle(name, f"{kind} has no per-sample gradients yet", "use Embedding and a mean")
         elif any(nn.parameter.is_lazy(one) for one in layer.parameters(recurse=False)):
             yield Obstacle(name, f"{kind} has no shape before its first batch", "give its sizes")
 
 
 def _replacement(layer: nn.Module) -> nn.Module | None:
-    """Return what takes the place of a layer, if that is clear."""
+    """Return the layer that can replace this one; None if it need not or cannot be replaced."""
     if isinstance(layer, nn.modules.batchnorm._BatchNorm) and not isinstance(layer, nn.modules.lazy.LazyModuleMixin):
         channels = layer.num_features
-        # One channel alone, in one place, would be normalised to 0.
+        # A group of one channel at one position would be normalised to 0.
         most = 1 if isinstance(layer, nn.BatchNorm1d) else min(_GROUPS, channels // 2)
         groups = max((count for count in range(1, most + 1) if channels % count == 0), default=1)
-        return _taking_over(layer, nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine))
+        return _with_weights_of(layer, nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine))
     if isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats:
-        return _taking_over(layer, type(layer)(layer.num_features, eps=layer.eps, affine=layer.affine))
+        return _with_weights_of(layer, type(layer)(layer.num_features, eps=layer.eps, affine=layer.affine))
     return None
 
 
-def _taking_over(old: nn.Module, new: nn.Module) -> nn.Module:
-    """Give a new layer the weights of the old one, trained or frozen as they are."""
+def _with_weights_of(old: nn.Module, new: nn.Module) -> nn.Module:
+    """Copy the weights of the old layer, trained or frozen, into the new one."""
     for name, weight in old.named_parameters():
         setattr(new, name, nn.Parameter(weight.detach().clone(), weight.requires_grad))
     return new.train(old.training)
-
-
-def _told(layer: nn.Module) -> str:
-    assert isinstance(layer, nn.GroupNorm | nn.modules.instancenorm._InstanceNorm)
-    return f"GroupNorm({layer.num_groups}, {layer.num_channels})" if isinstance(layer, nn.GroupNorm) else str(layer)

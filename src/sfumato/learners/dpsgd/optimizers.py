@@ -1,30 +1,32 @@
-"""How the weights follow a gradient: rules, their course over time, and averages of the way.
+"""Update rules (SGD, Adam) and learning-rate schedules.
 
-All of it works on what a private step has released, and costs no privacy.
+They use only the noisy gradients that a private step has released, so they cost no privacy.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from sfumato.errors import OptionError, did_you_mean
 
-__all__ = ["SCHEDULES", "Adam", "Rule", "Schedule", "Sgd", "schedule_of"]
+__all__ = ["SCHEDULES", "Adam", "Rule", "Schedule", "Sgd", "by_name", "schedule_of"]
+
+_T = TypeVar("_T")
 
 Schedule = Callable[[float], float]
-"""A factor for each point of the way from 0 to 1."""
+"""A factor as a function of the fraction of steps done, from 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
-    """How weights follow a gradient."""
+    """How the weights follow a gradient."""
 
     learning_rate: float
     weight_decay: float = 0.0
@@ -37,11 +39,11 @@ class Rule(ABC):
 
     @abstractmethod
     def begin(self, weights: Tensor) -> dict[str, Tensor]:
-        """Return what the rule remembers, before the first step."""
+        """Return the optimizer state before the first step."""
 
     @abstractmethod
     def follow(self, weights: Tensor, gradient: Tensor, memory: dict[str, Tensor], rate: float | Tensor) -> None:
-        """Change the weights in place; ``rate`` is the learning rate of this step."""
+        """Update the weights in place; ``rate`` is the learning rate of this step."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule as plain values."""
@@ -68,14 +70,14 @@ class Sgd(Rule):
         if not 0 <= self.momentum < 1:
             raise OptionError(f"the momentum must be at least 0 and below 1, got {self.momentum!r}")
         if self.nesterov and not self.momentum:
-            raise OptionError("Nesterov's way needs a momentum above 0")
+            raise OptionError("Nesterov momentum needs a momentum above 0")
 
     def begin(self, weights: Tensor) -> dict[str, Tensor]:
-        """Stand still."""
+        """Return a velocity of zero."""
         return {"velocity": torch.zeros_like(weights)} if self.momentum else {}
 
     def follow(self, weights: Tensor, gradient: Tensor, memory: dict[str, Tensor], rate: float | Tensor) -> None:
-        """Keep some of the velocity."""
+        """Update the weights in place."""
         if self.weight_decay:
             gradient = gradient.add(weights, alpha=self.weight_decay)
         if self.momentum:
@@ -102,15 +104,15 @@ class Adam(Rule):
             raise OptionError(f"Adam's small must be a finite number above 0, got {self.small!r}")
 
     def begin(self, weights: Tensor) -> dict[str, Tensor]:
-        """Know nothing."""
+        """Return moments of zero."""
         return {
             "mean": torch.zeros_like(weights),
             "square": torch.zeros_like(weights),
-            "steps": torch.zeros((), device=weights.device, dtype=torch.float64),  # 1 - 0.999 is to be exact
+            "steps": torch.zeros((), device=weights.device, dtype=torch.float64),  # keeps 1 - 0.999 exact
         }
 
     def follow(self, weights: Tensor, gradient: Tensor, memory: dict[str, Tensor], rate: float | Tensor) -> None:
-        """Divide the mean gradient by the root of its mean square, both without their bias to 0."""
+        """Divide the mean gradient by the root of its mean square, both corrected for their bias to 0."""
         steps = memory["steps"].add_(1)
         mean = memory["mean"].lerp_(gradient, 1 - self.first)
         square = memory["square"].mul_(self.second).addcmul_(gradient, gradient, value=1 - self.second)
@@ -127,28 +129,37 @@ def _subtract(weights: Tensor, change: Tensor, rate: float | Tensor) -> None:
         weights.add_(change, alpha=-rate)
 
 
-def _warm(course: Schedule) -> Schedule:
-    return lambda way: min(1.0, way / 0.1) * course(way)
-
-
 SCHEDULES: dict[str, Schedule] = {
     "constant": lambda way: 1.0,
     "linear": lambda way: 1 - way,
     "cosine": lambda way: (1 + math.cos(math.pi * way)) / 2,
-    "warm-cosine": _warm(lambda way: (1 + math.cos(math.pi * way)) / 2),
+    "warm-cosine": lambda way: min(1.0, way / 0.1) * ((1 + math.cos(math.pi * way)) / 2),
 }
 
 
 def schedule_of(schedule: str | Schedule) -> Schedule:
-    """Return a schedule by its name, or the one given.
+    """Return a schedule by its name; a function is returned as it is.
 
     Examples
     --------
     >>> [round(schedule_of("cosine")(way), 2) for way in (0.0, 0.5, 1.0)]
     [1.0, 0.5, 0.0]
     """
-    if callable(schedule):
-        return schedule
-    if schedule not in SCHEDULES:
-        raise OptionError(f"there is no schedule {schedule!r}", hint=did_you_mean(str(schedule), SCHEDULES))
-    return SCHEDULES[schedule]
+    return by_name("schedule", schedule, SCHEDULES)
+
+
+def by_name(what: str, value: Any, known: Mapping[str, _T]) -> _T:
+    """Return the entry with a name; a function is returned as it is.
+
+    Examples
+    --------
+    >>> by_name("layout", "contigous", {"contiguous": 1})
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: there is no layout 'contigous' (did you mean 'contiguous'?)
+    """
+    if callable(value):
+        return value
+    if not isinstance(value, str) or value not in known:
+        raise OptionError(f"there is no {what} {value!r}", hint=did_you_mean(str(value), known))
+    return known[value]

@@ -1,4 +1,4 @@
-"""The steps of a training and their noise: stages of equal noise, calibrated so that all cost at most a target."""
+"""Plan the steps of a training run: stages of equal noise, calibrated to cost at most a target epsilon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.learners.dpsgd.sampling import Sampler
 
 __all__ = ["Progress", "Stage", "events_of", "plan"]
 
-_LEVELS = 10  # how many levels of noise a course is divided into
+_LEVELS = 10  # the number of noise levels that a noise schedule is divided into
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Stage:
 
 @dataclass
 class Progress:
-    """The steps of a training that were begun, and those to come.
+    """The steps that a training run has begun, and those still to come.
 
     Examples
     --------
@@ -41,27 +41,27 @@ class Progress:
     ran: list[Stage] = field(default_factory=list)
     ahead: list[Stage] = field(default_factory=list)
     paid: int = 0
-    """How many of the steps ahead are charged already."""
+    """How many of the steps ahead have been charged."""
     waived: list[Stage] = field(default_factory=list)
-    """Steps that will not be made and count all the same: that they were given up was decided by noisy values."""
+    """Steps that were skipped but still count, because noisy values decided to skip them."""
 
     @property
     def done(self) -> int:
-        """How many steps were begun."""
+        """The number of steps begun."""
         return sum(stage.steps for stage in self.ran)
 
     @property
     def total(self) -> int:
-        """How many there will be."""
+        """The number of steps begun and ahead."""
         return self.done + sum(stage.steps for stage in self.ahead)
 
     @property
     def current(self) -> Stage | None:
-        """The stage of the next step, or of the last one if there is no more."""
+        """The stage of the next step, or of the last one if none is left."""
         return next(iter((*self.ahead[:1], *self.ran[-1:])), None)
 
     def begin(self) -> Stage:
-        """Count the next step, before it is made: what may have been released is never forgotten."""
+        """Count the next step before it runs, so an interrupted step counts too."""
         stage, *later = self.ahead
         left = [Stage(stage.steps - 1, stage.noise_multiplier)] if stage.steps > 1 else []
         *earlier, last = self.ran or [Stage(0, stage.noise_multiplier)]
@@ -72,17 +72,17 @@ class Progress:
         return stage
 
     def waive(self) -> None:
-        """Make no more steps, and count those ahead."""
+        """Skip the steps ahead, but count them."""
         self.waived, self.ahead, self.paid = [*self.waived, *self.ahead], [], 0
 
     def redirect(self, ahead: Iterable[Stage]) -> None:
-        """Go on another way."""
+        """Replace the steps ahead."""
         self.ahead, self.paid = list(ahead), 0
 
 
 def events_of(sampler: Sampler, stages: Iterable[Stage]) -> list[Event]:
-    """Return what stages are, for the accountant."""
-    return [Repeated(sampler.event(one.noise_multiplier), one.steps) for one in stages if one.steps]
+    """Return the events of stages, for the accountant."""
+    return [Repeated(sampler.event(stage.noise_multiplier), stage.steps) for stage in stages if stage.steps]
 
 
 def plan(
@@ -100,11 +100,11 @@ def plan(
     Parameters
     ----------
     course : callable
-        The factor of the noise along the way; where it is small, more of the budget is spent.
+        The noise factor as a function of the fraction of steps done; a smaller factor spends more of the budget.
     epsilon : float, optional
-        What all events, those of the past included, may cost together.
+        The most that all events, including those in `past`, may cost together.
     noise_multiplier : float
-        The noise where the factor is 1, if no epsilon is given.
+        The noise at a factor of 1, if no epsilon is given.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def plan(
     levels = min(_LEVELS, steps)
     factors = [float(course((at + 0.5) / levels)) for at in range(levels)]
     if not all(0 < factor < math.inf for factor in factors):
-        raise OptionError("the course of the noise must be above 0 all the way")
+        raise OptionError("the noise schedule must be above 0 everywhere")
     if len(set(factors)) == 1:
         levels, factors = 1, factors[:1]
     ends = [round(steps * at / levels) for at in range(levels + 1)]
@@ -132,10 +132,10 @@ def plan(
         return stages(noise_multiplier)
     before = spent(past, delta).epsilon
     if before >= epsilon:
-        raise OptionError(f"epsilon must be above the {before:.3g} that is spent already, got {epsilon:g}")
+        raise OptionError(f"epsilon must be above the {before:.3g} already spent, got {epsilon:g}")
 
     def run(scale: float) -> Event:
         return Composed((*past, *events_of(sampler, stages(scale))))
 
-    # Many levels take long to account for: a thousandth of noise too much is given for it.
+    # Accounting for many levels is slow, so a coarser search accepts up to a thousandth too much noise.
     return stages(calibrate(run, epsilon, delta, precision=1e-4 if levels == 1 else 1e-3))

@@ -1,4 +1,4 @@
-"""What a training tells of itself: a report after each epoch, and scores."""
+"""Progress reports: the report after each epoch, and scores of predictions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from sfumato.errors import OptionError
 
-__all__ = ["PublicReport", "Report", "scored"]
+__all__ = ["PublicReport", "Report", "sample_scores"]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Where a training stands after an epoch.
+    """The state of a training run after an epoch.
 
-    Losses and scores are read from data without noise, and epsilon does not cover them. Those of private data are
-    for the data owner: do not release them, and do not act on them (stop, change a setting, choose between models).
+    Losses and scores are computed without noise, and epsilon does not cover them. Losses and scores of private data
+    are for the data owner: do not release them, and do not act on them (stop, change a setting, choose a model).
 
     Examples
     --------
@@ -29,32 +29,32 @@ class Report:
     epoch: int
     step: int
     loss: float
-    """The mean loss of the samples that were drawn; not a number if none were."""
+    """The mean loss of the samples drawn; NaN if none were drawn."""
     epsilon: float
     seconds: float
     score: float | None = None
     """Accuracy, or the mean squared error, on the validation data."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values; what is unbounded is the text "inf", what is not known is None."""
+        """Return the report as plain values: infinity as "inf", NaN as None."""
         return {name: _plain(value) for name, value in vars(self).items()}
 
     def without_data(self) -> Report:
-        """Return it without what is read from data: loss and score."""
+        """Return the report without loss and score, which depend on the data."""
         return replace(self, loss=math.nan, score=None)
 
 
 @dataclass(frozen=True)
 class PublicReport:
-    """Where a private training stands after an epoch, as far as ``stop`` may know: what does not depend on the data.
+    """The part of a report that does not depend on the data, which ``stop`` may use in private training.
 
-    ``seconds`` is the exception: in principle the time that a computer takes depends on the numbers it handles. Use
-    it as a limit, not for fine decisions.
+    ``seconds`` is an exception: running time can in principle depend on the data. Use it as a limit, not for fine
+    decisions.
 
     Examples
     --------
-    >>> told = PublicReport(epoch=1, step=9, epsilon=0.5, seconds=1.5)
-    >>> told.loss
+    >>> report = PublicReport(epoch=1, step=9, epsilon=0.5, seconds=1.5)
+    >>> report.loss
     Traceback (most recent call last):
         ...
     sfumato.errors.OptionError: a private training cannot stop on its loss, which is read from the data without \
@@ -66,11 +66,11 @@ noise (stop on a score: validation=..., public_validation=True)
     epsilon: float
     seconds: float
     public_score: float | None = None
-    """The score on validation data that were declared public; None if there are none."""
+    """The score on public validation data, if there is any."""
 
     @property
     def loss(self) -> float:
-        """Not available: refused."""
+        """Raise an `OptionError`: the loss depends on the data."""
         raise OptionError(
             "a private training cannot stop on its loss, which is read from the data without noise",
             hint="stop on a score: validation=..., public_validation=True",
@@ -78,7 +78,7 @@ noise (stop on a score: validation=..., public_validation=True)
 
     @property
     def score(self) -> float:
-        """The public score; refused if there is none."""
+        """The public score; raises an `OptionError` if there is none."""
         if self.public_score is None:
             raise OptionError(
                 "a private training can stop only on the score of public validation data",
@@ -87,15 +87,15 @@ noise (stop on a score: validation=..., public_validation=True)
         return self.public_score
 
 
-def scored(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return whether each sample got its class, or, of targets that are no classes, by how much it is off, squared.
+def sample_scores(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return 1 or 0 per sample for a right or wrong class, or the squared error for targets that are fractions.
 
-    Of a single output, the class is whether it is above 0.
+    A single output above 0 means class 1.
     """
     if targets.is_floating_point():
         return (outputs.reshape(targets.shape) - targets).square().reshape(len(targets), -1)
-    found = (outputs.flatten() > 0) if outputs.numel() == len(outputs) else outputs.argmax(1)
-    return (found == targets).float()
+    predicted = (outputs.flatten() > 0) if outputs.numel() == len(outputs) else outputs.argmax(1)
+    return (predicted == targets).float()
 
 
 def _plain(value: Any) -> Any:

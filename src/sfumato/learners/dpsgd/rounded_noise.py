@@ -1,4 +1,4 @@
-"""Gaussian noise on a public grid for the sums of training, computed on the CPU; `rounded_gaussian` says what holds."""
+"""Gaussian noise on a public grid for gradient sums, computed on the CPU; `rounded_gaussian` has the guarantee."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sfumato.budget.noise import Source
 
 __all__ = ["HostNoise", "NoiseMaker"]
 
-_PAIRS = 1 << 14  # at once, so that they stay in the cache
-_BYTES = 24  # of a pair: two words for the radius, one for the angle
+_PAIRS = 1 << 14  # per block, to stay in the cache
+_BYTES = 24  # per pair: two words for the radius, one for the angle
 _POSITIVE = 2**63 - 1  # a word without its sign
 
 
 class NoiseMaker(Protocol):
-    """Adds Gaussian noise that nobody can foresee, and rounds to its grid."""
+    """Adds unpredictable Gaussian noise and rounds the result to a grid."""
 
     def add(self, values: Tensor, scale: Tensor) -> None:
-        """Replace values by noisy ones on the grid of the scale, in place."""
+        """Add noise in place and round to the grid of the scale."""
         ...
 
 
@@ -42,20 +42,20 @@ class HostNoise:
         self._pairs, self._dtype = 0, torch.float32
 
     def add(self, values: Tensor, scale: Tensor) -> None:
-        """Replace values by noisy ones on the grid of the scale, in place."""
+        """Add noise in place and round to the grid of the scale."""
         deviation = float(scale)
         if deviation == 0:
             return
-        held = values.reshape(-1).cpu()
-        self._prepare(min(_PAIRS, math.ceil(held.numel() / 2)), held.dtype)
+        flat = values.reshape(-1).cpu()
+        self._prepare(min(_PAIRS, math.ceil(flat.numel() / 2)), flat.dtype)
         grid = grid_of(deviation)
-        for part in held.split(2 * _PAIRS):
+        for part in flat.split(2 * _PAIRS):
             self._add(part, grid, deviation / grid)
-        if held.data_ptr() != values.data_ptr():
-            values.copy_(held.view_as(values))
+        if flat.data_ptr() != values.data_ptr():
+            values.copy_(flat.view_as(values))
 
     def _prepare(self, pairs: int, dtype: torch.dtype) -> None:
-        """Hold memory for so many pairs; what is used up makes room for what comes, so that all stays in the cache."""
+        """Allocate buffers for this many pairs; intermediate results reuse them, to stay in the cache."""
         if self._pairs >= pairs and self._dtype == dtype:
             return
         self._pairs, self._dtype = pairs, dtype
@@ -68,19 +68,19 @@ class HostNoise:
         count = len(part)
         noise = self._normal(math.ceil(count / 2), deviation)[:count]
         cells, whole, rest = self._cells[:count], self._whole[:count], self._rest[:count]
-        torch.mul(part, 1 / grid, out=cells)  # exact, as the grid is a power of two
+        torch.mul(part, 1 / grid, out=cells)  # exact, because the grid is a power of two
         torch.round(cells, out=whole)
-        rest.copy_(cells.sub_(whole))  # exact too: however large the sum is, its place within a cell is not rounded
+        rest.copy_(cells.sub_(whole))  # exact too: the position within a cell is not rounded, however large the sum
         noise.add_(rest).round_()
         torch.mul(cells.copy_(noise).add_(whole), grid, out=part)
 
     def _normal(self, pairs: int, deviation: float) -> Tensor:
-        """Return pairs of normal numbers in 64-bit floats."""
+        """Return pairs of normal deviates as 64-bit floats (Box-Muller)."""
         self.source.fill(self._bytes, _BYTES * pairs)
         words = torch.frombuffer(self._bytes, dtype=torch.int64, count=3 * pairs)
         first, more, turned = words.split(pairs)
         radius, angle, noise = self._radius[:pairs], self._angle[:pairs], self._noise[: 2 * pairs]
-        # The second word continues the first: a small uniform number, a far tail, has as many digits as a large one.
+        # The second word continues the first: a small uniform number (a far tail) keeps full relative precision.
         radius.copy_(first.bitwise_and_(_POSITIVE)).mul_(2.0**-63)
         radius.add_(angle.copy_(more.bitwise_and_(_POSITIVE)).add_(0.5), alpha=2.0**-126)
         radius.log_().mul_(-2 * deviation**2).sqrt_()

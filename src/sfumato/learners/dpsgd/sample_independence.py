@@ -1,9 +1,9 @@
-"""Whether a loss and an augmentation treat each sample on its own, tested on random samples.
+"""Test on random samples whether a loss and an augmentation treat each sample independently.
 
-Clipping bounds what one sample adds only if its gradient is its own. A contrastive loss or mixup puts every sample
-into the gradients of others, and then removing one person moves the sum by several clips. Both are functions of a
-user, so they can only be tried: on random outputs, targets and inputs shaped like the real ones, never on the data.
-A test can find mixing, but it cannot prove that there is none.
+Clipping bounds the effect of one sample only if its gradient depends on no other sample. With a contrastive loss or
+mixup, every sample enters the gradients of others, and removing one person changes the sum by several clips. Loss and
+augmentation are functions of the user, so they can only be tested: on random outputs, targets and inputs shaped like
+the real ones, never on the data. A test can find mixing, but cannot prove its absence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from sfumato.errors import OptionError, SfumatoError
-from sfumato.learners.dpsgd.module_checks import like, same, undisturbed
+from sfumato.learners.dpsgd.module_checks import nearly_equal, preserving_state, random_like
 
 if TYPE_CHECKING:
     from sfumato.learners.gradients.clipping import Loss
@@ -30,43 +30,41 @@ __all__ = ["OneByOne", "refuse_mixing_augment", "refuse_mixing_loss"]
 Augment = Callable[[Tensor], Tensor]
 
 _ROUNDS = 2  # random batches per kind of outputs and targets
-_ROWS = 6  # of a batch, of which one stays while the others change
+_ROWS = 6  # rows of a batch: one stays while the others change
 _LARGE = 33  # rows of a large batch, if that many fit into _NUMBERS
 _NUMBERS = 2**22
-_DRAWS = (
-    32  # random states in which an augmentation is tried: mixing in a quarter of all batches is missed once in 10,000
-)
+_DRAWS = 32  # random states per augmentation: mixing in a quarter of all batches is missed once in 10,000
 
 
 # --- the loss ---
 
 
 def refuse_mixing_loss(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
-    """Refuse a loss in which one sample's number or gradient depends on another sample.
+    """Raise an `OptionError` if the loss or gradient of one sample depends on another sample.
 
-    It is tried on random outputs and targets. The loss of a sample, and its gradient with respect to that sample's
-    output, must not change with the other samples (other outputs and targets, equal targets, another order, another
-    number of them) nor with earlier calls, and its gradient with respect to other outputs must be exactly 0.
+    The loss is called with random outputs and targets. The loss of a sample, and its gradient with respect to that
+    sample's output, must not change with the other samples (other outputs and targets, equal targets, another order,
+    another number of them) nor with earlier calls, and its gradient with respect to other outputs must be exactly 0.
 
     Parameters
     ----------
     module : torch.nn.Module
-        It is run once, on random inputs, for the shapes of its outputs.
+        Run once, on random inputs, to get the shapes of its outputs.
     loss : callable
     inputs, targets : Tensor
         Only their shapes and types are used.
     """
-    with _own_chance(module, inputs), torch.autocast(inputs.device.type, enabled=False):
-        given = like(inputs, min(len(inputs), 3))  # no more than there is memory for
+    with _isolated(module, inputs), torch.autocast(inputs.device.type, enabled=False):
+        given = random_like(inputs, min(len(inputs), 3))  # few, to fit into memory
         leaves, form = tree_flatten(module(given))
         own = [one.detach() if isinstance(one, Tensor) else one for one in leaves]
         has_rows = [isinstance(one, Tensor) and one.shape[:1] == given.shape[:1] for one in own]
-        # A class that is out of range ends a process that uses a GPU, so everything is tried on the CPU first.
-        there = [one.cpu() if isinstance(one, Tensor) else one for one in own]
-        kinds = list(_taken(loss, _Kind(there, has_rows, form, targets.cpu())))
+        # A class out of range kills a process on a GPU, so everything is tried on the CPU first.
+        on_cpu = [one.cpu() if isinstance(one, Tensor) else one for one in own]
+        kinds = list(_accepted(loss, _Kind(on_cpu, has_rows, form, targets.cpu())))
         if not kinds:
             kinds = [_Kind(own, has_rows, form, targets.to(given.device))]
-        with _in_our_words():
+        with _explaining_failure():
             for kind, turn in itertools.product(kinds, range(_ROUNDS)):
                 _compare(loss, kind, turn)
 
@@ -103,12 +101,12 @@ class _Kind(NamedTuple):
     """Random outputs and targets of one kind."""
 
     given: Sequence[Any]
-    """What the model gives for a few samples, flat."""
+    """The outputs of the model for a few samples, as a flat list."""
     has_rows: Sequence[bool]
-    """Which of these have a row per sample."""
+    """Which of the outputs have a row per sample."""
     form: TreeSpec
     like: Tensor
-    """Targets, of which only the shape and type are used."""
+    """Example targets; only their shape and type are used."""
     outputs: Callable[[Tensor], Tensor] = _as_given
     targets: Callable[[Tensor, Tensor], Tensor] = _two_classes
 
@@ -118,13 +116,14 @@ class _Kind(NamedTuple):
         return list(itertools.compress(self.given, self.has_rows))
 
     def draw(self, count: int) -> tuple[list[Any], Tensor]:
-        """Return random outputs, flat, and targets of so many samples."""
-        found = [self._drawn(one, count) if has else one for one, has in zip(self.given, self.has_rows, strict=True)]
+        """Return random outputs, as a flat list, and random targets for ``count`` samples."""
+        outputs = [self._mix(one, count) if has else one for one, has in zip(self.given, self.has_rows, strict=True)]
         shape, device = (count, *self.like.shape[1:]), self.like.device
-        drawn = self.targets(torch.rand(shape, device=device), torch.randn(shape, device=device))
-        return found, drawn.to(self.like.dtype)
+        targets = self.targets(torch.rand(shape, device=device), torch.randn(shape, device=device))
+        return outputs, targets.to(self.like.dtype)
 
-    def _drawn(self, rows: Tensor, count: int) -> Tensor:
+    def _mix(self, rows: Tensor, count: int) -> Tensor:
+        """Return random rows between pairs of the given rows."""
         one, other = (rows[torch.randint(0, len(rows), (count,), device=rows.device)] for _ in range(2))
         if not rows.is_floating_point():
             return one
@@ -133,13 +132,13 @@ class _Kind(NamedTuple):
 
     @property
     def largest(self) -> int:
-        """How many rows a large batch has."""
+        """The number of rows of a large batch."""
         each = sum(one[0].numel() for one in self.rows) + self.like[0].numel()
         return max(_ROWS, min(_LARGE, _NUMBERS // max(each, 1)))
 
 
-def _taken(loss: Loss, kind: _Kind) -> Iterator[_Kind]:
-    """Yield the kinds of outputs, each with targets of a kind that the loss takes beside them."""
+def _accepted(loss: Loss, kind: _Kind) -> Iterator[_Kind]:
+    """Yield each kind of outputs with the first kind of targets that the loss accepts."""
     if kind.like.is_floating_point():
         kinds = [_shares, _numbers, _two_classes]
     else:
@@ -148,22 +147,22 @@ def _taken(loss: Loss, kind: _Kind) -> Iterator[_Kind]:
     for turn, outputs in enumerate((_as_given, _any_number, _any_share)):
         at = turn if kind.like.is_floating_point() else 0
         tried = (kind._replace(outputs=outputs, targets=wanted) for wanted in (*kinds[at:], *kinds[:at]))
-        yield from itertools.islice((one for one in tried if _is_taken(loss, one)), 1)
+        yield from itertools.islice((one for one in tried if _accepts(loss, one)), 1)
 
 
-def _is_taken(loss: Loss, kind: _Kind) -> bool:
+def _accepts(loss: Loss, kind: _Kind) -> bool:
     try:
-        found = _Found.of(loss, kind, *kind.draw(_ROWS), 0)
+        first = _SampleLoss.of(loss, kind, *kind.draw(_ROWS), 0)
     except SfumatoError:
         raise
-    except Exception:  # noqa: BLE001 - whatever a loss raises for numbers that it does not expect
+    except Exception:  # noqa: BLE001 - a loss may raise anything for numbers that it does not expect
         return False
-    return bool(found.value.isfinite() and found.gradient.isfinite().all())
+    return bool(first.value.isfinite() and first.gradient.isfinite().all())
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
-    """Refuse a loss that fails when it is tried."""
+def _explaining_failure() -> Iterator[None]:
+    """Turn any error of a loss into an `OptionError`."""
     try:
         yield
     except SfumatoError:
@@ -172,20 +171,22 @@ def _in_our_words() -> Iterator[None]:
         raise OptionError(
             f"the loss fails on random samples, so it cannot be tested for mixing samples: "
             f"{str(error).partition(chr(10))[0][:200]}",
-            hint="let it take any number of samples, any outputs of the model's shape, and targets 0 and 1",
+            hint="it must accept any number of samples, any outputs of the model's shape, and targets 0 and 1",
         ) from error
 
 
-class _Found(NamedTuple):
+class _SampleLoss(NamedTuple):
     """The loss of one sample of a batch, and its gradient with respect to the sample's own output."""
 
     value: Tensor
     gradient: Tensor
 
     @classmethod
-    def of(cls, loss: Loss, kind: _Kind, outputs: Sequence[Any], targets: Tensor, row: int, seed: int = 0) -> _Found:
-        """Compute the losses of a batch, and look at one row."""
-        _set_chance(seed)
+    def of(
+        cls, loss: Loss, kind: _Kind, outputs: Sequence[Any], targets: Tensor, row: int, seed: int = 0
+    ) -> _SampleLoss:
+        """Compute the losses of a batch, and return those of one row."""
+        _seed_all(seed)
         tracked = [
             one.detach().clone().requires_grad_(one.is_floating_point()) if isinstance(one, Tensor) else one
             for one in outputs
@@ -195,35 +196,35 @@ class _Found(NamedTuple):
             losses = losses.reshape(1)
         if losses.shape != (len(targets),):
             raise OptionError(
-                f"the loss must give one number per sample, got the shape {tuple(losses.shape)} for {len(targets)} "
+                f"the loss must return one number per sample, got the shape {tuple(losses.shape)} for {len(targets)} "
                 f"random samples",
                 hint='use reduction="none"',
             )
         over = [one for one in itertools.compress(tracked, kind.has_rows) if one.requires_grad]
-        found = torch.autograd.grad(losses[row], over, allow_unused=True) if losses.requires_grad and over else ()
-        reached = [one.reshape(len(targets), -1) for one in found if one is not None]
+        gradients = torch.autograd.grad(losses[row], over, allow_unused=True) if losses.requires_grad and over else ()
+        reached = [one.reshape(len(targets), -1) for one in gradients if one is not None]
         joined = torch.cat([losses.new_zeros(len(targets), 0), *reached], 1)
         own = joined[row].clone()
         joined[row] = 0
-        if bool((joined.abs() > 0).any()):  # not a number: nothing, times another sample's loss that is not finite
+        if bool((joined.abs() > 0).any()):  # NaN passes: it is 0 times another sample's loss that is not finite
             raise _mixing_loss()
         return cls(losses[row].detach(), own)
 
-    def same(self, other: _Found) -> bool:
-        return same(self.value, other.value) and same(self.gradient, other.gradient)
+    def same(self, other: _SampleLoss) -> bool:
+        return nearly_equal(self.value, other.value) and nearly_equal(self.gradient, other.gradient)
 
 
 def _compare(loss: Loss, kind: _Kind, turn: int) -> None:
-    """Let one sample of a batch stay, and see whether what is found for it does."""
-    _set_chance(1 + turn)
+    """Check that the loss of one sample does not change when the other samples of its batch do."""
+    _seed_all(1 + turn)
     batch, beside, many = (kind.draw(count) for count in (_ROWS, _ROWS, kind.largest))
     row = 2 * turn
 
-    def found(outputs: Sequence[Any], targets: Tensor, row: int = row, seed: int = 0) -> _Found:
-        return _Found.of(loss, kind, outputs, targets, row, seed)
+    def own_loss(outputs: Sequence[Any], targets: Tensor, row: int = row, seed: int = 0) -> _SampleLoss:
+        return _SampleLoss.of(loss, kind, outputs, targets, row, seed)
 
     def each(change: Callable[..., Tensor], *of: tuple[list[Any], Tensor]) -> tuple[list[Any], Tensor]:
-        """Change all outputs and the targets alike."""
+        """Apply the same change to all outputs and to the targets."""
         outputs = [
             change(*some) if has else some[0] for has, *some in zip(kind.has_rows, *(one for one, _ in of), strict=True)
         ]
@@ -232,33 +233,38 @@ def _compare(loss: Loss, kind: _Kind, turn: int) -> None:
     def with_own(own: Tensor, others: Tensor) -> Tensor:
         return torch.cat([others[:row], own[row : row + 1], others[row + 1 :]])
 
-    first = found(*batch)
-    if not first.same(found(*batch)):
+    first = own_loss(*batch)
+    if not first.same(own_loss(*batch)):
         raise OptionError(
-            "the loss gives other numbers for the same samples when it is called again",
-            hint="keep nothing between calls, and draw random numbers from torch's generator",
+            "the loss returns different numbers for the same samples when it is called again",
+            hint="store nothing between calls, and draw random numbers from torch's generator",
         )
-    company = each(with_own, batch, beside)
-    equal = company[1][row : row + 1].expand_as(company[1])
-    tried = [found(*company), found(batch[0], company[1]), found(company[0], batch[1]), found(company[0], equal)]
-    if first.same(found(*batch, seed=1)):  # else the draws are others for another number of samples
+    others = each(with_own, batch, beside)
+    equal = others[1][row : row + 1].expand_as(others[1])
+    tried = [
+        own_loss(*others),
+        own_loss(batch[0], others[1]),
+        own_loss(others[0], batch[1]),
+        own_loss(others[0], equal),
+    ]
+    if first.same(own_loss(*batch, seed=1)):  # a random loss draws differently for another number of samples
         tried += [
-            found(*each(lambda one: one.flip(0), batch), row=_ROWS - 1 - row),
-            found(*each(lambda one: one[: row + 2], batch)),
-            found(*each(lambda one: one[row : row + 1], batch), row=0),
-            found(*each(with_own, batch, many)),
+            own_loss(*each(lambda one: one.flip(0), batch), row=_ROWS - 1 - row),
+            own_loss(*each(lambda one: one[: row + 2], batch)),
+            own_loss(*each(lambda one: one[row : row + 1], batch), row=0),
+            own_loss(*each(with_own, batch, many)),
         ]
     if not all(first.same(one) for one in tried):
         raise _mixing_loss()
-    if not first.same(found(*batch)):
-        raise OptionError("the loss gives other numbers for the same samples after it has seen others")
+    if not first.same(own_loss(*batch)):
+        raise OptionError("the loss returns different numbers for the same samples after a call with other samples")
 
 
 def _mixing_loss() -> OptionError:
     return OptionError(
         "the loss mixes the samples of a batch: the loss of one changes with the others",
-        hint="compute each sample's loss from its own output and target; contrastive losses, means over the batch and "
-        "weights by its counts cannot be trained privately",
+        hint="compute each sample's loss from its own output and target; contrastive losses, batch means and weights "
+        "from batch counts cannot be trained privately",
     )
 
 
@@ -266,17 +272,17 @@ def _mixing_loss() -> OptionError:
 
 
 class OneByOne:
-    """Augments samples one at a time, so that none can meet another.
+    """Wrap an augmentation to process samples one at a time, which rules out mixing.
 
-    `Trainer` tests whether ``augment`` mixes samples by calling it again with the same random numbers, which it can
-    only repeat if they come from the generators of torch, numpy (``np.random``) or Python (``random``). For any other
-    function, and for one that redraws until a sample suits it, this is the way; it is slower. The function must not
-    keep anything of one sample for the next.
+    `Trainer` tests whether ``augment`` mixes samples by calling it again with the same random numbers, which works
+    only if they come from the generators of torch, numpy (``np.random``) or Python (``random``). Use this wrapper for
+    any other function, and for one that redraws until a sample suits it; it is slower. The function must not store
+    anything from one sample for the next.
 
     Parameters
     ----------
     augment : callable
-        Changes a batch that holds one sample.
+        Augments a batch of one sample.
 
     Examples
     --------
@@ -289,7 +295,7 @@ class OneByOne:
         self.augment = augment
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """Return one view of each sample."""
+        """Return one augmented view of each sample."""
         seen = [self.augment(one) for one in batch.split(1)]
         for one in seen:
             _refuse_misshapen(one, 1)
@@ -297,41 +303,42 @@ class OneByOne:
 
 
 def refuse_mixing_augment(augment: Augment, example: Tensor) -> None:
-    """Refuse an augmentation in which one sample's view depends on another sample.
+    """Raise an `OptionError` if the augmented view of one sample depends on another sample.
 
-    It is tried on random samples like the example, in several random states: with the same state, the view of a
-    sample must not change when the others do. If nothing is random, it must not change with the order and the number
-    of samples either.
+    The augmentation is called with random samples shaped like the example, in several random states. In the same
+    state, the view of a sample must not change when the other samples do. If the augmentation is not random, the view
+    must not change with the order or number of samples either.
     """
-    with _own_chance(nn.Identity(), example):
-        given = like(example, 4)
-        others = [like(example, 5)[:4], torch.ones_like(given), torch.zeros_like(given)]
+    with _isolated(nn.Identity(), example):
+        given = random_like(example, 4)
+        others = [random_like(example, 5)[:4], torch.ones_like(given), torch.zeros_like(given)]
         first = _view(augment, given, 0)
         if first.is_floating_point() and not bool(first.isfinite().all()):
-            raise OptionError("augment gives numbers that are missing or infinite")
+            raise OptionError("augment returns missing or infinite numbers")
         if isinstance(augment, OneByOne):
             return
         is_random = False
         for draw in range(_DRAWS):
             seen, row = _view(augment, given, draw), draw % 4
-            if not same(seen, _view(augment, given, draw)):
+            if not nearly_equal(seen, _view(augment, given, draw)):
                 raise OptionError(
-                    "augment gives other views of the same samples when it is called again in the same random state",
-                    hint="keep nothing between calls and draw from torch's generator, or wrap it in OneByOne()",
+                    "augment returns different views of the same samples in the same random state",
+                    hint="store nothing between calls and draw from torch's generator, or wrap it in OneByOne()",
                 )
-            is_random = is_random or not same(seen, first)
+            is_random = is_random or not nearly_equal(seen, first)
             beside = others[draw % 3].clone()
             beside[row] = given[row]
-            if not same(seen[row], _view(augment, beside, draw)[row]):
+            if not nearly_equal(seen[row], _view(augment, beside, draw)[row]):
                 raise _mixing_augment()
-        if not is_random and not (
-            same(first.flip(0), _view(augment, given.flip(0), 0)) and same(first[:3], _view(augment, given[:3], 0))
-        ):
-            raise _mixing_augment()
+        if is_random:
+            return
+        for expected, changed in ((first.flip(0), given.flip(0)), (first[:3], given[:3])):
+            if not nearly_equal(expected, _view(augment, changed, 0)):
+                raise _mixing_augment()
 
 
 def _view(augment: Augment, given: Tensor, seed: int) -> Tensor:
-    _set_chance(seed)
+    _seed_all(seed)
     batch = given.clone()
     try:
         seen = augment(batch)
@@ -340,51 +347,51 @@ def _view(augment: Augment, given: Tensor, seed: int) -> Tensor:
     except Exception as error:
         raise OptionError(
             f"augment fails on random samples like these: {str(error).partition(chr(10))[0][:200]}",
-            hint="it gets a batch of any size, and must return as many samples",
+            hint="it gets a batch of any size and must return as many samples",
         ) from error
     _refuse_misshapen(seen, len(given))
     if not torch.equal(batch, given):
         raise OptionError(
-            "augment changes the batch in place, and with it the samples", hint="work on a copy: batch.clone()"
+            "augment changes the batch, and so the samples, in place", hint="work on a copy: batch.clone()"
         )
     return seen
 
 
 def _refuse_misshapen(seen: Any, count: int) -> None:
     if not isinstance(seen, Tensor):
-        raise OptionError(f"augment must give a tensor, got {type(seen).__name__}")
+        raise OptionError(f"augment must return a tensor, got {type(seen).__name__}")
     if seen.shape[:1] != (count,):
-        raise OptionError("augment must give as many samples as it got")
+        raise OptionError("augment must return as many samples as it gets")
 
 
 def _mixing_augment() -> OptionError:
     return OptionError(
         "augment mixes the samples of a batch: the view of one changes with the others",
-        hint="change each sample on its own, or wrap it in OneByOne(); mixup, cutmix and means over the batch cannot "
+        hint="augment each sample on its own, or wrap the function in OneByOne(); mixup, cutmix and batch means cannot "
         "be trained privately",
     )
 
 
-# --- chance ---
+# --- random state ---
 
 
 @contextmanager
-def _own_chance(module: nn.Module, example: Tensor) -> Iterator[None]:
-    """Leave the module and all random numbers as they were."""
+def _isolated(module: nn.Module, example: Tensor) -> Iterator[None]:
+    """Restore the module and all random states afterwards."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
-        with torch.random.fork_rng(list(devices)), undisturbed(module, example):
-            _set_chance(0)
+        with torch.random.fork_rng(list(devices)), preserving_state(module, example):
+            _seed_all(0)
             yield
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)
 
 
-def _set_chance(seed: int) -> None:
+def _seed_all(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # torch.manual_seed would note a stack trace each time, for when it will be
+    if torch.cuda.is_initialized():  # before that, torch.manual_seed would record a stack trace at each call
         torch.cuda.manual_seed_all(seed)
     np.random.seed(seed)
     random.seed(seed)

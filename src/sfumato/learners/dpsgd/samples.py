@@ -1,4 +1,4 @@
-"""All samples of a training as tensors: what is refused of them, and the batches that are taken."""
+"""The training samples as tensors: validation, and the batches drawn from them."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from torch import Tensor, nn
 from sfumato.budget.noise import Source
 from sfumato.errors import ModelError, OptionError
 from sfumato.learners.dpsgd.sampling import Full, Sampler
-from sfumato.learners.gpu.memory_format import arranged
+from sfumato.learners.gpu.memory_format import to_layout
 from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error
 
 __all__ = ["Batch", "Samples", "in_mode"]
 
-_FILL = 8  # batches are filled up to multiples of it, so that few shapes occur
-_AT_ONCE = 1024  # how many samples are scored at once
+_FILL = 8  # batches are padded to multiples of this, so few shapes occur
+_AT_ONCE = 1024  # samples scored at once
 
 
 class Batch(NamedTuple):
-    """Some samples; those of weight 0 only fill it up."""
+    """A batch of samples; samples of weight 0 are padding."""
 
     inputs: Tensor
     targets: Tensor
     weights: Tensor | None = None
 
-    def at(self, device: torch.device, layout: torch.memory_format) -> Batch:
-        """Bring it where the module is, and as the module wants it."""
+    def to(self, device: torch.device, layout: torch.memory_format) -> Batch:
+        """Return the batch on a device and in a memory format."""
         weights = None if self.weights is None else self.weights.to(device)
-        return Batch(arranged(self.inputs.to(device), layout), self.targets.to(device), weights)
+        return Batch(to_layout(self.inputs.to(device), layout), self.targets.to(device), weights)
 
-    def viewed(self, augment: Callable[[Tensor], Tensor] | None, views: int) -> Batch:
-        """Put several views of each sample one after another."""
+    def augmented(self, augment: Callable[[Tensor], Tensor] | None, views: int) -> Batch:
+        """Return several augmented views of each sample, one after another."""
         if augment is None or not len(self.inputs):
             return self
         seen = [augment(self.inputs) for _ in range(views)]
         if any(len(view) != len(self.inputs) for view in seen):
-            raise OptionError("augment must give as many samples as it got")
+            raise OptionError("augment must return as many samples as it gets")
         return Batch(torch.stack(seen, 1).flatten(0, 1), self.targets.repeat_interleave(views, 0), self.weights)
 
 
@@ -61,14 +61,13 @@ class Samples:
 
     @classmethod
     def of(cls, inputs: Any, targets: Any, module: nn.Module, loss: Loss) -> Samples:
-        """Read samples for a module: finite numbers that it takes, and targets that its outputs can have.
+        """Convert inputs and targets to tensors, and check that they fit the module and the loss.
 
-        Fractions get the type of the weights. Bytes become numbers like them; longer whole numbers
-        stay what they are, for they may be words.
+        Floats and bytes get the type of the weights; longer integers keep their type, because they may be token ids.
         """
         if isinstance(inputs, torch.utils.data.DataLoader):
             raise OptionError(
-                "a loader's batches are no Poisson sample, so what they cost cannot be said",
+                "the batches of a DataLoader are not Poisson samples, so their privacy cost is unknown",
                 hint="give all inputs and targets as tensors or arrays",
             )
         dtype = next((one.dtype for one in module.parameters() if one.is_floating_point()), torch.float32)
@@ -88,7 +87,7 @@ class Samples:
         return len(self.inputs)
 
     def batch(self, sampler: Sampler, source: Source, weight: torch.dtype | None = None) -> Batch:
-        """Draw a batch; with a type of weights, fill it up."""
+        """Draw a batch; given a type for the weights, pad it with samples of weight 0."""
         if isinstance(sampler, Full):
             return Batch(self.inputs, self.targets, None)
         taken = sampler.draw(source, len(self))
@@ -101,11 +100,11 @@ class Samples:
         return Batch(self.inputs[rows], self.targets[rows], weights)
 
     def parts(self) -> Iterator[Batch]:
-        """Yield all samples, some at a time."""
+        """Yield all samples in parts of bounded size."""
         yield from map(Batch, self.inputs.split(_AT_ONCE), self.targets.split(_AT_ONCE))
 
     def _refuse_misfits(self, module: nn.Module, loss: Loss) -> None:
-        """Try the module on two samples of zeros, never on the data, and look whether the targets suit its outputs."""
+        """Run the module on two samples of zeros, never on the data, and check that the targets fit its outputs."""
         device = next((one.device for one in module.parameters()), None)
         example = torch.zeros(2, *self.inputs.shape[1:], dtype=self.inputs.dtype, device=device)
         with in_mode(module, training=False), torch.no_grad():
@@ -122,15 +121,15 @@ class Samples:
             losses = loss(outputs, torch.zeros(2, *self.targets.shape[1:], dtype=self.targets.dtype, device=device))
         if losses.shape != (2,):
             raise OptionError(
-                f"the loss must give one number per sample, got the shape {tuple(losses.shape)} for two samples",
+                f"the loss must return one number per sample, got the shape {tuple(losses.shape)} for two samples",
                 hint='use reduction="none"',
             )
 
     def _refuse_targets(self, outputs: Tensor, loss: Loss) -> None:
-        found = outputs.flatten(1).shape[1] if outputs.dim() > 1 else 1
-        if loss is squared_error and found != self.targets[0].numel():
+        width = outputs.flatten(1).shape[1] if outputs.dim() > 1 else 1
+        if loss is squared_error and width != self.targets[0].numel():
             raise OptionError(
-                f"the model has an output of {found} numbers per sample, and the targets have {self.targets[0].numel()}"
+                f"the model returns {width} numbers per sample, but the targets have {self.targets[0].numel()}"
             )
         if loss is cross_entropy and (self.targets.dim() > 1 or outputs.dim() != 2):
             raise OptionError(
@@ -138,14 +137,14 @@ class Samples:
                 f"{tuple(self.targets.shape[1:])} and {tuple(outputs.shape[1:])} per sample"
             )
         if loss is cross_entropy and (
-            self.targets.is_floating_point() or bool(((self.targets < 0) | (self.targets >= found)).any())
+            self.targets.is_floating_point() or bool(((self.targets < 0) | (self.targets >= width)).any())
         ):
-            raise OptionError(f"targets must be whole numbers from 0 to {found - 1}, one class per output of the model")
+            raise OptionError(f"targets must be whole numbers from 0 to {width - 1}, one class per output of the model")
 
 
 @contextmanager
 def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
-    """Let a module train or not, and then let each of its parts be as it was."""
+    """Put a module into training or evaluation mode, and restore the mode of each of its parts afterwards."""
     before = {one: one.training for one in module.modules()}
     module.train(training)
     try:
@@ -156,16 +155,14 @@ def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def _tensor(values: Any, name: str) -> Tensor:
-    """Return values as a tensor if they are finite numbers, a row per sample."""
+    """Return values as a tensor with one row per sample, or raise an `OptionError` if they are not finite numbers."""
     try:
-        # Torch wants arrays in order that it may write to; others are copied.
-        found = values if isinstance(values, Tensor) else torch.as_tensor(np.require(values, requirements=["C", "W"]))
+        # Torch needs arrays that are contiguous and writable; others are copied.
+        tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.require(values, requirements=["C", "W"]))
     except (TypeError, ValueError):
         raise OptionError(f"the {name} must be numbers, got {type(values).__name__}") from None
-    if found.dim() == 0:
+    if tensor.dim() == 0:
         raise OptionError(f"the {name} must be one row per sample, got a single value")
-    if found.is_floating_point() and not bool(found.isfinite().all()):
-        raise OptionError(
-            f"the {name} hold numbers that are missing or infinite", hint="fill them in, or leave them out"
-        )
-    return found.detach()
+    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        raise OptionError(f"the {name} contain missing or infinite numbers", hint="fill them in, or leave them out")
+    return tensor.detach()

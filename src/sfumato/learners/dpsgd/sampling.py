@@ -1,8 +1,8 @@
-"""Which samples a step takes: each way knows the event that it is, for the accountant.
+"""Samplers: which samples a step takes, and the event that this is to the accountant.
 
-Every sampler divides by the batch it expects, never by the one it got: the number of samples
-that were drawn is private. So is the number of samples there are: rate, steps and divisor come from
-``rows``, which is public, and the draw alone knows how many samples there really are.
+Every sampler divides by the expected batch size, never by the actual one, because the number of samples drawn is
+private. So is the number of samples in the data: rate, steps and divisor come from ``rows``, which is public, and only
+`Sampler.draw` uses the actual number.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sfumato.errors import OptionError
 
 __all__ = ["FixedPoisson", "Full", "Poisson", "Sampler"]
 
-_SMALLEST = 2.0**-40  # of smaller rates, the jumps from sample to sample would not fit into whole numbers
+_SMALLEST = 2.0**-40  # at smaller rates, the gaps between samples would overflow an integer
 
 
 @dataclass(frozen=True)
 class Sampler(ABC):
-    """A way to take samples of about ``rows``, the public number of them.
+    """A way to draw samples from about ``rows``, the public number of samples.
 
-    ``dimensions`` says how many numbers get noise in a step, for what `rounding_event` charges; 0 leaves that out, as
-    for ideal noise.
+    ``dimensions`` is how many numbers get noise in a step, which `rounding_event` charges for; 0 charges for ideal
+    noise.
     """
 
     rows: int
@@ -45,24 +45,24 @@ class Sampler(ABC):
     @property
     @abstractmethod
     def expected(self) -> float:
-        """How many samples a step takes on average; sums are divided by it."""
+        """The average number of samples per step, by which sums are divided."""
 
     @abstractmethod
     def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
-        """Return which samples the next step takes, of those that are there; by default ``rows``."""
+        """Return the indices of the samples of the next step, out of ``there`` samples (by default ``rows``)."""
 
     def event(self, noise_multiplier: float) -> Event:
-        """Return what one step is: noise of so many clips on the sum over the samples taken, and what it misses."""
+        """Return the event of one step: Gaussian noise on the sum over the samples drawn, and the cost of rounding."""
         more = self._more(noise_multiplier)
         ideal = self._ideal(noise_multiplier)
         return Composed((ideal, *more)) if more else ideal
 
     @abstractmethod
     def _ideal(self, noise_multiplier: float) -> Event:
-        """Return what a step would be with ideal noise."""
+        """Return the event of a step with ideal noise."""
 
     def _more(self, noise_multiplier: float) -> list[Event]:
-        """Return what a step costs beyond that."""
+        """Return the events of a step beyond the ideal one."""
         return [rounding_event(self.dimensions, noise_multiplier)] if self.dimensions else []
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Sampler(ABC):
 
 @dataclass(frozen=True)
 class Poisson(Sampler):
-    """Every sample is taken with the same probability, each for itself.
+    """Poisson sampling: each sample is drawn independently, with the same probability.
 
     Examples
     --------
@@ -94,11 +94,11 @@ class Poisson(Sampler):
 
     @property
     def expected(self) -> float:
-        """The rate times the rows."""
+        """The rate times the number of rows."""
         return self.rate * self.rows
 
     def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
-        """Jump from one sample that is taken to the next: the gaps are geometric numbers."""
+        """Draw the gaps between samples, which have a geometric distribution."""
         count = self.rows if there is None else there
         if self.rate == 1:
             return np.arange(count)
@@ -119,11 +119,11 @@ class Poisson(Sampler):
 
 @dataclass(frozen=True)
 class FixedPoisson(Poisson):
-    """Poisson sampling into batches of a fixed size; what a sample has beyond it is left out.
+    """Poisson sampling into batches of a fixed size; samples beyond the size are dropped.
 
-    Steps that differ from Poisson sampling with a chance of t, whatever the data, cost
-    ``(1 + e^epsilon) t`` more of delta. That is charged with every step, for an epsilon of at most ``up_to`` and
-    for at most ``most`` samples: of more, nothing is left out.
+    A step that differs from Poisson sampling with probability t, whatever the data, costs an additional delta of
+    ``(1 + e^epsilon) t``. Every step is charged for it, for an epsilon of at most ``up_to`` and at most ``most``
+    samples in the data; with more samples, none is dropped.
 
     Examples
     --------
@@ -140,7 +140,7 @@ class FixedPoisson(Poisson):
 
     @classmethod
     def of(cls, sampler: Poisson, delta: float, up_to: float, most: int | None = None) -> FixedPoisson:
-        """Choose the size so that a million steps do not cost a thousandth of delta."""
+        """Choose the size such that a million steps cost less than a thousandth of delta."""
         from scipy.stats import binom
 
         rows = sampler.rows if most is None else most
@@ -151,13 +151,13 @@ class FixedPoisson(Poisson):
 
     @property
     def beyond(self) -> float:
-        """The delta of one step for what is left out."""
+        """The delta that dropping samples costs per step."""
         from scipy.stats import binom
 
         return float((1 + math.exp(self.up_to)) * binom.sf(self.size, self.most, self.rate))
 
     def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
-        """Draw, and leave out what is beyond the size."""
+        """Draw a Poisson sample, and drop samples beyond the size."""
         taken = super().draw(source, there)
         return taken[: self.size] if (there or 0) <= self.most else taken
 
@@ -172,7 +172,7 @@ class FixedPoisson(Poisson):
 
 @dataclass(frozen=True)
 class Full(Sampler):
-    """Every step takes all samples; nothing is amplified.
+    """Full batches: every step takes all samples, without amplification by sampling.
 
     Examples
     --------
@@ -182,11 +182,11 @@ class Full(Sampler):
 
     @property
     def expected(self) -> float:
-        """The public number of them."""
+        """The public number of samples."""
         return float(self.rows)
 
     def draw(self, source: Source, there: int | None = None) -> NDArray[np.int64]:
-        """Take all."""
+        """Return all samples."""
         return np.arange(self.rows if there is None else there)
 
     def _ideal(self, noise_multiplier: float) -> Event:

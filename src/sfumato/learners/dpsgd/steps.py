@@ -1,10 +1,10 @@
-"""One private step: the clipped sum of a batch, noise, and the weights that follow it."""
+"""One private step: the clipped gradient sum of a batch, noise, and the update of the weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -12,32 +12,73 @@ from torch import Tensor, nn
 
 from sfumato.errors import ModelError, OptionError
 from sfumato.learners.dpsgd.optimizers import Rule
-from sfumato.learners.dpsgd.parameter_vector import Flat
 from sfumato.learners.dpsgd.rounded_noise import NoiseMaker
 from sfumato.learners.gradients.clipping import ClippedSum, Clipper, Loss
 from sfumato.learners.gradients.gradients import CHAIN, IN_BLOCKS, ROUNDING
 
-__all__ = ["AdaptiveClip", "Step"]
+__all__ = ["AdaptiveClip", "ParameterVector", "Step"]
 
-_LITTLE = 0.02  # of a clip, that rounding may add to the sensitivity before batches are divided
+_LITTLE = 0.02  # clips that rounding may add to the sensitivity before batches are divided
+
+
+class ParameterVector:
+    """All trained weights as one vector; the parameters become views of its parts.
+
+    Each part keeps the memory order of its parameter, so the memory format of convolutions (channels last or not)
+    does not change.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(2, 1)
+    >>> vector = ParameterVector(layer.parameters())
+    >>> _ = vector.values.fill_(3.0)
+    >>> layer.bias
+    Parameter containing:
+    tensor([3.], requires_grad=True)
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+        self._strides = [one.stride() for one in self.parameters]
+        self._orders = [sorted(range(len(stride)), key=lambda at: -stride[at]) for stride in self._strides]
+        self.values = self.join([one.detach() for one in self.parameters])
+        self.attach()
+
+    @torch.no_grad()
+    def attach(self) -> None:
+        """Copy the parameters into the vector, and make them views of it."""
+        self.values.copy_(self.join([one.detach() for one in self.parameters]))
+        start = 0
+        for one, stride in zip(self.parameters, self._strides, strict=True):
+            one.data = self.values.as_strided(one.shape, stride, start)
+            start += one.numel()
+
+    @torch.no_grad()
+    def release(self) -> None:
+        """Give every parameter its own memory again."""
+        for one in self.parameters:
+            one.data = one.data.clone(memory_format=torch.preserve_format)
+
+    def join(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Concatenate one tensor per parameter into a vector."""
+        return torch.cat([one.permute(order).reshape(-1) for one, order in zip(gradients, self._orders, strict=True)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClip:
     """A clip that follows a quantile of the norms (Andrew et al. 2021).
 
-    In every step the samples whose norm is below the clip are counted, with noise. Count and sum
-    are one Gaussian mechanism: the sum gets a little more noise, so that both together cost what
-    the noise multiplier says.
+    Every step counts, with noise, the samples whose norm is below the clip. Count and sum form one Gaussian mechanism:
+    the sum gets slightly more noise, and both together cost what the noise multiplier says.
 
     Parameters
     ----------
     quantile : float
-        The share of the samples that is to remain unclipped.
+        The fraction of samples that should remain unclipped.
     rate : float
-        How fast the clip follows, on a logarithmic scale.
+        How fast the clip adapts, on a logarithmic scale.
     count_noise : float
-        The deviation of the noise on the count, as a share of the expected batch.
+        The standard deviation of the noise on the count, as a fraction of the expected batch size.
     """
 
     quantile: float = 0.5
@@ -53,14 +94,14 @@ class AdaptiveClip:
             raise OptionError(f"the noise on the count must be a finite number above 0, got {self.count_noise!r}")
 
     def for_sum(self, noise_multiplier: float, expected: float) -> float:
-        """Return the noise multiplier that the sum needs, for both to cost what the given one says.
+        """Return the noise multiplier of the sum with which count and sum together cost the given one.
 
         Examples
         --------
         >>> round(AdaptiveClip().for_sum(1.0, expected=512), 5)
         1.00019
         """
-        # The count of samples, less one half each, changes by one half with a sample.
+        # Each sample counts one half or minus one half, so one sample changes the count by one half.
         of_count = 2 * self.count_noise * expected
         if of_count <= noise_multiplier:
             raise OptionError(
@@ -72,32 +113,32 @@ class AdaptiveClip:
 
 
 class Step:
-    """Makes private steps of a module.
+    """Runs private steps on a module.
 
     Parameters
     ----------
     module, loss
         See `Clipper`.
     rule : Rule
-        How the weights follow.
+        How the weights follow the gradient.
     noise : NoiseMaker
     clip : float or None
         None trains without clipping and noise: an ordinary step, not private.
     expected : float
-        What sums are divided by: the batch size on average.
+        The average batch size, by which sums are divided.
     views : int
-        How many views (augmentations) of a sample follow each other.
+        The number of consecutive rows that are views (augmentations) of one sample.
     adaptive : AdaptiveClip, optional
     averaging : float, optional
-        The decay of an average of the weights along the way.
+        The decay of the moving average of the weights.
     micro_batch : int, optional
-        How many samples go through the module at once; fewer if memory does not suffice.
+        How many samples the module processes at once; halved when memory runs out.
     precision : torch.dtype, optional
-        What forward and backward pass run in; norms, sums and weights stay as they are.
+        The type of the forward and backward pass; norms, sums and weights keep their type.
     reduce : callable, optional
         Adds up the sums of several processes in place.
     share : callable, optional
-        Gives all processes what the first one has, in place.
+        Copies a tensor of the first process to all others, in place.
     """
 
     def __init__(
@@ -124,20 +165,20 @@ class Step:
         self.expected, self.views, self.adaptive, self.averaging = expected, views, adaptive, averaging
         self.micro_batch, self.precision, self.reduce, self.share = micro_batch, precision, reduce, share
         self.clipper = Clipper(module, loss, views=views)
-        self.flat = Flat(self.clipper.parameters)
+        self.flat = ParameterVector(self.clipper.parameters)
         weights = self.flat.values
         self.memory = rule.begin(weights)
         self.clip = None if clip is None else torch.full((), clip, device=weights.device, dtype=weights.dtype)
         self.average = weights.clone() if averaging else None
         self._taken = torch.zeros((), device=weights.device)
         self._decay = torch.full((), averaging or 0.0, device=weights.device)
-        self.micro_batch = micro_batch = self._bounded(micro_batch)
-        self._sensitivity = 1 + self._rounded(expected, micro_batch)
+        self.micro_batch = micro_batch = self._limit(micro_batch)
+        self._sensitivity = 1 + self._rounding_error(expected, micro_batch)
         self._count_noise = weights.new_full((), adaptive.count_noise * expected if adaptive else 0.0)
         self.flat.release()
 
-    def _bounded(self, micro_batch: int | None) -> int | None:
-        """Return a micro-batch with which rounding adds little to the sensitivity, where that depends on it."""
+    def _limit(self, micro_batch: int | None) -> int | None:
+        """Return a micro-batch size small enough that rounding adds little to the sensitivity."""
         most = math.floor(_LITTLE / (self.expected * torch.finfo(self.flat.values.dtype).eps / 2))
         if self.clip is None or self.flat.values.is_cuda or most >= self.expected or self._is_bounded:
             return micro_batch
@@ -147,12 +188,12 @@ class Step:
     def _is_bounded(self) -> bool:
         return all(one.is_bounded for one in self.clipper.layers)
 
-    def _rounded(self, expected: float, micro_batch: int | None) -> float:
-        """Return by how much, in clips, a further sample can change the rounding of a sum of floats.
+    def _rounding_error(self, expected: float, micro_batch: int | None) -> float:
+        """Return how much one more sample can change the rounding error of the sum, in clips.
 
-        The factor and the gradient of every sample are off by a few units in their last place, and so is the sum.
-        Where samples are added up one after another, each addition is off by a unit of the sum so far: of n of them in
-        chains of m, all together by n m / 2 units of one clip; and with a further sample every chain can be another.
+        The factor and the gradient of every sample are off by a few units in the last place, and so is the sum. In
+        sequential addition, each addition is off by one unit of the partial sum: n samples in chains of m are off by
+        at most n m / 2 units of one clip, and one more sample can change every chain.
         """
         unit = torch.finfo(self.flat.values.dtype).eps / 2
         chain = min(CHAIN, expected) if self._is_bounded else min(micro_batch or math.inf, expected)
@@ -161,7 +202,7 @@ class Step:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Take hold of the module while steps are made, and leave it as any other module is."""
+        """Attach the parameters and hooks while steps run; leave an ordinary module behind."""
         self.flat.attach()
         self.clipper.listen()
         try:
@@ -172,7 +213,7 @@ class Step:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Let the module have the averaged weights, if there are any."""
+        """Temporarily use the averaged weights, if there are any."""
         if self.average is None:
             yield
             return
@@ -185,13 +226,13 @@ class Step:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on, to be saved and copied into."""
-        found = {"weights": self.flat.values, "taken": self._taken, **self.memory}
+        """The tensors that the next step depends on, for saving and restoring."""
+        state = {"weights": self.flat.values, "taken": self._taken, **self.memory}
         if self.clip is not None:
-            found["clip"] = self.clip
+            state["clip"] = self.clip
         if self.average is not None:
-            found["average"] = self.average
-        return found
+            state["average"] = self.average
+        return state
 
     def __call__(
         self,
@@ -203,18 +244,18 @@ class Step:
         *,
         noisy: bool = True,
     ) -> Tensor:
-        """Step, and return the mean loss of the batch before; it is read from the data and not private.
+        """Run one step; return the mean loss of the batch before the step, which is not private.
 
         Parameters
         ----------
         inputs, targets : Tensor
-            ``views`` rows per sample, one after another; possibly none.
+            ``views`` consecutive rows per sample; possibly none.
         weights : Tensor, optional
-            0 for samples that only fill up the batch.
+            0 for samples that are padding.
         rate, noise_multiplier : float or Tensor
             The learning rate, and the noise on the sum in clips.
         noisy : bool
-            Whether this process adds the noise; of several processes one does.
+            Whether this process adds the noise; exactly one of several processes does.
         """
         total, below, loss = self._sums(inputs, targets, weights)
         sums = [total] if below is None else [total, below]
@@ -222,7 +263,7 @@ class Step:
             for one in sums:
                 self.reduce(one)
         if self.clip is not None:
-            # After all was added up: whatever were added to the noisy sum later would not be on its grid.
+            # After the reduction: anything added to the noisy sum later would leave its grid.
             if noisy:
                 self.noise.add(total, noise_multiplier * self.clip * self._sensitivity)
                 if below is not None:
@@ -236,65 +277,58 @@ class Step:
             self.clip.mul_(torch.exp(-self.adaptive.rate * (share.squeeze(0) - self.adaptive.quantile)))
         self._taken += 1
         if self.average is not None and self.averaging:
-            kept = torch.minimum((1 + self._taken) / (10 + self._taken), self._decay)
-            self.average.lerp_(self.flat.values, (1 - kept).to(self.average.dtype))
+            decay = torch.minimum((1 + self._taken) / (10 + self._taken), self._decay)
+            self.average.lerp_(self.flat.values, (1 - decay).to(self.average.dtype))
         return loss
 
     def _sums(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return the sum of the gradients, how many more norms are below the clip than half, and the mean loss."""
+        """Return the gradient sum, the number of norms below the clip minus half the samples, and the mean loss."""
         samples = len(inputs) // self.views
-        found: list[tuple[Tensor, Tensor | None, Tensor]] = []
+        parts: list[tuple[Tensor, Tensor | None, Tensor]] = []
         at = 0
         while at < samples:
             size = min(self.micro_batch or samples, samples - at)
             rows, mine = slice(at * self.views, (at + size) * self.views), slice(at, at + size)
             try:
-                found.append(self._part(inputs[rows], targets[rows], None if weights is None else weights[mine]))
+                parts.append(self._part(inputs[rows], targets[rows], None if weights is None else weights[mine]))
             except RuntimeError as error:
-                if not _of_memory(error):
+                if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                     raise
                 if size == 1:
-                    raise ModelError("the memory does not suffice for the gradient of a single sample") from error
+                    raise ModelError("there is not enough memory for the gradient of a single sample") from error
                 self.micro_batch = math.ceil(size / 2)
                 continue
             at += size
-        if not found:
+        if not parts:
             nothing = self.flat.values.new_zeros(1) if self.adaptive else None
             return torch.zeros_like(self.flat.values), nothing, self.flat.values.new_full((), math.nan)
-        total, below, loss = found[0]
-        if len(found) > 1:  # in 64 bits, so that no rounding adds up
-            total = torch.stack([one for one, _, _ in found]).sum(0, dtype=torch.float64).to(total.dtype)
-        for _, others, worse in found[1:]:
-            loss = loss + worse
-            below = below + others if below is not None and others is not None else None
+        total, below, loss = parts[0]
+        if len(parts) > 1:  # in 64 bits, so rounding errors do not accumulate
+            total = torch.stack([one for one, _, _ in parts]).sum(0, dtype=torch.float64).to(total.dtype)
+        for _, more_below, more_loss in parts[1:]:
+            loss = loss + more_loss
+            below = below + more_below if below is not None and more_below is not None else None
         return total, below, loss / (samples if weights is None else weights.sum())
 
     def _part(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return the same of a part of the batch, with the sum of its losses."""
-        found = self._gradients(inputs, targets, weights)
+        """Return the same for a part of the batch, with the sum of its losses instead of the mean."""
+        clipped = self._gradients(inputs, targets, weights)
         below = None
         if self.adaptive and self.clip is not None:
-            side = (found.norms <= self.clip).to(found.losses.dtype) - 0.5
+            side = (clipped.norms <= self.clip).to(clipped.losses.dtype) - 0.5
             below = (side if weights is None else side * weights).sum(0, keepdim=True)
-        loss = found.losses.sum() if weights is None else torch.dot(found.losses, weights)
-        return self.flat.joined(found.gradients), below, loss
+        loss = clipped.losses.sum() if weights is None else torch.dot(clipped.losses, weights)
+        return self.flat.join(clipped.gradients), below, loss
 
     def _gradients(self, inputs: Tensor, targets: Tensor, weights: Tensor | None) -> ClippedSum:
-        with self._autocast(inputs.device.type):
+        with torch.autocast(inputs.device.type, dtype=self.precision) if self.precision else nullcontext():
             if self.clip is not None:
                 return self.clipper(inputs, targets, weights, self.clip)
             losses = self.loss(self.module(inputs), targets)
         each = losses if weights is None else losses * weights.repeat_interleave(self.views)
         gradients = torch.autograd.grad(each.sum() / self.views, self.clipper.parameters, allow_unused=True)
         filled = [
-            torch.zeros_like(one) if found is None else found
-            for one, found in zip(self.clipper.parameters, gradients, strict=True)
+            torch.zeros_like(one) if gradient is None else gradient
+            for one, gradient in zip(self.clipper.parameters, gradients, strict=True)
         ]
         return ClippedSum(filled, losses.new_zeros(0), losses.detach().view(-1, self.views).mean(1))
-
-    def _autocast(self, device: str) -> AbstractContextManager[object]:
-        return torch.autocast(device, dtype=self.precision) if self.precision else nullcontext()
-
-
-def _of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

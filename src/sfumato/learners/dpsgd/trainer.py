@@ -1,4 +1,4 @@
-"""Private training from beginning to end: draw, clip, add noise, follow; pay before and save after."""
+"""Private training with DP-SGD: sample, clip, add noise, update; charge the ledger before, save afterwards."""
 
 from __future__ import annotations
 
@@ -21,86 +21,84 @@ from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
 from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.io.fingerprint import user_hmac
-from sfumato.data.validate import real
+from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd import checkpoint as checkpoints
 from sfumato.learners.dpsgd.account import Account
-from sfumato.learners.dpsgd.distributed import Alone, Together
+from sfumato.learners.dpsgd.distributed import Distributed, SingleProcess
 from sfumato.learners.dpsgd.module_checks import check, make_private, refuse_mixing
-from sfumato.learners.dpsgd.optimizers import Rule, Schedule, Sgd, schedule_of
-from sfumato.learners.dpsgd.options import device_of, named, whole
-from sfumato.learners.dpsgd.progress import PublicReport, Report, scored
+from sfumato.learners.dpsgd.optimizers import Rule, Schedule, Sgd, by_name, schedule_of
+from sfumato.learners.dpsgd.progress import PublicReport, Report, sample_scores
 from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss
 from sfumato.learners.dpsgd.samples import Samples, in_mode
 from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler
 from sfumato.learners.dpsgd.steps import AdaptiveClip, Step
-from sfumato.learners.gpu.memory_format import LAYOUTS, arranged, fastest_layout, in_layout
+from sfumato.learners.gpu.memory_format import LAYOUTS, fastest_layout, in_layout, to_layout
 from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error
 
 __all__ = ["Report", "Trainer"]
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
-_MOST_REPORTS = 50  # of a training: one of more epochs is charged, scored and saved every few of them
-_FEW_MORE = 32  # a batch on a GPU has room for one in so many more samples than are declared
+_MOST_REPORTS = 50  # a run of more epochs is charged, scored and saved every few epochs
+_FEW_MORE = 32  # on a GPU, batches have room for 1/32 more samples than declared
 _PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Trainer:
     """Trains a torch module with differential privacy (DP-SGD: Abadi et al. 2016).
 
-    What the trained weights tell about any one sample is bounded by epsilon and delta, for
-    neighbours that differ by adding or removing one sample. Sampler, noise and accountant belong
-    together: the sampler says what event a step is.
+    Epsilon and delta bound what the trained weights reveal about any one sample, for neighbours that differ by adding
+    or removing one sample. Sampler, noise and accountant belong together: the sampler defines the event of a step.
 
     Parameters
     ----------
     module : torch.nn.Module
-        It is trained in place. Layers that mix samples are refused, with their replacement named.
+        Trained in place. A layer that mixes samples raises a `ModelError` that names its replacement.
     epsilon : float, optional
         The target, never exceeded; infinity trains without privacy. Give this or ``noise_multiplier``.
     delta : float
-        Below one over the number of samples.
+        Must be below one over the number of samples.
     noise_multiplier : float, optional
-        The deviation of the noise on the sum of a batch, in clips.
+        The standard deviation of the noise on the sum of a batch, in clips.
     clip : float
         The largest norm of a sample's gradient.
     batch_size : int, optional
-        How many samples a step takes on average, each with the same probability. By default all.
+        The average number of samples per step, each drawn with the same probability. By default all.
     epochs : float, optional
-        How often each sample is taken on average. Give this or ``steps``.
+        How often each sample is drawn on average. Give this or ``steps``.
     steps : int, optional
     rows : int, optional
-        The public number of samples, from which the sampling rate, the number of steps and the divisor of a
-        batch are computed; each sample is taken with that rate, however many there are. By default the actual number,
-        which then counts as public.
+        The public number of samples, which determines the sampling rate, the number of steps and the divisor of a
+        batch; each sample is drawn at that rate, however many there are. By default the actual number, which then
+        counts as public.
     rule : Rule
         `Sgd` or `Adam`.
     loss : str or callable
-        "cross-entropy", "squared-error", or a function that gives one number per sample. It is tried on random
-        outputs and targets, and refused if the loss of one sample depends on another.
+        "cross-entropy", "squared-error", or a function that returns one number per sample. The function is tested on
+        random outputs and targets, and rejected if the loss of one sample depends on another.
     schedule : str or callable
-        The course of the learning rate: "constant", "linear", "cosine", "warm-cosine".
+        The learning-rate schedule: "constant", "linear", "cosine", "warm-cosine".
     noise_schedule : str or callable
-        The course of the noise: where the factor is small, more of the budget is spent.
+        The noise schedule: a smaller factor spends more of the budget.
     averaging : float, optional
-        The decay of an average of the weights, which then is the result; it costs no privacy.
+        The decay of a moving average of the weights, which then is the result; it costs no privacy.
     augment : callable, optional
-        Changes a batch of samples at random, each on its own; called once per view. It is tried on random samples,
-        and refused if the view of one depends on another (mixup, cutmix). Random numbers must come from torch, from
-        ``np.random`` or from ``random``; otherwise wrap it in `OneByOne`.
+        Augments each sample of a batch at random; called once per view. The function is tested on random samples, and
+        rejected if the view of one depends on another (mixup, cutmix). Random numbers must come from torch, from
+        ``np.random`` or from ``random``; otherwise wrap the function in `OneByOne`.
     views : int
         How many views of a sample are averaged before clipping.
     adaptive : AdaptiveClip, optional
-        Lets the clip follow a quantile of the norms; charged.
+        Adapts the clip to a quantile of the norms; charged.
     micro_batch : int, optional
-        How many samples go through the module at once. What does not fit into memory is divided anyway.
+        How many samples the module processes at once. Batches that do not fit into memory are divided anyway.
     precision : str, optional
         "bfloat16" or "float16" for the forward and the backward pass.
     layout : str
-        Memory layout of images: "contiguous", "channels-last", or "auto", the faster of the two.
+        Memory format of images: "contiguous", "channels-last", or "auto", the faster of the two.
     replace : bool
-        Trains a copy of the module with group normalisation in the place of batch normalisation;
+        Trains a copy of the module with group normalisation in place of batch normalisation;
         ``trainer.module`` is that copy.
     device : str, optional
     seed : int, optional
@@ -108,14 +106,13 @@ class Trainer:
     insecure_seed : int, optional
         Makes noise and samples reproducible: the result is then not private.
     ledger : Ledger, optional
-        Charged before the steps are run, an epoch at a time.
+        Charged before the steps run, one epoch at a time.
     checkpoint : str or Path, optional
-        Written after every epoch; a training that was interrupted continues from it, under the same
-        options, with the same samples and by the same user. Steps that were made after it was written are
-        lost, and stay charged.
+        Written after every epoch. An interrupted run resumes from it, with the same options and samples and for the
+        same user. Steps made after it was written are lost, and stay charged.
     together : bool
-        Whether this is one of several processes of ``torch.distributed`` that train one model, each on
-        its own samples. The ledger and the checkpoint are those of the first process.
+        Whether this is one of several processes of ``torch.distributed`` that train one model, each on its own
+        samples. Only the first process uses the ledger and the checkpoint.
 
     Examples
     --------
@@ -132,7 +129,7 @@ class Trainer:
     """
 
     least_dimensions = 0
-    """How many numbers with noise a step is charged for at least; for what has to be known before the module is."""
+    """The least number of noisy values to charge a step for, for costs that are planned before the module exists."""
 
     def __init__(
         self,
@@ -180,7 +177,7 @@ class Trainer:
         self.rule = rule or Sgd(learning_rate=0.1, momentum=0.9)
         if not isinstance(self.rule, Rule):
             raise OptionError(f"the rule must be one like Sgd() or Adam(), got {rule!r}")
-        self.loss, self.schedule = named("loss", loss, LOSSES), schedule_of(schedule)
+        self.loss, self.schedule = by_name("loss", loss, LOSSES), schedule_of(schedule)
         if averaging is not None and not (isinstance(averaging, float) and 0 < averaging < 1):
             raise OptionError(f"averaging must be a number between 0 and 1, got {averaging!r}")
         self.averaging, self.augment, self.views = averaging, augment, whole("the number of views", views)
@@ -190,53 +187,53 @@ class Trainer:
             raise OptionError(f"adaptive must be an AdaptiveClip(), got {adaptive!r}")
         self.adaptive = adaptive if self.private else None
         self.micro_batch = None if micro_batch is None else whole("the micro-batch", micro_batch)
-        self.precision = None if precision is None else named("precision", precision, _PRECISIONS)
-        self.layout = named("layout", layout, {name: name for name in ("auto", *LAYOUTS)})
+        self.precision = None if precision is None else by_name("precision", precision, _PRECISIONS)
+        self.layout = by_name("layout", layout, {name: name for name in ("auto", *LAYOUTS)})
         self.seed = None if seed is None else whole("the seed", seed, least=0)
         self.insecure_seed = None if insecure_seed is None else whole("the seed of noise", insecure_seed, least=0)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
-        self.crew = Together() if together else Alone()
-        self.device = device_of(device)
+        self.processes = Distributed() if together else SingleProcess()
+        self.device = _device(device)
         module = make_private(module) if replace else module
         if self.private:
             check(module)
         self.module = module.to(self.device)
         self.history: list[Report] = []
         self._step: Step | None = None
-        self._own: Tensor | None = None  # the weights themselves, where the module has their average
-        self._data: str | None = None  # the fingerprint of the samples, where there is a checkpoint
+        self._last_weights: Tensor | None = None  # where the module has the averaged ones
+        self._data: str | None = None  # the fingerprint of the samples, if there is a checkpoint
 
-    # --- what it costs ---
+    # --- privacy cost ---
 
     @property
     def private(self) -> bool:
-        """Whether samples are clipped and noise is added."""
+        """Whether gradients are clipped and noise is added."""
         return self._account.private
 
     @property
     def done(self) -> int:
-        """How many steps were made; one that was interrupted counts."""
+        """The number of steps begun, including an interrupted one."""
         return self._account.progress.done
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What was done with the data so far, for the accountant."""
+        """The events so far, for the accountant."""
         return self._account.events
 
     @property
     def spent(self) -> Spent:
-        """What the steps so far cost together."""
+        """The privacy cost of the steps so far."""
         return self._account.spent
 
     @property
     def noise_multiplier(self) -> float | None:
-        """The deviation of the noise in clips at this point; None before it is known, 0 without privacy."""
+        """The current standard deviation of the noise in clips; None before it is known, 0 without privacy."""
         return self._account.noise_multiplier
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how the weights were made and what they cost, as plain values.
+        """Return how the weights were trained and their privacy cost, as plain values.
 
-        Of a private training it holds neither losses nor scores, so it can be released with the weights.
+        For a private run it contains no losses or scores, so it can be released with the weights.
         """
         sampler = self._account.sampler
         return {
@@ -265,41 +262,42 @@ class Trainer:
     ) -> list[Report]:
         """Train, and return a report per epoch, or per few epochs if there are more than 50.
 
-        A training that was interrupted goes on; one that has ended makes no more steps unless it is
-        extended. Whatever happens, the module is left with weights and modes of its own.
+        An interrupted run continues; a finished run makes no more steps unless it is extended. The module always gets
+        back its own memory and its training mode, also after an error.
 
         Parameters
         ----------
         inputs, targets : Tensor or array
-            All samples; batches are drawn here, so that their event is known. Bytes become numbers,
-            and whole numbers stay what they are, for a model that takes words.
+            All samples, from which the trainer draws the batches. Bytes become floats; other integers keep their type,
+            for models that take token ids.
         validation : tuple, optional
             Inputs and targets to score on. If they are private, their score is one more release, not
             covered by epsilon.
         public_validation : bool
-            Declares the validation data public, so that ``stop`` may use their score.
+            Declares the validation data public, which lets ``stop`` use their score.
         progress : callable, optional
             Called with the fraction of steps done, from 0 to 1.
         report : callable, optional
-            Called with a `Report` after each epoch. Like the returned reports and ``history``, it holds losses and
-            scores of private data without noise, for the data owner alone: do not release them nor act on them.
+            Called with a `Report` after each epoch. Like the returned reports and ``history``, it contains losses and
+            scores of private data without noise, for the data owner only: do not release them or act on them.
         stop : callable, optional
-            Called after each epoch; true ends the training. In a private training it gets a `PublicReport`: epoch,
-            step, epsilon and seconds, but neither the loss nor the score on private data. When to stop is then
-            decided without the data, so only the steps made are accounted for, and the next `fit` makes the others.
+            Called after each epoch; returning true stops the training. In private training it gets a `PublicReport`:
+            epoch, step, epsilon and seconds, but neither the loss nor the score on private data. The decision to stop
+            then does not depend on the data, so only the steps made are accounted for, and the next `fit` makes the
+            others.
 
             With ``public_validation`` it gets the score too. The data of that score are public, but the weights are
-            noisy, so the moment of the stop depends on the noise. Therefore all planned steps are charged at the
-            beginning and accounted for, however early it stops, and then the training has ended.
-            ``stop`` must not look at private data by other ways, such as the reports.
+            noisy, so the stopping time depends on the noise. Therefore all planned steps are charged at the start and
+            accounted for, however early the run stops, and the run is then finished.
+            ``stop`` must not use private data from elsewhere, such as the reports.
         """
         if public_validation and validation is None:
             raise OptionError("public_validation needs validation data")
         by_score = self.private and stop is not None and public_validation
         with in_mode(self.module, training=True):
-            with self.crew.agreeing():
+            with self.processes.shared_errors():
                 samples = Samples.of(inputs, targets, self.module, self.loss)
-                held = None if validation is None else Samples.of(*validation, self.module, self.loss)
+                held_out = None if validation is None else Samples.of(*validation, self.module, self.loss)
                 if self.private:
                     self._refuse_mixing(samples)
             step, sampler = self._begin(samples)
@@ -308,33 +306,33 @@ class Trainer:
             source, began = self._source("samples"), time.monotonic()
             account, losses = self._account, list[Tensor]()
             if by_score:
-                account.pay_all(self.crew, seeded=self.insecure_seed is not None)
-            with in_layout(self.module, self._memory), step.running(), self._continued(step):
+                account.pay_all(self.processes, seeded=self.insecure_seed is not None)
+            with in_layout(self.module, self._memory), step.running(), self._unaveraged(step):
                 graph = self._graph(step, sampler, samples)
                 while account.progress.ahead:
-                    account.pay(every, self.crew, seeded=self.insecure_seed is not None)
-                    losses.append(self._one(step, sampler, samples, source, graph))
+                    account.pay(every, self.processes, seeded=self.insecure_seed is not None)
+                    losses.append(self._run_step(step, sampler, samples, source, graph))
                     if progress:
                         progress(self.done / account.progress.total)
                     if self.done % every and account.progress.ahead:
                         continue
-                    told = self._told(step, epoch, losses, held, time.monotonic() - began)
+                    latest = self._report(step, epoch, losses, held_out, time.monotonic() - began)
                     losses.clear()
-                    self.history.append(told)
-                    self.crew.once(lambda: self._save(step, sampler))
+                    self.history.append(latest)
+                    self.processes.once(lambda: self._save(step, sampler))
                     if report:
-                        report(told)
-                    if self.crew.any(bool(stop and stop(self._public(told, public_validation)))):
+                        report(latest)
+                    if self.processes.any(bool(stop and stop(self._public(latest, public_validation)))):
                         if by_score:
                             account.progress.waive()
                         break
         return self.history
 
     def extend(self, *, epochs: float | None = None, steps: int | None = None, epsilon: float | None = None) -> Self:
-        """Plan more steps, in the place of those that are left; the next `fit` makes them.
+        """Plan more steps, in place of those that are left; the next `fit` runs them.
 
-        Without an epsilon the noise stays as it was, and the cost grows. With one, the new total, the
-        noise is chosen so that all steps together cost at most that.
+        Without an epsilon, the noise stays the same and the cost grows. With an epsilon, the new total, the noise is
+        calibrated such that all steps together cost at most that.
         """
         self._account.extend(epochs, steps, epsilon)
         return self
@@ -344,56 +342,57 @@ class Trainer:
         return self._score(Samples.of(inputs, targets, self.module, self.loss))
 
     def _score(self, samples: Samples) -> float:
-        found = []
+        scores = []
         with in_mode(self.module, training=False), torch.no_grad():
             for part in samples.parts():
-                some, targets, _ = part.at(self.device, self._memory)
-                found.append(scored(self.module(some), targets))
-        return float(torch.cat(found).mean())
+                inputs, targets, _ = part.to(self.device, self._memory)
+                scores.append(sample_scores(self.module(inputs), targets))
+        return float(torch.cat(scores).mean())
 
-    def _one(self, step: Step, sampler: Sampler, samples: Samples, source: Source, graph: Any = None) -> Tensor:
-        """Make one step (Abadi et al. 2016, algorithm 1); an empty batch is one too."""
+    def _run_step(self, step: Step, sampler: Sampler, samples: Samples, source: Source, graph: Any = None) -> Tensor:
+        """Run one step (Abadi et al. 2016, algorithm 1), also on an empty batch, and return its loss."""
         way = self.done / self._account.progress.total
         rate = self.rule.learning_rate * self.schedule(way)
-        if self.insecure_seed is not None:  # every step begins anew, so that a run can be continued
+        if self.insecure_seed is not None:  # a fresh source per step lets a run resume anywhere
             source, step.noise = self._source("samples"), HostNoise(self._source("noise"))
         noise = self._account.begin()
         if self.adaptive:
             noise = self.adaptive.for_sum(noise, sampler.expected)
         if graph is not None:
             return graph(rate, noise).clone()
-        weight = step.flat.values.dtype if self.private else None  # without privacy, layers may mix samples
+        weight = step.flat.values.dtype if self.private else None  # no padding: without privacy, layers may mix samples
         drawn = samples.batch(sampler, source, weight)
-        seen = drawn.at(self.device, self._memory).viewed(self.augment, self.views)
-        return step(arranged(seen.inputs, self._memory), seen.targets, seen.weights, rate, noise, noisy=self.crew.first)
+        batch = drawn.to(self.device, self._memory).augmented(self.augment, self.views)
+        inputs, noisy = to_layout(batch.inputs, self._memory), self.processes.first
+        return step(inputs, batch.targets, batch.weights, rate, noise, noisy=noisy)
 
     @property
     def _memory(self) -> torch.memory_format:
         return LAYOUTS.get(self.layout, torch.contiguous_format)
 
-    def _told(self, step: Step, epoch: int, losses: list[Tensor], held: Samples | None, seconds: float) -> Report:
+    def _report(self, step: Step, epoch: int, losses: list[Tensor], held_out: Samples | None, seconds: float) -> Report:
         with step.averaged():
-            score = None if held is None else self._score(held)
+            score = None if held_out is None else self._score(held_out)
         return Report(
             epoch=math.ceil(self.done / epoch),
             step=self.done,
-            loss=self.crew.mean(torch.stack(losses).nanmean()),
+            loss=self.processes.mean(torch.stack(losses).nanmean()),
             epsilon=self.spent.epsilon,
             seconds=seconds,
             score=score,
         )
 
-    def _public(self, told: Report, public_validation: bool) -> Report | PublicReport:
-        """Return what may decide on the end of the training."""
+    def _public(self, report: Report, public_validation: bool) -> Report | PublicReport:
+        """Return the part of a report that ``stop`` may use."""
         if not self.private:
-            return told
-        score = told.score if public_validation else None
-        return PublicReport(told.epoch, told.step, told.epsilon, told.seconds, score)
+            return report
+        score = report.score if public_validation else None
+        return PublicReport(report.epoch, report.step, report.epsilon, report.seconds, score)
 
     # --- before the steps, and between them ---
 
     def _refuse_mixing(self, samples: Samples) -> None:
-        """Refuse a model, a loss or an augmentation that mixes samples, tried on random numbers."""
+        """Raise an error if the model, the loss or the augmentation mixes samples; tested on random numbers."""
         example = samples.inputs[:1].to(self.device)
         refuse_mixing(self.module, example)
         refuse_mixing_loss(self.module, self.loss, samples.inputs[:3].to(self.device), samples.targets[:1])
@@ -401,8 +400,8 @@ class Trainer:
             refuse_mixing_augment(self.augment, example)
 
     def _begin(self, samples: Samples) -> tuple[Step, Sampler]:
-        """Return the step and the sampler, with a checkpoint read and the steps planned."""
-        rows = self.crew.total(len(samples)) if self.rows is None else self.rows
+        """Read the checkpoint, plan the steps, and return the step and the sampler."""
+        rows = self.processes.total(len(samples)) if self.rows is None else self.rows
         trained = sum(one.numel() for one in self.module.parameters() if one.requires_grad)
         noisy = {"dimensions": max(trained + (self.adaptive is not None), self.least_dimensions)}
         sampler: Sampler = Full(rows, **noisy)
@@ -415,20 +414,20 @@ class Trainer:
             if self._is_graphed:
                 most = rows if self.rows is None else rows + rows // _FEW_MORE
                 sampler = FixedPoisson.of(sampler, self._account.delta, self._account.up_to, most)
-                if self.private and (self._account.asked["epsilon"] or 0) > sampler.up_to:
+                if self.private and (self._account.requested["epsilon"] or 0) > sampler.up_to:
                     raise OptionError(f"on a GPU this training can be extended to an epsilon of {sampler.up_to:g}")
-        self._account.refuse(sampler)
+        self._account.check(sampler)
         if self.checkpoint is not None:
             self._data = _fingerprint(samples)
-        step = self._step = self._step or self._resumed(sampler, samples)
+        step = self._step = self._step or self._load_step(sampler, samples)
         self._account.open(sampler)
         if self.adaptive:
             for stage in self._account.progress.ahead:
-                self.adaptive.for_sum(stage.noise_multiplier, sampler.expected)  # refused now rather than half way
+                self.adaptive.for_sum(stage.noise_multiplier, sampler.expected)  # fail now, not half way
         return step, sampler
 
-    def _made(self, sampler: Sampler) -> Step:
-        """Make the step; the module is in its layout."""
+    def _new_step(self, sampler: Sampler) -> Step:
+        """Return a new step; the module must be in its memory format."""
         return Step(
             self.module,
             self.loss,
@@ -441,15 +440,15 @@ class Trainer:
             averaging=self.averaging,
             micro_batch=self.micro_batch,
             precision=self.precision,
-            reduce=self.crew.reduce,
-            share=self.crew.share,
+            reduce=self.processes.reduce,
+            share=self.processes.share,
         )
 
     @property
     def _is_graphed(self) -> bool:
-        """Whether steps are one CUDA graph: on a GPU, if nothing in them is up to Python."""
+        """Whether a step runs as one CUDA graph: on a GPU, if no part of it runs in Python."""
         plain = self.augment is None and self.micro_batch is None and self.insecure_seed is None
-        return self._has_kernels and plain and self.batch_size is not None and isinstance(self.crew, Alone)
+        return self._has_kernels and plain and self.batch_size is not None and isinstance(self.processes, SingleProcess)
 
     @property
     def _has_kernels(self) -> bool:
@@ -463,7 +462,7 @@ class Trainer:
         return HostNoise(self._source("noise"))
 
     def _graph(self, step: Step, sampler: Sampler, samples: Samples) -> Any:
-        """Return what makes a step as one CUDA graph, where that can be."""
+        """Return the step as one CUDA graph; None if that is not possible."""
         if not isinstance(sampler, FixedPoisson) or len(samples) > sampler.most:
             return None
         from sfumato.learners.gpu.cuda_graph import GraphedStep
@@ -472,29 +471,30 @@ class Trainer:
         return GraphedStep(step, inputs, targets, sampler, self._memory)
 
     @contextmanager
-    def _continued(self, step: Step) -> Iterator[None]:
-        """Go on from the weights themselves, and leave the module their average, if there is one."""
-        if self._own is not None:
-            step.flat.values.copy_(self._own)
-        self.crew.same([*step.state.values(), *checkpoints.fixed(self.module).values()])
+    def _unaveraged(self, step: Step) -> Iterator[None]:
+        """Train the last weights, and leave their average in the module afterwards, if there is one."""
+        if self._last_weights is not None:
+            step.flat.values.copy_(self._last_weights)
+        self.processes.broadcast([*step.state.values(), *checkpoints.untrained_tensors(self.module).values()])
         try:
             yield
         finally:
             if step.average is not None:
-                self._own = step.flat.values.clone()
+                self._last_weights = step.flat.values.clone()
                 step.flat.values.copy_(step.average)
 
     def _source(self, purpose: str) -> Source:
-        """Return where noise or samples come from; with a seed, also by the number of the step."""
+        """Return the source of noise or samples; with a seed, a different one for each step."""
         if self.insecure_seed is None:
             return Source()
         mark = ("samples", "noise").index(purpose)
-        return Source(insecure_seed=(((self.insecure_seed << 64) + self.done) << 16) + (self.crew.rank << 1) + mark)
+        seed = (((self.insecure_seed << 64) + self.done) << 16) + (self.processes.rank << 1) + mark
+        return Source(insecure_seed=seed)
 
-    # --- on disk ---
+    # --- checkpoints ---
 
     def _settings(self, sampler: Sampler) -> dict[str, Any]:
-        """Return what a training cannot change on its way, by the names under which it is refused."""
+        """Return the settings that a resumed run must share, under the names that error messages use."""
         shapes = {name: [list(one.shape), one.requires_grad] for name, one in self.module.named_parameters()}
         return {
             "model": {**shapes, **{name: list(one.shape) for name, one in self.module.named_buffers()}},
@@ -509,41 +509,41 @@ class Trainer:
             "adaptive clip": None if self.adaptive is None else asdict(self.adaptive),
             "seed of the noise": self.insecure_seed,
             **({} if self.layout == "auto" else {"layout": self.layout}),
-            **({} if self._account.extended else self._account.asked),
+            **({} if self._account.extended else self._account.requested),
         }
 
     def _save(self, step: Step, sampler: Sampler) -> None:
         if self.checkpoint is not None:
-            settings = {**self._settings(sampler), **self._account.asked}
+            settings = {**self._settings(sampler), **self._account.requested}
             facts = {"settings": settings, **self._account.to_dict(), "history": list(map(vars, self.history))}
             checkpoints.save(self.checkpoint, checkpoints.state_of(step), facts)
 
-    def _resumed(self, sampler: Sampler, samples: Samples) -> Step:
-        """Return the step, as a checkpoint has it if there is one."""
+    def _load_step(self, sampler: Sampler, samples: Samples) -> Step:
+        """Return a step, restored from the checkpoint if there is one."""
         tensors: dict[str, Tensor] = {}
 
         def read() -> dict[str, Any]:
-            """Return what all processes have to know."""
+            """Return the facts that all processes need."""
             if self.checkpoint is not None:
                 refuse_unwritable(self.checkpoint)
             if self.checkpoint is None or not self.checkpoint.exists():
                 return {"settings": {"layout": self._fastest(samples, sampler)}}
-            held, facts = checkpoints.load(self.checkpoint)
-            checkpoints.refuse_other(self.checkpoint, facts["settings"], self._settings(sampler))
-            tensors.update(held)
+            stored, facts = checkpoints.load(self.checkpoint)
+            checkpoints.refuse_other_settings(self.checkpoint, facts["settings"], self._settings(sampler))
+            tensors.update(stored)
             return facts
 
-        facts = self.crew.once(read)
+        facts = self.processes.once(read)
         self.layout = facts["settings"]["layout"]
         with in_layout(self.module, self._memory):
-            step = self._made(sampler)
+            step = self._new_step(sampler)
             if self.seed is not None:
                 torch.manual_seed(self.seed)
             if tensors:
-                checkpoints.put_back(step, tensors)
+                checkpoints.restore(step, tensors)
         if "history" in facts:
             self._account.continue_from(facts)
-            self.history = [Report(**told) for told in facts["history"]]
+            self.history = [Report(**report) for report in facts["history"]]
         return step
 
     def _fastest(self, samples: Samples, sampler: Sampler) -> str:
@@ -553,8 +553,16 @@ class Trainer:
         return fastest_layout(self.module, like.to(self.device), private=self.private)
 
 
+def _device(name: str) -> torch.device:
+    """Return a device, or raise an `OptionError` if it does not exist."""
+    try:
+        return torch.zeros(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise OptionError(f"there is no device {name!r}", hint="cpu, or cuda where there is a GPU") from error
+
+
 def _fingerprint(samples: Samples) -> str:
-    """Return what only this user can compare, so that a training never goes on with the samples of another."""
+    """Return a keyed fingerprint of the samples, so a run never resumes with other samples."""
     mac = user_hmac()
     for one in (samples.inputs, samples.targets):
         mac.update(json.dumps([list(one.shape), str(one.dtype)]).encode())

@@ -1,1 +1,1 @@
-"""Estimators with scikit-learn's interface that see the data through noisy sums only."""
+"""Estimators with scikit-learn's interface that read the data only through noisy sums."""

@@ -1,4 +1,4 @@
-"""Additive models: the prediction is a sum of one curve per column, which a person can read."""
+"""Additive models: the prediction is a sum of one readable curve per column."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from sfumato.data.validate import whole
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.learners.dpsgd.options import whole
-from sfumato.learners.estimators.binning import Binning, Histogram, found_bins, histogram
+from sfumato.learners.estimators.binning import Binning, Histogram, histogram, make_bins
 from sfumato.learners.estimators.estimator import Classifier, Ints, PrivateEstimator, Regressor
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_descent import Descent, ridge_against, softmax
@@ -21,14 +21,14 @@ from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share, on_
 
 __all__ = ["PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
 
-_FINE = 1024  # cells of a number from which bins are made
+_FINE = 1024  # cells of a number, which are merged into bins
 _TARGET_CELLS = 64
-_FEW_RECORDS = 10.0  # a bin of fewer does not get its column a larger part of the budget
+_FEW_RECORDS = 10.0  # a bin with fewer records does not increase the share of its column
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Additive(PrivateEstimator):
-    """What both models share: bins, and descent on the curves of all columns at once."""
+    """The common part of both models: bins, and gradient descent on the curves of all columns."""
 
     bins: int = 24
     rounds: int = 40
@@ -49,22 +49,22 @@ class _Additive(PrivateEstimator):
         fits = fits and all(bool(((one >= 0) & (one <= one[-1])).all()) for one in binning.columns)
         outputs = len(self.classes_) if isinstance(self, Classifier) else 1
         if not fits or (self.shapes_.shape, self.intercept_.shape) != ((binning.total, outputs), (outputs,)):
-            raise InputError("the curves are not those of these columns and outputs")
+            raise InputError("the curves do not fit these columns and outputs")
 
     @property
     def _binning(self) -> Binning:
         return Binning(self.bins_, self.features_.sizes(_FINE))
 
     def _scores(self, X: Any) -> Floats:  # noqa: N803
-        """Return the intercept plus what the curve of every column says, of each record."""
+        """Return the intercept plus the values of all curves, for each record."""
         columns = self._columns(X)
         places = self._binning.places(self.features_.cells(columns, _FINE))
-        return _added(np.vstack([self.shapes_, self.intercept_]), places)
+        return _add_curves(np.vstack([self.shapes_, self.intercept_]), places)
 
     def shape_of(self, column: str) -> list[tuple[str, Any]]:
-        """Return the curve of a column: each of its bins, and what it adds to the prediction.
+        """Return the curve of a column: a label for each of its bins, and what the bin adds to the prediction.
 
-        Of two classes, that is to the logarithm of the odds of the second; of more classes, a number for each.
+        With two classes, a bin adds to the log-odds of the second; with more, there is a number for each class.
         """
         from sklearn.utils.validation import check_is_fitted
 
@@ -74,15 +74,15 @@ class _Additive(PrivateEstimator):
         at = self.features_.names.index(column)
         binning = self._binning
         scores = np.split(self.shapes_, binning.starts[1:])[at]
-        told = np.diff(scores, axis=1) if scores.shape[1] == 2 else scores
-        plain = told[:, 0].tolist() if told.shape[1] == 1 else told.tolist()
+        values = np.diff(scores, axis=1) if scores.shape[1] == 2 else scores
+        plain = values[:, 0].tolist() if values.shape[1] == 1 else values.tolist()
         return list(zip(_labels(self.features_.features[at], binning.columns[at]), plain, strict=True))
 
     def curve_of(self, column: str) -> tuple[list[Any], list[Any]]:
-        """Return the curve of a column as it is drawn, unknown values aside, and what each part of it adds.
+        """Return the curve of a column for plotting, without the bin for unknown values.
 
-        The parts of a number are its bins, given by where they begin and where the last one ends; those of a category
-        are its values. See `shape_of`.
+        For a number, the first list has the edges of its bins; for a category, its values. The second list has what
+        each bin or value adds; see `shape_of`.
         """
         added = [one for _, one in self.shape_of(column)]
         at = self.features_.names.index(column)
@@ -101,40 +101,40 @@ class _Additive(PrivateEstimator):
         start: Floats,
         sums: NoisySums,
     ) -> None:
-        """Fit the curves: a step on all of them in each round, from noisy sums of the residuals in each bin.
+        """Fit the curves: each round takes a step on all of them, from noisy sums of the residuals in each bin.
 
         Parameters
         ----------
         places : array of int
             The bin of every record in every column.
         residuals : function
-            Of the scores: a row for each record, of at most the norm.
+            Returns a row for each record, of at most the norm, given the scores.
         curvature : array
             The second derivative of the loss of one record, for each output.
         start : array
-            The first intercept.
+            The initial intercept.
         """
         binning = self._binning
         rows, shares = found.rows, binning.shares(found.counts)[:, None]
-        held = rows * shares * curvature
-        weights = _weights(binning, held.mean(axis=1))
+        total = rows * shares * curvature
+        weights = _weights(binning, total.mean(axis=1))
         each = np.repeat(weights, binning.sizes)[:, None]
         whole_norm = norm * math.sqrt(math.fsum(weights**2))
-        # The deviation that all rounds together leave is that of a single sum with the same share.
+        # All rounds together leave as much noise as a single sum with the same share.
         noise = sums.deviation_of("residuals", whole_norm) / math.sqrt(self.rounds) / each
-        ridge = ridge_against(noise, held)
+        ridge = ridge_against(noise, total)
         trust = weights**2 / np.array(binning.sizes)
         trust /= trust.sum()
 
-        # The intercept is the last row: every column sums up the same residuals, and what is common is no bin's.
+        # The intercept is the last row: every column sums the same residuals, and their common part belongs to it.
         descent = Descent(
             np.vstack([np.zeros((binning.total, len(start))), start]),
-            np.vstack([held, rows * curvature]),
+            np.vstack([total, rows * curvature]),
             np.vstack([ridge, np.zeros_like(start)]),
         )
         for _ in range(self.rounds):
-            left = residuals(_added(descent.at, places))
-            pull = sums("residuals", each * _in_bins(left, places, binning.total), norm=whole_norm) / each
+            left = residuals(_add_curves(descent.at, places))
+            pull = sums("residuals", each * _sum_in_bins(left, places, binning.total), norm=whole_norm) / each
             common = trust @ _by_column(pull, binning)
             descent.step(np.vstack([pull - shares * common, common]))
         shapes = descent.mean[:-1]
@@ -145,27 +145,26 @@ class _Additive(PrivateEstimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateAdditiveClassifier(Classifier, _Additive):
-    """An additive model of classes with differential privacy: as readable as a table of points, and often the best.
+    """An additive classifier with differential privacy: one readable curve per column, and often the best model.
 
     It is boosting with one curve per column (DP-EBM: Nori et al. 2021), with these differences. All curves take a step
-    in each round, so that a round costs one sum, and the noise of the rounds evens out in their mean. Columns with
-    many small bins get less of the noise, and curves are drawn to zero by as much as there is noise. Residuals are held
-    within a bound, which costs little and lowers the noise. The classes are those of a softmax, whose residuals
-    are at most the square root of 2 long.
+    in each round, so a round costs one sum, and the noise of the rounds averages out. Columns with many small bins get
+    less of the noise, and a ridge penalty shrinks curves in proportion to the noise. Residuals are clipped, which costs
+    little accuracy and lowers the noise. Class probabilities are a softmax, whose residuals have norm at most sqrt(2).
 
     Parameters
     ----------
     bins : int
-        How many bins a number has at most; there are fewer where they would not stand out from the noise.
+        The largest number of bins of a number; there are fewer where bins would not stand out from the noise.
     rounds : int
-        How many steps are taken. More only take longer: they share the budget.
+        The number of steps, which share the budget: more steps take longer but cost no more.
     clip : float
-        How large a residual may be, as a part of the largest possible; 1 without privacy.
+        The largest residual, as a fraction of the largest possible one; 1 without privacy.
 
     Notes
     -----
     The defaults, and the constants of this module, of `binning` and of `noisy_descent`, were chosen by five-fold
-    cross-validation within the training part of Adult, most of them at epsilon 1.
+    cross-validation on the training part of Adult, most of them at epsilon 1.
 
     Examples
     --------
@@ -181,9 +180,9 @@ class PrivateAdditiveClassifier(Classifier, _Additive):
 
     def _learn(self, columns: Columns, target: Ints, sums: NoisySums) -> None:
         count = len(self.classes_)
-        bought = histogram(self.features_, columns, sums, "histogram", _FINE, (target, count + 1))
-        found, classes = bought.without_last()
-        self.bins_ = found_bins(self.features_, found, self.bins).bins
+        measured = histogram(self.features_, columns, sums, "histogram", _FINE, (target, count + 1))
+        found, classes = measured.without_last()
+        self.bins_ = make_bins(self.features_, found, self.bins).bins
         known = target < count
         places = self._binning.places(self.features_.cells(columns, _FINE)[known])
         truth = np.eye(count)[target[known]]
@@ -201,7 +200,7 @@ class PrivateAdditiveClassifier(Classifier, _Additive):
         )
 
     def decision_function(self, X: Any) -> Floats:  # noqa: N803
-        """Return the logarithm of the odds of the second class, or the scores of all if there are more."""
+        """Return the log-odds of the second class, or a score per class if there are more than two."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
@@ -212,19 +211,19 @@ class PrivateAdditiveClassifier(Classifier, _Additive):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateAdditiveRegressor(Regressor, _Additive):
-    """An additive model of a number with differential privacy, one readable curve per column.
+    """An additive regression model with differential privacy: one readable curve per column.
 
-    Fitted like `PrivateAdditiveClassifier`, to squares of residuals. Half the width of the middle nine tenths of the
-    target, from a noisy histogram, is the scale on which residuals are held within a bound.
+    Fitted like `PrivateAdditiveClassifier`, with squared error. Residuals are clipped relative to a scale: half the
+    width of the middle 90 % of the target, from a noisy histogram.
 
     Parameters
     ----------
     bins : int
-        How many bins a number has at most; there are fewer where they would not stand out from the noise.
+        The largest number of bins of a number; there are fewer where bins would not stand out from the noise.
     rounds : int
-        How many steps are taken. More only take longer: they share the budget.
+        The number of steps, which share the budget: more steps take longer but cost no more.
     clip : float
-        How large a residual may be, as a part of the scale; no bound without privacy.
+        The largest residual, as a fraction of the scale; no bound without privacy.
 
     Examples
     --------
@@ -238,10 +237,10 @@ class PrivateAdditiveRegressor(Regressor, _Additive):
     def _learn(self, columns: Columns, target: Floats, sums: NoisySums) -> None:
         low, high = self.target_.bounds or (0.0, 1.0)
         cells = self.target_.cells(pl.Series(target), _TARGET_CELLS)
-        bought = histogram(self.features_, columns, sums, "histogram", _FINE, (cells, _TARGET_CELLS + 1))
-        found, counts = bought.without_last()
-        self.bins_ = found_bins(self.features_, found, self.bins).bins
-        first, last = _middle(counts[:-1], bought.deviations[-1])
+        measured = histogram(self.features_, columns, sums, "histogram", _FINE, (cells, _TARGET_CELLS + 1))
+        found, counts = measured.without_last()
+        self.bins_ = make_bins(self.features_, found, self.bins).bins
+        first, last = _middle(counts[:-1], measured.deviations[-1])
         scale = (high - low) / _TARGET_CELLS * (last - first) / 2
         centre = low + (high - low) / _TARGET_CELLS * (first + last) / 2
         known = ~np.isnan(target)
@@ -265,15 +264,15 @@ class PrivateAdditiveRegressor(Regressor, _Additive):
         return np.clip(scores, *(self.target_.bounds or (-math.inf, math.inf)))
 
 
-def _added(curves: Floats, places: Ints) -> Floats:
-    """Return the sum of what the bins of each record say and of the intercept, which is the last row."""
+def _add_curves(curves: Floats, places: Ints) -> Floats:
+    """Return the intercept, which is the last row, plus the values of the bins of each record."""
     scores = np.repeat(curves[-1:], len(places), axis=0)
     for column in places.T:
         scores += curves[column]
     return scores
 
 
-def _in_bins(residuals: Floats, places: Ints, total: int) -> Floats:
+def _sum_in_bins(residuals: Floats, places: Ints, total: int) -> Floats:
     """Return the sums of the residuals in the bins of all columns."""
     sums = np.zeros((total, residuals.shape[1]))
     for output, values in enumerate(residuals.T):
@@ -286,29 +285,29 @@ def _by_column(values: Floats, binning: Binning) -> Floats:
     return np.add.reduceat(values, binning.starts, axis=0)
 
 
-def _weights(binning: Binning, held: Floats) -> Floats:
-    """Return what each column's residuals are multiplied by, so that the errors of all bins are least together.
+def _weights(binning: Binning, total: Floats) -> Floats:
+    """Return the factor of each column's residuals that minimises the total error of all bins.
 
-    The error of a bin is about the square of the noise, over the square of the weight and over what the bin holds. Of
-    all weights with the same sum of squares, those have the least error whose squares are as the roots of the sums,
-    over the bins, of one over what they hold.
+    The error of a bin is about the squared noise over the squared weight and over the total of the bin. Among weights
+    with the same sum of squares, the error is least if the squared weight of a column is proportional to the square
+    root of the sum, over its bins, of one over their total.
     """
     needs = np.where(np.diff(np.append(np.repeat(np.arange(len(binning.sizes)), binning.sizes), -1)) == 0, 1.0, 1e-6)
-    return on_grid(np.add.reduceat(needs / (held + _FEW_RECORDS), binning.starts) ** 0.25)
+    return on_grid(np.add.reduceat(needs / (total + _FEW_RECORDS), binning.starts) ** 0.25)
 
 
 def _middle(counts: Floats, deviation: float) -> tuple[float, float]:
-    """Return the ends of the middle nine tenths of a noisy histogram, in cells; at least one cell."""
-    held = np.where(counts > 2 * deviation, counts, 0.0)
-    if not held.any():
+    """Return the ends of the middle 90 % of a noisy histogram, in cells; at least one cell."""
+    clear = np.where(counts > 2 * deviation, counts, 0.0)
+    if not clear.any():
         return 0.0, float(len(counts))
-    up = np.cumsum(held) / held.sum()
+    up = np.cumsum(clear) / clear.sum()
     first, last = int(np.searchsorted(up, 0.05)), int(np.searchsorted(up, 0.95))
     return float(first), float(min(last, len(counts) - 1) + 1)
 
 
 def _labels(feature: Feature, bins: Ints) -> list[str]:
-    """Return what each bin of a column is, for a person."""
+    """Return a readable label for each bin of a column."""
     if feature.domain is not None:
         members: list[list[str]] = [[] for _ in range(bins[-1] + 1)]
         for text, bin_ in zip(feature.domain, bins[:-1], strict=True):
@@ -319,6 +318,6 @@ def _labels(feature: Feature, bins: Ints) -> list[str]:
 
 
 def _edges(feature: Feature, bins: Ints) -> list[float]:
-    """Return where the bins of a number begin, and where the last one ends."""
+    """Return the edges of the bins of a number."""
     low, high = feature.bounds or (0.0, 1.0)
     return [low + (high - low) * int(one) / (len(bins) - 1) for one in np.flatnonzero(np.diff(bins, prepend=-1))]

@@ -1,8 +1,7 @@
-"""Bins of about equal mass, found in one noisy histogram of every column.
+"""Bins of about equal mass, from one noisy histogram of every column.
 
-Numbers are counted in many equal cells between their bounds, categories in their own; neighbouring cells are then put
-together until a bin holds enough to stand out from the noise. Only the histogram is bought; what is made of it costs
-no more.
+Numbers are counted in many equal cells between their bounds, categories in one cell each. Neighbouring cells are then
+merged until a bin stands out from the noise. Only the histogram costs privacy; merging is post-processing.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from numpy.typing import NDArray
 from sfumato.learners.estimators.features import Columns, Features
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
 
-__all__ = ["Binning", "Histogram", "found_bins", "histogram"]
+__all__ = ["Binning", "Histogram", "histogram", "make_bins"]
 
 Ints = NDArray[np.int64]
 
-_FEW = 0.25  # the weight of a column of few cells; a power of two, so that sums stay exact
-_STANDS_OUT = 3.0  # a bin holds at least so many deviations of the noise on one cell,
-_IS_THERE = 3.0  # and so many of the noise on all its cells
+_FEW = 0.25  # the weight of a column of few cells; a power of two keeps sums exact
+_STANDS_OUT = 3.0  # least count of a bin, in standard deviations of the noise on one cell,
+_IS_THERE = 3.0  # and in standard deviations of the noise on all its cells
 
 
 @dataclass(frozen=True, eq=False)
 class Binning:
-    """In which bin each cell of each column is; the last cell and the last bin of a column are for unknown.
+    """The bin of each cell of each column; the last cell and the last bin of a column are for unknown values.
 
     Parameters
     ----------
     bins : array of int
-        The bin of every cell, one column after the other: all that has to be kept.
+        The bin of every cell, one column after the other; this array is stored with the model.
     cells : sequence of int
-        How many cells each column has.
+        The number of cells of each column.
 
     Examples
     --------
@@ -59,29 +58,29 @@ class Binning:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many bins each column has, the one for unknown included."""
+        """The number of bins of each column, including the one for unknown values."""
         return tuple(int(one[-1]) + 1 for one in self.columns)
 
     @cached_property
     def starts(self) -> Ints:
-        """The place of the first bin of each column when all bins stand in a row."""
+        """The position of the first bin of each column among the bins of all columns."""
         return np.cumsum([0, *self.sizes[:-1]])
 
     @property
     def total(self) -> int:
-        """How many bins there are."""
+        """The number of bins of all columns."""
         return sum(self.sizes)
 
     def codes(self, cells: Ints) -> Ints:
-        """Return the bins of cells, a column per column."""
+        """Return the bin of each cell, column by column."""
         return np.stack([bins[cells[:, at]] for at, bins in enumerate(self.columns)], axis=1)
 
     def places(self, cells: Ints) -> Ints:
-        """Return the bins of cells as places among the bins of all columns."""
+        """Return the bins of cells as positions among the bins of all columns."""
         return self.codes(cells) + self.starts
 
     def mass(self, counts: Sequence[Floats]) -> Floats:
-        """Return what the bins of all columns hold, from what the cells of each hold."""
+        """Return the counts of the bins of all columns, given the counts of the cells of each."""
         return np.concatenate(
             [
                 np.bincount(bins, weights=one, minlength=size)
@@ -90,14 +89,14 @@ class Binning:
         )
 
     def shares(self, counts: Sequence[Floats]) -> Floats:
-        """Return which part of its column each bin is, from what the cells of each column hold."""
+        """Return the share of each bin in its column, given the counts of the cells of each column."""
         mass = np.maximum(self.mass(counts), 0.0)
         return mass / np.maximum(np.repeat(np.add.reduceat(mass, self.starts), self.sizes), 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """What was bought: noisy counts of the cells of every column, and the deviation of the noise on those of each.
+    """Noisy counts of the cells of every column, and the standard deviation of the noise for each column.
 
     Examples
     --------
@@ -110,7 +109,7 @@ class Histogram:
 
     @property
     def rows(self) -> float:
-        """How many records there are: every column counts the same ones, and the sum of fewer cells is less noisy."""
+        """The estimated number of records: every column counts all of them, and a sum of fewer cells is less noisy."""
         trust = [
             1 / (len(one) * max(noise, 1e-9) ** 2) for one, noise in zip(self.counts, self.deviations, strict=True)
         ]
@@ -118,7 +117,7 @@ class Histogram:
         return max(float(np.average(sums, weights=trust)), 1.0)
 
     def without_last(self) -> tuple[Histogram, Floats]:
-        """Return the histogram of all columns but the last, and the counts of that one."""
+        """Return the histogram of all columns but the last, and the counts of the last one."""
         return Histogram(self.counts[:-1], self.deviations[:-1]), self.counts[-1]
 
 
@@ -130,7 +129,7 @@ def histogram(
     fine: int,
     target: tuple[Ints, int] | None = None,
 ) -> Histogram:
-    """Buy the counts of every column's cells, all at once: a record counts once per column.
+    """Measure the counts of every column's cells in one noisy sum; a record counts once per column.
 
     Parameters
     ----------
@@ -138,11 +137,11 @@ def histogram(
     columns : Columns
     sums : NoisySums
     name : str
-        Under which they are paid for.
+        The kind of sum.
     fine : int
-        In how many cells a number is counted. Few are needed of a category, and so they get more of the noise.
+        The number of cells that a number is divided into. Categories have few cells, so they get more of the noise.
     target : tuple of array and int, optional
-        The cells of one more column, and how many there are.
+        The cells of one more column, and their number.
     """
     sizes, cells = features.sizes(fine), features.cells(columns, fine)
     weights = [1.0 if one.is_number else _FEW for one in features.features]
@@ -157,24 +156,24 @@ def histogram(
     )
 
 
-def found_bins(features: Features, found: Histogram, most: int) -> Binning:
-    """Put cells together into bins of about equal mass, given their noisy counts.
+def make_bins(features: Features, found: Histogram, most: int) -> Binning:
+    """Merge cells into bins of about equal mass, given their noisy counts.
 
     Parameters
     ----------
     features : Features
     found : Histogram
-        What each column's cells hold; the last is for unknown.
+        The counts of each column's cells; the last cell is for unknown values.
     most : int
-        How many bins of numbers there may be in a column, beside the one for unknown. Categories keep their own, except
-        that those too rare to stand out from the noise share one.
+        The largest number of bins of a number, apart from the one for unknown values. Categories keep a bin each,
+        except that those too rare to stand out from the noise share one.
 
     Examples
     --------
     >>> from sfumato.learners.estimators.features import Feature
     >>> gain = Features((Feature("capital-gain", bounds=(0.0, 100.0)),))
     >>> counts = np.array([900.0, 2.0, 30.0, 40.0, 0.0, 28.0, 0.0])
-    >>> found_bins(gain, Histogram((counts,), (0.0,)), most=3).bins.tolist()
+    >>> make_bins(gain, Histogram((counts,), (0.0,)), most=3).bins.tolist()
     [0, 1, 1, 1, 2, 2, 3]
     """
     rows = found.rows
@@ -190,12 +189,12 @@ def found_bins(features: Features, found: Histogram, most: int) -> Binning:
 
 
 def _intervals(counts: Floats, rows: float, deviation: float, most: int) -> Ints:
-    """Return the bins of ordered cells: a heavy cell is its own, others share one until it holds enough."""
+    """Return the bins of ordered cells: a heavy cell has its own bin, others are merged until they hold enough."""
     enough, heavy = _enough(counts, rows, most, _STANDS_OUT * deviation)
     bins = np.zeros(len(counts), dtype=np.int64)
     bin_, held, cells = 0, 0.0, 0
     for at, count in enumerate(counts):
-        if cells and heavy[at]:  # what came before a heavy cell is apart from it
+        if cells and heavy[at]:  # a heavy cell starts a new bin
             bin_, held, cells = bin_ + 1, 0.0, 0
         bins[at] = bin_
         held, cells = held + count, cells + 1
@@ -205,7 +204,7 @@ def _intervals(counts: Floats, rows: float, deviation: float, most: int) -> Ints
 
 
 def _enough(counts: Floats, rows: float, most: int, least: float) -> tuple[float, NDArray[np.bool_]]:
-    """Return what a bin should hold, and which cells hold that alone: what they hold is not to be shared out."""
+    """Return the count that a bin should reach, and which cells reach it alone (they leave fewer records to others)."""
     heavy = np.zeros(len(counts), dtype=bool)
     while True:
         rest = max(rows - counts[heavy].sum(), 0.0) / max(most - heavy.sum(), 1)
@@ -217,7 +216,7 @@ def _enough(counts: Floats, rows: float, most: int, least: float) -> tuple[float
 
 
 def _without_light(bins: Ints, counts: Floats, enough: float, deviation: float, most: int) -> Ints:
-    """Return bins of which the lightest are joined to their lighter neighbour, while they are too light or too many."""
+    """Merge the lightest bin with its lighter neighbour while a bin is too light or there are too many."""
     edges = np.flatnonzero(np.diff(bins, prepend=-1, append=-1))
     held = np.maximum(np.add.reduceat(counts, edges[:-1]), 0.0)
     needed = np.maximum(enough / 2, _IS_THERE * deviation * np.sqrt(np.diff(edges)))
@@ -229,13 +228,13 @@ def _without_light(bins: Ints, counts: Floats, enough: float, deviation: float, 
         left = at > 0 and (at == len(held) - 1 or held[at - 1] <= held[at + 1])
         first = at - 1 if left else at
         held[first] += held[first + 1]
-        needed[first] = min(needed[first], needed[first + 1])  # a gap takes nothing from what stands out
+        needed[first] = min(needed[first], needed[first + 1])  # merging an empty gap must not hide a clear bin
         held, needed, edges = (np.delete(one, first + 1) for one in (held, needed, edges))
     return np.repeat(np.arange(len(held)), np.diff(edges))
 
 
 def _without_rare(counts: Floats, least: float) -> Ints:
-    """Return the bins of categories: their own, or one for all that are too rare."""
+    """Return the bins of categories: one each, and a common one for all that are too rare."""
     rare = counts < least
     if rare.sum() < 2:
         return np.arange(len(counts))

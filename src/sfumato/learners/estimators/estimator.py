@@ -1,9 +1,9 @@
-"""What every private estimator is: scikit-learn's interface, a price known beforehand, and a charge made first.
+"""The base of all private estimators: scikit-learn's interface, and a cost that is known and charged in advance.
 
-An estimator declares which noisy sums it will ask for (`NoisySums`), and this base does all else: what is public of the
-columns comes from the schema or is bought, the noise is calibrated so that everything together costs at most
-epsilon, the ledger is charged, and only then the data is looked at. Neighbours differ by adding or removing one
-record.
+An estimator declares the noisy sums it needs (`NoisySums`), and this base does the rest: it takes the public
+description of the columns from the schema or estimates it with a part of the budget, calibrates the noise such that
+everything together costs at most epsilon, charges the ledger, and only then reads the data. Neighbours differ by adding
+or removing one record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sfumato.learners.estimators.features import (
     as_read,
     classes_of,
     column_of,
-    described,
+    describe,
     scale_bounds,
     texts_in,
 )
@@ -50,31 +50,31 @@ __all__ = ["Classifier", "PrivateEstimator", "Purchase", "Regressor"]
 
 Ints = NDArray[np.int64]
 Purchase = FindBounds | SelectCategories | CountRows
-Target = Any  # numbers of classes, numbers, or None
+Target = Any  # class codes, numbers, or None
 
-_FOR_COLUMNS = 0.1  # the share of epsilon, and of delta, for what has to be bought
+_FOR_COLUMNS = 0.1  # the share of epsilon, and of delta, for undeclared bounds and domains
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
-    """The base of the estimators. What a subclass adds: `_shares`, `_learn`, and the names of its ``_state``.
+    """The base of the estimators; a subclass adds `_shares`, `_learn`, and the names of its ``_state``.
 
     Parameters
     ----------
     epsilon : float
-        What fitting may cost, all in all; infinity fits without privacy.
+        The total cost of fitting; infinity fits without privacy.
     delta : float
-        Below one over the number of records; that a larger one is refused is all that is told of that number.
+        Must be below one over the number of records; a larger delta raises an error, which reveals no more than that.
     schema : Schema or path, optional
-        What is public of the columns: domains of categories and bounds of numbers. What is not declared is bought
-        with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`. Names and
-        types of columns are taken as public. In a text file the cells decide on a type, so a column whose kind is not
-        declared is refused there; the target is what the estimator predicts, a class or a number. A column of objects
-        holds categories, unless declared; lists have no types, so give arrays or frames.
+        The public description of the columns: domains of categories and bounds of numbers. Whatever is not declared is
+        estimated with a tenth of the budget. By default the schema of the table that is fitted, if it is a `Table`.
+        Names and types of columns count as public. In a text file the type depends on the cells, so there a column
+        must have a declared kind; the kind of the target follows from the estimator. A column of objects holds
+        categories, unless declared otherwise; lists have no types, so pass arrays or frames.
     bounds : tuple of two numbers or arrays, optional
-        Of the numbers that the schema says nothing about; for arrays.
+        The bounds of numbers that the schema does not declare; for arrays.
     ledger : Ledger, optional
-        Charged before the data is looked at, by every `fit`: by each fold of a cross-validation, too.
+        Charged by every `fit` before it reads the data, also by each fold of a cross-validation.
     insecure_seed : int, optional
         Makes the noise reproducible: the result is then not private.
     """
@@ -87,22 +87,22 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     insecure_seed: int | None = None
 
     _state: ClassVar[tuple[str, ...]] = ()
-    """The names of the fitted arrays, which are all that is kept on disk."""
+    """The names of the fitted arrays, which are stored with the model."""
 
-    # --- what a subclass says of itself ---
+    # --- for subclasses to implement ---
 
     @abstractmethod
     def _shares(self, columns: int) -> Mapping[str, Share]:
-        """Return the sums that learning asks for, given the number of columns."""
+        """Return the kinds of sums that learning needs, given the number of columns."""
 
     @abstractmethod
     def _learn(self, columns: Columns, target: Target, sums: NoisySums) -> None:
-        """Learn from records of which `features_` is public, seeing them through noisy sums only."""
+        """Learn from the records, given the public `features_`, reading them only through noisy sums."""
 
     # --- scikit-learn's interface ---
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's names
-        """Learn from records, each a row; see the class for what it costs.
+        """Fit to records, one per row; see the class for the privacy cost.
 
         Parameters
         ----------
@@ -116,8 +116,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         sums = self._sums(columns, how)
         self._refuse_beyond((*(one.event for one in how.values()), *sums.events))
         charged: list[Event] = []
-        with self._saying(charged):
-            wanted = self._know(columns, target, self._bought(public, how, columns, target, charged))
+        with self._reporting_cost(charged):
+            wanted = self._know(columns, target, self._estimate_features(public, how, columns, target, charged))
             self._charge(sums.events, charged)
             self._learn(columns, wanted, sums)
         self.noise_multiplier_ = sums.multiplier
@@ -125,7 +125,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return self._end(tuple(charged))
 
     def events_of(self, X: Any, y: Any = None) -> tuple[Event, ...]:  # noqa: N803
-        """Return what `fit` would charge for these records; only their columns' names and types are looked at."""
+        """Return the events that `fit` would charge for; only names and types of columns are read."""
         columns, target = self._given(X, y)
         how = self._purchases(self._described(columns, target))
         return (*(one.event for one in how.values()), *self._sums(columns, how).events)
@@ -139,7 +139,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how it was fitted and what that cost, as plain values."""
+        """Return how the estimator was fitted and the privacy cost, as plain values."""
         return {
             **self.spent_.bound(),
             "noise_multiplier": self.noise_multiplier_,
@@ -150,7 +150,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         }
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return what was fitted, as arrays and plain values: all that a model on disk holds."""
+        """Return the fitted state as arrays and plain values, for storing the model."""
         facts: dict[str, Any] = {"features": self.features_.to_dict()} if self.features_ else {}
         if hasattr(self, "classes_"):
             facts["classes"] = self.classes_.tolist()
@@ -159,7 +159,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return {name: np.asarray(getattr(self, name)) for name in self._state}, facts
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-        """Become what `state` was taken of."""
+        """Restore the fitted state returned by `state`."""
         if "features" in facts:
             self.features_ = Features.from_dict(facts["features"])
             self.n_features_in_ = len(self.features_.features)
@@ -174,14 +174,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self._refuse_misfits()
 
     def _refuse_misfits(self) -> None:
-        """Refuse restored arrays that point to what is not there; shapes that do not fit show when it is tried."""
+        """Raise an error if restored arrays have invalid indices; wrong shapes show when the model is tried."""
 
     def _columns(self, X: Any) -> Columns:  # noqa: N803
-        """Return other records, as a fitted model takes them."""
+        """Return the columns of new records in the order of the fitted ones."""
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(self, "features_")
-        return self.features_.taken(X, type(self).__name__)
+        return self.features_.align(X, type(self).__name__)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -194,29 +194,29 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     # --- the target: none, unless a subclass has one ---
 
     def _given(self, X: Any, y: Any) -> tuple[Columns, pl.Series | None]:  # noqa: N803
-        """Return the columns and the target of records to learn from."""
+        """Return the columns and the target of training records."""
         columns, given = self._split(X, y)
         target = self._target(given)
         if target is not None and len(target) != columns.rows:
-            raise InputError(f"X and y must have as many records, got {columns.rows:,} and {len(target):,}")
+            raise InputError(f"X and y must have the same number of records, got {columns.rows:,} and {len(target):,}")
         if self.is_private:
             check_delta(self.delta, self._public_rows(columns))
         return columns, target
 
     def _public_rows(self, columns: Columns) -> int | None:
-        """Return the number of records that delta is compared with."""
+        """Return the number of records to compare delta with."""
         return columns.rows
 
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
         columns, target = _split(X, y)
         if isinstance(y, str) and columns.schema is not None and self.is_private:
             column = columns.schema[y]
-            if column.inferred or column.kind is Kind.AUTO:  # one cell must not decide on its type
+            if column.inferred or column.kind is Kind.AUTO:  # one cell must not determine the type
                 target = self._as_target(target)
         return columns, target
 
     def _as_target(self, values: pl.Series) -> pl.Series:
-        """Return a target whose type only its cells tell as what it is for this estimator."""
+        """Return a target whose type is not declared in the type that this estimator predicts."""
         return values
 
     def _target(self, y: Any) -> pl.Series | None:
@@ -228,23 +228,21 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Target:
         return None
 
-    # --- what it costs ---
+    # --- privacy cost ---
 
     def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Unknown]:
         public = Schema.load(self.schema) if isinstance(self.schema, str | Path) else self.schema or columns.schema
         if public is not None and not isinstance(public, Schema):
             raise OptionError(f"the schema must be a Schema or the path of one, got {type(public).__name__}")
-        found = described(columns, public, self.bounds, private=self.is_private)
+        features = describe(columns, public, self.bounds, private=self.is_private)
         if target is None:
-            return found
+            return features
         known = public is not None and target.name in public.names
-        return [
-            *found,
-            self._described_target(target, public[target.name] if public and known else Column(name=target.name)),
-        ]
+        declared = public[target.name] if public and known else Column(name=target.name)
+        return [*features, self._described_target(target, declared)]
 
     def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, Purchase]:
-        """Return what has to be bought, by its position."""
+        """Return the mechanisms that estimate undeclared bounds and domains, by position of the column."""
         wanted = {at: one for at, one in enumerate(public) if isinstance(one, Unknown)} if self.is_private else {}
         categories = sum(not one.is_number for one in wanted.values())
         return {
@@ -257,11 +255,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if not self.is_private:
             return NoisySums(shares, 0.0, source)
         check_delta(self.delta)
-        bought = tuple(one.event for one in how.values())
-        return NoisySums(shares, _multiplier(bought, float(self.epsilon), float(self.delta)), source)
+        purchases = tuple(one.event for one in how.values())
+        return NoisySums(shares, _multiplier(purchases, float(self.epsilon), float(self.delta)), source)
 
     def _refuse_beyond(self, events: tuple[Event, ...]) -> None:
-        """Refuse a fit that its ledger has no room for, before the first charge."""
+        """Raise an error before the first charge if the fit would exceed the ledger."""
         if self.ledger is None:
             return
         if not isinstance(self.ledger, Ledger):
@@ -272,15 +270,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             self.ledger.check(_composed(events))
 
     def _charge(self, events: tuple[Event, ...], charged: list[Event]) -> None:
-        """Charge events that are run next, and add them to those that were charged."""
+        """Charge the events that run next, and add them to `charged`."""
         if self.ledger is not None and events:
             note = f"fit of {type(self).__name__}"
             self.ledger.charge(_composed(events), note=note, private=self.insecure_seed is None)
         charged += events
 
     @contextmanager
-    def _saying(self, charged: Sequence[Event]) -> Iterator[None]:
-        """Say in an error what was spent before it."""
+    def _reporting_cost(self, charged: Sequence[Event]) -> Iterator[None]:
+        """Add the epsilon spent so far to an error."""
         try:
             yield
         except SfumatoError as error:
@@ -289,7 +287,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             cost, where = spent(charged, self.delta).epsilon, "spent" if self.ledger is None else "charged"
             raise type(error)(f"{error.message}; epsilon {cost:.3g} was {where}", hint=error.hint) from error
 
-    def _bought(
+    def _estimate_features(
         self,
         public: Sequence[Feature | Unknown],
         how: Mapping[int, Purchase],
@@ -297,49 +295,42 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         target: pl.Series | None,
         charged: list[Event],
     ) -> list[Feature]:
-        """Return what is public of the columns and of the target, once what is not declared is bought."""
-        values, found = [*columns.values, *([] if target is None else [target])], list[Feature]()
-        source = self._source_of_purchases()
+        """Return the public features of the columns and the target, estimating those that are not declared."""
+        values, features = [*columns.values, *([] if target is None else [target])], list[Feature]()
+        # Not the source of the sums: with a seed, both would get the same noise.
+        source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
         for at, one in enumerate(public):
             if isinstance(one, Unknown) and at in how:
                 self._charge((how[at].event,), charged)
-                found.append(one.bought(values[at], how[at], source))
+                features.append(one.estimate(values[at], how[at], source))
             else:
-                found.append(one.read(values[at]) if isinstance(one, Unknown) else one)
-        return found
+                features.append(one.read(values[at]) if isinstance(one, Unknown) else one)
+        return features
 
-    def _source_of_purchases(self) -> Source:
-        # Not the source of the sums: with a seed, the same noise must not be on both.
-        return Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
-
-    def _know(self, columns: Columns, target: pl.Series | None, found: Sequence[Feature]) -> Target:
-        """Take what is public of the columns, and return the target as it is learnt."""
-        self.features_ = Features(tuple(found[: len(columns.values)]), columns.named)
+    def _know(self, columns: Columns, target: pl.Series | None, features: Sequence[Feature]) -> Target:
+        """Store the public features of the columns, and return the target in the form that `_learn` takes."""
+        self.features_ = Features(tuple(features[: len(columns.values)]), columns.named)
         self.n_features_in_ = len(columns.values)
-        self.__dict__.pop("feature_names_in_", None)  # of a fit before
+        self.__dict__.pop("feature_names_in_", None)  # from an earlier fit
         if columns.named:
             self.feature_names_in_ = np.array(columns.names, dtype=object)
-        return self._targets(target, found[len(columns.values) :])
+        return self._targets(target, features[len(columns.values) :])
 
     def _end(self, events: tuple[Event, ...]) -> Self:
-        self.events_, self.spent_ = events, self._spent(events)
+        without_privacy = Spent(math.inf, self.delta, spent((), self.delta).relation, "pld", ())
+        self.events_, self.spent_ = events, spent(events, self.delta) if self.is_private else without_privacy
         return self
-
-    def _spent(self, events: tuple[Event, ...]) -> Spent:
-        if not self.is_private:
-            return Spent(math.inf, self.delta, spent((), self.delta).relation, "pld", ())
-        return spent(events, self.delta)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
-    """An estimator of classes: the target is turned into their numbers, and `predict` answers with them.
+    """The base of classifiers.
 
     Parameters
     ----------
     classes : sequence, optional
-        The classes, which are public. By default the domain of the target in the schema, or they are bought like a
-        column. A record of another class is left out.
+        The classes, which are public. By default the domain of the target in the schema; without one, they are
+        estimated like the domain of a column. Records of other classes are left out.
     """
 
     classes: Sequence[Any] | None = None
@@ -358,25 +349,25 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
             if not isinstance(classes, Iterable):
                 raise OptionError(f"the classes must be a list of them, got {classes!r}")
             return Feature(target.name, domain=self._at_least_two(texts_in(classes)))
-        # With privacy, no record may decide on whether they are classes.
+        # With privacy, a record must not determine whether the values are classes.
         if target.dtype.is_float() and (self.is_private or _is_continuous(target)):
             raise InputError(
-                f"Unknown label type: the target '{target.name}' is a number, and a classifier needs classes",
+                f"Unknown label type: the target '{target.name}' is a number, but a classifier needs classes",
                 hint="predict the number with a regression (--regression), or declare the classes",
             )
         return Unknown(target.name, is_number=False)
 
-    def _at_least_two(self, texts: tuple[str, ...], *, bought: bool = False) -> tuple[str, ...]:
-        if len(texts) < 2 and bought:
+    def _at_least_two(self, texts: tuple[str, ...], *, estimated: bool = False) -> tuple[str, ...]:
+        if len(texts) < 2 and estimated:
             stood = "no class" if not texts else "only one class"
             raise InputError(
-                f"a classifier needs at least two classes, and {stood} of the target stood out from the noise",
-                hint="declare the classes (--classes a,b, or the domain of the target), or give a larger epsilon; what "
-                "looking for them cost is spent",
+                f"a classifier needs at least two classes, but {stood} of the target stood out from the noise",
+                hint="declare the classes (--classes a,b, or the domain of the target), or give a larger epsilon; the "
+                "cost of looking for them is spent",
             )
         if len(texts) < 2:
             raise InputError(
-                f"a classifier needs at least two classes, and the target has {len(texts)} class",
+                f"a classifier needs at least two classes, but the target has {len(texts)} class",
                 hint="declare the classes, if the noise has hidden some" if self.is_private else "",
             )
         return texts
@@ -384,7 +375,7 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Ints:
         assert target is not None
         (feature,) = found
-        texts = self._at_least_two(feature.domain or (), bought=self.is_private)
+        texts = self._at_least_two(feature.domain or (), estimated=self.is_private)
         values = _typed(texts, target.dtype)
         order = np.argsort(values)
         self.classes_ = values[order]
@@ -400,19 +391,20 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
         return self.classes_[chances.argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the share of records that get their class."""
+        """Return the accuracy."""
         columns, target = self._split(X, y)
         return float(super().score(columns, target, sample_weight))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
-    """An estimator of numbers.
+    """The base of regressors.
 
     Parameters
     ----------
     target_bounds : tuple of two numbers, optional
-        The public bounds of the target. By default those of the schema, or they are bought like a column's.
+        The public bounds of the target. By default those of the schema; without them, they are estimated like those of
+        a column.
     """
 
     target_bounds: tuple[float, float] | None = None
@@ -423,7 +415,7 @@ class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     def _target(self, y: Any) -> pl.Series:
         target = _series(y, self)
         if not target.dtype.is_numeric():
-            raise InputError("the target of a regression must hold numbers", hint="take a classifier")
+            raise InputError("the target of a regression must be numbers", hint="use a classifier")
         return target
 
     def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
@@ -437,7 +429,7 @@ class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         self.target_ = found[0]
         numbers = self.target_.numbers(target)
         if not self.is_private and np.isnan(numbers).all():
-            raise InputError("Input y contains NaN alone: there is nothing to learn")
+            raise InputError("Input y contains only NaN: there is nothing to learn")
         return numbers
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
@@ -451,13 +443,15 @@ def _composed(events: tuple[Event, ...]) -> Event:
 
 
 @lru_cache(maxsize=256)
-def _multiplier(bought: tuple[Event, ...], epsilon: float, delta: float) -> float:
-    """Return the least noise of a single sum that, with what is bought, costs at most epsilon."""
-    return calibrate(lambda scale: Composed((*bought, Gaussian(scale))) if bought else Gaussian(scale), epsilon, delta)
+def _multiplier(purchases: tuple[Event, ...], epsilon: float, delta: float) -> float:
+    """Return the smallest noise multiplier of a single sum that costs at most epsilon together with the purchases."""
+    return calibrate(
+        lambda scale: Composed((*purchases, Gaussian(scale))) if purchases else Gaussian(scale), epsilon, delta
+    )
 
 
 def _split(X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
-    """Return the columns of a table, and its target, which may be the name of one of them."""
+    """Return the columns of a table and its target, which may be given by its column name."""
     columns = Columns.of(X)
     if not isinstance(y, str):
         return columns, y
@@ -471,17 +465,17 @@ def _split(X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
 
 
 def _series(y: Any, model: Any) -> pl.Series:
-    """Return a target as one column, named as it came."""
+    """Return a target as one column, keeping its name."""
     if y is None:
         raise InputError(f"requires y to be passed, but the target y is None ({type(model).__name__})")
     if isinstance(y, pl.Series):
         return column_of(y.name or "target", y)
     from sklearn.utils import column_or_1d
 
-    # What is missing must not change the type of all: pandas would make floats of whole numbers.
+    # Missing values must not change the type of the others: pandas would turn integers into floats.
     plain = isinstance(getattr(y, "dtype", np.dtype(object)), np.dtype)
     values = column_or_1d(y if plain else np.asarray(y, dtype=object), warn=True)
-    # With privacy, it is held within the bounds, or is no class: one record must not stop a fit.
+    # With privacy, infinity is clipped to the bounds or is an unknown class: one record must not stop a fit.
     if not model.is_private and values.dtype.kind == "f" and np.isinf(values).any():
         raise InputError("Input y contains infinity")
     return column_of(str(getattr(y, "name", None) or "target"), values.tolist())
@@ -494,16 +488,16 @@ def _is_continuous(target: pl.Series) -> bool:
 
 
 def _typed(texts: Sequence[str], dtype: pl.DataType) -> Any:
-    """Return classes as values of the target's type, or as texts if they cannot be.
+    """Return classes in the type of the target, or as texts if that is not possible.
 
-    Where only the cells tell a type (`as_read`), the classes themselves decide on it: they are public.
+    Where the type of the target is not declared (`as_read`), the classes determine it, because they are public.
     """
     is_read = isinstance(dtype, pl.Categorical)
     for type_, fits in ((int, dtype.is_integer()), (float, dtype.is_float())):
         if is_read or fits:
-            with suppress(ValueError):  # the classes are declared, and no record has one that is no number
+            with suppress(ValueError):  # a declared class may not be a number
                 values = [type_(text) for text in texts]
-                if fits or list(map(text_of, values)) == list(texts):  # else two classes could be one number
+                if fits or list(map(text_of, values)) == list(texts):  # else two classes could become one number
                     return np.array(values)
     if dtype == pl.Boolean and set(texts) <= {"False", "True"}:
         return np.array([text == "True" for text in texts])

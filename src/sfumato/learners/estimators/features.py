@@ -1,8 +1,7 @@
-"""What a model may know of its columns without asking the data: declared in a schema, or bought.
+"""The public description of a model's columns, declared in a schema or estimated with noise.
 
-A number lies between public bounds, a category is one of a public domain. Whatever a record holds beyond that is
-held within the bounds, or counts as unknown, each record for itself; so nothing else of the data shows in what is
-made of it.
+A number lies between public bounds, a category is one of a public domain. Values beyond the bounds are clipped, and
+values outside the domain count as unknown, each record independently. So a model reveals nothing else about a value.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ __all__ = [
     "as_read",
     "classes_of",
     "column_of",
-    "described",
+    "describe",
     "scale_bounds",
     "texts_in",
 ]
@@ -45,13 +44,13 @@ __all__ = [
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_DAY = r"^(\d{4}-\d\d-\d\d)(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"  # what a text file tells dates by
-_LONGEST, _SHORTEST = 1e100, 1e-100  # between bounds: squares of numbers are floats, too
+_DAY = r"^(\d{4}-\d\d-\d\d)(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"  # dates in text files
+_LONGEST, _SHORTEST = 1e100, 1e-100  # distance between bounds, such that squares fit into floats
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns that a model is given, by name, and the schema that came with them.
+    """The columns passed to a model, and the schema that came with them.
 
     Examples
     --------
@@ -62,9 +61,9 @@ class Columns:
     values: tuple[pl.Series, ...]
     schema: Schema | None
     named: bool
-    """Whether the names were given; those of an array are its positions."""
+    """Whether the columns have names; columns of an array are named by position."""
     objects: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Columns of objects, whose type is that of each value: categories, unless they are declared as something else."""
+    """Columns of objects, whose values may have different types: categories, unless declared otherwise."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,15 +72,16 @@ class Columns:
 
     @property
     def rows(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.values[0])
 
     @classmethod
     def of(cls, given: Any) -> Columns:
-        """Take a table, a frame of any kind, or an array with a row per record."""
+        """Convert a table, a frame of any kind, or an array with a row per record."""
         if isinstance(given, Columns):
             return given
-        if isinstance(given, Table | pl.LazyFrame) or all(isinstance(name, str) for name in _names(given)):
+        names = getattr(given, "column_names", None) or getattr(given, "columns", [0])
+        if isinstance(given, Table | pl.LazyFrame) or all(isinstance(name, str) for name in names):
             table = Table.of(given).as_declared()
             if not table.schema.names:
                 raise InputError("0 feature(s): the table has no column")
@@ -97,9 +97,9 @@ class Columns:
             return cls(values, table.schema if isinstance(given, Table) else None, named=True, objects=objects)
         from sklearn.utils import check_array
 
-        if (given if hasattr(given, "ndim") else np.asarray(given)).ndim < 2:  # scikit-learn would tell what it holds
+        if (given if hasattr(given, "ndim") else np.asarray(given)).ndim < 2:  # scikit-learn's error would print values
             raise InputError("X must have a row per record and a column per feature", hint="Reshape your data")
-        # What is infinite is held within the bounds, like all that is beyond them.
+        # Infinite numbers are clipped to the bounds, like all others beyond them.
         array = check_array(given, dtype=None, ensure_all_finite=False)
         mixed = array.dtype == object
         values = tuple(column_of(f"x{at}", one.tolist() if mixed else one) for at, one in enumerate(array.T))
@@ -108,7 +108,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Feature:
-    """What is public of one column: the bounds of a number, or the domain of a category as texts.
+    """The public description of one column: the bounds of a number, or the domain of a category as texts.
 
     Examples
     --------
@@ -128,18 +128,21 @@ class Feature:
         return self.bounds is not None
 
     def numbers(self, values: pl.Series) -> Floats:
-        """Return the numbers, within the bounds; NaN for a missing one."""
+        """Return the numbers, clipped to the bounds; NaN if missing."""
         assert self.bounds is not None
         return np.clip(_numbers(values), *self.bounds)
 
     def codes(self, values: pl.Series) -> Ints:
-        """Return the places in the domain; the length of the domain for what is missing or not in it."""
+        """Return the positions in the domain; its length for values that are missing or not in the domain."""
         assert self.domain is not None
         place = {text: code for code, text in enumerate(self.domain)}
-        return _looked_up(values, place, len(place))
+        distinct = values.unique()
+        codes = [len(place) if text is None else place.get(text, len(place)) for text in _texts(distinct)]
+        found = _replace(values, distinct, pl.Series(codes, dtype=pl.Int64)).fill_null(len(place))
+        return found.to_numpy().astype(np.int64)
 
     def cells(self, values: pl.Series, most: int) -> Ints:
-        """Return the codes of a category, or the numbers of equal cells between the bounds; the last is for unknown."""
+        """Return the codes of a category, or cell indices between the bounds of a number; the last is for unknown."""
         if not self.is_number:
             return self.codes(values)
         low, high = self.bounds or (0.0, 1.0)
@@ -150,17 +153,17 @@ class Feature:
         return cells
 
     def size(self, most: int) -> int:
-        """Return how many cells there are, the one for unknown included."""
+        """Return the number of cells, including the one for unknown values."""
         return (most if self.domain is None else len(self.domain)) + 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the feature as plain values."""
         public = {"domain": list(self.domain)} if self.domain is not None else {"bounds": list(self.bounds or ())}
         return {"name": self.name, **public}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Feature:
-        """Read what `to_dict` wrote."""
+        """Return the feature of a `to_dict`."""
         domain, bounds = plain.get("domain"), plain.get("bounds")
         if domain is not None:
             return cls(str(plain["name"]), domain=tuple(map(str, domain)))
@@ -169,30 +172,30 @@ class Feature:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A column of which nothing is declared, and what it would take to find out."""
+    """A column whose bounds or domain are not declared."""
 
     name: str
     is_number: bool
 
     def mechanism(self, epsilon: float, delta: float) -> FindBounds | SelectCategories:
-        """Return what is paid for."""
+        """Return the mechanism that estimates the bounds or the domain."""
         return FindBounds(epsilon=epsilon) if self.is_number else SelectCategories(epsilon=epsilon, delta=delta)
 
-    def bought(self, values: pl.Series, how: Mechanism, source: Source) -> Feature:
-        """Return what the data answers, with noise."""
+    def estimate(self, values: pl.Series, how: Mechanism, source: Source) -> Feature:
+        """Return noisy bounds or a noisy domain."""
         try:
             if isinstance(how, FindBounds):
                 return Feature(self.name, bounds=how.answer(_numbers(values), source))
             assert isinstance(how, SelectCategories)
-            found = how.answer(_texts(values), source)
+            domain = how.answer(_texts(values), source)
         except SfumatoError as error:
             raise SfumatoError(
                 f"column '{self.name}': {error.message}", hint="declare its bounds in the schema"
             ) from None
-        return Feature(self.name, domain=tuple(sorted(map(str, found))))
+        return Feature(self.name, domain=tuple(sorted(map(str, domain))))
 
     def read(self, values: pl.Series) -> Feature:
-        """Return what the data holds, without any privacy."""
+        """Return the exact bounds or domain of the data, without privacy."""
         if not self.is_number:
             return Feature(self.name, domain=tuple(sorted({text for text in _texts(values) if text is not None})))
         numbers = _numbers(values)
@@ -204,7 +207,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Features:
-    """What is public of all columns of a model, and the arrays that are made of them.
+    """The public description of all columns of a model, which turns records into arrays.
 
     Examples
     --------
@@ -228,7 +231,7 @@ class Features:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """What each column of `matrix` is."""
+        """A label for each column of `matrix`."""
         return tuple(
             label
             for one in self.features
@@ -236,10 +239,10 @@ class Features:
         )
 
     def matrix(self, columns: Columns, knots: int | None = None) -> Floats:
-        """Return a row per record: numbers scaled to [-1, 1] and 0 if missing, a 1 for the category.
+        """Return a row per record: numbers scaled to [-1, 1] (0 if missing), and one-hot categories.
 
-        With knots, a number gets a column for each of so many equidistant places between its bounds, and its weights on
-        the two that it lies between: a linear model of them is piecewise linear in the number (a linear spline).
+        With knots, a number gets a column for each of this many equidistant knots between its bounds, and its weights
+        on the two knots around it: a linear model of them is piecewise linear in the number (a linear spline).
         """
         parts = []
         for one, values in zip(self.features, columns.values, strict=True):
@@ -250,14 +253,14 @@ class Features:
         return np.concatenate(parts, axis=1)
 
     def width(self, knots: int | None = None) -> int:
-        """Return how many columns `matrix` has."""
+        """Return the number of columns of `matrix`."""
         return sum((knots or 1) if one.domain is None else len(one.domain) for one in self.features)
 
     def numbers(self, columns: Columns) -> Floats:
-        """Return numbers as they are, within their bounds; the middle of the bounds for a missing one."""
+        """Return unscaled numbers, clipped to their bounds; the middle of the bounds if missing."""
         for one in self.features:
             if not one.is_number:
-                raise ColumnError(f"column '{one.name}' holds categories, and this model is for numbers")
+                raise ColumnError(f"column '{one.name}' holds categories, but this model is for numbers")
         parts = [one.numbers(values) for one, values in zip(self.features, columns.values, strict=True)]
         return np.where(np.isnan(found := np.stack(parts, axis=1)), self.bounds.mean(axis=0), found)
 
@@ -267,22 +270,22 @@ class Features:
         return np.array([one.bounds for one in self.features if one.bounds is not None]).reshape(-1, 2).T
 
     def cells(self, columns: Columns, most: int) -> Ints:
-        """Return whole numbers: the cell of a number, of so many, or the place in a domain; the last is for unknown."""
+        """Return the cell of each number, out of `most`, and the code of each category; the last is for unknown."""
         parts = [one.cells(values, most) for one, values in zip(self.features, columns.values, strict=True)]
         return np.stack(parts, axis=1)
 
     def sizes(self, most: int) -> tuple[int, ...]:
-        """Return how many cells each column has, the one for unknown included."""
+        """Return the number of cells of each column, including the one for unknown values."""
         return tuple(one.size(most) for one in self.features)
 
-    def taken(self, given: Any, model: str) -> Columns:
-        """Return the columns of other records, in the order of these, for a model that has learnt."""
+    def align(self, given: Any, model: str) -> Columns:
+        """Return the columns of new records in the order of these features."""
         columns = Columns.of(given)
         if self.named and columns.named:
             by_name = dict(zip(columns.names, columns.values, strict=True))
             missing = [name for name in self.names if name not in by_name]
             if missing:
-                raise ColumnError(f"column '{missing[0]}' is missing: the model was trained with it")
+                raise ColumnError(f"column '{missing[0]}' is missing, but the model was trained with it")
             columns = Columns(tuple(by_name[name] for name in self.names), columns.schema, named=True)
         elif len(columns.values) != len(self.features):
             raise InputError(
@@ -303,19 +306,19 @@ class Features:
                     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the features as plain values."""
         return {"named": self.named, "columns": [one.to_dict() for one in self.features]}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Features:
-        """Read what `to_dict` wrote."""
+        """Return the features of a `to_dict`."""
         return cls(tuple(map(Feature.from_dict, plain["columns"])), bool(plain["named"]))
 
 
-def described(
+def describe(
     columns: Columns, schema: Schema | None, bounds: Any = None, *, private: bool = True
 ) -> list[Feature | Unknown]:
-    """Return what is declared of each column, and which have to be bought.
+    """Return the declared features, and an `Unknown` for each column whose bounds or domain are not declared.
 
     Parameters
     ----------
@@ -323,29 +326,29 @@ def described(
     schema : Schema, optional
         By default the one that came with a table. A column with a domain is a category, one with bounds a number.
     bounds : tuple of two numbers or arrays, optional
-        Of the numbers that the schema says nothing about.
+        The bounds of numbers that the schema does not declare.
     private : bool
-        Whether to refuse a column of a text file whose kind is not declared: there one cell can change the type.
+        Whether to reject a column of a text file without a declared kind, because one cell can change its type.
 
     Examples
     --------
-    >>> described(Columns.of([[1.0, 2.0]]), None, bounds=(0, 10))[1]
+    >>> describe(Columns.of([[1.0, 2.0]]), None, bounds=(0, 10))[1]
     Feature(name='x1', bounds=(0.0, 10.0), domain=None)
     """
     known, own = ({one.name: one for one in given.columns} if given else {} for given in (schema, columns.schema))
     known = known or own
     ends = _ends(bounds, len(columns.values))
-    found: list[Feature | Unknown] = []
+    features: list[Feature | Unknown] = []
     for position, values in enumerate(columns.values):
         column = known.get(values.name, Column(name=values.name))
-        if column.inferred:  # what its cells look like is not public
+        if column.inferred:  # a kind inferred from the cells is not public
             column = replace(column, kind=Kind.AUTO, inferred=False)
         if column.domain is not None and column.kind is not Kind.NUMBER:
-            found.append(Feature(column.name, domain=texts_in(column.domain)))
+            features.append(Feature(column.name, domain=texts_in(column.domain)))
         elif column.bounds is not None:
-            found.append(Feature(column.name, bounds=scale_bounds(column.bounds)))
+            features.append(Feature(column.name, bounds=scale_bounds(column.bounds)))
         elif private and values.name in columns.objects and not _is_declared(column):
-            found.append(Unknown(column.name, is_number=False))
+            features.append(Unknown(column.name, is_number=False))
         elif private and not (_is_declared(column) or values.name not in own or _is_declared(own[values.name])):
             raise SchemaError(
                 f"the kind of column '{column.name}' is not declared, and in a text file one cell could change it",
@@ -353,23 +356,23 @@ def described(
                 "'sfumato schema' proposes kinds for you to check; columns that name people go to --identifiers",
             )
         elif values.dtype == pl.Boolean and column.kind not in (Kind.NUMBER, Kind.DATE):
-            found.append(Feature(column.name, domain=("False", "True")))
+            features.append(Feature(column.name, domain=("False", "True")))
         elif not _holds_numbers(column.kind, values.dtype):
-            found.append(Unknown(column.name, is_number=False))
+            features.append(Unknown(column.name, is_number=False))
         elif ends is not None:
-            found.append(Feature(column.name, bounds=scale_bounds(ends[position])))
+            features.append(Feature(column.name, bounds=scale_bounds(ends[position])))
         else:
-            found.append(Unknown(column.name, is_number=True))
-    return found
+            features.append(Unknown(column.name, is_number=True))
+    return features
 
 
 def _is_declared(column: Column) -> bool:
-    """Say whether the kind of a column is public: declared, or part of the type of its frame."""
+    """Return whether the kind of a column is public: declared, or given by the type of its frame."""
     return column.kind is not Kind.AUTO and not column.inferred
 
 
 def as_read(values: pl.Series) -> pl.Series:
-    """Return a column as the texts that its cells read as, each for itself; as categories, which marks them as such.
+    """Return a column as normalised texts, each cell independently; the type Categorical marks the result.
 
     Examples
     --------
@@ -377,15 +380,11 @@ def as_read(values: pl.Series) -> pl.Series:
     (['1', None, '2'], ['1', 'x'])
     """
     distinct = values.unique()
-    texts = pl.Series(_texts(distinct), dtype=pl.Categorical)
-    table = pl.DataFrame({"value": distinct, "text": texts})
-    rows = values.rename("value").to_frame()
-    found = rows.join(table, on="value", how="left", nulls_equal=True, maintain_order="left")
-    return found["text"].rename(values.name)
+    return _replace(values, distinct, pl.Series(_texts(distinct), dtype=pl.Categorical)).rename(values.name)
 
 
 def as_numbers(values: pl.Series) -> pl.Series:
-    """Return a column as numbers, each cell for itself; one that is none is missing.
+    """Return a column as numbers, each cell independently; a cell that is not a number becomes missing.
 
     Examples
     --------
@@ -396,21 +395,21 @@ def as_numbers(values: pl.Series) -> pl.Series:
 
 
 def _of_declared_kind(values: pl.Series, column: Column) -> pl.Series:
-    """Return a column of a text file in the type of its declared kind, whatever its cells look like."""
+    """Return a column of a text file in the type of its declared kind, whatever type its cells suggest."""
     if not _is_declared(column):
         return values
     return as_numbers(values) if column.kind in (Kind.NUMBER, Kind.DATE) else as_read(values)
 
 
 def _holds_numbers(kind: Kind, dtype: pl.DataType) -> bool:
-    """Say whether a column is of numbers: if its kind is declared, whatever a record has made of its type."""
+    """Return whether a column is numeric; a declared kind takes precedence over the type."""
     if kind in (Kind.NUMBER, Kind.DATE):
         return True
     return kind is not Kind.CATEGORY and (dtype.is_numeric() or dtype.is_temporal())
 
 
 def scale_bounds(bounds: Any) -> tuple[float, float]:
-    """Return declared bounds if numbers can be scaled by them.
+    """Return declared bounds, or raise an `OptionError` if numbers cannot be scaled by them.
 
     Examples
     --------
@@ -426,7 +425,7 @@ def scale_bounds(bounds: Any) -> tuple[float, float]:
 
 
 def column_of(name: str, values: Any) -> pl.Series:
-    """Return values as a column. If their types differ, each is the text that it reads as by itself.
+    """Return values as a column; values of different types become texts, each independently.
 
     Examples
     --------
@@ -442,17 +441,12 @@ def column_of(name: str, values: Any) -> pl.Series:
         values = pl.Series([None if is_missing(one) else one for one in values], strict=False)
     column = pl.Series(name, values)
     if column.dtype.is_nested() or column.dtype == pl.Object:
-        raise ColumnError(f"column '{name}' holds lists or objects", hint="numbers, dates and texts can be learnt from")
+        raise ColumnError(f"column '{name}' holds lists or objects", hint="only numbers, dates and texts are supported")
     return column
 
 
-def _names(frame: Any) -> Iterable[Any]:
-    """Return the names of the columns of a frame; something else for what is none."""
-    return getattr(frame, "column_names", None) or getattr(frame, "columns", [0])
-
-
 def classes_of(column: Column) -> tuple[Any, ...] | None:
-    """Return the classes that are declared of a target, if any are; refuse one that is declared as a number.
+    """Return the declared classes of a target, if any; raise an `InputError` if it is declared as a number.
 
     Examples
     --------
@@ -473,7 +467,7 @@ Python, or declare its classes as a domain)
 
 
 def texts_in(domain: Iterable[Any]) -> tuple[str, ...]:
-    """Return the values of a domain as what they read as, each once; a missing one is none."""
+    """Return the distinct values of a domain as normalised texts, without missing values."""
     known = (canonical_text(text_of(value)) for value in domain if not is_missing(value))
     return tuple(dict.fromkeys(text for text in known if text is not None))
 
@@ -500,9 +494,9 @@ def _weights(feature: Feature, values: pl.Series, knots: int) -> Floats:
 
 
 def _numbers(values: pl.Series) -> Floats:
-    """Return a column as numbers, each value for itself: what is none is missing, and a date is its day.
+    """Return a column as numbers, each value independently: NaN if it is not a number, the day number of a date.
 
-    In a text file one record makes a column of numbers or of dates one of texts; all others must stay what they are.
+    In a text file, one record can turn a column of numbers or dates into texts; the values of others must not change.
     """
     if values.dtype in (pl.Time, pl.Duration):
         values = values.to_physical()
@@ -510,7 +504,7 @@ def _numbers(values: pl.Series) -> Floats:
         values = values.cast(pl.Date, strict=False).to_physical()
     elif values.dtype != pl.Boolean and not values.dtype.is_numeric():
         texts = values.cast(pl.String, strict=False).str.strip_chars()
-        texts = texts.replace(["True", "False"], ["1", "0"])  # as numbers; a column of them alone has a type
+        texts = texts.replace(["True", "False"], ["1", "0"])  # like a boolean column
         days = texts.str.extract(_DAY).str.to_date("%Y-%m-%d", strict=False).to_physical().cast(pl.Float64)
         values = days.fill_null(texts.cast(pl.Float64, strict=False))
     numbers = values.cast(pl.Float64, strict=False).to_numpy()
@@ -518,7 +512,7 @@ def _numbers(values: pl.Series) -> Floats:
 
 
 def _texts(values: pl.Series) -> list[str | None]:
-    """Return a column as texts, each as it reads for itself."""
+    """Return a column as normalised texts, each value independently."""
     distinct = values.unique()
     read = {
         value: None if value is None or value != value else canonical_text(text_of(value))
@@ -527,11 +521,7 @@ def _texts(values: pl.Series) -> list[str | None]:
     return [read.get(value) for value in values.to_list()]
 
 
-def _looked_up(values: pl.Series, place: Mapping[str, int], other: int) -> Ints:
-    distinct = values.unique()
-    codes = [place.get(text, other) if text is not None else other for text in _texts(distinct)]
-    table = pl.DataFrame({"value": distinct, "code": pl.Series(codes, dtype=pl.Int64)})
-    found = (
-        values.rename("value").to_frame().join(table, on="value", how="left", nulls_equal=True, maintain_order="left")
-    )
-    return found["code"].fill_null(other).to_numpy().astype(np.int64)
+def _replace(values: pl.Series, distinct: pl.Series, by: pl.Series) -> pl.Series:
+    """Replace each of the distinct values by the one at the same position."""
+    table, rows = pl.DataFrame({"value": distinct, "by": by}), values.rename("value").to_frame()
+    return rows.join(table, on="value", how="left", nulls_equal=True, maintain_order="left")["by"]

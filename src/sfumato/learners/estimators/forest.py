@@ -1,8 +1,8 @@
-"""A random forest that looks at the data twice: once to draw its splits, once to fill its leaves.
+"""A random forest that reads the data twice: once to draw its splits, once to fill its leaves.
 
-Fletcher and Islam (2017) let each leaf answer with its most frequent class, drawn by the exponential mechanism with the
-smooth sensitivity of that answer. That is not differentially private (docs/explanation/smooth-sensitivity.md), so
-leaves are noisy counts here.
+Fletcher and Islam (2017) label each leaf with its most frequent class, drawn by the exponential mechanism with smooth
+sensitivity. That is not differentially private (docs/explanation/smooth-sensitivity.md), so leaves hold noisy counts
+here.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.validate import whole
 from sfumato.errors import InputError
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.estimator import Classifier, Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
 
 __all__ = ["PrivateRandomForest"]
 
-_STANDS_OUT = 2.0  # a side of a split holds at least so many deviations of its noise
-_AVERAGE_LEAF = 1.0  # holds at least so many deviations of its noise; less deep trees have fuller leaves
-_EMPTY_LEAF = 1 / 16  # records in a leaf on average, at which more leaves tell nothing even without noise
-_LEAST_SHARE = 1e-3  # of a class in a leaf: a tree alone never rules out a class
+_STANDS_OUT = 2.0  # least count on either side of a split, in standard deviations of its noise
+_AVERAGE_LEAF = 1.0  # least average count of a leaf, in standard deviations; shallower trees have fuller leaves
+_EMPTY_LEAF = 1 / 16  # least average number of records per leaf, also without noise
+_LEAST_SHARE = 1e-3  # of a class in a leaf, so a single tree never rules out a class
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRandomForest(Classifier):
     """A random forest with differential privacy.
 
-    The counts of every column's values within every class are bought first. They say how much each split of a column
-    tells about the class by itself, and splits are drawn at random, in proportion to that; all nodes of a level
-    share one split, and a tree takes a column again only after all others. Then the classes in the leaves of all trees
-    are counted, with noise. A node whose count is lost in noise answers like the node above it, and the answers of the
-    trees are multiplied.
+    First, noisy counts of every column's values within every class are measured. They give the mutual information of
+    each split of a column with the class, and splits are drawn at random in proportion to it. All nodes of a level
+    share one split, and a tree reuses a column only after all others. Then the classes in the leaves of all trees are
+    counted, with noise. A node whose count is lost in the noise uses the class shares of its parent, and the
+    probabilities of the trees are multiplied.
 
     Parameters
     ----------
     trees : int
-        All trees count all records: with Gaussian noise that is better than parts of the records for each.
+        Every tree counts all records: with Gaussian noise, that is better than giving each tree a part of them.
     depth : int
-        How many splits a tree has at most; with much noise it has fewer.
+        The largest number of splits per tree; with much noise there are fewer.
     cells : int
-        In how many cells a number is counted, between which it can be split.
+        The number of cells that a number is divided into; splits lie between cells.
     random_state : int, optional
         Makes the draw of the splits reproducible, not the noise.
 
     Notes
     -----
-    The defaults were chosen by cross-validation on the training records of Adult.
+    The defaults were chosen by cross-validation on the training part of Adult.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class PrivateRandomForest(Classifier):
         noise = sums.deviation_of("leaves", norm=math.sqrt(self.trees))
         depth = self._depth(counts, noise)
         seed = self.insecure_seed if self.random_state is None else self.random_state
-        self.columns_, self.sides_ = _drawn(
+        self.columns_, self.sides_ = _draw_splits(
             [one.is_number for one in self.features_.features],
             counts,
             sums.deviation_of("columns", norm=math.sqrt(len(counts))),
@@ -106,7 +106,7 @@ class PrivateRandomForest(Classifier):
         fits = self.sides_.shape == (trees, depth, max(sizes)) and self.sides_.dtype == bool
         fits &= self.columns_.dtype.kind == "i" and bool(((self.columns_ >= 0) & (self.columns_ < len(sizes))).all())
         if not fits or self.leaf_log_prob_.shape != (trees, 2**depth, len(self.classes_)):
-            raise InputError("the trees are not those of these columns and classes")
+            raise InputError("the trees do not fit these columns and classes")
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Return the probability of each class, in the order of ``classes_``."""
@@ -119,19 +119,19 @@ class PrivateRandomForest(Classifier):
         return chances / chances.sum(axis=1, keepdims=True)
 
     def _column_counts(self, cells: Ints, target: Ints, sums: NoisySums) -> list[Floats]:
-        """Buy the classes in every cell of every column: a record counts once per column."""
+        """Measure the count of each class in every cell of every column; a record counts once per column."""
         classes, sizes = len(self.classes_), self.features_.sizes(self.cells)
         places = (cells + np.cumsum([0, *sizes[:-1]])) * classes + target[:, None]
         counts = np.bincount(places.ravel(), minlength=sum(sizes) * classes).reshape(-1, classes)
         return np.split(sums("columns", counts, norm=math.sqrt(len(sizes))), np.cumsum(sizes)[:-1])
 
     def _depth(self, counts: Sequence[Floats], noise: float) -> int:
-        # Every column counts the same records, and the sums of fewer cells are less noisy.
+        # Every column counts the same records, and a sum of fewer cells is less noisy.
         rows = sum(one.sum() / one.size for one in counts) / sum(1 / one.size for one in counts)
         return int(np.clip(np.log2(max(rows, 1.0) / max(_AVERAGE_LEAF * noise, _EMPTY_LEAF)), 1, self.depth))
 
     def _leaves(self, cells: Ints) -> Iterator[Ints]:
-        """Return for each tree the leaf of each record: a digit per split, 1 for its right side."""
+        """Yield for each tree the leaf of each record: one bit per split, 1 for the right side."""
         by_column = np.ascontiguousarray(cells.T)
         for columns, sides in zip(self.columns_, self.sides_, strict=True):
             leaf = np.zeros(len(cells), dtype=np.int64)
@@ -140,16 +140,17 @@ class PrivateRandomForest(Classifier):
             yield leaf
 
 
-def _drawn(
+def _draw_splits(
     ordered: Sequence[bool],
     counts: Sequence[Floats],
     noise: float,
     shape: tuple[int, int],
     rng: np.random.Generator,
 ) -> tuple[Ints, NDArray[np.bool_]]:
-    """Draw the column of each split of each tree, and which of its cells are on the right side.
+    """Draw the column of each split of each tree, and the cells on its right side.
 
-    Categories are ordered by the share of a class, which is drawn for each tree; of two, it does not matter which.
+    Categories are ordered by the share of one class, drawn at random for each tree; with two classes, either gives the
+    same splits.
     """
     classes = counts[0].shape[1]
     orders = [
@@ -159,7 +160,7 @@ def _drawn(
         ]
         for at in range(classes)
     ]
-    gains = [[_gains(one[order], noise) for one, order in zip(counts, found, strict=True)] for found in orders]
+    gains = [[_gains(one[order], noise) for one, order in zip(counts, ordering, strict=True)] for ordering in orders]
     columns, sides = np.zeros(shape, dtype=np.int64), np.zeros((*shape, max(map(len, counts))), dtype=bool)
     for tree in range(shape[0]):
         at = int(rng.integers(classes))
@@ -168,29 +169,29 @@ def _drawn(
         columns[tree] = np.concatenate(rounds)[: shape[1]]
         for level, column in enumerate(columns[tree]):
             if not len(gains[at][column]):
-                continue  # a column of a single cell has no sides
+                continue  # a column of a single cell cannot be split
             cut = rng.choice(len(gains[at][column]), p=_chances(gains[at][column]))
             sides[tree, level, orders[at][column][cut + 1 :]] = True
     return columns, sides
 
 
 def _chances(gains: Floats) -> Floats:
-    """Return chances in proportion to what is gained; none is 0, and all are equal if nothing is gained."""
-    held: Floats = np.maximum(gains, max(gains.max() * 1e-9, 1e-12))
-    return held / held.sum()
+    """Return probabilities in proportion to the gains; none is 0, and all are equal if there is no gain."""
+    weights: Floats = np.maximum(gains, max(gains.max() * 1e-9, 1e-12))
+    return weights / weights.sum()
 
 
 def _order(counts: Floats, class_: int, noise: float) -> Ints:
-    """Return categories from the least to the most share of a class; a rare one has nearly that of all."""
-    held = np.maximum(counts, 0.0)
-    usual = held[:, class_].sum() / max(held.sum(), 1.0)
-    rows = held.sum(axis=1)
+    """Return categories by ascending share of a class; the share of a rare category is shrunk to the overall one."""
+    positive = np.maximum(counts, 0.0)
+    usual = positive[:, class_].sum() / max(positive.sum(), 1.0)
+    rows = positive.sum(axis=1)
     few = 1.0 + 2.0 * noise
-    return np.argsort((held[:, class_] + few * usual) / (rows + few), kind="stable")
+    return np.argsort((positive[:, class_] + few * usual) / (rows + few), kind="stable")
 
 
 def _gains(counts: Floats, noise: float) -> Floats:
-    """Return the mutual information of the class and the side, for a split after each cell but the last."""
+    """Return the mutual information of class and side for a split after each cell but the last."""
     below = np.cumsum(counts, axis=0)
     left, right, both = (np.maximum(one, 0.0) for one in (below[:-1], below[-1] - below[:-1], below[-1:]))
     gained = (_entropy(both) - _entropy(left) - _entropy(right)) / max(both.sum(), 1.0)
@@ -207,7 +208,7 @@ def _entropy(counts: Floats) -> Floats:
 
 
 def _shares_of(leaves: Floats, noise: float) -> Floats:
-    """Return the share of each class in each leaf; a node whose count is lost in noise has those of the one above."""
+    """Return the share of each class in each leaf; a node whose count is lost in the noise has those of its parent."""
     trees, count, classes = leaves.shape
     whole = np.maximum(leaves.sum(axis=1, keepdims=True), 1.0)
     shares: Floats = whole / whole.sum(axis=2, keepdims=True)
@@ -217,7 +218,7 @@ def _shares_of(leaves: Floats, noise: float) -> Floats:
         deviation = noise * math.sqrt(counts.shape[2] * classes)
         nodes = counts.sum(axis=2)
         clear = nodes.sum(axis=2, keepdims=True) > deviation
-        held = np.maximum(nodes, 0.0) + shares  # the node above counts as one record
-        shares = np.where(clear, held / held.sum(axis=2, keepdims=True), shares)
-    held = np.maximum(shares, _LEAST_SHARE)
-    return held / held.sum(axis=2, keepdims=True)
+        smoothed = np.maximum(nodes, 0.0) + shares  # the parent counts as one record
+        shares = np.where(clear, smoothed / smoothed.sum(axis=2, keepdims=True), shares)
+    bounded = np.maximum(shares, _LEAST_SHARE)
+    return bounded / bounded.sum(axis=2, keepdims=True)

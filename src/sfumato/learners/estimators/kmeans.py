@@ -1,4 +1,4 @@
-"""Clusters of records around centres that are found with noisy counts and sums."""
+"""K-means clustering with noisy counts and sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 
-from sfumato.learners.dpsgd.options import whole
+from sfumato.data.validate import whole
 from sfumato.learners.estimators.estimator import Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.moments import Covariance, OfNumbers, noisy_means, noisy_moments, spread
@@ -23,18 +23,18 @@ __all__ = ["PrivateKMeans"]
 class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, OfNumbers):  # type: ignore[misc]
     """K-means with differential privacy (DPLloyd: Su et al. 2016).
 
-    Centres begin spread around the mean of all records, as wide as those vary. In each round every record goes to the
-    nearest centre, and every centre to the mean of its records, which is bought. A centre whose records are lost in
-    noise is put beside the largest. Distances are those of numbers that are scaled by their bounds.
+    Initial centres are spread around the mean of all records, in proportion to the standard deviations. In each round
+    every record is assigned to the nearest centre, and every centre moves to the noisy mean of its records. A centre
+    whose count is lost in the noise is moved next to the largest. Distances are between numbers scaled by their bounds.
 
-    To which centre a record of the training went is not released: with privacy there is no ``labels_``, and
-    `fit_predict` answers for records that the caller has.
+    The assignment of training records is not released: with privacy there is no ``labels_``, and `fit_predict`
+    predicts for the records that the caller passes.
 
     Parameters
     ----------
     n_clusters : int
     rounds : int
-        How often the centres move: each round is paid for.
+        How often the centres move; every round takes a share of the budget.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     def _shares(self, columns: int) -> Mapping[str, Share]:
         whole("the number of clusters", self.n_clusters)
         rounds = whole("the number of rounds", self.rounds)
-        # The error of a mean is least with sums worth so many times as much as counts, for centres all over the bounds.
+        # This ratio of sums to counts minimises the error of a mean, for centres spread over the bounds.
         more = math.sqrt(3 * columns)
         return {
             "counts": Share(rounds + 1, 1.0),
@@ -77,16 +77,16 @@ class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
             counts, clear, means = noisy_means(x, roots, sums)
             centres = _beside_the_largest(np.where(clear[:, None], means, centres), counts, clear)
         self.cluster_centers_ = self._middle + centres * self._half
-        self.__dict__.pop("labels_", None)  # of a fit before
+        self.__dict__.pop("labels_", None)  # from an earlier fit
         if not self.is_private:
             self.labels_ = _distances(x, centres).argmin(axis=1)
 
     def fit_predict(self, X: Any, y: Any = None) -> Ints:  # noqa: N803
-        """Find the centres, and return the nearest one of each record."""
+        """Fit the centres, and return the index of the nearest one for each record."""
         return self.fit(X, y).predict(X)
 
     def predict(self, X: Any) -> Ints:  # noqa: N803
-        """Return the number of the nearest centre of each record."""
+        """Return the index of the nearest centre of each record."""
         return self.transform(X).argmin(axis=1)
 
     def transform(self, X: Any) -> Floats:  # noqa: N803
@@ -96,7 +96,7 @@ class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return np.sqrt(_distances(x, (self.cluster_centers_ - self._middle) / self._half))
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """Return the sum of the squared distances to the nearest centres, below zero."""
+        """Return the negative sum of the squared distances to the nearest centres."""
         return -float(np.square(self.transform(X).min(axis=1)).sum())
 
     @property
@@ -110,21 +110,21 @@ class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
 
 
 def _distances(x: Floats, centres: Floats) -> Floats:
-    """Return the squared distances."""
+    """Return the squared distance of each record to each centre."""
     products = -2 * x @ centres.T + np.square(centres).sum(axis=1) + np.square(x).sum(axis=1, keepdims=True)
     return np.maximum(products, 0.0)
 
 
 def _beside_the_largest(centres: Floats, counts: Floats, clear: Any) -> Floats:
-    """Return centres of which each without records is beside one that has many, a quarter of the way to the next."""
-    found, there = centres.copy(), np.flatnonzero(clear)
+    """Return the centres with each lost one moved next to a large one, a quarter of the way to the nearest other."""
+    moved, there = centres.copy(), np.flatnonzero(clear)
     if not len(there):
-        return found
+        return moved
     largest = there[np.argsort(-counts[there])]
     for at, lost in enumerate(np.flatnonzero(~clear)):
         beside = largest[at % len(largest)]
         others = centres[there[there != beside]]
         way = math.sqrt(_distances(centres[beside, None], others).min()) / 4 if len(others) else 0.25
         towards = np.random.default_rng(at).normal(size=centres.shape[1])
-        found[lost] = np.clip(centres[beside] + towards * (way / np.linalg.norm(towards)), -1.0, 1.0)
-    return found
+        moved[lost] = np.clip(centres[beside] + towards * (way / np.linalg.norm(towards)), -1.0, 1.0)
+    return moved

@@ -1,4 +1,4 @@
-"""Linear regression from one noisy matrix of second moments."""
+"""Linear regression from one noisy matrix of second moments (AdaSSP)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["PrivateLinearRegression", "from_units", "to_units"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLinearRegression(Regressor):
-    """Linear regression with differential privacy, with as much ridge as the noise asks for (AdaSSP: Wang 2018).
+    """Linear regression with differential privacy, and a ridge penalty adapted to the noise (AdaSSP: Wang 2018).
 
-    Each record is a row of numbers scaled to [-1, 1] by their bounds, of a 1 for each category, of a 1 for the
-    intercept and of the target, scaled likewise. The sum of the outer products of the rows with themselves is all that
-    is asked for: none is longer than the number of columns plus 2. It has the means, the covariances, and in its
-    smallest eigenvalue how much ridge is needed.
+    The row of a record consists of its numbers, scaled to [-1, 1] by their bounds, a 1 for each category, a 1 for the
+    intercept, and the scaled target. The only noisy sum is that of the outer products of the rows with themselves;
+    each has a norm of at most the number of columns plus 2. It gives means and covariances, and its smallest
+    eigenvalue determines the ridge penalty.
 
     Examples
     --------
@@ -46,22 +46,22 @@ class PrivateLinearRegression(Regressor):
         given = self.features_.matrix(columns)[known]
         rows = on_grid(np.column_stack([given, np.ones(len(given)), scaled]))
         moments = _noisy_moments(rows, len(columns.values) + 2, sums)
-        # Hardly ever has the matrix of noise a larger eigenvalue: its entries deviate by that of a sum over root 2.
+        # An eigenvalue of the noise matrix is almost never larger: its entries deviate by that of a sum over root 2.
         noise = sums.deviation_of("moments", len(columns.values) + 2) * math.sqrt(2 * len(moments))
 
         count = max(moments[-2, -2], 1.0)
         means = np.clip(moments[-2] / count, -1.0, 1.0)
         spread = moments - count * np.outer(means, means)
         inner, outer = spread[:-2, :-2], spread[:-2, -1]
-        ridge = noise - np.linalg.eigvalsh(inner).min(initial=noise)  # without any column there is nothing to draw
+        ridge = noise - np.linalg.eigvalsh(inner).min(initial=noise)  # 0 without any column
         if ridge > 0:
-            found = np.linalg.solve(inner + ridge * np.eye(len(inner)), outer)
+            slopes = np.linalg.solve(inner + ridge * np.eye(len(inner)), outer)
         else:
-            found = np.linalg.lstsq(inner, outer, rcond=1e-10)[0]
+            slopes = np.linalg.lstsq(inner, outer, rcond=1e-10)[0]
         self.coef_, (self.intercept_,) = to_units(
             self.features_,
-            found[None] * (high - low) / 2,
-            [(high + low) / 2 + (means[-1] - found @ means[:-2]) * (high - low) / 2],
+            slopes[None] * (high - low) / 2,
+            [(high + low) / 2 + (means[-1] - slopes @ means[:-2]) * (high - low) / 2],
         )
         self.coef_ = self.coef_[0]
 
@@ -74,10 +74,10 @@ class PrivateLinearRegression(Regressor):
 
 
 def _noisy_moments(rows: Floats, squared_norm: float, sums: NoisySums) -> Floats:
-    """Return the noisy sum of the outer products of rows with themselves, each entry asked for once.
+    """Return the noisy sum of the outer products of rows with themselves, measuring each entry once.
 
-    An entry beside the diagonal stands for two, so it is multiplied by about the root of 2, rounded down to the
-    grid on which sums are exact: the numbers that are asked for are then as long as the row is, squared, or less.
+    An off-diagonal entry stands for two, so it is multiplied by about sqrt(2), rounded down to the grid on which sums
+    are exact. The norm of the measured entries is then at most the squared norm of the row.
     """
     upper = np.triu_indices(rows.shape[1])
     weights = np.where(upper[0] == upper[1], 1.0, float(on_grid(math.sqrt(2))))
@@ -88,7 +88,7 @@ def _noisy_moments(rows: Floats, squared_norm: float, sums: NoisySums) -> Floats
 
 
 def _scales(features: Features) -> tuple[Floats, Floats]:
-    """Return by what a column of the matrix is the value of the data multiplied, and what is added."""
+    """Return the factor and the shift that turn a column's own numbers into those of the matrix."""
     factors, shifts = [], []
     for one in features.features:
         if one.bounds is not None:
@@ -102,12 +102,12 @@ def _scales(features: Features) -> tuple[Floats, Floats]:
 
 
 def to_units(features: Features, slopes: Floats, intercepts: Any) -> tuple[Floats, Floats]:
-    """Return coefficients of the columns' own numbers, given those of the matrix: rows of slopes, and intercepts."""
+    """Convert coefficients of the matrix (rows of slopes, and intercepts) to the units of the columns."""
     factors, shifts = _scales(features)
     return slopes * factors, np.asarray(intercepts) + slopes @ shifts
 
 
 def from_units(features: Features, slopes: Floats, intercepts: Any) -> tuple[Floats, Floats]:
-    """Return coefficients of the matrix, given those of the columns' own numbers."""
+    """Convert coefficients in the units of the columns to those of the matrix."""
     factors, shifts = _scales(features)
     return slopes / factors, np.asarray(intercepts) - (slopes / factors) @ shifts

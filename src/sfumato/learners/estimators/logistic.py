@@ -1,4 +1,4 @@
-"""Logistic regression by noisy descent on all records at once."""
+"""Logistic regression by noisy full-batch gradient descent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sfumato.learners.dpsgd.options import whole
+from sfumato.data.validate import whole
 from sfumato.learners.estimators.estimator import Classifier, Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.linear import from_units, to_units
@@ -23,15 +23,15 @@ __all__ = ["PrivateLogisticRegression"]
 class PrivateLogisticRegression(Classifier):
     """Logistic regression with differential privacy (noisy gradient descent: Song et al. 2013, Bassily et al. 2014).
 
-    Means and variances are bought first, and all columns are centred, and numbers scaled, with them. A record's row is
-    held within the norm that it would have if every column gave 1, and its gradient is that row times a residual of
-    at most the square root of 2. All records are in every step, each coefficient moves by its own curvature, and the
-    mean of the steps is kept.
+    First, noisy means and variances are measured, to centre all columns and scale numbers. A record's row is clipped
+    to the norm that it would have if every column contributed 1, and its gradient is that row times a residual of norm
+    at most sqrt(2). Every step uses all records, each coefficient moves in proportion to its inverse curvature, and
+    the result is the average of the steps.
 
     Parameters
     ----------
     rounds : int
-        How many steps are taken. More only take longer: they share the budget.
+        The number of steps, which share the budget: more steps take longer but cost no more.
 
     Examples
     --------
@@ -67,11 +67,11 @@ class PrivateLogisticRegression(Classifier):
         norm = math.sqrt((width + 1) * 2)
 
         curvature = 2 * prior * (1 - prior)
-        held = rows * np.append(variances / scales**2, 1.0)[:, None] * curvature
-        noise = sums.deviation_of("gradients", norm) / math.sqrt(self.rounds)  # what all rounds together leave
-        start, ridge = np.zeros_like(held), ridge_against(noise, held)
+        total = rows * np.append(variances / scales**2, 1.0)[:, None] * curvature
+        noise = sums.deviation_of("gradients", norm) / math.sqrt(self.rounds)  # of the average over all rounds
+        start, ridge = np.zeros_like(total), ridge_against(noise, total)
         start[-1], ridge[-1] = np.log(prior), 0.0
-        descent = Descent(start, held, ridge)
+        descent = Descent(start, total, ridge)
         for _ in range(self.rounds):
             residuals = within(truth - softmax(inputs @ descent.at), math.sqrt(2))
             descent.step(sums("gradients", inputs.T @ residuals, norm=norm))
@@ -85,10 +85,10 @@ class PrivateLogisticRegression(Classifier):
     def _moments(
         self, given: Floats, numbers: Any, truth: Floats, sums: NoisySums
     ) -> tuple[float, Floats, Floats, Floats]:
-        """Buy how many records there are, the means and variances of the columns, and the shares of the classes."""
+        """Measure the number of records, the means and variances of the columns, and the shares of the classes."""
         width = len(self.features_.features)
         parts = [given.sum(axis=0), np.square(given[:, numbers]).sum(axis=0), truth.sum(axis=0)]
-        # A column is at most 1 long, so are the squares of each number, and the class.
+        # Each column has norm at most 1, and so have the square of each number and the class.
         noisy = sums("moments", np.concatenate(parts), norm=math.sqrt(width + numbers.sum() + 1))
         first, squares, classes = np.split(noisy, np.cumsum([len(one) for one in parts])[:-1])
         classes = np.maximum(classes, 1.0)
@@ -100,7 +100,7 @@ class PrivateLogisticRegression(Classifier):
         return rows, means, np.clip(variances, least, 1.0), classes / rows
 
     def decision_function(self, X: Any) -> Floats:  # noqa: N803
-        """Return the logarithm of the odds of the second class, or the scores of all if there are more."""
+        """Return the log-odds of the second class, or a score per class if there are more than two."""
         columns = self._columns(X)
         slopes, intercepts = from_units(self.features_, self.coef_, self.intercept_)
         scores = self.features_.matrix(columns) @ slopes.T + intercepts

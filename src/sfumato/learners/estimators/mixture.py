@@ -1,4 +1,4 @@
-"""A density made of normal distributions, learnt by expectation and maximisation with noise."""
+"""Gaussian mixtures, fitted by noisy expectation maximisation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import DensityMixin
 
+from sfumato.data.validate import whole
 from sfumato.errors import one_of
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.estimator import Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.moments import Covariance, Moments, OfNumbers, noisy_moments, spread
@@ -27,19 +27,20 @@ _LEAST_WEIGHT = 1e-3  # of a component, times one over their number
 class PrivateGaussianMixture(DensityMixin, OfNumbers):  # type: ignore[misc]
     """A mixture of normal distributions with differential privacy (DP-EM: Park et al. 2017).
 
-    Components begin spread over the mean and covariance of all records. In each round every record is shared out among
-    the components, by how likely it is in each, and their counts, means and covariances are bought. No variance is
-    smaller than the noise on it, so that every covariance is positive definite. A component whose records are lost in
-    noise takes half of the largest one.
+    Initial components are spread according to the mean and covariance of all records. In each round every record is
+    divided among the components by its likelihood, and their counts, means and covariances are measured with noise. No
+    variance is smaller than the noise on it, so every covariance is positive definite. A component whose count is lost
+    in the noise takes half of the largest one.
 
     Parameters
     ----------
     n_components : int
     covariance_type : str
-        ``"full"``, or ``"diag"`` for columns that are independent within a component: less to buy, so less noise. For
-        more than a few columns and an epsilon of about 1 it is the better density, even if they are not.
+        ``"full"``, or ``"diag"`` for columns that are independent within a component, which needs fewer sums and so
+        less noise. For more than a few columns and an epsilon of about 1, it gives the better density even if columns
+        are not independent.
     rounds : int
-        How often the components move: each round is paid for.
+        How often the components are updated; every round takes a share of the budget.
 
     Attributes
     ----------
@@ -79,11 +80,11 @@ class PrivateGaussianMixture(DensityMixin, OfNumbers):  # type: ignore[misc]
         weights, means, covariances = self._first(noisy_moments(x, np.ones((len(x), 1)), sums, kind))
         for left in reversed(range(self.rounds)):
             logs = _log_densities(x, means, covariances) + np.log(weights)
-            found = noisy_moments(x, np.sqrt(_shared_out(logs)), sums, kind)
-            weights = np.where(found.clear, found.counts, 0.0)
-            clear = found.clear if kind is Covariance.DIAG else found.clear[:, None]
-            means = np.where(found.clear[:, None], found.means, means)
-            covariances = np.where(clear[:, None], _positive(found), covariances)
+            moments = noisy_moments(x, np.sqrt(_responsibilities(logs)), sums, kind)
+            weights = np.where(moments.clear, moments.counts, 0.0)
+            clear = moments.clear if kind is Covariance.DIAG else moments.clear[:, None]
+            means = np.where(moments.clear[:, None], moments.means, means)
+            covariances = np.where(clear[:, None], _positive_definite(moments), covariances)
             if left:
                 weights, means, covariances = _split_the_largest(weights, means, covariances)
             weights = np.maximum(weights / max(weights.sum(), 1.0), _LEAST_WEIGHT / self.n_components)
@@ -93,24 +94,24 @@ class PrivateGaussianMixture(DensityMixin, OfNumbers):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Return the probability of each component, given a record."""
-        return _shared_out(self._logs(X))
+        return _responsibilities(self._logs(X))
 
     def predict(self, X: Any) -> Ints:  # noqa: N803
-        """Return the number of the most probable component of each record."""
+        """Return the index of the most probable component of each record."""
         return self._logs(X).argmax(axis=1)
 
     def score_samples(self, X: Any) -> Floats:  # noqa: N803
-        """Return the logarithm of the density at each record."""
+        """Return the log-density at each record."""
         logs = self._logs(X)
         most = logs.max(axis=1)
         return most + np.log(np.exp(logs - most[:, None]).sum(axis=1)) - np.log(self._half).sum()
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """Return the mean logarithm of the density."""
+        """Return the mean log-density."""
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1, *, random_state: int | None = None) -> tuple[Floats, Ints]:
-        """Return new records, and the number of the component that each was drawn from; that costs nothing more."""
+        """Return new records, and the index of the component of each; sampling costs no privacy."""
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(self, "means_")
@@ -121,9 +122,9 @@ class PrivateGaussianMixture(DensityMixin, OfNumbers):  # type: ignore[misc]
         return self.means_[own] + drawn * self._half, own
 
     def _first(self, everyone: Moments) -> tuple[Floats, Floats, Floats]:
-        """Return components that together are about the normal distribution of all records."""
+        """Return components that together approximate the normal distribution of all records."""
         points, rest = spread(self.n_components, everyone.means.shape[1])
-        covariances = _positive(everyone)
+        covariances = _positive_definite(everyone)
         roots = np.linalg.cholesky(self._matrices(covariances)[0])
         means = np.clip(everyone.means + points @ roots.T, -1.0, 1.0)
         weights = np.full(self.n_components, 1 / self.n_components)
@@ -146,8 +147,8 @@ class PrivateGaussianMixture(DensityMixin, OfNumbers):  # type: ignore[misc]
 
 
 def _log_densities(x: Floats, means: Floats, covariances: Floats) -> Floats:
-    """Return the logarithms of normal densities: a row per record, a column per component."""
-    found = []
+    """Return log-densities of the normal components: a row per record, a column per component."""
+    densities = []
     for mean, covariance in zip(means, covariances, strict=True):
         if covariance.ndim == 1:
             squares = (np.square(x - mean) / covariance).sum(axis=1)
@@ -156,42 +157,42 @@ def _log_densities(x: Floats, means: Floats, covariances: Floats) -> Floats:
             root = np.linalg.cholesky(covariance)
             squares = np.square(np.linalg.solve(root, (x - mean).T)).sum(axis=0)
             volume = 2 * np.log(np.diagonal(root)).sum()
-        found.append(-0.5 * (squares + volume + x.shape[1] * math.log(2 * math.pi)))
-    return np.stack(found, axis=1)
+        densities.append(-0.5 * (squares + volume + x.shape[1] * math.log(2 * math.pi)))
+    return np.stack(densities, axis=1)
 
 
-def _shared_out(logs: Floats) -> Floats:
-    """Return the part of each record in each component: they add up to 1."""
+def _responsibilities(logs: Floats) -> Floats:
+    """Return the part of each record in each component; the parts of a record add up to 1."""
     parts = np.exp(logs - logs.max(axis=1, keepdims=True))
     return parts / parts.sum(axis=1, keepdims=True)
 
 
-def _positive(found: Moments) -> Floats:
-    """Return covariances none of whose variances, in any direction, is smaller than the noise on it.
+def _positive_definite(moments: Moments) -> Floats:
+    """Return covariances whose variance in every direction is at least the noise on it.
 
-    Each is first moved towards the mean of all, on which there is less noise, by the share of their squared distance
-    that is noise (as James and Stein 1961 do).
+    Each covariance is first shrunk towards the mean of all, which is less noisy, by the share of their squared distance
+    that is noise (as in James and Stein 1961).
     """
-    width = found.means.shape[1]
-    parts = np.where(found.clear, found.counts, 0.0) + 1e-9
+    width = moments.means.shape[1]
+    parts = np.where(moments.clear, moments.counts, 0.0) + 1e-9
     parts /= parts.sum()
-    together = np.tensordot(parts, found.covariances, axes=1)
-    apart = np.square(found.covariances - together).reshape(len(parts), -1)
-    moved = np.minimum(apart.shape[1] * np.square(found.noise) / np.maximum(apart.sum(axis=1), 1e-30), 1.0)
-    moved = np.where(found.noise > 0, moved, 0.0)
-    noise = (1 - moved) * found.noise + moved * np.linalg.norm(parts * found.noise)
+    mean = np.tensordot(parts, moments.covariances, axes=1)
+    apart = np.square(moments.covariances - mean).reshape(len(parts), -1)
+    moved = np.minimum(apart.shape[1] * np.square(moments.noise) / np.maximum(apart.sum(axis=1), 1e-30), 1.0)
+    moved = np.where(moments.noise > 0, moved, 0.0)
+    noise = (1 - moved) * moments.noise + moved * np.linalg.norm(parts * moments.noise)
     least = np.clip(noise, _LEAST_VARIANCE, 1.0)
-    if found.covariances.ndim == 2:
-        mixed = found.covariances + moved[:, None] * (together - found.covariances)
+    if moments.covariances.ndim == 2:
+        mixed = moments.covariances + moved[:, None] * (mean - moments.covariances)
         return np.maximum(mixed, least[:, None])
-    mixed = found.covariances + moved[:, None, None] * (together - found.covariances)
+    mixed = moments.covariances + moved[:, None, None] * (mean - moments.covariances)
     variances, vectors = np.linalg.eigh(mixed)
-    held = np.clip(variances, np.minimum(least * math.sqrt(width), 1.0)[:, None], width)
-    return (vectors * held[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    bounded = np.clip(variances, np.minimum(least * math.sqrt(width), 1.0)[:, None], width)
+    return (vectors * bounded[:, None, :]) @ np.swapaxes(vectors, 1, 2)
 
 
 def _split_the_largest(weights: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return components of which each without records has half of a large one, apart along its widest direction."""
+    """Replace each lost component by half of the largest one, split along its widest direction."""
     weights, means, covariances = weights.copy(), means.copy(), covariances.copy()
     for lost in np.flatnonzero(weights == 0):
         largest = int(weights.argmax())

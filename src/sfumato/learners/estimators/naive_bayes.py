@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sfumato.learners.dpsgd.options import whole
+from sfumato.data.validate import whole
 from sfumato.learners.estimators.estimator import Classifier, Ints
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
@@ -20,13 +20,13 @@ __all__ = ["PrivateNaiveBayes"]
 class PrivateNaiveBayes(Classifier):
     """Naive Bayes with differential privacy (after Vaidya et al. 2013).
 
-    Columns are taken as independent within a class. Numbers are counted in equal cells between their
-    bounds. A record is counted once per column, and once for its class.
+    Columns are assumed independent within a class. Numbers are counted in equal cells between their bounds. A record
+    is counted once per column, and once for its class.
 
     Parameters
     ----------
     cells : int
-        In how many cells a number is counted.
+        The number of cells that a number is divided into.
 
     Examples
     --------
@@ -72,6 +72,6 @@ class PrivateNaiveBayes(Classifier):
 
 
 def _logarithms(counts: Floats) -> Floats:
-    """Return the logarithms of shares; a count below 1 says no more than that it is small."""
-    held = np.maximum(counts, 1.0)
-    return np.log(held / held.sum(axis=-1, keepdims=True))
+    """Return the logarithms of shares; a count below 1 counts as 1."""
+    positive = np.maximum(counts, 1.0)
+    return np.log(positive / positive.sum(axis=-1, keepdims=True))

@@ -1,12 +1,12 @@
-"""Sums over records with Gaussian noise: all that the classical estimators ever see of the data.
+"""Sums over records with Gaussian noise: the only access of the classical estimators to the data.
 
-An estimator says beforehand which sums it will ask for, how often, and which share of the budget each kind is
-worth. What it then asks for gets noise accordingly, and more is refused. All of it together costs as much as a
-single sum with noise of one multiplier (the squares of one over the multipliers add up), so that one number is
-calibrated, whatever the estimator does.
+An estimator declares in advance which kinds of sums it needs, how often, and the share of the budget for each kind.
+Each sum gets noise accordingly, and further sums raise an error. All sums together cost as much as a single sum with
+one noise multiplier (the inverse squares of the multipliers add up), so one number is calibrated, whatever the
+estimator does.
 
-Sums are exact and noise is in whole numbers: a record's part in a sum is rounded to a grid (`on_grid`) on which up to
-two million parts add up without any error in 64-bit floats, and the noise is a discrete Gaussian on a grid so fine
+Sums are exact and noise is in whole numbers: a record's contribution is rounded to a grid (`on_grid`) on which up to
+two million contributions add up without error in 64-bit floats, and the noise is a discrete Gaussian on a grid so fine
 that it costs what a continuous one does (Canonne, Kamath and Steinke 2020).
 """
 
@@ -29,27 +29,27 @@ __all__ = ["NoisySums", "Share", "on_grid", "within"]
 Floats = NDArray[np.float64]
 
 _GRID = 2.0**-16
-_FINE = 30  # the noise has steps of its deviation over 2**30
-_FINEST = 40  # or of the norm over 2**40, however little noise there is
+_FINE = 30  # the grid of the noise is its standard deviation over 2**30,
+_FINEST = 40  # but not finer than the norm over 2**40
 
 
 @dataclass(frozen=True)
 class Share:
-    """How often a kind of sum is asked for, and how much of the budget all of its kind are worth."""
+    """How often a kind of sum is needed, and the relative budget for all sums of this kind."""
 
     times: int
     worth: float
 
 
 class NoisySums:
-    """The noise of one estimator.
+    """The noisy sums of one estimator.
 
     Parameters
     ----------
     shares : mapping of str to Share
-        What will be asked for.
+        The kinds of sums.
     multiplier : float
-        The noise multiplier of a single sum that would cost as much as all of it; 0 adds no noise.
+        The noise multiplier of a single sum that would cost as much as all sums; 0 adds no noise.
     source : Source
 
     Examples
@@ -65,11 +65,11 @@ class NoisySums:
 
     def __init__(self, shares: Mapping[str, Share], multiplier: float, source: Source) -> None:
         self.shares, self.multiplier, self._source = dict(shares), multiplier, source
-        self._asked = Counter[str]()
+        self._used = Counter[str]()
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What all sums cost; none without noise."""
+        """The events of all sums; none without noise."""
         if self.multiplier == 0:
             return ()
         return tuple(
@@ -80,13 +80,13 @@ class NoisySums:
         )
 
     def multiplier_of(self, name: str) -> float:
-        """Return the deviation of the noise on a kind of sum, for vectors of norm 1."""
+        """Return the standard deviation of the noise on a kind of sum, for vectors of norm 1."""
         share = self.shares[name]
         whole = math.fsum(one.worth for one in self.shares.values())
         return self.multiplier * math.sqrt(share.times * whole / share.worth)
 
     def deviation_of(self, name: str, norm: float) -> float:
-        """Return the deviation of the noise on every number of a kind of sum."""
+        """Return the standard deviation of the noise on every number of a kind of sum."""
         return self.multiplier_of(name) * norm
 
     def __call__(self, name: str, sums: Any, norm: float) -> Floats:
@@ -95,25 +95,22 @@ class NoisySums:
         Parameters
         ----------
         name : str
-            Which kind of sum it is.
+            The kind of sum.
         sums : array
-            The sum of one array per record, all of whose numbers together have at most this Euclidean norm.
+            The sum of one array per record, each of at most this Euclidean norm.
         norm : float
-            A constant, or computed from what was released: never from the data.
+            A constant, or computed from released values; never from the data.
         """
-        self._asked[name] += 1
-        if self._asked[name] > self.shares[name].times:
-            raise RuntimeError(
-                f"'{name}' was asked for more often than it is paid for: {self.shares[name].times} times"
-            )
+        self._used[name] += 1
+        if self._used[name] > self.shares[name].times:
+            raise RuntimeError(f"'{name}' was needed more often than it was paid for: {self.shares[name].times} times")
         exact = np.asarray(sums, dtype=np.float64)
         if self.multiplier == 0 or exact.size == 0:
             return exact.copy()
         multiplier = self.multiplier_of(name)
         step = 2.0 ** math.floor(max(math.log2(multiplier * norm) - _FINE, math.log2(norm) - _FINEST))
-        most = (
-            norm + math.sqrt(exact.size) * step
-        )  # rounding to the grid may move each number by half a step, in either table
+        # Rounding to the grid may move each number by half a step, in either of two neighbouring tables.
+        most = norm + math.sqrt(exact.size) * step
         noise = self._source.discrete_gaussian(multiplier * most / step, exact.size)
         steps = np.rint(exact / step).astype(np.int64) + noise.reshape(exact.shape)
         noisy: Floats = steps.astype(np.float64) * step
@@ -121,7 +118,7 @@ class NoisySums:
 
 
 def on_grid(values: Any) -> Floats:
-    """Return numbers rounded towards zero, to a grid on which their products add up exactly.
+    """Round numbers towards zero, to a grid on which their products add up exactly.
 
     Examples
     --------
@@ -132,7 +129,7 @@ def on_grid(values: Any) -> Floats:
 
 
 def within(rows: Any, norm: float) -> Floats:
-    """Return rows of numbers, each made shorter if its Euclidean norm is larger than the one given.
+    """Clip each row to a Euclidean norm.
 
     Examples
     --------
@@ -141,5 +138,5 @@ def within(rows: Any, norm: float) -> Floats:
     """
     given = np.asarray(rows, dtype=np.float64)
     sizes = np.sqrt(np.square(given).sum(axis=1, keepdims=True))
-    # A last digit less: rounding must not make a row longer than it may be.
+    # The factor 1 - 1e-9 keeps rounding from making a row longer than the norm.
     return on_grid(np.where(sizes > norm, given * (norm * (1 - 1e-9) / np.maximum(sizes, 1e-300)), given))

@@ -1,4 +1,4 @@
-"""Principal components of a noisy covariance."""
+"""Principal component analysis of a noisy covariance matrix."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from sfumato.data.validate import whole
 from sfumato.errors import InputError, OptionError
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.moments import Covariance, OfNumbers, noisy_moments
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
@@ -20,25 +20,25 @@ __all__ = ["PrivatePCA"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OfNumbers):  # type: ignore[misc]
-    """Principal components with differential privacy (Analyze Gauss: Dwork et al. 2014).
+    """Principal component analysis with differential privacy (Analyze Gauss: Dwork et al. 2014).
 
-    The mean and the second moments of numbers scaled by their bounds are bought; all else is computed from these, in
-    the units of the columns.
+    The mean and the second moments of numbers scaled by their bounds are measured with noise; everything else is
+    computed from them, in the units of the columns.
 
     Parameters
     ----------
     n_components : int, optional
-        How many components are kept; by default all.
+        The number of components to keep; by default all.
 
     Attributes
     ----------
     components_ : array
-        A row per component, of length 1; those that explain most first.
+        A row of norm 1 per component, by descending explained variance.
     mean_ : array
     explained_variance_ : array
-        The variance along each component, which noise has made a little larger for the first and smaller for the last.
+        The variance along each component; noise biases the first upwards and the last downwards.
     explained_variance_ratio_ : array
-        The share of all variance.
+        The share of the total variance.
 
     Examples
     --------
@@ -56,39 +56,39 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OfNumbers): 
     def _shares(self, columns: int) -> Mapping[str, Share]:
         if self.n_components is not None and whole("the number of components", self.n_components) > columns:
             raise OptionError(
-                f"the number of components must be at most that of the columns, {columns}, got {self.n_components!r}"
+                f"the number of components must be at most the number of columns, {columns}, got {self.n_components!r}"
             )
         return {"counts": Share(1, 0.05), "means": Share(1, 0.15), "covariances": Share(1, 0.8)}
 
     def _learn(self, columns: Columns, target: None, sums: NoisySums) -> None:
         x = self.features_.matrix(columns)
-        found = noisy_moments(x, np.ones((len(x), 1)), sums, Covariance.FULL)
-        unbiased = found.counts[0] / max(found.counts[0] - 1, 1)
-        variances, vectors = np.linalg.eigh(found.covariances[0] * unbiased * np.outer(self._half, self._half))
+        moments = noisy_moments(x, np.ones((len(x), 1)), sums, Covariance.FULL)
+        unbiased = moments.counts[0] / max(moments.counts[0] - 1, 1)
+        variances, vectors = np.linalg.eigh(moments.covariances[0] * unbiased * np.outer(self._half, self._half))
         components, variances = vectors.T[::-1], np.maximum(variances[::-1], 0.0)
-        # A component and its opposite are the same: the largest number of each is positive.
+        # A component and its negative are equivalent; choose the sign that makes its largest entry positive.
         largest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
-        kept = self.n_components or len(components)
-        self.components_ = (components * np.sign(largest))[:kept]
-        self.mean_ = self._middle + found.means[0] * self._half
-        self.explained_variance_ = variances[:kept]
-        self.explained_variance_ratio_ = variances[:kept] / max(variances.sum(), 1e-300)
+        count = self.n_components or len(components)
+        self.components_ = (components * np.sign(largest))[:count]
+        self.mean_ = self._middle + moments.means[0] * self._half
+        self.explained_variance_ = variances[:count]
+        self.explained_variance_ratio_ = variances[:count] / max(variances.sum(), 1e-300)
 
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
 
     def transform(self, X: Any) -> Floats:  # noqa: N803
-        """Return how far each record is from the mean along each component."""
+        """Return the coordinates of each record along the components."""
         columns = self._columns(X)
         return (self.features_.numbers(columns) - self.mean_) @ self.components_.T
 
     def inverse_transform(self, X: Any) -> Floats:  # noqa: N803
-        """Return the records that `transform` would make these of, as far as the components tell."""
+        """Map coordinates along the components back to the columns."""
         from sklearn.utils.validation import check_array, check_is_fitted
 
         check_is_fitted(self, "components_")
         given = check_array(X, dtype=np.float64)
         if given.shape[1] != len(self.components_):
-            raise InputError(f"X has {given.shape[1]} features, and there are {len(self.components_)} components")
+            raise InputError(f"X has {given.shape[1]} features, but there are {len(self.components_)} components")
         return given @ self.components_ + self.mean_

@@ -1,1 +1,1 @@
-"""What runs on a GPU only: Triton kernels, CUDA graphs, memory formats."""
+"""GPU support: Triton kernels, CUDA graphs and memory formats."""

@@ -1,9 +1,8 @@
-"""Noise and samples on a GPU: ChaCha20, keyed by the operating system, in Triton kernels.
+"""Noise and sampling on a GPU: ChaCha20 in Triton kernels, with a key from the operating system.
 
-ChaCha20 (Bernstein 2008; RFC 8439) is a stream cipher whose every block follows from a key and a
-number: the blocks of a step can be made all at once, inside a CUDA graph, and nobody without the
-key can foresee them. The number is the count of calls and the place in the call, so that no block
-is ever used twice. Torch's own generators are not made for secrets.
+Each block of the stream cipher ChaCha20 (Bernstein 2008; RFC 8439) depends only on a key and a number. So all blocks of
+a step can be computed at once, inside a CUDA graph, and are unpredictable without the key. The number combines the call
+and the position in the call, so no block is ever used twice. Torch's own generators are not cryptographic.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _quarter(a, b, c, d):
 
 @triton.jit
 def _chacha(key, place, tick):
-    """Return the sixteen words of the block of a place (32 bits) in a call (64 bits)."""
+    """Return the sixteen words of the block at a position (32 bits) in a call (64 bits)."""
     zero = place * 0
     k0 = zero + tl.load(key + 0).to(tl.uint32, bitcast=True)
     k1 = zero + tl.load(key + 1).to(tl.uint32, bitcast=True)
@@ -86,7 +85,7 @@ def _words(out, key, tick, blocks, SIZE: tl.constexpr):
 
 @triton.jit
 def _add_cells(values, at, inside, grid, noise):
-    """Add noise, in cells, to values and round to whole cells; what is within a cell is never rounded before."""
+    """Add noise, in cells, to values and round once, to whole cells."""
     cells = tl.load(values + at, mask=inside, other=0.0).to(tl.float64) / grid
     whole = tl.floor(cells)
     tl.store(values + at, (whole + tl.floor((cells - whole) + noise + 0.5)) * grid, mask=inside)
@@ -94,16 +93,16 @@ def _add_cells(values, at, inside, grid, noise):
 
 @triton.jit
 def _add_rounded(values, scale, turn, key, tick, count, blocks, CELLS: tl.constexpr, SIZE: tl.constexpr):
-    """Add Gaussian noise on its grid (see `rounded_gaussian`): three pairs of numbers from a block of the cipher."""
+    """Add Gaussian noise on its grid (see `rounded_gaussian`): three pairs of deviates per block of the cipher."""
     at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     words = _chacha(key, at.to(tl.uint32), tick)
     deviation = tl.load(scale).to(tl.float32)
-    # The exponent of a float alone is the power of two below it.
+    # A float with only its exponent bits is the power of two below it.
     power = (deviation.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True).to(tl.float64)
     grid = tl.where(power > 0, power, 1.0) / CELLS
     spread = tl.load(scale).to(tl.float64) / grid
     half_turn = tl.load(turn)
-    place = tl.where(at < blocks, at, count)  # beyond the end nothing is written
+    place = tl.where(at < blocks, at, count)  # writes nothing beyond the end
     for pair in tl.static_range(3):
         high, low, more = words[5 * pair].to(tl.uint64), words[5 * pair + 1].to(tl.uint64), words[5 * pair + 2]
         first = ((high << 31) | (low >> 1)).to(tl.float64)
@@ -119,7 +118,7 @@ def _add_rounded(values, scale, turn, key, tick, count, blocks, CELLS: tl.conste
 
 @triton.jit
 def _draw(taken, weights, key, tick, log_rest, rows, size, SIZE: tl.constexpr):
-    """Jump from one sample that is taken to the next; the gaps are geometric numbers."""
+    """Draw the gaps between samples, which have a geometric distribution."""
     at = tl.arange(0, SIZE)
     words = _chacha(key, at.to(tl.uint32), tick)
     mantissa = (words[0].to(tl.uint64) << 21) | (words[1].to(tl.uint64) >> 11)
@@ -132,23 +131,23 @@ def _draw(taken, weights, key, tick, log_rest, rows, size, SIZE: tl.constexpr):
 
 
 class DeviceNoise:
-    """A stream of ChaCha20 on a GPU; it can be used inside a CUDA graph."""
+    """A ChaCha20 stream on a GPU, usable inside a CUDA graph."""
 
     def __init__(self, device: torch.device, key: bytes | None = None) -> None:
         drawn = key or secrets.token_bytes(32)
         words = [int.from_bytes(drawn[at : at + 4], "little", signed=True) for at in range(0, 32, 4)]
         self._key = torch.tensor(words, dtype=torch.int32, device=device)
         self._tick = torch.zeros(3, dtype=torch.int32, device=device)
-        # From memory: a number in a kernel's text may be cut to 32 bits.
+        # In memory, because a constant in a kernel may be truncated to 32 bits.
         self._turn = torch.full((), math.pi * 2.0**-63, dtype=torch.float64, device=device)
         self._advance = torch.tensor([1, 0, 0], dtype=torch.int32, device=device)
 
     def _next(self) -> None:
-        # 2^32 calls of one key: at a thousand steps per second, three weeks; then a new key is due.
+        # One key lasts for 2^32 calls: three weeks at a thousand steps per second.
         self._tick += self._advance
 
     def add(self, values: Tensor, scale: Tensor) -> None:
-        """Replace values, in one piece, by noisy ones on the grid of the scale, in place."""
+        """Add noise to contiguous values in place and round to the grid of the scale."""
         blocks = math.ceil(values.numel() / 6)
         _add_rounded[(triton.cdiv(blocks, _BLOCK),)](
             values, scale, self._turn, self._key, self._tick, values.numel(), blocks, CELLS=CELLS, SIZE=_BLOCK
@@ -156,9 +155,9 @@ class DeviceNoise:
         self._next()
 
     def draw(self, taken: Tensor, weights: Tensor, log_rest: Tensor, rows: int) -> None:
-        """Draw a Poisson sample: numbers of rows, and weights that are 0 beyond the last.
+        """Draw a Poisson sample: row indices, and weights that are 0 after the last one.
 
-        ``log_rest`` is the logarithm of the probability that a row is left out, as a 64-bit float.
+        ``log_rest`` is the logarithm of the probability that a row is not drawn, as a 64-bit float.
         """
         size = taken.numel()
         _draw[(1,)](
@@ -168,8 +167,8 @@ class DeviceNoise:
         self._next()
 
     def words(self, blocks: int) -> Tensor:
-        """Return the bare stream, sixteen words per block."""
-        found = torch.empty(blocks * 16, dtype=torch.int32, device=self._key.device)
-        _words[(triton.cdiv(blocks, _BLOCK),)](found, self._key, self._tick, blocks, SIZE=_BLOCK)
+        """Return the raw stream, sixteen words per block."""
+        words = torch.empty(blocks * 16, dtype=torch.int32, device=self._key.device)
+        _words[(triton.cdiv(blocks, _BLOCK),)](words, self._key, self._tick, blocks, SIZE=_BLOCK)
         self._next()
-        return found
+        return words

@@ -1,8 +1,8 @@
-"""A whole private step on a GPU as one CUDA graph: draw, clip, add noise, follow.
+"""A whole private step on a GPU as one CUDA graph: sample, clip, add noise, update.
 
-A graph runs without Python between its kernels. It needs fixed shapes, so a Poisson sample is
-filled up to a fixed size with samples of weight 0; the size is so large that a sample practically
-never exceeds it, and the probability that one does is part of delta.
+A graph runs without Python between its kernels. It needs fixed shapes, so Poisson samples are padded to a fixed size
+with samples of weight 0. The size is so large that a sample almost never exceeds it, and delta includes the probability
+that one does.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["GraphedStep"]
 
 
 @contextmanager
-def _choosing() -> Iterator[None]:
-    """Let cuDNN try which of its kernels are fastest for these shapes, once."""
+def _benchmarking() -> Iterator[None]:
+    """Let cuDNN measure which of its kernels is fastest for these shapes."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
@@ -33,7 +33,7 @@ def _choosing() -> Iterator[None]:
 
 
 class GraphedStep:
-    """Steps of a module on data that lies on the GPU.
+    """Steps of a module, with all data on the GPU, replayed as a CUDA graph.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class GraphedStep:
         self._graph = torch.cuda.CUDAGraph()
         self._capture()
 
-    def _all(self) -> Tensor:
+    def _sample_and_step(self) -> Tensor:
         self._noise.draw(self._taken, self._weights, self._rest, len(self.inputs))
         some = self.inputs[self._taken]
         if some.dim() == 4:
@@ -75,20 +75,20 @@ class GraphedStep:
         return self.step(some, self.targets[self._taken], self._weights, self._rate, self._multiplier)
 
     def _capture(self) -> None:
-        kept = {name: one.clone() for name, one in self.step.state.items()}
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside), _choosing():
+        before = {name: one.clone() for name, one in self.step.state.items()}
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), _benchmarking():
             for _ in range(3):
-                self._all()
-        torch.cuda.current_stream().wait_stream(aside)
+                self._sample_and_step()
+        torch.cuda.current_stream().wait_stream(stream)
         for name, one in self.step.state.items():
-            one.copy_(kept[name])
-        with _choosing(), torch.cuda.graph(self._graph):
-            self._loss = self._all()
+            one.copy_(before[name])
+        with _benchmarking(), torch.cuda.graph(self._graph):
+            self._loss = self._sample_and_step()
 
     def __call__(self, rate: float, noise_multiplier: float) -> Tensor:
-        """Make a step; the loss that is returned is overwritten by the next one."""
+        """Run a step; the next call overwrites the returned loss."""
         if (rate, noise_multiplier) != self._set:
             self._rate.fill_(rate)
             self._multiplier.fill_(noise_multiplier)

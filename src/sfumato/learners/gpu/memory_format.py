@@ -1,4 +1,4 @@
-"""How the weights and images of a model lie in memory: some convolutions run twice as fast one way, some the other."""
+"""Memory formats of weights and images: contiguous or channels last, whichever runs faster."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from torch import Tensor, nn
 from sfumato.learners.gradients.clipping import Clipper
 from sfumato.learners.gradients.gradients import tensors
 
-__all__ = ["LAYOUTS", "arranged", "fastest_layout", "in_layout", "laid_out"]
+__all__ = ["LAYOUTS", "fastest_layout", "in_layout", "set_layout", "to_layout"]
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
 
 
-def laid_out(module: nn.Module, layout: torch.memory_format) -> nn.Module:
-    """Give the weights of a module a layout in memory."""
+def set_layout(module: nn.Module, layout: torch.memory_format) -> nn.Module:
+    """Convert the weights of a module, in place, to a memory format."""
     return module.to(memory_format=layout)  # type: ignore[call-overload]
 
 
-def arranged(some: Tensor, layout: torch.memory_format) -> Tensor:
-    """Give images a layout; all else has only one."""
-    return some.contiguous(memory_format=layout) if some.dim() == 4 else some
+def to_layout(inputs: Tensor, layout: torch.memory_format) -> Tensor:
+    """Return images in a memory format; other inputs are returned as they are."""
+    return inputs.contiguous(memory_format=layout) if inputs.dim() == 4 else inputs
 
 
 @contextmanager
 def in_layout(module: nn.Module, layout: torch.memory_format) -> Iterator[None]:
-    """Let the weights lie so for a while, and then as those of other modules do."""
-    laid_out(module, layout)
+    """Temporarily use another memory format for the weights."""
+    set_layout(module, layout)
     try:
         yield
     finally:
-        laid_out(module, torch.contiguous_format)
+        set_layout(module, torch.contiguous_format)
 
 
 def fastest_layout(module: nn.Module, images: Tensor, *, private: bool) -> str:
-    """Return the layout in which a module is faster, tried on random numbers like the images.
+    """Return the memory format in which a module runs faster, measured on random numbers in the shape of the images.
 
     Examples
     --------
@@ -52,18 +52,18 @@ def fastest_layout(module: nn.Module, images: Tensor, *, private: bool) -> str:
         return "contiguous"
     took: dict[str, float] = {}
     for name, layout in LAYOUTS.items():
-        copied, some = laid_out(copy.deepcopy(module), layout), arranged(torch.randn_like(images), layout)
-        clipper = Clipper(copied, _size) if private else None
-        for _ in range(4):  # the first one only warms up
+        copied, random = set_layout(copy.deepcopy(module), layout), to_layout(torch.randn_like(images), layout)
+        clipper = Clipper(copied, _mean_square) if private else None
+        for _ in range(4):  # the first is a warm-up
             began = time.process_time()
             if clipper:
-                clipper(some, some)
+                clipper(random, random)
             else:
-                _size(copied(some), some).sum().backward()
+                _mean_square(copied(random), random).sum().backward()
             took[name] = min(took.get(name, math.inf), time.process_time() - began)
     return min(took, key=lambda name: took[name])
 
 
-def _size(outputs: Any, _: Tensor) -> Tensor:
-    """Return some loss per sample, whatever a module gives."""
+def _mean_square(outputs: Any, _: Tensor) -> Tensor:
+    """Return a loss per sample for any outputs."""
     return torch.stack([one.flatten(1).square().mean(1) for one in tensors(outputs)]).sum(0)

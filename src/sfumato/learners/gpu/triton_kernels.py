@@ -1,4 +1,4 @@
-"""What takes many small kernels in torch, as one Triton kernel each, on a GPU."""
+"""Fused Triton kernels for operations that take many small kernels in torch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["LARGEST", "ghost_norms", "group_norm_gradients", "masked", "outer_norms"]
+__all__ = ["LARGEST", "ghost_norms", "group_norm_gradients", "mask", "outer_norms"]
 
-LARGEST = 16_384  # how many numbers of a group one program holds
+LARGEST = 16_384  # values of a group that fit into one program
 _SIZE = 1024
 
 
 @triton.jit
-def _masked(out, values, factors, count, row, SCALE: tl.constexpr, SIZE: tl.constexpr):
+def _mask(out, values, factors, count, row, SCALE: tl.constexpr, SIZE: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     inside = at < count
     factor = tl.load(factors + at // row, mask=inside, other=0.0)
@@ -22,13 +22,13 @@ def _masked(out, values, factors, count, row, SCALE: tl.constexpr, SIZE: tl.cons
     tl.store(out + at, tl.where(factor != 0.0, value * factor if SCALE else value, 0.0), mask=inside)
 
 
-def masked(values: Tensor, factors: Tensor, *, scale: bool) -> Tensor:
-    """Return values with those of samples whose factor is 0 put to 0, the others scaled if asked."""
+def mask(values: Tensor, factors: Tensor, *, scale: bool) -> Tensor:
+    """Return 0 for samples whose factor is 0; other values are multiplied by their factor if ``scale``."""
     last = values.dim() == 4 and values.is_contiguous(memory_format=torch.channels_last)
-    values = values if last else values.contiguous()  # either way the samples follow each other
+    values = values if last else values.contiguous()  # either way, samples are consecutive in memory
     out = torch.empty_like(values)
     count = values.numel()
-    _masked[(triton.cdiv(count, _SIZE),)](out, values, factors, count, count // len(factors), SCALE=scale, SIZE=_SIZE)
+    _mask[(triton.cdiv(count, _SIZE),)](out, values, factors, count, count // len(factors), SCALE=scale, SIZE=_SIZE)
     return out
 
 
@@ -49,7 +49,7 @@ def _ghost(out, first, second, count, side, margin, SIZE: tl.constexpr):
 
 
 def ghost_norms(first: Tensor, second: Tensor, margin: float) -> Tensor:
-    """Return norms from pairs of Gram matrices, each with a margin in proportion to the norms of both factors."""
+    """Return norms from pairs of Gram matrices, plus a margin in proportion to the norms of both factors."""
     samples, side = first.shape[:2]
     out = first.new_empty(samples)
     size = min(1024, triton.next_power_of_2(side * side))
@@ -73,7 +73,7 @@ def _outer(out, first, second, wide, high, more, SIZE: tl.constexpr):
 
 
 def outer_norms(first: Tensor, second: Tensor, more: float) -> Tensor:
-    """Return the norms of products of a column and a row, the latter with a further entry."""
+    """Return the norms of outer products of two vectors, the first with one more entry of square ``more``."""
     first, second = first.flatten(1).contiguous(), second.flatten(1).contiguous()
     out = first.new_empty(len(first))
     size = min(1024, triton.next_power_of_2(max(first.shape[1], second.shape[1])))
@@ -104,7 +104,7 @@ def _group_norm(
 
 
 def group_norm_gradients(inputs: Tensor, back: Tensor, groups: int, small: float) -> tuple[Tensor, Tensor]:
-    """Return every sample's gradients of the scale and of the shift of a group normalisation."""
+    """Return every sample's gradients of the scale and the shift of a group normalisation."""
     samples, channels = inputs.shape[:2]
     inputs, back = (one.reshape(samples, channels, -1) for one in (inputs, back))
     places = inputs.shape[2]

@@ -1,10 +1,9 @@
-"""The clipped sum: what one batch says about the weights, no sample saying more than a bound.
+"""The clipped gradient sum of a batch, in which each sample's contribution is bounded.
 
-One forward pass that notes what enters every layer, one backward pass to the outputs of the
-layers (no gradient of a weight is computed), the norm of every sample's gradient over all
-trained weights together, and one weighted sum per layer (see `layers`). The sum changes by at
-most ``clip`` when one sample is added or removed; noise in proportion to it makes a step
-differentially private (Abadi et al. 2016).
+It takes one forward pass that records the inputs of every layer, one backward pass to the outputs of the layers (no
+weight gradient is computed), the norm of every sample's gradient over all trained weights, and one weighted sum per
+layer (see `layers`). The sum changes by at most ``clip`` when one sample is added or removed; noise in proportion to
+``clip`` makes a step differentially private (Abadi et al. 2016).
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _NEVER = 1e30  # a clip that no gradient reaches
 
 
 class ClippedSum(NamedTuple):
-    """What a batch says about the weights."""
+    """The clipped gradient sum of a batch, with norms and losses per sample."""
 
     gradients: list[Tensor]
     """The sum of the clipped gradients, per trained parameter."""
     norms: Tensor
-    """The norm of every sample's gradient before it was clipped."""
+    """The norm of every sample's gradient before clipping."""
     losses: Tensor
     """The loss of every sample, before the step."""
 
@@ -54,21 +53,21 @@ def private_step(
     *,
     clip: float = 1.0,
 ) -> dict[str, Tensor]:
-    """Return the sum of the clipped gradients of single samples, by the name of the parameter.
+    """Return the sum of the clipped per-sample gradients, by parameter name.
 
-    Adding or removing one sample changes all of it together by at most ``clip`` in the Euclidean
-    norm. It is not private until noise in proportion to ``clip`` is added; `Trainer` does that.
+    Adding or removing one sample changes the sum over all parameters by at most ``clip`` in the Euclidean norm. It is
+    not private until noise in proportion to ``clip`` is added, as `Trainer` does.
 
     Parameters
     ----------
     module : torch.nn.Module
-        No layer of it may mix samples; see `check`.
+        No layer may mix samples; see `check`.
     loss : callable
-        Gives one number per sample for outputs and targets, like ``cross_entropy`` with
-        ``reduction="none"``. One that is seen to mix samples is refused.
+        Returns one number per sample for outputs and targets, like ``cross_entropy`` with ``reduction="none"``. A loss
+        that is found to mix samples is rejected.
     inputs, targets : Tensor
     weights : Tensor, optional
-        One number from 0 to 1 per sample; 0 leaves it out. All are 1 by default.
+        One number from 0 to 1 per sample; 0 leaves the sample out. By default 1 for all.
     clip : float
 
     Examples
@@ -81,14 +80,14 @@ def private_step(
     tensor([[0.5000, 0.5000]])
     """
     with Clipper(module, loss) as clipper:
-        found = clipper(inputs, targets, weights, clip)
-    return dict(zip(clipper.names, found.gradients, strict=True))
+        clipped = clipper(inputs, targets, weights, clip)
+    return dict(zip(clipper.names, clipped.gradients, strict=True))
 
 
 class Clipper:
-    """Makes clipped sums of a module, step after step.
+    """Computes clipped gradient sums of a module, step after step.
 
-    It listens to the layers of the module in a ``with`` block, or from `listen` to `close`.
+    It hooks into the layers of the module in a ``with`` block, or from `listen` to `close`.
 
     Parameters
     ----------
@@ -96,7 +95,7 @@ class Clipper:
     loss : callable
         One number per sample.
     views : int
-        How many views of a sample follow each other in a batch; the mean of their gradients is clipped.
+        The number of consecutive rows that are views of one sample; the mean of their gradients is clipped.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, *, views: int = 1) -> None:
@@ -107,10 +106,10 @@ class Clipper:
             raise OptionError("the model has no weights to train")
         kinds = {one.dtype for one in self.parameters}
         if not (kinds <= {torch.float32} or kinds <= {torch.float64}):
-            told = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+            names = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
             raise ModelError(
-                f"the trained weights must all be float32 or all be float64, got {told}",
-                hint="call float() on the model; the passes may run in half precision all the same",
+                f"the trained weights must all be float32 or all be float64, got {names}",
+                hint="call float() on the model; forward and backward pass can still run in half precision",
             )
         memory: dict[str, Tensor] = {}
         self.layers = [layer_of(unit, views, memory) for unit in dict.fromkeys(units(module))]
@@ -118,8 +117,8 @@ class Clipper:
         self._shared = {one for one, times in used.items() if times > 1}
         self._calls: list[tuple[Layer, Call]] | None = None
         self._hooks: list[Any] = []
-        self._inside: list[Tensor] = []  # layers that are being run as one, whatever they are made of
-        self._vetted = False
+        self._inside: list[Tensor] = []  # random states before the unknown layers that are running
+        self._checked = False
 
     def __enter__(self) -> Clipper:
         self.listen()
@@ -129,30 +128,30 @@ class Clipper:
         self.close()
 
     def listen(self) -> None:
-        """Begin to listen to the module."""
+        """Register the hooks."""
         if self._hooks:
             return
         if [id(one) for one in self.module.parameters() if one.requires_grad] != [id(one) for one in self.parameters]:
-            raise ModelError("other weights of the model are trained than when the clipper was made")
+            raise ModelError("the trained weights of the model have changed since the clipper was created")
         for layer in self.layers:
             if isinstance(layer, Unknown):
                 self._hooks.append(layer.module.register_forward_pre_hook(self._enter))
-            # Before the user's own hooks, which may change what comes out.
+            # Before the user's own hooks, which may change the outputs.
             listener = self._listener(layer)
             self._hooks.append(layer.module.register_forward_hook(listener, with_kwargs=True, prepend=True))
 
     def close(self) -> None:
-        """Stop listening to the module."""
+        """Remove the hooks."""
         while self._hooks:
             self._hooks.pop().remove()
 
     def __call__(
         self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, clip: float | Tensor = 1.0
     ) -> ClippedSum:
-        """Return the sum of the clipped gradients of a batch.
+        """Return the clipped gradient sum of a batch.
 
-        Before the first one, gradients of random samples are compared with torch's own, one by one, and the
-        loss is tried on random outputs: one that mixes samples is refused.
+        Before the first batch, per-sample gradients of random samples are compared with torch's own, and the loss is
+        tested on random outputs; a loss that mixes samples is rejected.
         """
         if isinstance(clip, int | float) and not 0 < clip < math.inf:
             raise OptionError(f"the clip must be a finite number above 0, got {clip!r}")
@@ -161,16 +160,16 @@ class Clipper:
         if not len(inputs):
             nothing = self.parameters[0].new_zeros(0)
             return ClippedSum([torch.zeros_like(one) for one in self.parameters], nothing, nothing)
-        if not self._vetted:
+        if not self._checked:
             refuse_wrong_gradients(self, inputs)
             refuse_mixing_loss(self.module, self.loss, inputs, targets)
-            self._vetted = True
+            self._checked = True
         losses, calls = self._passes(inputs, targets, self.loss)
-        with _exact(inputs.device.type):  # whatever the passes ran in: the norms are those of what is added
-            gradients, norms = self._clipped(calls, weights, clip)
+        with _full_precision(inputs.device.type):  # whatever the passes ran in, norms and sums must agree
+            gradients, norms = self._clip(calls, weights, clip)
         return ClippedSum(gradients, norms, losses)
 
-    def _clipped(
+    def _clip(
         self, calls: list[tuple[Layer, Call]], weights: Tensor | None, clip: float | Tensor
     ) -> tuple[list[Tensor], Tensor]:
         """Return the sum of the clipped gradients, and the norms before clipping."""
@@ -180,57 +179,57 @@ class Clipper:
         for layer, call in calls:
             is_alone = times[id(layer)] == 1 and self._shared.isdisjoint(layer.parameters)
             (once if is_alone else more).append((layer, call))
-        several = self._summed(more)
+        several = self._sum_uses(more)
         norms = [one for layer, call in once for one in layer.norms(call)] + [norm(one) for one in several.values()]
         if not norms:
-            raise OptionError("no weight of the model has a part in the loss")
+            raise OptionError("the loss does not depend on any weight of the model")
         length = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         known = length.isfinite()
         values = torch.where(known, clip / length.clamp(min=clip), 0.0)
-        # On a GPU it is not waited for whether a gradient is not finite.
+        # On a GPU, checking whether all gradients are finite would wait for the device.
         factors = Factors(
             values if weights is None else values * weights, doubtful=length.is_cuda or not bool(known.all())
         )
-        sums = {one: factors.summed(gradients) for one, gradients in several.items()}
+        sums = {one: factors.weighted_sum(gradients) for one, gradients in several.items()}
         for layer, call in once:
             sums.update(zip(layer.parameters, layer.weighted_sum(call, factors), strict=True))
         return [sums[one] if one in sums else torch.zeros_like(one) for one in self.parameters], length
 
-    def single(self, inputs: Tensor, loss: Callable[[Any], Tensor]) -> Iterator[tuple[list[Tensor], Tensor]]:
-        """Yield each sample's gradient, as it is added, and its norm, as it is clipped by."""
+    def per_sample(self, inputs: Tensor, loss: Callable[[Any], Tensor]) -> Iterator[tuple[list[Tensor], Tensor]]:
+        """Yield each sample's gradient as it enters the sum, and its norm as it is used for clipping."""
         _, calls = self._passes(inputs, inputs, lambda outputs, _: loss(outputs))
         samples = len(inputs) // self.views
         for one in torch.eye(samples, device=inputs.device, dtype=self.parameters[0].dtype):
-            with _exact(inputs.device.type):
-                gradients, norms = self._clipped(calls, one, _NEVER)
+            with _full_precision(inputs.device.type):
+                gradients, norms = self._clip(calls, one, _NEVER)
             yield gradients, one @ norms
 
     def _passes(self, inputs: Tensor, targets: Tensor, loss: Loss) -> tuple[Tensor, list[tuple[Layer, Call]]]:
-        """Run forward, and backward to the outputs of the layers."""
+        """Run the forward pass, and the backward pass to the outputs of the layers."""
         self.listen()
         with self._listening() as calls, torch.enable_grad():
             losses = loss(self.module(inputs), targets)
         if losses.shape != (len(inputs),):
             raise OptionError(
-                f"the loss must give one number per sample, a vector of {len(inputs)}, "
+                f"the loss must return one number per sample, a vector of {len(inputs)}, "
                 f"got the shape {tuple(losses.shape)}",
                 hint='use reduction="none"',
             )
         edges = [edge for _, call in calls for edge in call.edges]
         with torch.enable_grad():
             total = losses.sum() / self.views
-        found = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
+        gradients = iter(torch.autograd.grad(total, edges, allow_unused=True) if edges else ())
         dtype = self.parameters[0].dtype
         reached = []
         for layer, call in calls:
-            backs = [next(found) for _ in call.edges]
+            backs = [next(gradients) for _ in call.edges]
             if all(back is None for back in backs):
                 continue
             if any(shape[:1] != losses.shape for shape in call.shapes):
                 raise ModelError(
                     f"layer '{self._name(layer)}' must have one row per sample, {len(losses)}, got outputs of the "
                     f"shape {' and '.join(str(tuple(shape)) for shape in call.shapes)}",
-                    hint="keep the samples apart in the first dimension, and expand what all of them share",
+                    hint="keep samples separate in the first dimension, and expand tensors that all samples share",
                 )
             if call.versions != tuple(one._version for one in call.inputs if isinstance(one, Tensor)):
                 raise ModelError(
@@ -251,13 +250,13 @@ class Clipper:
         losses = losses.detach()
         return (losses.view(-1, self.views).mean(1) if self.views > 1 else losses), reached
 
-    def _summed(self, calls: list[tuple[Layer, Call]]) -> dict[nn.Parameter, Tensor]:
-        """Add, sample by sample, the gradients of weights that were used more than once."""
-        found: dict[nn.Parameter, Tensor] = {}
+    def _sum_uses(self, calls: list[tuple[Layer, Call]]) -> dict[nn.Parameter, Tensor]:
+        """Add up, sample by sample, the gradients of weights that were used more than once."""
+        sums: dict[nn.Parameter, Tensor] = {}
         for layer, call in calls:
             for one, gradients in zip(layer.parameters, layer.per_sample(call), strict=True):
-                found[one] = found[one] + gradients if one in found else gradients
-        return found
+                sums[one] = sums[one] + gradients if one in sums else gradients
+        return sums
 
     @contextmanager
     def _listening(self) -> Iterator[list[tuple[Layer, Call]]]:
@@ -272,7 +271,7 @@ class Clipper:
         return next(name for name, one in self.module.named_modules() if one is layer.module)
 
     def _enter(self, _: nn.Module, __: tuple[Any, ...]) -> None:
-        """Note that a layer is run as one, and the random numbers that it begins with."""
+        """Record that an unknown layer starts running, and the random state before it."""
         if self._calls is not None:
             self._inside.append(torch.get_rng_state())
 
@@ -285,16 +284,16 @@ class Clipper:
                 return
             if not inputs and not isinstance(layer, Unknown):  # known layers take one argument, by whatever name
                 inputs, options = tuple(options.values()), {}
-            found = tensors(outputs)
-            given = tuple(at for at, one in enumerate(found) if one.requires_grad)
+            results = tensors(outputs)
+            given = tuple(at for at, one in enumerate(results) if one.requires_grad)
             self._calls.append(
                 (
                     layer,
                     Call(
                         tuple(one.detach() if isinstance(one, Tensor) else one for one in inputs),
                         options,
-                        tuple(get_gradient_edge(found[at]) for at in given),
-                        tuple(found[at].shape for at in given),
+                        tuple(get_gradient_edge(results[at]) for at in given),
+                        tuple(results[at].shape for at in given),
                         given,
                         tuple(one._version for one in inputs if isinstance(one, Tensor)),
                         random,
@@ -306,8 +305,8 @@ class Clipper:
 
 
 @contextmanager
-def _exact(device: str) -> Iterator[None]:
-    """Multiply matrices in full precision; what convolutions lose is accounted for where they are."""
+def _full_precision(device: str) -> Iterator[None]:
+    """Multiply matrices in full precision; `Convolution.margin` accounts for the precision of convolutions."""
     with torch.autocast(device, enabled=False):
         before = torch.get_float32_matmul_precision()
         if before != "highest":
@@ -320,8 +319,8 @@ def _exact(device: str) -> Iterator[None]:
 
 
 def units(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules whose gradients are found each as one: those that hold weights of their own."""
-    # A parametrized layer may have no weights left but those that its weights are made of.
+    """Yield the modules that have trained weights of their own; each is treated as one layer."""
+    # A parametrized layer may own only the parameters from which its weights are computed.
     if any(one.requires_grad for one in module.parameters(recurse=is_parametrized(module))):
         yield module
         return

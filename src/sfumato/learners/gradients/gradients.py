@@ -1,6 +1,6 @@
-"""Gradients of single samples: of one module, from what went in and what came back.
+"""Per-sample gradients of one module from its inputs and output gradients: the base of all layers.
 
-This is the common ground of all layers; `matrix` and `layers` hold the layers themselves.
+`matrix` and `layers` implement the layers.
 """
 
 from __future__ import annotations
@@ -29,39 +29,38 @@ __all__ = [
     "tensors",
 ]
 
-CHAIN = 64  # how many samples are added up in the floats of the weights, before the sums of such blocks are in 64 bits
-IN_BLOCKS = 1024  # beyond so many samples, all products are in 64 bits
-_AT_ONCE = 4096  # rows that are brought to 64 bits at once
+CHAIN = 64  # samples per block that is added up in the type of the weights; the sums of blocks use 64 bits
+IN_BLOCKS = 1024  # beyond this many samples, all products use 64 bits
+_AT_ONCE = 4096  # rows converted to 64 bits at once
 ROUNDING = 16  # units in the last place that a product of Gram matrices may be off
 
 
 @dataclass
 class Call:
-    """One use of a layer: what went in, and later what came back."""
+    """One call of a layer: its inputs, and after the backward pass its output gradients."""
 
     inputs: tuple[Any, ...]
     options: dict[str, Any]
     edges: tuple[Any, ...]
-    """Where the outputs are in autograd's graph, before anything changes them in place."""
+    """The outputs in autograd's graph, before anything changes them in place."""
     shapes: tuple[torch.Size, ...]
     given: tuple[int, ...] = (0,)
-    """Which of the outputs those are: not all lead back to weights."""
+    """The positions of these outputs; others do not depend on weights."""
     versions: tuple[int, ...] = ()
     """How often each input had been changed in place when the layer read it."""
     random: Tensor | None = None
-    """The state of torch's random numbers before, where they are needed again."""
+    """Torch's random state before the call, if the layer is to be run again."""
     gradients: tuple[Tensor, ...] = ()
-    kept: Any = None
-    """What was found on the way to the norms and serves the sum."""
+    saved: Any = None
+    """Gradients computed for the norms and reused for the sum."""
     by_row: bool = False
-    """Whether it was found for each row of a kernel."""
+    """Whether the saved gradients are split by rows of a kernel."""
 
 
 class Layer(ABC):
-    """How the gradients of single samples of one module are found.
+    """Computes the per-sample gradients of one module.
 
-    ``views`` says how many views of a sample follow each other in a batch; ``memory`` is shared by all
-    layers of a model.
+    ``views`` is the number of consecutive rows that are views of one sample; all layers of a model share ``memory``.
     """
 
     def __init__(self, module: nn.Module, views: int = 1, memory: dict[str, Tensor] | None = None) -> None:
@@ -70,76 +69,76 @@ class Layer(ABC):
         self.parameters = [one for one in module.parameters() if one.requires_grad]
         self._memory = {} if memory is None else memory
 
-    def borrowed(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Return memory that is used again in the next step: getting it anew takes longer than filling it."""
+    def buffer(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return a buffer that is reused in every step, because allocating takes longer than filling."""
         (like, *_), size = self.parameters, math.prod(shape)
-        held = self._memory.get(name)
-        if held is None or held.numel() < size or held.dtype != like.dtype or held.device != like.device:
-            held = self._memory[name] = torch.empty(size, dtype=like.dtype, device=like.device)
-        return held[:size].view(*shape)
+        buffer = self._memory.get(name)
+        if buffer is None or buffer.numel() < size or buffer.dtype != like.dtype or buffer.device != like.device:
+            buffer = self._memory[name] = torch.empty(size, dtype=like.dtype, device=like.device)
+        return buffer[:size].view(*shape)
 
     @abstractmethod
     def per_sample(self, call: Call) -> list[Tensor]:
-        """Return each sample's gradient, per parameter that is trained."""
+        """Return each sample's gradient, per trained parameter."""
 
     def norms(self, call: Call) -> list[Tensor]:
-        """Return norms of each sample's gradient: those of its parts, if it is found in parts."""
-        call.kept = self.per_sample(call)
-        return [norm(one) for one in call.kept]
+        """Return norms per sample, which together make up the norm of its gradient."""
+        call.saved = self.per_sample(call)
+        return [norm(one) for one in call.saved]
 
     def weighted_sum(self, call: Call, factors: Factors) -> list[Tensor]:
-        """Return the sum of the gradients, each times the factor of its sample, per parameter."""
-        return [factors.summed(one) for one in call.kept]
+        """Return the sum of the gradients weighted by the factors, per trained parameter."""
+        return [factors.weighted_sum(one) for one in call.saved]
 
     @property
     def is_bounded(self) -> bool:
-        """Whether sums over samples go through `summed_products`, whose rounding is bounded."""
+        """Whether sums over samples use `summed_products`, whose rounding error is bounded."""
         return True
 
 
 def norm(values: Tensor) -> Tensor:
-    """Return the norm of what belongs to each sample."""
+    """Return the Euclidean norm of each row."""
     return torch.linalg.vector_norm(values.flatten(1), dim=1)
 
 
 class Factors:
-    """A factor for every sample, by which its gradient counts.
+    """The factor by which each sample's gradient is multiplied.
 
-    A sample whose gradient is not finite has the factor 0. Since 0 times infinity is not 0, where
-    such samples are possible (``doubtful``) their numbers are put to 0 first.
+    A sample whose gradient is not finite has factor 0. Because 0 times infinity is not 0, numbers that are not finite
+    are set to 0 first where they are possible (``doubtful``).
     """
 
     def __init__(self, values: Tensor, *, doubtful: bool) -> None:
         self.values, self.doubtful = values, doubtful
 
     def finite(self, values: Tensor) -> Tensor:
-        """Put 0 where a number is not finite."""
+        """Return the values with 0 in place of numbers that are not finite."""
         fused = kernels_for(values)
         if fused is not None:
-            return fused.masked(values, self.values, scale=False)
+            return fused.mask(values, self.values, scale=False)
         return torch.nan_to_num(values, 0.0, 0.0, 0.0) if self.doubtful and values.is_floating_point() else values
 
-    def scaled(self, values: Tensor) -> Tensor:
-        """Multiply what belongs to each sample, all its views, by its factor."""
+    def scale(self, values: Tensor) -> Tensor:
+        """Multiply the rows of each sample, one per view, by its factor."""
         fused = kernels_for(values)
         if fused is not None:
-            return fused.masked(values, self.values, scale=True)
+            return fused.mask(values, self.values, scale=True)
         each = self.values
         if len(values) > len(each):
             each = each.repeat_interleave(len(values) // len(each))
         return self.finite(values) * each.view(-1, *[1] * (values.dim() - 1))
 
-    def summed(self, values: Tensor) -> Tensor:
-        """Add what belongs to the samples, each times its factor."""
+    def weighted_sum(self, values: Tensor) -> Tensor:
+        """Return the sum of the rows, each times its factor."""
         return summed_products(self.values[:, None], self.finite(values.flatten(1))).view(values.shape[1:])
 
 
 def summed_products(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``left.T @ right``, a sum over rows, so that its rounding has a bound whatever the numbers are.
+    """Return ``left.T @ right``, a sum over rows, with a bounded rounding error whatever the numbers are.
 
-    Numbers that are added up one after another in 32 bits can be off by their count times a unit in the last place of
-    the sum, and one more number at the beginning can change all of that: with 200,000 of them by hundreds of clips. So
-    only `CHAIN` rows are added up in 32 bits, and all rows in 64 bits where there are many.
+    Sequential addition in 32 bits can be off by the number of terms times a unit in the last place of the sum, and one
+    more term at the start can change the whole error: with 200,000 terms by hundreds of clips. So at most `CHAIN` rows
+    are added up in 32 bits, and large sums use 64 bits throughout.
     """
     rows = len(left)
     if rows <= CHAIN or left.dtype == torch.float64:
@@ -150,22 +149,22 @@ def summed_products(left: Tensor, right: Tensor) -> Tensor:
         return torch.as_tensor(total).to(left.dtype)
     whole = rows - rows % CHAIN
     blocks = [one[:whole].unflatten(0, (-1, CHAIN)) for one in (left, right)]
-    found = torch.bmm(blocks[0].mT, blocks[1]).sum(0, dtype=torch.float64)
-    return found.add_(left[whole:].t() @ right[whole:]).to(left.dtype)
+    product = torch.bmm(blocks[0].mT, blocks[1]).sum(0, dtype=torch.float64)
+    return product.add_(left[whole:].t() @ right[whole:]).to(left.dtype)
 
 
 def rounding(first: Tensor, second: Tensor) -> Tensor:
-    """Return by how much the product of two Gram matrices can be too small for its rounding.
+    """Return how much too small the product of two Gram matrices can be because of rounding.
 
-    Where the places of a sample cancel each other, their products are large and the sum of them is
-    small: without this, the norm of such a sample could be taken for 0 and its gradient not be clipped.
+    Where the positions of a sample cancel, their products are large and the sum is small: without this margin, the
+    norm of such a sample could round to 0 and its gradient would not be clipped.
     """
     traces = [one.diagonal(dim1=1, dim2=2).sum(1) for one in (first, second)]
     return traces[0] * traces[1] * (ROUNDING * torch.finfo(second.dtype).eps)
 
 
 def kernels_for(values: Tensor) -> Any:
-    """Return the kernels of a GPU, if the values are on one and Triton is there."""
+    """Return the module of Triton kernels if the values are on a GPU and Triton is installed, else None."""
     if not values.is_cuda or values.dtype != torch.float32:
         return None
     try:
@@ -176,7 +175,7 @@ def kernels_for(values: Tensor) -> Any:
 
 
 def tensors(outputs: Any) -> tuple[Tensor, ...]:
-    """Return the tensors among what a module gives."""
+    """Return all tensors in the outputs of a module."""
     if isinstance(outputs, Tensor):
         return (outputs,)
     return tuple(one for one in tree_leaves(outputs) if isinstance(one, Tensor))

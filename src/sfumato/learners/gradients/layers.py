@@ -1,4 +1,4 @@
-"""How the gradients of single samples are found, for every kind of layer."""
+"""Per-sample gradients of normalisation, embedding and arbitrary layers, and the choice of a layer's method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Normalisation(Layer):
     """A layer that normalises within a sample and then scales and shifts."""
 
     def per_sample(self, call: Call) -> list[Tensor]:
-        """Sum what came back, and what came back times what was scaled, over all places."""
+        """Sum the output gradients, and their products with the normalised inputs, over all positions."""
         module: Any = self.module
         (back,), inputs = call.gradients, call.inputs[0]
         fused = kernels_for(inputs)
@@ -32,11 +32,11 @@ class Normalisation(Layer):
             and inputs[0].numel() // module.num_groups <= fused.LARGEST
         ):
             pair = fused.group_norm_gradients(inputs, back, module.num_groups, module.eps)
-            return [self._summed(one) for one, wanted in zip(pair, trained, strict=True) if wanted]
-        found = [self._summed(back * self._normalised(inputs))] if trained[0] else []
-        return [*found, self._summed(back)] if trained[1] else found
+            return [self._sum_positions(one) for one, wanted in zip(pair, trained, strict=True) if wanted]
+        gradients = [self._sum_positions(back * self._normalise(inputs))] if trained[0] else []
+        return [*gradients, self._sum_positions(back)] if trained[1] else gradients
 
-    def _normalised(self, inputs: Tensor) -> Tensor:
+    def _normalise(self, inputs: Tensor) -> Tensor:
         module: Any = self.module
         if isinstance(module, nn.GroupNorm):
             return functional.group_norm(inputs, module.num_groups, eps=module.eps)
@@ -46,7 +46,7 @@ class Normalisation(Layer):
             return functional.rms_norm(inputs, module.normalized_shape, eps=module.eps)
         return functional.instance_norm(inputs, eps=module.eps)
 
-    def _summed(self, values: Tensor) -> Tensor:
+    def _sum_positions(self, values: Tensor) -> Tensor:
         shape = self.module.weight.shape
         if isinstance(self.module, nn.LayerNorm | nn.RMSNorm):  # scales the last dimensions
             return values.reshape(len(values) // self.views, -1, *shape).sum(1)
@@ -55,28 +55,29 @@ class Normalisation(Layer):
 
 
 class Embedding(Layer):
-    """A table of vectors, of which every place of a sample takes one."""
+    """A table of vectors; every position of a sample looks one up."""
 
     def norms(self, call: Call) -> list[Tensor]:
-        """Two places have a product only if they took the same vector."""
-        taken, back = self._places(call)
+        """Return norms from Gram matrices; two positions have a product only if they look up the same vector."""
+        taken, back = self._lookups(call)
         same = (taken.unsqueeze(1) == taken.unsqueeze(2)).to(back.dtype)
         gram = torch.bmm(back, back.mT)
         return [(same * gram).sum((1, 2)).clamp_(min=0).add_(rounding(same, gram)).sqrt_()]
 
     def weighted_sum(self, call: Call, factors: Factors) -> list[Tensor]:
-        """Add to every vector what came back where it was taken."""
-        taken, back = self._places(call)
+        """Add each output gradient to the vector that was looked up."""
+        taken, back = self._lookups(call)
         table = torch.zeros_like(self.module.weight, dtype=torch.float64)
-        return [table.index_add_(0, taken.flatten(), factors.scaled(back).flatten(0, 1).double()).to(back.dtype)]
+        return [table.index_add_(0, taken.flatten(), factors.scale(back).flatten(0, 1).double()).to(back.dtype)]
 
     def per_sample(self, call: Call) -> list[Tensor]:
-        """Do the same for every sample."""
-        taken, back = self._places(call)
-        found = back.new_zeros(len(back), *self.module.weight.shape)
-        return [found.scatter_add_(1, taken.unsqueeze(2).expand_as(back), back)]
+        """Add each output gradient to the vector that was looked up, in a table per sample."""
+        taken, back = self._lookups(call)
+        tables = back.new_zeros(len(back), *self.module.weight.shape)
+        return [tables.scatter_add_(1, taken.unsqueeze(2).expand_as(back), back)]
 
-    def _places(self, call: Call) -> tuple[Tensor, Tensor]:
+    def _lookups(self, call: Call) -> tuple[Tensor, Tensor]:
+        """Return the index and the output gradient at each position of each sample."""
         module: Any = self.module
         taken = call.inputs[0].reshape(len(call.inputs[0]) // self.views, -1)
         back = call.gradients[0].reshape(*taken.shape, -1)
@@ -86,14 +87,14 @@ class Embedding(Layer):
 
 
 class Unknown(Layer):
-    """Any other module: run again for one sample at a time, all at once (`torch.func.vmap`)."""
+    """Any other module: run again per sample, vectorised with `torch.func.vmap`."""
 
     def __init__(self, module: nn.Module, views: int = 1, memory: dict[str, Tensor] | None = None) -> None:
         super().__init__(module, views, memory)
-        self._whole: set[int] = set()  # which arguments do not belong to samples: they once had another length
+        self._whole: set[int] = set()  # positions of arguments without a row per sample: their length once differed
 
     def per_sample(self, call: Call) -> list[Tensor]:
-        """Pull back what came back, sample by sample."""
+        """Backpropagate the output gradients of each sample to the weights."""
         frozen = {name: one.detach() for name, one in self.module.named_parameters() if not one.requires_grad}
         trained = {name: one.detach() for name, one in self.module.named_parameters() if one.requires_grad}
         buffers = dict(self.module.named_buffers())
@@ -114,24 +115,24 @@ class Unknown(Layer):
                 return tuple(outputs[at].squeeze(0) for at in call.given)
 
             back_to_weights = torch.func.vjp(run, trained)[1]
-            (found,) = back_to_weights(back)
-            return dict(found)
+            (gradients,) = back_to_weights(back)
+            return dict(gradients)
 
         along = (tuple(0 if by else None for by in split), 0)
         with warnings.catch_warnings(), torch.random.fork_rng([], enabled=call.random is not None):
-            warnings.filterwarnings("ignore", "There is a performance drop")  # some layers go sample by sample
-            if call.random is not None:  # dropout is to drop the same again
+            warnings.filterwarnings("ignore", "There is a performance drop")  # vmap runs some layers in a loop
+            if call.random is not None:  # repeat the same dropout
                 torch.set_rng_state(call.random)
             try:
-                found = torch.func.vmap(pulled, in_dims=along, randomness="different")(tuple(leaves), call.gradients)
+                result = torch.func.vmap(pulled, in_dims=along, randomness="different")(tuple(leaves), call.gradients)
             except RuntimeError as error:
                 if "vmap" not in str(error):
                     raise
                 raise ModelError(
-                    f"a layer {type(self.module).__name__} cannot be run for one sample at a time (torch.func.vmap)",
-                    hint="it must not decide by the numbers that it reads, nor change them in place",
+                    f"a layer {type(self.module).__name__} cannot be run per sample with torch.func.vmap",
+                    hint="it must not branch on its inputs or change them in place",
                 ) from error
-        return [one.unflatten(0, (-1, self.views)).sum(1) for one in found.values()]
+        return [one.unflatten(0, (-1, self.views)).sum(1) for one in result.values()]
 
 
 _KINDS: dict[type[nn.Module], type[Layer]] = {
@@ -150,9 +151,9 @@ _KINDS: dict[type[nn.Module], type[Layer]] = {
 
 
 def layer_of(module: nn.Module, views: int = 1, memory: dict[str, Tensor] | None = None) -> Layer:
-    """Return how the gradients of single samples of a module are found.
+    """Return the per-sample gradient method for a module.
 
-    A subclass of a known layer may do anything in its ``forward``: it counts as unknown.
+    A subclass of a known layer counts as unknown, because its ``forward`` may do anything.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""The networks that can be trained by name, none of which mixes samples.
+"""Named network architectures; none of them mixes samples.
 
-Each is made for samples of a shape and for a number of outputs. There is no batch normalization in any
-of them: it would make what is learnt from one record depend on the others. Where a network is
-known with it, group normalization takes its place.
+Each is built for a sample shape and a number of outputs. None uses batch normalization, which would make the gradient
+of one record depend on the others; where a published network has it, group normalization takes its place.
 """
 
 from __future__ import annotations
@@ -13,27 +12,27 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sfumato.data.validate import whole
 from sfumato.errors import OptionError, did_you_mean
 from sfumato.learners.networks.scattering import channels_of, normalized_scattering
 
-__all__ = ["ARCHITECTURES", "Architecture", "architecture", "rebuilt"]
+__all__ = ["ARCHITECTURES", "Architecture", "architecture", "rebuild"]
 
 Shape = tuple[int, ...]
 Features = Callable[..., Tensor]
 
-_LARGEST = 2**22  # numbers of a sample that a stored network may be for
-_SCATTERED = 2**26  # pixels of all channels that its scattering transform may compute
+_LARGEST = 2**22  # largest sample of a stored network, in numbers
+_SCATTERED = 2**26  # largest scattering transform of a stored network, in pixels over all channels
 
 
 @dataclass(frozen=True, eq=False)
 class Architecture:
-    """A network, and what its samples go through before they reach it.
+    """A network, and the fixed features that its inputs are transformed to.
 
     Attributes
     ----------
@@ -42,15 +41,14 @@ class Architecture:
     inputs : tuple of int
         The shape of a sample.
     outputs : int
-        How many numbers come out.
+        The number of outputs.
     options : dict
-        What else the network was made with, defaults included.
+        The other options of the network, including defaults.
     module : torch.nn.Module
         The network, untrained.
     features : callable, optional
-        If there is one, the network takes what it returns instead of the samples. It is fixed and public:
-        it knows nothing of the data, turns every sample on its own, and so costs no privacy and is called
-        once, before training. It can be given ``progress``.
+        If given, the network takes its result instead of the samples. It is fixed and public, and transforms every
+        sample independently, so it costs no privacy; it is called once, before training. It accepts ``progress``.
 
     Examples
     --------
@@ -68,7 +66,7 @@ class Architecture:
     features: Features | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the weights as plain values; `architecture` makes the same network of them.
+        """Return everything but the weights as plain values, from which `architecture` builds the same network.
 
         Examples
         --------
@@ -80,7 +78,7 @@ class Architecture:
 
 
 def architecture(name: str, inputs: int | Sequence[int], outputs: int, **options: Any) -> Architecture:
-    """Make a network by its name, with new weights from torch's own generator.
+    """Build a network by name, with initial weights from torch's own generator.
 
     Parameters
     ----------
@@ -96,7 +94,7 @@ def architecture(name: str, inputs: int | Sequence[int], outputs: int, **options
         The number of columns, or the shape of an image: (height, width) if it is grey, or
         (channels, height, width). The networks for images take (count, channels, height, width).
     outputs : int
-        How many numbers come out: one per class.
+        The number of outputs: one per class.
 
     Examples
     --------
@@ -121,40 +119,40 @@ def architecture(name: str, inputs: int | Sequence[int], outputs: int, **options
             raise OptionError(f"the architecture '{name}' has no option '{option}'", hint=hint)
     shape = _sizes("the number of inputs", inputs if isinstance(inputs, Sequence) else (inputs,))
     if not shape:
-        raise OptionError("the inputs must have at least one size, got none")
+        raise OptionError("the inputs must have at least one dimension, got none")
     (count,) = _sizes("the number of outputs", (outputs,))
     chosen = {**known, **options}
     module, features = make(shape, count, **chosen)
     return Architecture(name, shape, count, chosen, module, features)
 
 
-def rebuilt(plain: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Architecture:
-    """Make the network that stored weights belong to; refuse any other before it takes memory or time.
+def rebuild(plain: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Architecture:
+    """Build the network that stored weights belong to, after checking its size against the weights.
 
     Parameters
     ----------
     plain : mapping
-        What `Architecture.to_dict` returned, or a stranger wrote in its place.
+        A result of `Architecture.to_dict`, possibly from an untrusted file.
     shapes : mapping
         The shapes of the stored weights, by name.
 
     Examples
     --------
-    >>> rebuilt({"name": "logistic", "inputs": [3], "outputs": 2}, {"1.weight": (2, 3), "1.bias": (2,)}).inputs
+    >>> rebuild({"name": "logistic", "inputs": [3], "outputs": 2}, {"1.weight": (2, 3), "1.bias": (2,)}).inputs
     (3,)
-    >>> rebuilt({"name": "mlp", "inputs": [3], "outputs": 2, "hidden": [90000]}, {"1.weight": (2, 3)})
+    >>> rebuild({"name": "mlp", "inputs": [3], "outputs": 2, "hidden": [90000]}, {"1.weight": (2, 3)})
     Traceback (most recent call last):
         ...
-    sfumato.errors.OptionError: the weights are not those of the network 'mlp' that is described
+    sfumato.errors.OptionError: the weights do not fit the described network 'mlp'
     """
     name, (*inputs,) = plain["name"], _sizes("the number of inputs", plain["inputs"])
     if math.prod(inputs) > _LARGEST or len(plain.get("hidden", ())) > len(shapes):
-        raise OptionError(f"the network '{name}' that is described is too large for its weights")
+        raise OptionError(f"the described network '{name}' is too large for its weights")
     if name == "scattering-linear":
         scales, angles = plain.get("scales", 2), plain.get("angles", 8)
         channels, (count,) = channels_of(scales, angles), _sizes("the number of outputs", (plain["outputs"],))
         if channels * math.prod(inputs) > _SCATTERED:
-            raise OptionError(f"the network '{name}' that is described has too many channels")
+            raise OptionError(f"the described network '{name}' has too many channels")
         width = channels * math.prod(side >> scales for side in inputs[-2:])
         wanted: dict[str, Shape] = {"1.weight": (count, width), "1.bias": (count,)}
     else:
@@ -162,7 +160,7 @@ def rebuilt(plain: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Ar
             skeleton = architecture(**plain).module
         wanted = {name: tuple(one.shape) for name, one in skeleton.state_dict().items()}
     if wanted != {name: tuple(shape) for name, shape in shapes.items()}:
-        raise OptionError(f"the weights are not those of the network '{name}' that is described")
+        raise OptionError(f"the weights do not fit the described network '{name}'")
     return architecture(**plain)
 
 
@@ -208,7 +206,7 @@ def _resnet18(inputs: Shape, outputs: int, *, groups: int = 32) -> tuple[nn.Modu
 
 
 class _Residual(nn.Module):
-    """Two convolutions beside a shortcut; where the width grows, the image shrinks to half."""
+    """Two convolutions with a shortcut; where the width grows, the image is halved."""
 
     def __init__(self, before: int, after: int, groups: int) -> None:
         super().__init__()
@@ -228,14 +226,14 @@ class _Residual(nn.Module):
         self.last = nn.ReLU()
 
     def forward(self, images: Tensor) -> Tensor:
-        """Add both ways; not in place, since per-sample gradients need what went in."""
+        """Add both paths; not in place, because per-sample gradients need the inputs."""
         result: Tensor = self.last(self.convolutions(images) + self.shortcut(images))
         return result
 
 
 def _mlp(inputs: Shape, outputs: int, *, hidden: Sequence[int] = (100,)) -> tuple[nn.Module, None]:
     if not isinstance(hidden, Sequence):
-        raise OptionError(f"the hidden layers must be a list of their widths, got {hidden!r}")
+        raise OptionError(f"the hidden layers must be a list of widths, got {hidden!r}")
     widths = (math.prod(inputs), *_sizes("the width of a hidden layer", hidden))
     layers = [part for pair in itertools.pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], outputs)), None
@@ -258,7 +256,7 @@ def _scattering_linear(
 
 def _linear(inputs: int, outputs: int) -> nn.Module:
     layer = nn.Linear(inputs, outputs)
-    nn.init.zeros_(layer.weight)  # the loss has one valley: any other start would only add to the way
+    nn.init.zeros_(layer.weight)  # the loss is convex: any other start would only be farther away
     nn.init.zeros_(layer.bias)
     return nn.Sequential(nn.Flatten(), layer)
 
@@ -272,15 +270,12 @@ def _image(name: str, inputs: Shape) -> tuple[int, int, int]:
             return channels, height, width
     raise OptionError(
         f"the architecture '{name}' is for images, got samples of the shape {inputs}",
-        hint="take 'mlp' or 'logistic' for a table",
+        hint="use 'mlp' or 'logistic' for a table",
     )
 
 
 def _sizes(name: str, values: Sequence[Any]) -> Shape:
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return tuple(map(int, values))
+    return tuple(whole(name, value) for value in values)
 
 
 ARCHITECTURES: dict[str, Callable[..., tuple[nn.Module, Features | None]]] = {
@@ -290,4 +285,4 @@ ARCHITECTURES: dict[str, Callable[..., tuple[nn.Module, Features | None]]] = {
     "logistic": _logistic,
     "scattering-linear": _scattering_linear,
 }
-"""What makes each network, by its name."""
+"""The function that builds each network, by name."""

@@ -1,4 +1,4 @@
-"""Images that a model is given in the place of columns: bytes become numbers, and a missing channel is added."""
+"""Images as inputs of a model: bytes become floats, and grey images get a channel dimension."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Images"]
 
 @dataclass(frozen=True, eq=False)
 class Images(Columns):
-    """Images in the place of columns; nothing of them has to be public.
+    """Images in place of columns; no public description is needed.
 
     Examples
     --------
@@ -31,17 +31,17 @@ class Images(Columns):
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of images."""
         return len(self.array)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Channels, height and width of one."""
+        """Channels, height and width of an image."""
         return (1, *self.array.shape[1:]) if self.array.ndim == 3 else self.array.shape[1:]
 
     @classmethod
     def of_array(cls, given: Any) -> Images:
-        """Take an array of shape (count, height, width) or (count, channels, height, width)."""
+        """Convert an array of shape (count, height, width) or (count, channels, height, width)."""
         array = np.asarray(given)
         if array.ndim not in (3, 4) or array.dtype.kind not in "biuf":
             raise InputError(
@@ -50,19 +50,19 @@ class Images(Columns):
             )
         if not array.size:
             raise InputError(f"0 sample(s): there are no images, got the shape {array.shape}")
-        if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has none that are longer
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has no longer floats
             array = array.astype(np.float64)
         return cls((), None, False, array.astype(array.dtype.newbyteorder("="), copy=False))
 
     def tensor(self, scale: Any) -> Tensor:
-        """Return them with their channel, bytes from 0 to 1, 0 for what is no number; then by the scale.
+        """Return the images with channels, bytes scaled to 0..1 and missing numbers as 0, normalised by the scale.
 
-        A scale is the mean, which is taken off, and the deviation, by which is divided.
+        A scale is a mean and a standard deviation.
         """
-        # Torch wants arrays in order that it may write to; others are copied.
-        found = torch.as_tensor(np.require(self.array, requirements=["C", "W"])).reshape(self.rows, *self.shape)
-        numbers = found if found.is_floating_point() else found.float() / (255 if found.dtype == torch.uint8 else 1)
-        numbers = torch.where(numbers.isfinite(), numbers, 0)  # each image for itself, as in a table
+        # Torch needs arrays that are contiguous and writable; others are copied.
+        raw = torch.as_tensor(np.require(self.array, requirements=["C", "W"])).reshape(self.rows, *self.shape)
+        numbers = raw if raw.is_floating_point() else raw.float() / (255 if raw.dtype == torch.uint8 else 1)
+        numbers = torch.where(numbers.isfinite(), numbers, 0)  # each image independently
         if scale is None:
             return numbers
         try:

@@ -1,16 +1,15 @@
-"""The wavelet scattering transform of images: fixed features that are learnt from nothing.
+"""The wavelet scattering transform of images: fixed features that need no training.
 
-An image is filtered by wavelets of several scales and angles, and only the moduli are kept; the
-moduli are filtered once more by the wavelets of larger scales; all of it is smoothed and thinned
-out (Mallat 2012; Bruna and Mallat 2013). What comes out hardly changes when the image is moved or
-bent a little. So a linear model of it does what otherwise takes a convolutional network, and has
-fewer parameters that need noise (Tramèr and Boneh 2021).
+An image is filtered by wavelets of several scales and angles, keeping only the moduli; the moduli are filtered again by
+the wavelets of larger scales; everything is smoothed and downsampled (Mallat 2012; Bruna and Mallat 2013). The result
+hardly changes under small translations and deformations. So a linear model of it can replace a convolutional network,
+and has fewer parameters that need noise (Tramèr and Boneh 2021).
 
-No parameter depends on data, and what becomes of an image depends on that image alone: the
-transform costs no privacy.
+No parameter depends on data, and the features of an image depend on that image alone, so the transform costs no
+privacy.
 
-The filters are those of Kymatio (Andreux et al. 2020): Morlet wavelets of the deviation 0.8 * 2**j,
-the frequency 3/4 * pi / 2**j and the slant 4 / angles, and a Gaussian of the deviation 0.8 * 2**(scales - 1).
+The filters are those of Kymatio (Andreux et al. 2020): Morlet wavelets with standard deviation 0.8 * 2**j, frequency
+3/4 * pi / 2**j and slant 4 / angles, and a Gaussian with standard deviation 0.8 * 2**(scales - 1).
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ __all__ = ["channels_of", "normalized_scattering", "scattering"]
 
 Floats = NDArray[np.float64]
 
-_AT_ONCE = 1 << 15  # pixels, so that all that a batch needs stays in the processor's cache
+_AT_ONCE = 1 << 15  # pixels per batch, to stay in the processor's cache
 _AT_ONCE_ON_DEVICE = 1 << 22
-_PERIODS = 5  # so often is a filter wrapped around the image, until nothing of it is left
-_BLANK = 1e-5  # added to a variance: a group that is nearly blank is not blown up
+_PERIODS = 5  # periods of the image over which a filter is wrapped, until it has decayed
+_BLANK = 1e-5  # added to a variance, so a nearly blank group is not amplified
 
 
 def scattering(images: Any, scales: int = 2, angles: int = 8, *, progress: Progress | None = None) -> Tensor:
@@ -48,14 +47,14 @@ def scattering(images: Any, scales: int = 2, angles: int = 8, *, progress: Progr
     Parameters
     ----------
     images : tensor or array of shape (count, height, width) or (count, 1, height, width)
-        Grey images. Bytes count as 0 to 1; other numbers are taken as they are.
+        Grey images. Bytes are scaled to 0..1; other numbers are used as they are.
     scales : int
-        How many scales J the wavelets have, each twice as wide as the one before. In each direction
+        The number of scales J of the wavelets, each twice as wide as the one before. In each direction
         there are 2**J times fewer coefficients than pixels.
     angles : int
-        How many angles L they have.
+        The number of angles L.
     progress : callable, optional
-        Is told, now and then, which share of the images is done.
+        Called with the fraction of images done.
 
     Returns
     -------
@@ -69,10 +68,10 @@ def scattering(images: Any, scales: int = 2, angles: int = 8, *, progress: Progr
     >>> scattering(sf.datasets.mnist().train_images[:5]).shape
     torch.Size([5, 81, 7, 7])
 
-    What does not vary has no waves, and smoothing leaves it as it is:
+    A constant image has no waves, and smoothing does not change it:
 
-    >>> found = scattering(torch.full((1, 28, 28), 0.5))
-    >>> round(float(found[0, 0].mean()), 5), float(found[0, 1:].max()) < 1e-5
+    >>> coefficients = scattering(torch.full((1, 28, 28), 0.5))
+    >>> round(float(coefficients[0, 0].mean()), 5), float(coefficients[0, 1:].max()) < 1e-5
     (0.5, True)
     """
     return _in_batches(images, scales, angles, None, progress)
@@ -83,16 +82,15 @@ def normalized_scattering(
 ) -> Tensor:
     """Return the scattering coefficients of images as rows of features, normalized within each image.
 
-    Neighbouring channels form a group, and the values of a group in one image are brought to the
-    mean 0 and the variance 1 (Wu and He 2018). Nothing is taken from other images, so this costs
-    no privacy either.
+    Neighbouring channels form a group, and the values of a group in one image are normalized to mean 0 and variance 1
+    (Wu and He 2018). The result depends on no other image, so this costs no privacy either.
 
     Parameters
     ----------
     images, scales, angles, progress
         See `scattering`.
     groups : int
-        How many groups; it must divide the number of channels.
+        The number of groups; it must divide the number of channels.
 
     Returns
     -------
@@ -119,7 +117,7 @@ def normalized_scattering(
 
 
 def channels_of(scales: int = 2, angles: int = 8) -> int:
-    """Return how many channels the scattering coefficients have.
+    """Return the number of channels of the scattering coefficients.
 
     Examples
     --------
@@ -137,7 +135,7 @@ def _in_batches(
     images: Any, scales: int, angles: int, finish: Callable[[Tensor], Tensor] | None, progress: Progress | None
 ) -> Tensor:
     channels = channels_of(scales, angles)
-    every = _checked(images, scales)
+    every = _as_grey(images, scales)
     height, width = every.shape[1:]
     bank = _bank(height, width, scales, angles, every.device)
     size = max(1, (_AT_ONCE if every.device.type == "cpu" else _AT_ONCE_ON_DEVICE) // (height * width))
@@ -147,31 +145,32 @@ def _in_batches(
         batch = every[start : start + size]
         values = batch.float() / 255 if batch.dtype == torch.uint8 else batch.float()
         if not values.isfinite().all():
-            raise InputError("images must be of finite numbers, got one that is not")
-        found = bank.transform(values)
-        result[start : start + size] = finish(found) if finish else found
+            raise InputError("images must contain finite numbers only")
+        coefficients = bank.transform(values)
+        result[start : start + size] = finish(coefficients) if finish else coefficients
         if progress is not None:
             progress(min(1.0, (start + size) / len(every)))
     return result
 
 
-def _checked(images: Any, scales: int) -> Tensor:
+def _as_grey(images: Any, scales: int) -> Tensor:
+    """Return images as a tensor of shape (count, height, width), or raise an `InputError`."""
     if not isinstance(images, Tensor):
-        array = np.require(images, requirements=["C", "W"])  # a copy, if torch could not take it
+        array = np.require(images, requirements=["C", "W"])  # a copy, if torch needs one
         if array.dtype.kind not in "buif":
-            raise InputError(f"images must be of real numbers, got {array.dtype}")
+            raise InputError(f"images must contain real numbers, got {array.dtype}")
         images = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
-    found: Tensor = images[:, 0] if images.dim() == 4 and images.shape[1] == 1 else images
-    if found.dim() != 3:
-        shape = " x ".join(map(str, found.shape)) or "one number"
+    grey: Tensor = images[:, 0] if images.dim() == 4 and images.shape[1] == 1 else images
+    if grey.dim() != 3:
+        shape = " x ".join(map(str, grey.shape)) or "one number"
         raise InputError(f"grey images must have the shape count x height x width, got {shape}")
-    height, width = found.shape[1:]
+    height, width = grey.shape[1:]
     if min(height, width) <= 2**scales:
         raise InputError(
             f"images for {scales} scales must have more than {2**scales} pixels a side, got {height} x {width}",
-            hint="take fewer scales",
+            hint="use fewer scales",
         )
-    return found
+    return grey
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,12 +180,12 @@ class _Bank:
     Attributes
     ----------
     padding : tuple of int
-        How many pixels are reflected on the left, right, top and bottom.
-    wavelets : dictionary of tensors of shape (angles, thinned, height * width * 2)
-        By their scale and that of the moduli they are for: the Fourier transforms, in the parts that
-        fall on each other when the result is thinned out; twice, for the real and the imaginary part.
+        The number of pixels reflected on the left, right, top and bottom.
+    wavelets : dictionary of tensors of shape (angles, step**2, height * width * 2)
+        Fourier transforms by scale and by the scale of the moduli they apply to, split into the parts that are
+        aliased onto each other by downsampling; repeated for the real and the imaginary part.
     smoothing : sequence of pairs of matrices
-        For moduli of each scale: what smooths and thins out the rows and the columns, without the padding.
+        For moduli of each scale: the matrices that smooth and downsample rows and columns, and drop the padding.
     """
 
     padding: tuple[int, int, int, int]
@@ -209,11 +208,11 @@ class _Bank:
         return torch.cat([zeroth, *first, *second], dim=1)
 
     def _moduli(self, spectrum: Tensor, scale: int, resolution: int) -> Tensor:
-        """Filter by the wavelets of a scale, all angles, thin out accordingly and take the moduli."""
+        """Filter by the wavelets of a scale at all angles, downsample accordingly and return the moduli."""
         step = 1 << (scale - resolution)
         height, width = spectrum.shape[-2] // step, spectrum.shape[-1] // step
         wavelets = self.wavelets[scale, resolution]
-        # To thin out an image is to add up parts of its spectrum. As rows of real numbers they are added up fastest.
+        # Downsampling an image adds up parts of its spectrum, which is fastest for rows of real numbers.
         split = torch.view_as_real(spectrum).reshape(-1, step, height, step, 2 * width).transpose(2, 3)
         parts = split.reshape(-1, step * step, height * width * 2)[:, :, None].unbind(1)
         filtered = parts[0] * wavelets[:, 0]
@@ -237,9 +236,9 @@ def _bank(height: int, width: int, scales: int, angles: int, device: torch.devic
     for scale in range(scales):
         spectra = np.stack([_wavelet(rows, columns, scale, angle, angles) for angle in range(angles)])
         for resolution in range(max(scale, 1)):
-            found = _coarser(_coarser(spectra, resolution, axis=1), resolution, axis=2)
+            coarse = _coarser(_coarser(spectra, resolution, axis=1), resolution, axis=2)
             step = 1 << (scale - resolution)
-            parts = found.reshape(angles, step, found.shape[1] // step, step, -1).swapaxes(2, 3) / step**2
+            parts = coarse.reshape(angles, step, coarse.shape[1] // step, step, -1).swapaxes(2, 3) / step**2
             wavelets[scale, resolution] = _tensor(parts.reshape(angles, step**2, -1).repeat(2, axis=2), device)
     smoothing = tuple(
         (_tensor(_smoothing(rows, scales, scale), device), _tensor(_smoothing(columns, scales, scale), device))
@@ -249,7 +248,7 @@ def _bank(height: int, width: int, scales: int, angles: int, device: torch.devic
 
 
 def _wavelet(rows: int, columns: int, scale: int, angle: int, angles: int) -> Floats:
-    """Return the Fourier transform of a Morlet wavelet, which is real: a wave under a bell, less what is not a wave."""
+    """Return the (real) Fourier transform of a Morlet wavelet: a wave times a Gaussian, corrected to mean 0."""
     deviation, frequency, slant = 0.8 * 2**scale, 0.75 * math.pi / 2**scale, 4 / angles
     turn = (angles // 2 - 1 - angle) * math.pi / angles
     row, column = _places(rows)[:, None], _places(columns)
@@ -257,13 +256,13 @@ def _wavelet(rows: int, columns: int, scale: int, angle: int, angles: int) -> Fl
     across = column * math.cos(turn) - row * math.sin(turn)
     bell = np.exp(-(along**2 + (slant * across) ** 2) / (2 * deviation**2))
     wave = bell * np.exp(1j * frequency * along)
-    wave -= bell * (wave.sum() / bell.sum())  # so that the mean is 0
+    wave -= bell * (wave.sum() / bell.sum())  # makes the mean 0
     wrapped = wave.reshape(_PERIODS, rows, _PERIODS, columns).sum((0, 2))
     return np.asarray(np.fft.fft2(wrapped).real * slant / (2 * math.pi * deviation**2))
 
 
 def _smoothing(side: int, scales: int, resolution: int) -> Floats:
-    """Return the matrix that smooths a line of moduli, thins it out to the last scale and leaves out the padding."""
+    """Return the matrix that smooths a line of moduli, downsamples it to the last scale and drops the padding."""
     deviation = 0.8 * 2 ** (scales - 1)
     bell = np.exp(-(_places(side) ** 2) / (2 * deviation**2)) / (math.sqrt(2 * math.pi) * deviation)
     spectrum = _coarser(np.fft.fft(bell.reshape(_PERIODS, side).sum(0)).real, resolution, axis=0)
@@ -273,12 +272,12 @@ def _smoothing(side: int, scales: int, resolution: int) -> Floats:
 
 
 def _places(side: int) -> Floats:
-    """Return the places at which a filter is taken before it is wrapped around the image."""
+    """Return the positions at which a filter is sampled before it is wrapped around the image."""
     return np.arange(_PERIODS * side, dtype=np.float64) - _PERIODS // 2 * side
 
 
 def _coarser(spectrum: Floats, resolution: int, axis: int) -> Floats:
-    """Return the low frequencies, which are all that an image has that was thinned out 2**resolution times."""
+    """Return the low frequencies that remain after downsampling by 2**resolution."""
     side = spectrum.shape[axis] >> resolution
     frequencies = np.r_[: side // 2, -(side // 2) : 0]
     return np.asarray(spectrum.take(frequencies, axis=axis))

@@ -1,4 +1,4 @@
-"""The models that can be trained by name, on tables and on images."""
+"""The named models for tables and for images."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from sfumato.errors import OptionError, did_you_mean
 
 __all__ = ["IMAGE_MODELS", "TABLE_MODELS", "Model", "best_model", "model_of"]
 
-_SMALL = 64  # pixels a side: of larger images, scattering makes more features than noise leaves readable
+_SMALL = 64  # pixels a side: for larger images, scattering has too many features for the noise
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model by its name: the estimators behind it."""
+    """A named model, and its estimators."""
 
     name: str
     classifier: str | None = None
     regressor: str | None = None
     network: bool = False
-    """Whether it is trained in epochs, by torch."""
+    """Whether it is a torch network, trained in epochs."""
     private: Mapping[str, Any] = field(default_factory=dict)
     ordinary: Mapping[str, Any] = field(default_factory=dict)
-    """How it is trained if nothing else is said, with and without privacy; chosen on training rows alone."""
+    """Default parameters with and without privacy, chosen on training rows only."""
 
     def make(self, *, regression: bool, **parameters: Any) -> Any:
-        """Make the estimator, not fitted yet."""
+        """Return a new estimator, not fitted."""
         from sfumato import learners
 
         kind = self.regressor if regression else self.classifier
@@ -40,7 +40,7 @@ class Model:
         if kind is None:
             raise OptionError(
                 f"the model '{self.name}' predicts numbers, not classes",
-                hint="give --regression if the target is a number, or take another model",
+                hint="give --regression if the target is a number, or use another model",
             )
         made = getattr(learners, kind)(**parameters)
         return made.set_params(model=self.name) if self.network else made
@@ -56,7 +56,7 @@ def _images(name: str, rate: float, ordinary: float, schedule: str = "cosine") -
     return _network(name, private, {**common, "learning_rate": ordinary, "momentum": 0.9})
 
 
-_MNIST = (0.1307, 0.3081)  # the mean and the deviation of its pixels, which are published
+_MNIST = (0.1307, 0.3081)  # the mean and the standard deviation of its pixels, which are published
 
 TABLE_MODELS = {
     "additive": Model("additive", "PrivateAdditiveClassifier", "PrivateAdditiveRegressor"),
@@ -64,14 +64,14 @@ TABLE_MODELS = {
     "linear": Model("linear", None, "PrivateLinearRegression"),
     "forest": Model("forest", "PrivateRandomForest"),
     "naive-bayes": Model("naive-bayes", "PrivateNaiveBayes"),
-    "mlp": _network("mlp", {}, {}),  # as the estimators are by default
+    "mlp": _network("mlp", {}, {}),  # the defaults of the estimators
 }
 IMAGE_MODELS = {
     "cnn": _images("cnn", 2.0, 0.1),
     "resnet18": _images("resnet18", 1.5, 0.01, "linear"),
     "scattering-linear": _network(
         "scattering-linear",
-        {  # all images in every step; how many steps, and how long, is chosen by `pace`
+        {  # full batches; `networks.schedule` chooses the number of steps and the learning rate
             "batch_size": None,
             "epochs": None,
             "clip": 0.1,
@@ -87,7 +87,7 @@ IMAGE_MODELS = {
 
 
 def best_model(shape: Sequence[int] | None) -> str:
-    """Return the name of the model that did best in our comparisons, for images of a shape, or for tables.
+    """Return the model that did best in our comparisons, for images of a shape or for tables.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def best_model(shape: Sequence[int] | None) -> str:
 
 
 def model_of(name: str, *, images: bool) -> Model:
-    """Return the model of a name, for tables or for images.
+    """Return a model by name, for tables or for images.
 
     Examples
     --------

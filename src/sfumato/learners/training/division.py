@@ -1,8 +1,8 @@
-"""Which records train a model and which test it: a coin for each record, thrown with a secret key.
+"""Random assignment of records to training and test: one coin per record, from a secret key.
 
-The coin depends on what the record holds and on the key, never on its position or on other records. So two tables that
-differ by one record are divided alike but for that record, whatever the key. Of several equal records, each has a coin
-of its own: the first, the second and so on, which of them is which makes no difference.
+The coin depends on the values of the record and on the key, never on its position or on other records. So two tables
+that differ by one record assign all other records alike, whatever the key. Equal records are numbered, and each copy
+has its own coin; which copy gets which number makes no difference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.budget.ledger.fingerprint import canonical_text, texts_of
 from sfumato.data.table import Table
 
-__all__ = ["coins_of", "happened", "key_of", "new_key", "records_of"]
+__all__ = ["coins_below", "coins_of", "key_of", "new_key", "records_of"]
 
 KEY_BYTES = 32
 Coins = NDArray[np.uint64]
@@ -26,12 +26,12 @@ Records = NDArray[np.uint8]
 
 
 def new_key() -> bytes:
-    """Return a secret from the operating system."""
+    """Return a random key from the operating system."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def key_of(seed: int) -> bytes:
-    """Return the key of a seed: for public data, and for trainings that are not private.
+    """Return the key of a seed, for public data and for training without privacy.
 
     Examples
     --------
@@ -42,10 +42,10 @@ def key_of(seed: int) -> bytes:
 
 
 def records_of(frame: pl.DataFrame) -> Records:
-    """Return a row of bytes for each record of a table: equal for records that read the same.
+    """Return a row of bytes for each record of a table; records with the same normalised values have equal rows.
 
-    A value is what it reads as, whatever the type of its column: in a text file one record can change the type, and
-    so the form, of all values of a column.
+    Values are compared by their normalised text, not by type: in a text file, one record can change the type, and with
+    it the form, of all values of a column.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def records_of(frame: pl.DataFrame) -> Records:
     parts = [np.zeros((len(frame), 0), dtype=np.uint8)]
     for at, domain in enumerate(codes.domains):
         texts = texts_of(domain)
-        if domain.values.dtype != pl.Float64:  # which are in their shortest form already
+        if domain.values.dtype != pl.Float64:  # floats are already in their shortest form
             texts = [None if text is None else canonical_text(text) for text in texts]
         digests = [hashlib.blake2b(repr((domain.name, text)).encode(), digest_size=8).digest() for text in texts]
         table = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 8)
@@ -67,12 +67,12 @@ def records_of(frame: pl.DataFrame) -> Records:
 
 
 def coins_of(records: Any, key: bytes) -> Coins:
-    """Return two independent coins for each record: whether it tests, and whether it is taken at all.
+    """Return two independent coins for each record: one for the test part, one for subsampling.
 
     Parameters
     ----------
     records : array
-        A record in each row.
+        A row per record.
     key : bytes
 
     Examples
@@ -88,7 +88,7 @@ def coins_of(records: Any, key: bytes) -> Coins:
     whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
     _, which, sizes = np.unique(whole, return_inverse=True, return_counts=True)
     order = np.argsort(which, kind="stable")
-    copy = np.empty(len(rows), dtype=np.int64)  # how many equal ones are before
+    copy = np.empty(len(rows), dtype=np.int64)  # the number of equal records before
     copy[order] = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     digests = [
         hashlib.blake2b(number.to_bytes(8, "little") + one.tobytes(), key=key, digest_size=16).digest()
@@ -97,12 +97,12 @@ def coins_of(records: Any, key: bytes) -> Coins:
     return np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2)
 
 
-def happened(coins: Coins, chance: float) -> NDArray[np.bool_]:
-    """Return for which coins something of this chance happened.
+def coins_below(coins: Coins, chance: float) -> NDArray[np.bool_]:
+    """Return which coins select their record, with this probability.
 
     Examples
     --------
-    >>> happened(np.array([0, 2**63, 2**64 - 1], dtype=np.uint64), 0.5).tolist()
+    >>> coins_below(np.array([0, 2**63, 2**64 - 1], dtype=np.uint64), 0.5).tolist()
     [True, False, False]
     """
     return np.ones(len(coins), dtype=bool) if chance >= 1 else coins < np.uint64(int(chance * 2.0**64))

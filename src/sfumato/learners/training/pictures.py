@@ -1,4 +1,4 @@
-"""Images of a public data set before and after noise, and what the first layers of a network make of one."""
+"""Illustrations for a report: images of a public data set with noise, and feature maps of the first layers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["pictures_of"]
 
 Bytes = NDArray[np.uint8]
 
-_LEVELS = (0.0, 0.1, 0.3, 1.0)  # deviations of the noise, of pixels from 0 to 1
-_SHOWN = 8  # images in a row, and feature maps of a layer
+_LEVELS = (0.0, 0.1, 0.3, 1.0)  # standard deviations of the noise, for pixels from 0 to 1
+_SHOWN = 8  # images per row, and feature maps per layer
 _LAYERS = 2
 
 
 def pictures_of(images: Bytes, labels: Any, models: Mapping[str, Any]) -> Pictures:
-    """Show the first image of each class with more and more noise, and what the first convolutions make of one.
+    """Return the first image of each class with increasing noise, and the feature maps of one image.
 
     Parameters
     ----------
     images : array of bytes
-        Of a public data set: they are shown as they are.
+        Images of a public data set, because they are shown unchanged.
     labels : array
     models : mapping
-        The fitted networks by name; those without convolutions have no feature maps.
+        The fitted networks by name; networks without convolutions have no feature maps.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def pictures_of(images: Bytes, labels: Any, models: Mapping[str, Any]) -> Pictur
     """
     numbers = np.asarray(labels)
     first = [int(np.flatnonzero(numbers == one)[0]) for one in np.unique(numbers)[:_SHOWN]]
-    generator = np.random.default_rng(0)  # the noise hides nobody: it is an illustration
+    generator = np.random.default_rng(0)  # an illustration, not protection
     clean = images[first].astype(np.float64) / 255
     noisy = tuple(
         tuple(_bytes(image, 0.0, 1.0) for image in clean + level * generator.normal(size=clean.shape))
@@ -48,11 +48,11 @@ def pictures_of(images: Bytes, labels: Any, models: Mapping[str, Any]) -> Pictur
     )
     shown = images[first[-1]]
     maps = {name: _maps(model, shown) for name, model in models.items()}
-    return Pictures(_LEVELS, noisy, shown, {name: found for name, found in maps.items() if found})
+    return Pictures(_LEVELS, noisy, shown, {name: layers for name, layers in maps.items() if layers})
 
 
 def _maps(model: Any, image: Bytes) -> dict[str, tuple[Bytes, ...]]:
-    """Return what comes out of the first convolutions, each scaled to its own range."""
+    """Return the outputs of the first convolutions by title, each map scaled to its own range."""
     import torch
     from torch import nn
 
@@ -69,13 +69,12 @@ def _maps(model: Any, image: Bytes) -> dict[str, tuple[Bytes, ...]]:
     finally:
         for handle in handles:
             handle.remove()
-    found = {}
+    maps = {}
     for at, result in sorted(caught.items()):
         channels = result[0].float().cpu().numpy()[:_SHOWN]
-        kind = layers[at]
-        title = f"convolution {at + 1} ({kind.out_channels} channels)"
-        found[title] = tuple(_bytes(one, float(one.min()), float(one.max())) for one in channels)
-    return found
+        title = f"convolution {at + 1} ({layers[at].out_channels} channels)"
+        maps[title] = tuple(_bytes(one, float(one.min()), float(one.max())) for one in channels)
+    return maps
 
 
 def _bytes(image: NDArray[np.floating[Any]], low: float, high: float) -> Bytes:

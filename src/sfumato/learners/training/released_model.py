@@ -1,4 +1,4 @@
-"""A released model: its weights and how it was trained, as files that hold no code."""
+"""A released model: its weights and training facts, as files that contain no code."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["ReleasedModel", "options_of", "release_of", "schema_of"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleasedModel(Artifact, Discreet):
-    """A trained model, and what was said of the columns it was trained on.
+    """A trained model, and the schema of the columns it was trained on.
 
     Attributes
     ----------
     model : the fitted estimator
-    declared : what was declared of the columns
-    cost : the epsilon that was spent, delta and the relation; empty without privacy
-    training : how it was trained and how good it is; None if it was read from a folder
+    declared : the declared schema
+    cost : the epsilon spent, delta and the relation; empty without privacy
+    training : how the model was trained, and its scores; None if it was read from a folder
     """
 
     kind = "model"
@@ -47,17 +47,17 @@ class ReleasedModel(Artifact, Discreet):
 
     @property
     def schema(self) -> Schema:
-        """What was declared of the columns."""
+        """The declared schema."""
         return self.declared
 
     @property
     def claims(self) -> dict[str, Any]:
-        """The epsilon that was spent, delta and the relation."""
+        """The epsilon spent, delta and the relation."""
         return self.cost
 
     @property
     def certified_loss(self) -> dict[str, Any]:
-        """The scores: how they were made, and which events of the training made them."""
+        """The scores: exact or noisy, and the events of noisy ones."""
         if self.training is None:
             return {}
         scores = self.training.runs[0].scores
@@ -65,7 +65,7 @@ class ReleasedModel(Artifact, Discreet):
         return {"scores": scores.how, **{name: plain[name] for name in ("accuracy", "auc", "loss", "margin", "events")}}
 
     def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
-        """Write the weights and all else that `load_model` needs."""
+        """Write all files that `load_model` needs, and return the name of the weights file."""
         write_model(self.model, folder)
         return WEIGHTS, self
 
@@ -78,7 +78,7 @@ class ReleasedModel(Artifact, Discreet):
     def verify(
         cls, folder: Path, certificate: Certificate, progress: Callable[[float], None] | None
     ) -> Iterator[Claim]:
-        """Derive epsilon from the recorded events, and the events from the stated training."""
+        """Check epsilon against the recorded events, and the events against the stated training."""
         from sfumato.learners.training.verify_model import verify_model
 
         return verify_model(folder, certificate)
@@ -88,7 +88,7 @@ class ReleasedModel(Artifact, Discreet):
         return self.model.predict(data)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how it was trained as plain values."""
+        """Return the training facts as plain values."""
         return {} if self.training is None else self.training.to_dict()
 
 
@@ -98,7 +98,7 @@ def release_of(training: Training, run: Run, *, alone: bool) -> Release:
     options = training.options or options_of(training)
     if not alone:
         options = {name: value for name, value in options.items() if name not in ("epsilon", "noise_multiplier")}
-        options |= _asked(run)
+        options |= _requested(run)
     schema = schema_of(training)
     origin = None if training.material is None or training.material.whole is None else training.material.whole.origin
     claims = {"epsilon": facts["spent"], "delta": facts["delta"], "relation": facts["relation"]} if private else {}
@@ -112,7 +112,7 @@ def release_of(training: Training, run: Run, *, alone: bool) -> Release:
         recipe=Recipe("train", options, schema),
         provenance=Provenance(
             training.data,
-            facts["sampling"].get("rows", training.rows),  # a network's own is public: declared or bought
+            facts["sampling"].get("rows", training.rows),  # that of a network is public: declared or estimated
             origin,
             {"public": training.is_public},
         ),
@@ -121,24 +121,24 @@ def release_of(training: Training, run: Run, *, alone: bool) -> Release:
 
 
 def options_of(training: Training) -> dict[str, Any]:
-    """Return what a training was asked, as far as it knows itself."""
-    asked = [_asked(run) for run in training.runs]
-    epsilons = [one for each in asked for one in each.get("epsilon", [])]
-    noises = [one for each in asked for one in each.get("noise_multiplier", [])]
+    """Return the options of a training, as far as they can be derived from it."""
+    requests = [_requested(run) for run in training.runs]
+    epsilons = [one for each in requests for one in each.get("epsilon", [])]
+    noises = [one for each in requests for one in each.get("noise_multiplier", [])]
     settings = {name: value for name, value in training.settings.items() if name != "tested on"}
     target = {} if training.material is None or training.material.are_images else {"target": training.target}
     stated = {"data": training.data, "model": training.model, **target, "epsilon": epsilons, "noise_multiplier": noises}
     return {name: value for name, value in {**stated, **settings}.items() if value not in ([], None)}
 
 
-def _asked(run: Run) -> dict[str, Any]:
+def _requested(run: Run) -> dict[str, Any]:
     if run.name.startswith("noise-"):
         return {"noise_multiplier": [run.facts["noise_multiplier"]]}
     return {"epsilon": ["none" if run.epsilon == math.inf else run.epsilon]}
 
 
 def schema_of(training: Training) -> Schema:
-    """Return what was declared of the columns: no hierarchies, and of the roles only what is left out or predicted."""
+    """Return the declared schema without hierarchies, and with no roles but identifiers and the target."""
     if training.material is None:
         return Schema([])
     columns = training.material.schema.columns

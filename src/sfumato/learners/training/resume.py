@@ -1,8 +1,7 @@
-"""What is kept of a sweep until it is finished: runs that are, and where one that is not stands.
+"""The folder of an unfinished sweep: its finished runs, and the checkpoint of the current one.
 
-The folder is for its owner alone: what it holds has no epsilon yet, and the key of the division into records for
-training and for testing is in it. It belongs to one training, on the same data with the same settings, and to one
-process at a time.
+Only its owner may read the folder: it contains unreleased results, and the key of the split into training and test
+records. It belongs to one sweep, with the same data and settings, and to one process at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from sfumato.learners.training.runs import Run
 from sfumato.learners.training.split import Material
 from sfumato.learners.training.stored import load_model, write_model
 
-__all__ = ["checkpoint_of", "keep", "key_in", "opened", "read_run", "settings_of"]
+__all__ = ["checkpoint_of", "key_in", "read_run", "settings_of", "sweep_folder", "write_run"]
 
 _RUN, _OWNER, _SETTINGS = "run.json", "owner.json", "settings.json"
 _KEY = "division"
@@ -46,7 +45,7 @@ def settings_of(
     charged: bool,
     parameters: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what a training must have in common with one that it continues."""
+    """Return the settings that a resumed sweep must share."""
     if material.whole is not None:
         tested = material.test.to_polars().with_columns(material.test_target.alias(material.target))
         prints = [content_fingerprint(one)[0] for one in (material.whole, Table(tested))]
@@ -54,7 +53,7 @@ def settings_of(
         prints = [_fingerprint(one) for one in (material.train, material.test)]
     return {
         "version": sfumato.__version__,
-        "seed": seed,  # before what it decides, so that a difference is told by its cause
+        "seed": seed,  # first, so an error names the cause of other differences
         "insecure seed": insecure_seed,
         "data": [material.name, material.target, material.rows, prints[0]],
         "schema": material.schema.to_dict(),
@@ -69,7 +68,7 @@ def settings_of(
 
 
 def key_in(folder: Path | None) -> bytes | None:
-    """Return the key by which an unfinished training divides its records; None if there is none."""
+    """Return the key of the split of an unfinished sweep; None if there is none."""
     if folder is None or not (folder / _SETTINGS).exists():
         return None
     try:
@@ -92,14 +91,14 @@ def _fingerprint(images: Any) -> str:
 
 
 def _open(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse a folder of another training; in one where nothing was reached yet, this one begins."""
+    """Raise a `FileError` if the folder belongs to another sweep; start a new sweep in an empty folder."""
     now = json.loads(json.dumps(settings, default=str))
     path = folder / _SETTINGS
     try:
         there = {one.name for one in folder.iterdir()}
         if not there - {_SETTINGS} or not path.exists():
             if there - {_SETTINGS}:
-                raise FileError(f"'{folder}' exists already, and holds no training", hint="choose another name")
+                raise FileError(f"'{folder}' exists, but does not hold a training", hint="choose another name")
             write_owned(path, now)
             return
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -118,18 +117,18 @@ def _open(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def opened(folder: Path | None, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Make a folder and keep other processes out of it; if nothing was reached in the end, none is left."""
+def sweep_folder(folder: Path | None, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Create and lock the folder of a sweep; remove it after an error if it has no results."""
     if folder is None:
         yield
         return
     try:
-        folder.mkdir(exist_ok=True, mode=0o700)  # what has no bound is in it, too
+        folder.mkdir(exist_ok=True, mode=0o700)  # it also contains unreleased results
     except OSError as error:
         raise FileError(f"'{folder}' cannot be written: {why(error)}") from error
     with try_lock(folder) as alone:
         if not alone:
-            raise FileError(f"another process trains in '{folder}'", hint="wait for it, or choose another name")
+            raise FileError(f"another process is training in '{folder}'", hint="wait for it, or choose another name")
         try:
             _open(folder, settings)
             yield
@@ -140,11 +139,11 @@ def opened(folder: Path | None, settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def checkpoint_of(place: Path) -> Path:
-    """Return the file of a run that is not finished."""
+    """Return the checkpoint file of an unfinished run."""
     return place.with_name(f"{place.name}.{_CHECKPOINT}")
 
 
-def keep(place: Path, run: Run, model: Any) -> None:
+def write_run(place: Path, run: Run, model: Any) -> None:
     """Write a finished run."""
     with atomic_folder(place) as folder:
         write_model(model, folder)

@@ -1,7 +1,7 @@
-"""What came out of training one model at several epsilons: the numbers that a report shows.
+"""The results of training one model at several epsilons: the numbers that a report shows.
 
-Nothing in here is a model or holds a record; a finished run can be written as JSON and read again. What `to_dict`
-returns may be published as far as the models may: exact numbers about private records are in ``Run.owner`` alone.
+The results contain no model weights and no records; a finished run can be written as JSON and read again. `to_dict` may
+be published wherever the models may: exact numbers about private records are only in ``Run.owner``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sfumato.data.release import Release, Releases
 
 __all__ = ["Pictures", "Run", "Scores", "Training", "label_of", "surest"]
 
-_MOST_POINTS = 101  # of a curve
+_MOST_POINTS = 101  # points of a curve
 
 
 @dataclass(frozen=True, repr=False)
 class Scores(Discreet):
-    """How well a model answers on rows that it was not trained on: exactly for public data, else with noise.
+    """The scores of a model on held-out rows: exact for public data, otherwise noisy.
 
-    Of a classifier there are an accuracy, a confusion matrix and ROC curves; of a regression only the loss, which is
-    the mean squared error, and the baseline, that of always answering the mean.
+    A classifier has an accuracy, a confusion matrix and ROC curves; a regression only the loss, which is the mean
+    squared error, and the baseline, the error of always predicting the mean.
 
     Examples
     --------
@@ -45,35 +45,35 @@ class Scores(Discreet):
     loss: float
     """Mean cross-entropy, or mean squared error."""
     baseline: float
-    """The accuracy of always answering the most frequent class, or the squared error of always answering the mean."""
+    """The accuracy of always predicting the most frequent class, or the squared error of always predicting the mean."""
     accuracy: float | None = None
     auc: float | None = None
-    """The area under the ROC curve: of the second class, or the mean of each class against all others."""
+    """The area under the ROC curve: for the second class, or the mean of each class against all others."""
     classes: tuple[str, ...] = ()
     confusion: tuple[tuple[int, ...], ...] = ()
-    """How many rows of each class (by row) were given each class (by column)."""
+    """The number of rows of each class (by row) predicted as each class (by column)."""
     curves: tuple[tuple[tuple[float, float], ...], ...] = ()
-    """ROC curves as points (share of false alarms, share found): one for two classes, else one per class."""
+    """ROC curves as points (false positive rate, true positive rate): one for two classes, else one per class."""
     how: str = "exact"
-    """``exact``, ``noisy``, or ``none`` if nothing is released; then all else is unknown."""
+    """``exact``, ``noisy``, or ``none`` if nothing is released; then all other fields are unknown."""
     margin: float = 0.0
-    """How far noise moves the accuracy, or else the loss, to either side in 95 % of cases."""
+    """The margin of the noise on the accuracy, or else on the loss, in 95 % of cases."""
     events: tuple[dict[str, Any], ...] = ()
-    """What noisy scores did with the held-out records; these events are among those of the training."""
+    """The events of noisy scores on the held-out records; they are among those of the training."""
 
     @classmethod
     def none(cls) -> Scores:
-        """Return the scores of a model of which none are released."""
+        """Return scores that release nothing."""
         return cls(0, math.nan, math.nan, how="none")
 
     @classmethod
     def of(cls, truth: NDArray[np.integer[Any]], chances: NDArray[np.floating[Any]], classes: Sequence[Any]) -> Scores:
-        """Score the probabilities that a classifier gives; the truth is numbers of classes."""
+        """Score the probabilities predicted by a classifier; the truth is class codes."""
         from sklearn.metrics import confusion_matrix, roc_auc_score, roc_curve
 
         count = len(classes)
         chances = np.asarray(chances, dtype=np.float64)
-        found = chances.argmax(1)
+        predicted = chances.argmax(1)
         own = np.clip(chances[np.arange(len(truth)), truth], 1e-12, 1.0)
         positives = [1] if count == 2 else range(count)
         seen = [one for one in positives if 0 < (truth == one).sum() < len(truth)]
@@ -83,48 +83,48 @@ class Scores(Discreet):
                 curves.append(((0.0, 0.0), (1.0, 1.0)))
                 continue
             alarms, hits, _ = roc_curve(truth == one, chances[:, one])
-            curves.append(_thinned(alarms, hits))
+            curves.append(_resample(alarms, hits))
         return cls(
             rows=len(truth),
             loss=float(-np.log(own).mean()),
             baseline=float(np.bincount(truth, minlength=count).max() / len(truth)),
-            accuracy=float((found == truth).mean()),
+            accuracy=float((predicted == truth).mean()),
             auc=float(np.mean([roc_auc_score(truth == one, chances[:, one]) for one in seen])) if seen else None,
             classes=tuple(map(str, classes)),
-            confusion=tuple(map(tuple, confusion_matrix(truth, found, labels=range(count)).tolist())),
+            confusion=tuple(map(tuple, confusion_matrix(truth, predicted, labels=range(count)).tolist())),
             curves=tuple(curves),
         )
 
     @classmethod
-    def of_numbers(cls, truth: NDArray[np.floating[Any]], found: NDArray[np.floating[Any]]) -> Scores:
-        """Score the numbers that a regression predicts."""
+    def of_numbers(cls, truth: NDArray[np.floating[Any]], predicted: NDArray[np.floating[Any]]) -> Scores:
+        """Score the numbers predicted by a regression."""
         return cls(
             rows=len(truth),
-            loss=float(np.square(np.asarray(found) - truth).mean()),
+            loss=float(np.square(np.asarray(predicted) - truth).mean()),
             baseline=float(np.square(truth - truth.mean()).mean()),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the scores as plain values; what is unknown is None."""
+        """Return the scores as plain values; unknown numbers as None."""
         unknown = {name: None for name in ("loss", "baseline") if math.isnan(getattr(self, name))}
         return {**asdict(self), **unknown}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Scores:
-        """Read what `to_dict` wrote."""
-        told = {one.name: _tupled(plain[one.name]) for one in fields(cls)}
-        return cls(**{**told, **{name: math.nan for name in ("loss", "baseline") if told[name] is None}})
+        """Return the scores of a `to_dict`."""
+        values = {one.name: _tuples(plain[one.name]) for one in fields(cls)}
+        return cls(**{**values, **{name: math.nan for name in ("loss", "baseline") if values[name] is None}})
 
 
 @dataclass(frozen=True, repr=False)
 class Run(Discreet):
-    """One model: what was asked, what it cost, and how good it is.
+    """One trained model: its epsilon, its training facts and its scores.
 
-    ``facts`` are the values of the command-line contract that say how it was made: ``delta``, ``noise_multiplier``,
-    ``clip``, ``sampling`` (``kind``, ``rate``, ``steps``), ``relation``, ``accountant``, ``spent`` (the epsilon that
-    the events add up to), ``private`` and ``events``. ``history`` has a dictionary per epoch (``epoch``, ``step``,
-    ``loss``, ``epsilon``, ``seconds``, ``score``), and is empty for models that are not trained in epochs; of private
-    data it has ``epoch``, ``step`` and ``epsilon`` only.
+    ``facts`` are the values of the command-line contract that describe the training: ``delta``, ``noise_multiplier``,
+    ``clip``, ``sampling`` (``kind``, ``rate``, ``steps``), ``relation``, ``accountant``, ``spent`` (the total epsilon
+    of the events), ``private`` and ``events``. ``history`` has a dictionary per epoch (``epoch``, ``step``, ``loss``,
+    ``epsilon``, ``seconds``, ``score``), and is empty for models that are not trained in epochs; for private data it
+    has only ``epoch``, ``step`` and ``epsilon``.
 
     Examples
     --------
@@ -136,19 +136,19 @@ class Run(Discreet):
     _repr_fields: ClassVar[tuple[str, ...]] = ("name", "scores")
 
     epsilon: float
-    """The bound that the model keeps: infinity without privacy."""
+    """The epsilon that the model guarantees: infinity without privacy."""
     name: str
-    """The folder of the model."""
+    """The folder name of the model."""
     facts: dict[str, Any]
     scores: Scores
     seconds: float
     history: tuple[dict[str, Any], ...] = ()
     owner: dict[str, Any] | None = field(default=None, repr=False)
-    """Of private data: the exact ``scores`` and the whole ``history``, as plain values. Not to be published."""
+    """For private data: the exact ``scores`` and the full ``history``, as plain values. Do not publish them."""
 
     @property
     def label(self) -> str:
-        """What a legend calls it."""
+        """The label of the run in a legend."""
         return label_of(self.epsilon)
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Run(Discreet):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Run:
-        """Read what `to_dict` wrote."""
+        """Return the run of a `to_dict`."""
         rest = dict(plain)
         epsilon = math.inf if rest.pop("epsilon") == "inf" else float(plain["epsilon"])
         scores, history = Scores.from_dict(rest.pop("scores")), tuple(rest.pop("history"))
@@ -177,16 +177,16 @@ class Run(Discreet):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pictures(Discreet):
-    """Images of a public data set, as bytes: before and after noise, and what the first layers make of one.
+    """Images of a public data set, as bytes: with increasing noise, and feature maps of one of them.
 
-    ``noisy`` has one row of images per level of noise; ``levels`` are the deviations, of pixels from 0 to 1, the first
-    of which is 0. ``maps`` has, for each run by its name, the layers by their titles with what comes out of them.
+    ``noisy`` has one row of images per level of noise; ``levels`` are the standard deviations, for pixels from 0 to 1,
+    starting with 0. ``maps`` has, for each run by name, the feature maps of its first layers by title.
     """
 
     levels: tuple[float, ...]
     noisy: tuple[tuple[NDArray[np.uint8], ...], ...]
     shown: NDArray[np.uint8]
-    """The image of which the feature maps are."""
+    """The image of the feature maps."""
     maps: dict[str, dict[str, tuple[NDArray[np.uint8], ...]]]
 
 
@@ -198,18 +198,18 @@ class Training(Discreet, Releases):
     ----------
     data : the name of the data set
     model : the name of the model
-    target : what is predicted
-    rows : how many rows were trained on, if that number is public; the number of records is private by itself
-    is_public : whether the data set is a public one that is built in; then scores are exact
-    runs : in the order in which they were asked for
-    together : what publishing all private models costs: the values of `Spent.bound`; None if there is none
-    settings : the other options, by their names
-    pictures : of images of a public data set
-    models : the fitted models, by the names of their runs
+    target : the column that is predicted
+    rows : the number of training rows, if it is public; the number of records is private in itself
+    is_public : whether the data set is a built-in public one, which has exact scores
+    runs : in the order of the request
+    together : the cost of publishing all private models: the values of `Spent.bound`; None if there is none
+    settings : the other options, by name
+    pictures : illustrations with images of a public data set
+    models : the fitted models, by the name of their run
     charged : whether the private models were charged to a ledger
-    material : what they were trained and tested on, as long as it is in memory
-    options : the options of the command that trained them, for the recipe
-    published : what a publication printed for this experiment: ``title``, ``notes``, ``epochs`` (a dictionary each)
+    material : the training and test records, as long as they are in memory
+    options : the options of the command that trained the models, for the recipe
+    published : published results of this experiment: ``title``, ``notes``, ``epochs`` (a dictionary each)
 
     Examples
     --------
@@ -244,7 +244,7 @@ class Training(Discreet, Releases):
         return {run.name: release_of(self, run, alone=len(self.runs) == 1) for run in self.runs}
 
     def beside(self) -> dict[str, str]:
-        """Return ``training.json`` and the recipe of all models; how long private records took is not published."""
+        """Return ``training.json`` and the recipe of all models; running times on private records are left out."""
         from sfumato.learners.training.released_model import options_of, schema_of
 
         plain = self.to_dict()
@@ -279,7 +279,7 @@ class Training(Discreet, Releases):
 
 
 def surest(runs: Iterable[Run]) -> Scores:
-    """Return the scores with the least noise: what all runs share, such as the test rows, is taken from them.
+    """Return the scores with the least noise, for facts that all runs share, such as the number of test rows.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def surest(runs: Iterable[Run]) -> Scores:
 
 
 def label_of(epsilon: float) -> str:
-    """Return what a legend calls a run of this epsilon.
+    """Return the label of a run with this epsilon in a legend.
 
     Examples
     --------
@@ -302,12 +302,12 @@ def label_of(epsilon: float) -> str:
     return "no privacy" if epsilon == math.inf else f"epsilon {epsilon:g}"
 
 
-def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
-    """Return a rising curve by few points, so that no record can be read off it."""
+def _resample(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+    """Return a curve at few fixed points, from which no single record can be read."""
     at = np.linspace(0, 1, _MOST_POINTS)
     heights = np.interp(at, x, y)
     return tuple((round(float(one), 4), round(float(two), 4)) for one, two in zip(at, heights, strict=True))
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,16 +1,16 @@
-"""How good a model is on records that it was not trained on: exactly, or with noise that the training has paid for.
+"""Scores of a model on held-out records: exact, or with noise that the cost of the training covers.
 
-Held-out records are people too, so what is published of them is noisy: counts of answers by class, histograms of the
-chances that classes get, and a sum of capped losses.
+Held-out records are about people too, so published scores are noisy: counts of predictions by class, histograms of
+predicted probabilities, and a sum of capped losses.
 
-Why that costs nothing beyond the training: whatever the key, each record's own coin puts it into one of the two parts
-(`division`), so adding a record changes one part only. If it joins the training part, the scores are post-processing of
-the model; if it joins the test part, the model is unchanged and the scores run events that are among those of the
-training. So every record meets at most the events of the training (parallel composition).
+This costs nothing beyond the training. Whatever the key, each record's own coin puts it into one of the two parts
+(`division`), so adding a record changes only one part. If it joins the training part, the scores are post-processing of
+the model; if it joins the test part, the model is unchanged, and the events of the scores are among those of the
+training. So every record is subject to at most the events of the training (parallel composition).
 
-A training that adds Gaussian noise to sums over all records is matched by one such release with the noise of all of
-them together. One that draws Poisson samples is matched by rounds on samples of the test part, drawn at the same rates
-with the same noise; only the total of all rounds is kept.
+If the training adds Gaussian noise to sums over all records, the scores are one such sum with the combined noise. If it
+draws Poisson samples, the scores are sums over samples of the test part, drawn at the same rates with the same noise;
+only their total is released.
 """
 
 from __future__ import annotations
@@ -37,37 +37,39 @@ __all__ = ["Tallies", "exact_scores", "noisy_scores", "scoring_events", "tallies
 
 Floats = NDArray[np.float64]
 
-_BINS = 12  # of the scores that a class gets
+_BINS = 12  # bins of a predicted probability
 _EDGES = 1 / (1 + np.exp(-np.linspace(-5, 5, _BINS - 1)))
 _CLASSES = {"answers": Share(1, 0.6), "curves": Share(1, 0.25), "losses": Share(1, 0.15)}
 _NUMBERS = {"errors": Share(1, 1.0)}
-_SURE = 1.96  # deviations to either side, for 95 %
-_MOST_UNSURE = 0.1  # the noise on an area under a curve, beyond which it says nothing
+_SURE = 1.96  # standard deviations to either side, for 95 %
+_MOST_UNSURE = 0.1  # the largest margin of an area under a curve that is reported
 
 
 def exact_scores(model: Any, rows: Any, target: Any) -> Scores:
-    """Return how well a fitted model answers; rows of a class that it does not know are left out."""
+    """Return the exact scores of a fitted model; rows of a class that it does not know are left out."""
     if not len(target):
         raise InputError("no row was held out to test on", hint="hold out a larger share")
-    answers = np.asarray(model.predict_proba(rows) if hasattr(model, "classes_") else model.predict(rows))
-    if not np.isfinite(answers).all():
-        raise ModelError("the training has diverged: some answers are not numbers", hint="take a smaller learning rate")
+    predicted = np.asarray(model.predict_proba(rows) if hasattr(model, "classes_") else model.predict(rows))
+    if not np.isfinite(predicted).all():
+        raise ModelError(
+            "the training has diverged: some predictions are not finite", hint="use a smaller learning rate"
+        )
     if not hasattr(model, "classes_"):
         numbers = np.asarray(target, dtype=np.float64)
         known = np.isfinite(numbers)
         if not known.any():
             raise InputError("no test row has a number to compare with")
-        return Scores.of_numbers(numbers[known], answers[known])
+        return Scores.of_numbers(numbers[known], predicted[known])
     classes = model.classes_.tolist()
     truth = _truth(model, target)
     known = truth < len(classes)
     if not known.any():
         raise InputError("no test row has a class that the model knows")
-    return Scores.of(truth[known], answers[known], classes)
+    return Scores.of(truth[known], predicted[known], classes)
 
 
 def noisy_scores(model: Any, rows: Any, target: Any, events: Iterable[Event], source: Source) -> Scores:
-    """Return how well a fitted model answers, released with noise of events that are among those of its training.
+    """Return noisy scores of a fitted model, whose events are among those of its training.
 
     Parameters
     ----------
@@ -75,8 +77,8 @@ def noisy_scores(model: Any, rows: Any, target: Any, events: Iterable[Event], so
         Trained on other records.
     rows, target : table and column
     events : iterable of Event
-        Those of the training. If none of them adds Gaussian noise, nothing is released. A loss that is smaller than
-        its noise is not a number, and an area under a curve that noise moves by more than 0.1 is left out.
+        The events of the training. If none of them adds Gaussian noise, nothing is released. A loss below its noise is
+        NaN, and an area under a curve with a margin of more than 0.1 is left out.
     source : Source
 
     Examples
@@ -93,12 +95,12 @@ def noisy_scores(model: Any, rows: Any, target: Any, events: Iterable[Event], so
     if not rounds:
         return Scores.none()
     tallies = tallies_of(model, rows, target)
-    found = _estimated(tallies, rounds, source)
+    found = _estimate(tallies, rounds, source)
     return _of_classes(found, model.classes_) if hasattr(model, "classes_") else _of_numbers(found, model)
 
 
 def scoring_events(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return what `noisy_scores` does with the records, given the events of the training.
+    """Return the events of `noisy_scores`, given the events of the training.
 
     Examples
     --------
@@ -109,35 +111,35 @@ def scoring_events(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(one.event for one in _rounds(events))
 
 
-# --- what a record adds ---------------------------------------------------------------------------
+# --- the contribution of a record -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Tallies:
-    """Where each record counts: for every kind of sum the cells that it adds to, and how much it adds."""
+    """The contributions of records: for every kind of sum, the cells that a record adds to, and the amounts."""
 
     shares: Mapping[str, Share]
     sizes: Mapping[str, int]
     norms: Mapping[str, float]
-    """The largest Euclidean norm of what one record adds, of each kind."""
+    """The largest Euclidean norm of one record's contribution to each kind."""
     cells: Mapping[str, NDArray[np.int64]]
     """A row per record."""
     amounts: Mapping[str, Floats]
     rows: int
 
     def sums(self, name: str, weights: Floats) -> Floats:
-        """Add up what the records add to a kind of sum, each so often."""
+        """Add up the contributions to a kind of sum, each times the weight of its record."""
         flat = (self.amounts[name] * weights[:, None]).reshape(-1)
         sums: Floats = np.bincount(self.cells[name].reshape(-1), weights=flat, minlength=self.sizes[name]).astype(float)
         return sums
 
 
 def tallies_of(model: Any, rows: Any, target: Any) -> Tallies:
-    """Return what every record adds to the sums; one without a known answer adds nothing."""
-    return (_tallied_classes if hasattr(model, "classes_") else _tallied_numbers)(model, rows, target)
+    """Return the contribution of every record to the sums; a record without a known target adds nothing."""
+    return (_tally_classes if hasattr(model, "classes_") else _tally_numbers)(model, rows, target)
 
 
-def _tallied_classes(model: Any, rows: Any, target: Any) -> Tallies:
+def _tally_classes(model: Any, rows: Any, target: Any) -> Tallies:
     count, curves = len(model.classes_), _curves(len(model.classes_))
     truth = _truth(model, target)
     known = truth < count
@@ -170,16 +172,16 @@ def _tallied_classes(model: Any, rows: Any, target: Any) -> Tallies:
     )
 
 
-def _tallied_numbers(model: Any, rows: Any, target: Any) -> Tallies:
-    """Count records, their squared errors, and two moments of the target, with the bounds of the target as the unit."""
+def _tally_numbers(model: Any, rows: Any, target: Any) -> Tallies:
+    """Tally records, squared errors and two moments of the target, in units of the target's range."""
     low, high = model.target_.bounds
     numbers = np.asarray(target, dtype=np.float64)
     known = np.isfinite(numbers)
-    found = np.zeros(len(numbers))
+    raw = np.zeros(len(numbers))
     if len(numbers):
-        found = np.nan_to_num(np.asarray(model.predict(rows), dtype=np.float64), nan=high, posinf=high, neginf=low)
-    truth, answers = ((np.clip(one[known], low, high) - low) / (high - low) - 0.5 for one in (numbers, found))
-    amounts = on_grid(np.column_stack([np.ones(len(truth)), np.square(answers - truth), truth, np.square(truth)]))
+        raw = np.nan_to_num(np.asarray(model.predict(rows), dtype=np.float64), nan=high, posinf=high, neginf=low)
+    truth, predicted = ((np.clip(one[known], low, high) - low) / (high - low) - 0.5 for one in (numbers, raw))
+    amounts = on_grid(np.column_stack([np.ones(len(truth)), np.square(predicted - truth), truth, np.square(truth)]))
     return Tallies(
         _NUMBERS,
         {"errors": 4},
@@ -200,7 +202,7 @@ def _curves(classes: int) -> list[int]:
 
 
 def _cap(classes: int) -> float:
-    """Return where the loss of a record is cut off: that of a class which is given a twentieth of a guess's chance."""
+    """Return the cap of a record's loss: the loss at a twentieth of the probability of a random guess."""
     return math.log(20 * classes)
 
 
@@ -209,7 +211,7 @@ def _cap(classes: int) -> float:
 
 @dataclass(frozen=True)
 class _Round:
-    """So many sums with noise of one multiplier, each over a Poisson sample of one rate, or over all."""
+    """A number of sums with the same noise multiplier, each over a Poisson sample of the same rate, or over all."""
 
     rate: float
     multiplier: float
@@ -223,7 +225,7 @@ class _Round:
 
 
 def _rounds(events: Iterable[Event]) -> list[_Round]:
-    """Return those events of a training that add Gaussian noise: to samples if there are any, else to all records."""
+    """Return the events that add Gaussian noise: those on samples if there are any, else those on all records."""
     sampled, full = Counter[tuple[float, float]](), Counter[float]()
     for event, times in _leaves(events):
         if isinstance(event, Gaussian):
@@ -246,19 +248,19 @@ def _leaves(events: Iterable[Event], times: int = 1) -> Iterator[tuple[Event, in
 
 
 @dataclass(frozen=True)
-class _Estimated:
-    """Sums over all records as they are estimated from noisy ones."""
+class _Estimate:
+    """Sums over all records, estimated from noisy rounds."""
 
     sums: dict[str, Floats]
     deviations: dict[str, float]
-    """Of the noise on every number of a kind."""
+    """The standard deviation of the noise on every number of a kind."""
     draws: float
-    """How often a record was drawn, on average; infinity if all were taken as they are."""
+    """How often a record was drawn on average; infinity without sampling."""
     events: tuple[dict[str, Any], ...]
 
 
-def _estimated(tallies: Tallies, rounds: list[_Round], source: Source) -> _Estimated:
-    """Add up the rounds, those with less noise counting for more, and bring them to the scale of all records."""
+def _estimate(tallies: Tallies, rounds: list[_Round], source: Source) -> _Estimate:
+    """Add up the rounds, weighted by the inverse variance of their noise, and scale the total to all records."""
     totals = {name: np.zeros(size) for name, size in tallies.sizes.items()}
     variances = dict.fromkeys(tallies.sizes, 0.0)
     scale = draws = 0.0
@@ -266,7 +268,7 @@ def _estimated(tallies: Tallies, rounds: list[_Round], source: Source) -> _Estim
         weights = np.full(tallies.rows, float(one.times))
         if one.rate < 1:
             weights = np.zeros(tallies.rows)
-            if tallies.rows:  # all rounds at once: a record has a coin of its own in each of them
+            if tallies.rows:  # draw for all rounds at once, with one coin per record and round
                 drawn = Poisson(tallies.rows * one.times, one.rate).draw(source)
                 weights = np.bincount(drawn % tallies.rows, minlength=tallies.rows).astype(np.float64)
         noise = NoisySums(tallies.shares, one.multiplier * math.sqrt(one.times), source)
@@ -276,7 +278,7 @@ def _estimated(tallies: Tallies, rounds: list[_Round], source: Source) -> _Estim
             variances[name] += (worth * noise.deviation_of(name, norm)) ** 2
         scale += worth * one.times * one.rate
         draws += one.times * one.rate
-    return _Estimated(
+    return _Estimate(
         {name: total / scale for name, total in totals.items()},
         {name: math.sqrt(variance) / scale for name, variance in variances.items()},
         math.inf if all(one.rate == 1 for one in rounds) else draws,
@@ -287,12 +289,12 @@ def _estimated(tallies: Tallies, rounds: list[_Round], source: Source) -> _Estim
 # --- scores of noisy sums -------------------------------------------------------------------------
 
 
-def _of_classes(found: _Estimated, classes: Any) -> Scores:
+def _of_classes(found: _Estimate, classes: Any) -> Scores:
     count = len(classes)
     answers = found.sums["answers"].reshape(count, count)
     rows = max(float(answers.sum()), 1.0)
     accuracy = _within(float(np.trace(answers)) / rows)
-    # Of the noise on the diagonal over that on all cells, and of which records were drawn how often.
+    # The variance of the noise on the diagonal relative to all cells, and that of sampling.
     spread = found.deviations["answers"] ** 2 * (count - 2 * accuracy * count + accuracy**2 * count**2) / rows**2
     spread += accuracy * (1 - accuracy) / rows / found.draws
     histograms = _consistent(found, answers)
@@ -315,7 +317,7 @@ def _of_classes(found: _Estimated, classes: Any) -> Scores:
     )
 
 
-def _of_numbers(found: _Estimated, model: Any) -> Scores:
+def _of_numbers(found: _Estimate, model: Any) -> Scores:
     low, high = model.target_.bounds
     unit = (high - low) ** 2
     total, errors, first, second = found.sums["errors"].tolist()
@@ -334,11 +336,11 @@ def _of_numbers(found: _Estimated, model: Any) -> Scores:
     )
 
 
-def _consistent(found: _Estimated, answers: Floats) -> Floats:
-    """Return the histograms of records of other classes and of the own one, for each curve, as well as they are known.
+def _consistent(found: _Estimate, answers: Floats) -> Floats:
+    """Return for each curve the histograms of the other classes and of its own class, consistent with the counts.
 
-    How many records a class has is in the counts of answers, too, and with less noise: bins are moved, all alike, so
-    that they add up to the mean of both, weighted by how sure each is.
+    The counts of predictions also contain the size of each class, with less noise. All bins are shifted equally, such
+    that they add up to the average of both sizes, weighted by their precision.
     """
     count = len(answers)
     histograms = found.sums["curves"].reshape(-1, 2, _BINS)
@@ -355,20 +357,20 @@ def _within(value: float) -> float:
 
 
 def _area(others: Floats, own: Floats) -> float:
-    """Return the chance that a record of the class is above one of another, given the histograms of both."""
+    """Return the probability that a record of the class ranks above one of another, given both histograms."""
     below = np.cumsum(others) - others / 2
     return _within(float(own @ below) / float(own.sum() * others.sum()))
 
 
 def _area_margin(deviation: float, others: float, own: float) -> float:
-    """Return by how much noise on the bins moves that chance, in 95 % of cases: a bin weighs a third on average."""
+    """Return the margin of that probability in 95 % of cases; the mean squared weight of a bin is one third."""
     if min(others, own) <= 1:
         return math.inf
     return _SURE * deviation * math.sqrt(_BINS / 3) * math.hypot(1 / others, 1 / own)
 
 
 def _curve(others: Floats, own: Floats) -> tuple[tuple[float, float], ...]:
-    """Return the points of a ROC curve that rises, as a true one does."""
+    """Return the points of a monotone ROC curve."""
     alarms, hits = (_rising(np.cumsum(one[::-1])) for one in (others, own))
     return tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(alarms, hits, strict=True))
 

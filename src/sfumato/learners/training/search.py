@@ -1,15 +1,15 @@
-"""Choosing hyper-parameters without forgetting what it costs.
+"""Hyper-parameter search that accounts for its privacy cost.
 
-Whoever trains with ten settings and keeps the best has looked at the data ten times. There are three honest ways:
+Training with ten settings and keeping the best reads the data ten times. There are three ways to account for that:
 
-- ``"public"``: the settings are compared on public data, which costs nothing;
-- ``"composition"``: every setting is tried, and all are paid for;
-- ``"random-stopping"``: settings are drawn at random, a random number of times, and only the best run is released
-  (Papernot and Steinke 2022). That costs about as much as two or three runs, however many settings there are.
+- ``"public"``: compare the settings on public data, at no cost;
+- ``"composition"``: try every setting, and pay for all;
+- ``"random-stopping"``: draw random settings, a random number of times, and release only the best run (Papernot and
+  Steinke 2022). This costs about as much as two or three runs, however many settings there are.
 
-A run is a whole private algorithm: a model trained on a part of the records, and the noisy number of the others that
-it gets right. Which part a record is in, a coin of its own decides. A run that fails, for instance because the
-training diverges, is the worst of all: neither an error nor a warning of a run that is not released is told.
+A run is a complete private algorithm: a model trained on a part of the records, and the noisy number of other records
+that it predicts correctly. A coin per record decides which part it belongs to. A run that fails, for instance because
+the training diverges, ranks last; errors and warnings of runs that are not released are suppressed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Settings = dict[str, Any]
 
 _WAYS = ("random-stopping", "composition", "public")
 _NOT_SETTINGS = ("epsilon", "delta", "ledger", "schema", "bounds", "insecure_seed", "checkpoint")
-_PRECISION = 0.02  # of the epsilon of a run, relatively
+_PRECISION = 0.02  # the relative precision of a run's epsilon
 
 
 def _delegate(name: str) -> Any:
@@ -53,40 +53,41 @@ def _delegate(name: str) -> Any:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Finds good hyper-parameters of a private estimator, and charges for the search.
+    """Hyper-parameter search for a private estimator, with the cost of the search accounted for.
 
     Parameters
     ----------
     estimator : PrivateEstimator
-        Its epsilon, delta and ledger are those of the search: its own are not used. A checkpoint is for the public way.
-        A network that is trained in batches needs ``rows``, about the number of records of a run: what it costs must
-        not depend on how many there are.
+        The search replaces its epsilon, delta and ledger. A checkpoint is only used with ``way="public"``. A network
+        trained in batches needs ``rows``, about the number of records of a run, because its cost must not depend on
+        the actual number.
     settings : mapping of str to list
-        The values of each hyper-parameter; all combinations are settings. They are public: made up before.
+        The values of each hyper-parameter; all combinations are tried or drawn. They must be chosen without the data.
     way : {"random-stopping", "composition", "public"}
     epsilon, delta : float
-        What the search may cost, and with it the model that it finds.
+        The total cost of the search and the model it returns.
     stopping : RandomStopping
-        How many runs there are, of random stopping. The number is random and must stay secret.
+        The distribution of the number of runs, for random stopping. The number must stay secret.
     holdout : float
-        The share of records that a run is scored on.
+        The fraction of records that a run is scored on.
     score_noise : float
-        The deviation of the noise on the number of records that a run gets right; more is cheaper and misleads more.
+        The standard deviation of the noise on the number of correct predictions of a run; more noise costs less and
+        ranks runs less reliably.
     public : tuple, optional
-        Public X and y, on which settings are compared if the way is "public". Nobody's privacy is counted there.
+        Public X and y, on which settings are compared with ``way="public"``, at no cost.
     ledger : Ledger, optional
-        Charged once, before the data is looked at.
+        Charged once, before the data is read.
     seed : int, optional
-        Of which public records settings are compared on. For the other ways there is none: whoever knows which settings
-        are drawn learns from the best how many runs there were.
+        The seed for choosing the public records that settings are compared on. The other ways have no seed: knowing
+        the sequence of settings would reveal the number of runs.
     insecure_seed : int, optional
         Makes the noise reproducible: the result is then not private.
 
     Attributes
     ----------
     best_estimator_, best_params_ : the model of the best run, and its setting
-    best_score_ : its noisy score, the only one that is released; of the public way, its score on public data
-    events_, spent_ : what all of it cost
+    best_score_ : its noisy score, the only one that is released; with ``way="public"``, its score on public data
+    events_, spent_ : the events of the search, and their total cost
 
     Examples
     --------
@@ -117,7 +118,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         settings = self._settings()
         if self.way == "public":
             return self._on_public(settings, X, y)
-        columns, target = self._taken(X, y)
+        columns, target = self._columns_and_target(X, y)
         check_delta(self.delta, columns.rows)
         own = self._epsilon_of_a_run(settings, columns, target)
         run = self._run_event(settings, own, columns, target)
@@ -126,14 +127,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             note = f"search for {type(self.estimator).__name__}"
             self.ledger.charge(events[0], note=note, private=self.insecure_seed is None)
         source = Source(insecure_seed=self.insecure_seed)
-        runs = [self._run(one, own, columns, target, source) for one in self._drawn(settings, source)]
+        runs = [self._run(one, own, columns, target, source) for one in self._choose(settings, source)]
         if not runs:
-            raise InputError("no run was made, by chance: the budget is spent", hint="take another stopping")
+            raise InputError("by chance no run was made, and the budget is spent", hint="use another stopping")
         best = max(runs, key=lambda one: one.score)
         if best.model is None:
-            raise ModelError(
-                f"every run has failed, and the budget is spent: {best.failed or 'an error in the estimator'}"
-            )
+            raise ModelError(f"every run failed, and the budget is spent: {best.failed or 'an error in the estimator'}")
         self.best_estimator_, self.best_params_, self.best_score_ = best.model, best.setting, best.score
         return self._end(events, spent(events, self.delta))
 
@@ -149,7 +148,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     @_delegate("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """Return the probabilities that the best model gives."""
+        """Return the class probabilities of the best model."""
         return self._best.predict_proba(X)
 
     @_delegate("score")  # type: ignore[untyped-decorator]
@@ -158,7 +157,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return float(self._best.score(X, y))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was found and what it cost, as plain values."""
+        """Return the best settings and the privacy cost, as plain values."""
         return {
             **self.spent_.bound(),
             "way": self.way,
@@ -205,8 +204,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(f"the ledger must be a Ledger, got {type(self.ledger).__name__}")
         if self.seed is not None and self.way != "public":
             raise OptionError(
-                "a search on private data has no seed: the settings that are drawn must stay unknown",
-                hint="insecure_seed makes everything reproducible, and not private",
+                "a search on private data has no seed, because the settings drawn must stay unknown",
+                hint="insecure_seed makes everything reproducible, but not private",
             )
         if (
             not isinstance(self.settings, Mapping)
@@ -217,10 +216,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         known = self.estimator.get_params(deep=False)
         for name in self.settings:
             if name not in known or name in _NOT_SETTINGS:
-                raise OptionError(f"'{name}' is no hyper-parameter of {type(self.estimator).__name__}")
+                raise OptionError(f"'{name}' is not a hyper-parameter of {type(self.estimator).__name__}")
         return [dict(zip(self.settings, values, strict=True)) for values in itertools.product(*self.settings.values())]
 
-    def _drawn(self, settings: list[Settings], source: Source) -> list[Settings]:
+    def _choose(self, settings: list[Settings], source: Source) -> list[Settings]:
         """Return the settings to try: each once, or a random number of random ones."""
         if not self._stops:
             return settings
@@ -229,44 +228,43 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return [settings[at] for at in chosen]
 
     def _with(self, setting: Settings, epsilon: float, **others: Any) -> PrivateEstimator:
-        """Return the estimator of a run: the search pays for it, not the run."""
+        """Return the estimator of a run, without a ledger: the search pays for it."""
         model: PrivateEstimator = clone(self.estimator)
         if "checkpoint" in model.get_params(deep=False):
-            others["checkpoint"] = None  # it is of one training
+            others["checkpoint"] = None  # a checkpoint belongs to one training
         return model.set_params(**setting, epsilon=epsilon, delta=self._delta_of_a_run, ledger=None, **others)
 
-    def _taken(self, X: Any, y: Any) -> tuple[Columns, pl.Series]:  # noqa: N803
-        """Return the columns and the target."""
+    def _columns_and_target(self, X: Any, y: Any) -> tuple[Columns, pl.Series]:  # noqa: N803
         columns, given = self.estimator._split(X, y)
         target = self.estimator._target(given)
         if target is None:
             raise OptionError(f"{type(self.estimator).__name__} predicts nothing that a search could score")
         if len(target) != columns.rows:
-            raise InputError(f"X and y must have as many records, got {columns.rows:,} and {len(target):,}")
+            raise InputError(f"X and y must have the same number of records, got {columns.rows:,} and {len(target):,}")
         return columns, target
 
-    # --- what it costs ---
+    # --- privacy cost ---
 
     @property
     def _delta_of_a_run(self) -> float:
-        """The delta that a run is calibrated with; what all of it costs is accounted for at the delta of the search."""
+        """The delta that a run is calibrated with; the total cost is accounted for at the delta of the search."""
         return self.delta / 100
 
     def _run_event(self, settings: list[Settings], epsilon: float, columns: Columns, target: Any) -> Event:
-        """Return what a run costs under whatever setting, or, if all settings are tried, all of them."""
+        """Return an event that bounds the cost of a run under any setting, or of all runs if all are tried."""
         score = Gaussian(self.score_noise)
         runs = [
-            Composed((*self._with(one, epsilon).events_of(columns, target), score))  # each is a whole private algorithm
+            Composed((*self._with(one, epsilon).events_of(columns, target), score))  # a complete private algorithm
             for one in settings
         ]
         if not self._stops:
             return Composed(tuple(runs))
         distinct = tuple(dict.fromkeys(runs))
-        # As costly as the worst of them at every point: of neighbours, only one setting is drawn.
+        # Only one setting is drawn, so the cost is that of the worst setting, at every delta.
         return distinct[0] if len(distinct) == 1 else Parallel(distinct)
 
     def _epsilon_of_a_run(self, settings: list[Settings], columns: Columns, target: Any) -> float:
-        """Return the largest epsilon of a run for which the whole search keeps its own."""
+        """Return the largest epsilon of a run with which the whole search costs at most its epsilon."""
 
         def costs(epsilon: float) -> float:
             run = self._run_event(settings, epsilon, columns, target)
@@ -279,7 +277,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             if low < self.epsilon / 5000:
                 raise OptionError(
                     f"an epsilon of {self.epsilon:g} is too small for this search: the scores alone cost as much",
-                    hint="take a larger score_noise, or fewer settings",
+                    hint="use a larger score_noise, or fewer settings",
                 )
         while high > low * (1 + _PRECISION):
             middle = math.sqrt(low * high)
@@ -288,33 +286,33 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     # --- runs ---
 
-    def _run(self, setting: Settings, epsilon: float, columns: Columns, target: Any, source: Source) -> _Tried:
-        """Train with a setting on a part of the records, and score it on the others, all of it private."""
-        scored = source.bernoulli(self.holdout, columns.rows)
+    def _run(self, setting: Settings, epsilon: float, columns: Columns, target: Any, source: Source) -> _Outcome:
+        """Train privately with a setting on a part of the records, and score with noise on the others."""
+        held_out = source.bernoulli(self.holdout, columns.rows)
         model = self._with(setting, epsilon, insecure_seed=_another(self.insecure_seed, source))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model.fit(_rows(columns, ~scored), target.filter(~scored))
-                right = _right(model, _rows(columns, scored), target.filter(scored))
-        except Exception as error:  # noqa: BLE001 - that a run has failed, however, is as private as its score
-            return _Tried(setting, None, -math.inf, error.message if isinstance(error, SfumatoError) else "")
+                model.fit(_rows(columns, ~held_out), target.filter(~held_out))
+                correct = _correctness(model, _rows(columns, held_out), target.filter(held_out))
+        except Exception as error:  # noqa: BLE001 - whether and how a run fails is as private as its score
+            return _Outcome(setting, None, -math.inf, error.message if isinstance(error, SfumatoError) else "")
         if model.events_ != self._with(setting, epsilon).events_of(columns, target):
-            raise RuntimeError("a run did something else than what was paid for")
+            raise RuntimeError("a run had other events than those paid for")
         noise = NoisySums({"score": Share(1, 1.0)}, self.score_noise, source)
-        return _Tried(setting, model, float(noise("score", np.array([right.sum()]), norm=1.0)[0]))
+        return _Outcome(setting, model, float(noise("score", np.array([correct.sum()]), norm=1.0)[0]))
 
     def _on_public(self, settings: list[Settings], X: Any, y: Any) -> Self:  # noqa: N803
         if self.public is None:
             raise OptionError("the public way needs public data to compare settings on", hint="public=(X, y)")
-        columns, target = self._taken(*self.public)
-        tried = []
+        columns, target = self._columns_and_target(*self.public)
+        runs = []
         for setting in settings:
-            scored = np.random.default_rng(self.seed or 0).random(columns.rows) < self.holdout
-            model = self._with(setting, self.epsilon).fit(_rows(columns, ~scored), target.filter(~scored))
-            right = _right(model, _rows(columns, scored), target.filter(scored))
-            tried.append(_Tried(setting, model, float(right.sum()) / max(len(right), 1)))
-        best = max(tried, key=lambda one: one.score)
+            held_out = np.random.default_rng(self.seed or 0).random(columns.rows) < self.holdout
+            model = self._with(setting, self.epsilon).fit(_rows(columns, ~held_out), target.filter(~held_out))
+            correct = _correctness(model, _rows(columns, held_out), target.filter(held_out))
+            runs.append(_Outcome(setting, model, float(correct.sum()) / max(len(correct), 1)))
+        best = max(runs, key=lambda one: one.score)
         own: PrivateEstimator = clone(self.estimator)
         own.set_params(**best.setting, epsilon=self.epsilon, delta=self.delta, ledger=self.ledger)
         own.set_params(insecure_seed=self.insecure_seed).fit(X, y)
@@ -327,26 +325,27 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _Outcome:
     setting: Settings
     model: PrivateEstimator | None
     score: float
     failed: str = ""
 
 
-def _right(model: Any, columns: Columns, target: Any) -> NDArray[np.float64]:
-    """Return how right each answer is, from 0 to 1: a class, or by how much of its range a number is off."""
+def _correctness(model: Any, columns: Columns, target: Any) -> NDArray[np.float64]:
+    """Return 1 or 0 for a right or wrong class, or 1 minus the error of a number relative to its range."""
     if not columns.rows:
         return np.zeros(0)
-    found = np.asarray(model.predict(columns))
+    predicted = np.asarray(model.predict(columns))
     if hasattr(model, "classes_"):
-        # By what each value reads as for itself: as one array, a single missing target would make all of them floats.
+        # Compare values one by one: in one array, a single missing target would turn all of them into floats.
         known = Feature("target", domain=texts_in(model.classes_))
         wanted = known.codes(target)
-        return ((known.codes(pl.Series(found)) == wanted) & (wanted < len(known.domain or ()))).astype(np.float64)
+        return ((known.codes(pl.Series(predicted)) == wanted) & (wanted < len(known.domain or ()))).astype(np.float64)
     low, high = model.target_.bounds
     numbers = np.asarray(target, dtype=np.float64)
-    off = np.where(np.isfinite(found) & np.isfinite(numbers), np.abs(found - np.nan_to_num(numbers)) / (high - low), 1)
+    finite = np.isfinite(predicted) & np.isfinite(numbers)
+    off = np.where(finite, np.abs(predicted - np.nan_to_num(numbers)) / (high - low), 1)
     return np.floor((1 - np.clip(off, 0, 1)) * 2**16) / 2**16
 
 
@@ -360,5 +359,5 @@ def _is_list(values: Any) -> bool:
 
 
 def _another(seed: int | None, source: Source) -> int | None:
-    """Return the seed of a run, if there is one: no two runs may have the same noise."""
+    """Return a different seed for a run if the search has a seed: no two runs may have the same noise."""
     return None if seed is None else int(source.below(2**62, 1)[0])

@@ -1,4 +1,4 @@
-"""What a model is trained on, and what it is tested on."""
+"""Split a data set into records for training and records for testing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sfumato.data.schema import Kind, Schema
 from sfumato.data.table import Table, read
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.estimators.features import as_numbers, as_read, classes_of
-from sfumato.learners.training.division import coins_of, happened, key_of, new_key, records_of
+from sfumato.learners.training.division import coins_below, coins_of, key_of, new_key, records_of
 
 __all__ = ["Material", "material_of"]
 
-_TARGETS = {"adult": "income"}  # where the schema has another role for it
+_TARGETS = {"adult": "income"}  # where the schema gives the target another role
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,13 +44,13 @@ class Material(Discreet):
     test: Any
     test_target: Any
     whole: Table | None = None
-    """The table that both are of: that of the ledger. None for images."""
+    """The whole table, which the ledger belongs to. None for images."""
     split: str = ""
-    """How the records for testing were chosen, in words."""
+    """How the test records were chosen, in words."""
     is_public: bool = False
-    """Whether it is one of the public data sets that are built in, and nothing else."""
+    """Whether all records are from a built-in public data set."""
     key: bytes = field(default=b"", repr=False)
-    """The secret that decides which records test."""
+    """The secret key that determines the test records."""
 
     @property
     def are_images(self) -> bool:
@@ -59,12 +59,12 @@ class Material(Discreet):
 
     @property
     def rows(self) -> int:
-        """How many records there are to train on."""
+        """The number of training records."""
         return len(self.train_target)
 
     @property
     def schema(self) -> Schema:
-        """What is declared of the columns."""
+        """The declared schema, without inferred kinds."""
         if self.whole is None:
             return Schema([])
         columns = self.whole.schema.columns
@@ -72,11 +72,11 @@ class Material(Discreet):
 
     @property
     def public_rows(self) -> int | None:
-        """How many records there are to train on, if everybody knows: of a data set that is built in."""
+        """The number of training records of a built-in data set, which is public."""
         return self.rows if self.name in ("mnist", *datasets.TABLES) else None
 
-    def predicting(self, *, regression: bool) -> Material:
-        """Return it with the target as a number or a class, where only its cells tell: one must not decide on it."""
+    def with_target_type(self, *, regression: bool) -> Material:
+        """Return the records with the target as numbers or classes if its type is only inferred from its cells."""
         if self.whole is None or not self.whole.has_inferred_types:
             return self
         is_number = regression or self.schema[self.target].kind in (Kind.NUMBER, Kind.DATE)
@@ -84,7 +84,7 @@ class Material(Discreet):
         return replace(self, train_target=train, test_target=test)
 
     def declared_target(self, *, regression: bool) -> dict[str, Any]:
-        """Return what is public of the target, as parameters of an estimator: its bounds or its classes."""
+        """Return the declared bounds or classes of the target as parameters of an estimator."""
         if self.whole is None:
             return {} if regression or self.name != "mnist" else {"classes": tuple(range(10))}
         column = self.schema[self.target]
@@ -105,34 +105,34 @@ def material_of(
     seed: int = 0,
     key: bytes | None = None,
 ) -> Material:
-    """Find the records that are named, and divide them.
+    """Load the records and split them into training and test records.
 
-    A record that is held out is so by a coin of its own (see `division`): adding a record to a table leaves every other
-    one in its part, and the number of records in each part is not known beforehand.
+    Each record is held out by its own coin (see `division`): adding a record to a table does not move any other, and
+    the size of each part is random.
 
     Parameters
     ----------
     data : str, path, Table, frame or Images
-        "mnist" is the 10,000 and 2,000 images that are built in; a table needs a target.
+        "mnist" is the built-in 10,000 training and 2,000 test images; a table needs a target.
     target : str, optional
-        The column of a table that is predicted; by default the target of its schema, and income for "adult".
+        The column to predict; by default the target of the schema, and income for "adult".
     test : path, Table or frame, optional
-        Other rows to test on. By default the official ones of a table that is built in, else a part of the rows.
+        Other rows to test on. By default the official test rows of a built-in table, else a part of the rows.
         A row that is in both tables counts as two records.
     holdout : float
-        The chance of a row to be held out then.
+        The probability that a row is held out for testing.
     full : bool
-        All 60,000 and 10,000 images of MNIST.
+        Use all 60,000 and 10,000 images of MNIST.
     root : path, optional
-        The folder where the full data set is.
+        The folder of the full data set.
     samples, test_samples : number, optional
-        Take only a share of the records, from 0 to 1, each by a coin of its own. Of a data set that is built in, also
-        so many: the first of images, random ones of a table. Other data has no such number, because it would make room
-        for one record by leaving out another.
+        Use only a fraction of the records, from 0 to 1, each chosen by its own coin. For a built-in data set also a
+        number: the first images, or random rows of a table. Other data cannot have a number, because one more record
+        would then displace another.
     seed : int
-        Of the division of a public data set that is built in; that of other data has no seed.
+        The seed of the split of a built-in public data set; other data has no seed.
     key : bytes, optional
-        The secret of the division of other data; a new one by default.
+        The secret key of the split of other data; by default a new one.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise OptionError(f"the seed must be a whole number from 0 to below 2^63, got {seed!r}")
@@ -171,7 +171,7 @@ def _images(data: Any, full: bool, root: Any, samples: tuple[Any, Any], key: byt
                 [one.reshape(len(labels), -1).view(np.uint8) for one in map(np.ascontiguousarray, (pixels, labels))],
                 axis=1,
             )
-            kept = happened(coins_of(records, key)[:, 1], count)
+            kept = coins_below(coins_of(records, key)[:, 1], count)
         parts.append((pixels[kept], labels[kept].astype(np.int64)))
     (train, train_labels), (test, test_labels) = parts
     split = "the test images that belong to the data set"
@@ -198,10 +198,10 @@ def _table(
     seed: int | None,
     key: bytes,
 ) -> Material:
-    """Divide a table; one with a seed is public."""
+    """Split a table; one with a seed is public."""
     chosen = target or table.schema.target
     if chosen is None:
-        raise OptionError("a table needs the column that is predicted", hint="--target NAME, or target=")
+        raise OptionError("a table needs a column to predict", hint="--target NAME, or target=")
     if chosen not in table.schema.names:
         raise ColumnError(f"there is no column '{chosen}' to predict", hint=did_you_mean(chosen, table.schema.names))
     frame = table.to_polars()
@@ -213,26 +213,26 @@ def _table(
         coins, split = [coins_of(records_of(part), key) for part in parts], "the rows given for testing"
     else:
         all_coins = coins_of(records_of(frame), key)
-        tests = happened(all_coins[:, 0], holdout)
+        tests = coins_below(all_coins[:, 0], holdout)
         split = f"{holdout:.0%} of the rows, each by a coin of its own"
         if official:
             tests, split = (frame["split"] == "test").to_numpy(), "the official test rows"
         parts, coins = [frame.filter(~tests), frame.filter(tests)], [all_coins[~tests], all_coins[tests]]
     if not len(parts[0]):
-        raise InputError("the table has too few rows to hold some out", hint="give a smaller share, or test rows")
+        raise InputError("the table has too few rows to hold some out", hint="hold out fewer, or give test rows")
     schema = Schema(table.schema[column] for column in kept if column != chosen)
-    held = []
+    tables = []
     generator = np.random.default_rng(seed)
     for at, (part, own) in enumerate(zip(parts, coins, strict=True)):
-        usable = part[chosen].is_not_null().to_numpy() | (at == 0)  # a row without an answer tests nothing
+        usable = part[chosen].is_not_null().to_numpy() | (at == 0)  # a row without a target cannot test
         part, own = part.filter(usable), own[usable]
         count = _number("samples", samples[at], len(part), seed is not None)
         if isinstance(count, float):
-            part = part.filter(happened(own[:, 1], count))
+            part = part.filter(coins_below(own[:, 1], count))
         elif count < len(part):
             part = part[np.sort(generator.permutation(len(part))[:count])]
-        held.append((Table(part.select(schema.names), schema), part[chosen]))
-    (train, train_target), (other_rows, test_target) = held
+        tables.append((Table(part.select(schema.names), schema), part[chosen]))
+    (train, train_target), (other_rows, test_target) = tables
     if test is not None and not len(test_target):
         raise InputError(f"no test row has a value in '{chosen}'")
     return Material(
@@ -250,7 +250,7 @@ def _table(
 
 
 def _given(table: Table, test: Any, kept: list[str]) -> pl.DataFrame:
-    """Return the rows that are given for testing, if they are like the table, and are not it."""
+    """Return the rows given for testing, or raise an error if they do not fit the table or are the table itself."""
     other = Table.of(test if not isinstance(test, str | Path) else read(test, inferred=False)).as_declared()
     missing = [column for column in table.schema.names if column not in other.schema.names]
     if missing:
@@ -264,14 +264,14 @@ def _given(table: Table, test: Any, kept: list[str]) -> pl.DataFrame:
     same = Table(given.select(frame.columns))
     if len(given) == len(frame) and content_fingerprint(same) == content_fingerprint(Table(frame)):
         raise InputError(
-            "the test rows are the table itself, so that every record would be in both parts",
-            hint="leave them out: a part of the table is held out",
+            "the test rows are the table itself, so every record would be in both parts",
+            hint="leave them out to hold out a part of the table",
         )
     return given
 
 
 def _number(name: str, count: Any, there: int, public: bool) -> int | float:
-    """Return how many records to take, or which share of them."""
+    """Return the number of records to use, or the fraction of them."""
     if count is None:
         return there
     if isinstance(count, float) and 0 < count < 1:

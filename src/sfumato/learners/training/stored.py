@@ -1,10 +1,9 @@
-"""A fitted model on disk: ``model.safetensors`` with its numbers and ``model.json`` with all else; never a pickle.
+"""Store fitted models: ``model.safetensors`` with the arrays and ``model.json`` with everything else; never a pickle.
 
-Loading a model runs no code of whoever wrote it, and takes no more memory and time than its files are worth: the
-network that they describe is compared with the weights before it is made. What is loaded has answered for made-up
-records. What is kept is what was released: the noisy numbers, what is public
-of the columns, and the parameters; neither the ledger nor the schema nor any record, nor, of a private model, losses
-and scores, which are read from records without noise.
+Loading a model runs no code from its files, and takes memory and time in proportion to their size: the described
+network is compared with the weights before it is built. A loaded model has been tried on made-up records. The files
+contain only what is released: the noisy numbers, the public description of the columns, and the parameters; no ledger,
+no schema and no record, and for a private model no losses or scores, which are computed without noise.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ __all__ = ["FACTS", "WEIGHTS", "load_model", "write_model"]
 
 WEIGHTS, FACTS = "model.safetensors", "model.json"
 _FORMAT = 1
-_SMALL = 2**18  # numbers of an image on which a model is tried when it is loaded
-_NEVER = ("ledger", "schema", "checkpoint")  # parameters that are not the model's
+_SMALL = 2**18  # largest image on which a model is tried when it is loaded, in numbers
+_NEVER = ("ledger", "schema", "checkpoint")  # parameters that are not stored
 
 
 def write_model(model: PrivateEstimator, folder: str | Path) -> None:
-    """Write a fitted model into a folder that is there.
+    """Write a fitted model into an existing folder.
 
     Examples
     --------
@@ -57,7 +56,7 @@ def write_model(model: PrivateEstimator, folder: str | Path) -> None:
     cost = {name: value for name, value in model.to_dict().items() if name != "history"}
     if model.is_private and "history" in facts:
         facts["history"] = [{**one, "loss": None, "score": None, "seconds": 0.0} for one in facts["history"]]
-    told = {
+    plain = {
         "format": _FORMAT,
         "estimator": type(model).__name__,
         "parameters": {name: _plain(name, value) for name, value in model.get_params(deep=False).items()},
@@ -65,20 +64,20 @@ def write_model(model: PrivateEstimator, folder: str | Path) -> None:
         "cost": cost,
         "sfumato": sfumato.__version__,
     }
-    text = json.dumps(told, indent=2, allow_nan=False)
+    text = json.dumps(plain, indent=2, allow_nan=False)
     weights = save({name: np.ascontiguousarray(one) for name, one in arrays.items()})
     Path(folder, FACTS).write_text(text + "\n", encoding="utf-8")
     Path(folder, WEIGHTS).write_bytes(weights)
 
 
 def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
-    """Read a model that was written by `write_model` or is in a release, ready to predict.
+    """Read a model written by `write_model`, also from a release, ready to predict.
 
     Parameters
     ----------
     folder : path
     module : torch.nn.Module, optional
-        The network to put the weights into, if it was none of the named ones: a file does not bring code.
+        The network to load the weights into, if it is not a named one: files contain no code.
 
     Raises
     ------
@@ -100,7 +99,7 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
     try:
         kind = _estimator(plain["estimator"])
         names = set(kind().get_params(deep=False))
-        names -= {*_NEVER}  # a stranger's path is neither read nor written
+        names -= {*_NEVER}  # a path from an untrusted file is neither read nor written
         parameters = {name: value for name, value in plain["parameters"].items() if name in names and value is not None}
         if parameters.get("epsilon") == "inf":
             parameters["epsilon"] = math.inf
@@ -118,28 +117,28 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
         model.spent_ = Spent(epsilon, cost["delta"], Relation(cost["relation"]), cost["accountant"], model.events_)
     except ModelError:
         raise
-    except Exception as error:  # whatever a stranger's numbers bring about
-        raise FileError(f"the model in '{folder}' is damaged, or is none of this version of Sfumato") from error
+    except Exception as error:  # an untrusted file may cause any error
+        raise FileError(f"the model in '{folder}' is damaged, or is not of this version of Sfumato") from error
     return model
 
 
 def _try(model: Any) -> None:
-    """Let a model answer for made-up records, so that one that is loaded does not fail later."""
+    """Predict for made-up records, so a loaded model does not fail later."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        for count in (2, 5):  # what fits one number of records by chance does not fit the other
+        for count in (2, 5):  # a wrong shape may fit one number of records by chance, but not both
             made_up = _made_up(model, count)
             if made_up is None:
                 return
-            found = model.predict(made_up) if hasattr(model, "predict") else model.transform(made_up)
-            if len(found) != count:
-                raise ValueError("answers")
+            predicted = model.predict(made_up) if hasattr(model, "predict") else model.transform(made_up)
+            if len(predicted) != count:
+                raise ValueError("predictions")
             if hasattr(model, "classes_") and model.predict_proba(made_up).shape != (count, *model.classes_.shape):
                 raise ValueError("classes")
 
 
 def _made_up(model: Any, count: int) -> Any:
-    """Return records at the ends of what the columns can hold, or blank images unless they are large."""
+    """Return records with extreme values of the columns, or blank images; None if the images are large."""
     if model.features_ is None:
         return np.zeros((count, *model.inputs_)) if math.prod(model.inputs_) <= _SMALL else None
     ends = [(one.bounds if one.is_number else (one.domain or (None,))) for one in model.features_.features]
@@ -150,7 +149,7 @@ def _made_up(model: Any, count: int) -> Any:
 
 
 def _estimator(name: Any) -> type[PrivateEstimator]:
-    """Return the estimator of a name, if it is one: nothing else is looked up."""
+    """Return the estimator with a name; no other name is looked up."""
     from sfumato import learners
 
     if name not in learners.__all__ or not str(name).startswith("Private"):
@@ -163,14 +162,14 @@ def _estimator(name: Any) -> type[PrivateEstimator]:
 
 def _read_facts(path: Path) -> dict[str, Any]:
     if not is_regular_file(path):
-        raise FileError(f"'{path.parent}' holds no model, for want of {FACTS}", hint="sfumato train makes one")
+        raise FileError(f"'{path.parent}' does not hold a model: there is no {FACTS}", hint="sfumato train makes one")
     plain = read_plain(path)
     if not isinstance(plain, dict) or "format" not in plain:
-        raise FileError(f"'{path}' is no model of Sfumato")
+        raise FileError(f"'{path}' is not a model of Sfumato")
     if plain["format"] != _FORMAT:
         made = str(plain.get("sfumato"))[:20]
         raise FileError(
-            f"'{path}' is of format {plain['format']!r}, and this version of Sfumato reads format {_FORMAT}",
+            f"'{path}' has format {plain['format']!r}, but this version of Sfumato reads format {_FORMAT}",
             hint=f"it was written by Sfumato {made}",
         )
     return plain
@@ -181,18 +180,18 @@ def _read_arrays(path: Path) -> dict[str, Any]:
     from safetensors.numpy import load
 
     if not is_regular_file(path):
-        raise FileError(f"'{path.parent}' holds no model: there is no {WEIGHTS}")
+        raise FileError(f"'{path.parent}' does not hold a model: there is no {WEIGHTS}")
     try:
-        found: dict[str, Any] = load(path.read_bytes())
+        arrays: dict[str, Any] = load(path.read_bytes())
     except OSError as error:
         raise FileError(f"'{path}' cannot be read: {why(error)}") from error
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"'{path}' is damaged, or no file of safetensors") from error
-    return found
+        raise FileError(f"'{path}' is damaged, or is not a safetensors file") from error
+    return arrays
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a parameter as plain values, or None if it has none."""
+    """Return a parameter as plain values, or None if that is not possible."""
     if name in _NEVER:
         return None
     if isinstance(value, np.ndarray | np.generic):

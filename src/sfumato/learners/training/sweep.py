@@ -1,6 +1,6 @@
-"""Train one model at several epsilons on the same data, to see what privacy costs.
+"""Train one model at several epsilons on the same data, to see the cost of privacy.
 
-A finished run is kept on disk at once, so that a sweep that was interrupted goes on where it stopped.
+Every finished run is written to disk at once, so an interrupted sweep resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from sfumato.data import datasets
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
-from sfumato.data.validate import real
+from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, ModelError, OptionError
-from sfumato.learners.dpsgd.options import whole
 from sfumato.learners.estimators.features import texts_in
 from sfumato.learners.training.catalogue import Model, best_model, model_of
 from sfumato.learners.training.division import key_of
-from sfumato.learners.training.resume import checkpoint_of, keep, key_in, opened, read_run, settings_of
+from sfumato.learners.training.resume import checkpoint_of, key_in, read_run, settings_of, sweep_folder, write_run
 from sfumato.learners.training.runs import Run, Scores, Training, label_of
 from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events
 from sfumato.learners.training.split import Material, material_of
@@ -37,16 +36,16 @@ from sfumato.learners.training.split import Material, material_of
 __all__ = ["SCORES", "Asked", "epsilons_of", "run_recipe", "train"]
 
 SCORES = ("noisy", "none")
-"""What can be released of how good a model is on private records."""
+"""How the scores of a private model on private records can be released."""
 _PUBLIC_HISTORY = ("epoch", "step", "epsilon")
 
 Watch = Callable[[str, Any], None]
-"""Told what a run is called, and a report of the training after each of its epochs."""
+"""Called with the label of a run and a report, after each epoch."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One run that is asked for: a model of some epsilon, or of some noise.
+    """A requested run: a model with a given epsilon, or with given noise.
 
     Examples
     --------
@@ -59,19 +58,19 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """The folder of the model."""
+        """The folder name of the model."""
         value = self.noise_multiplier if self.epsilon is None else self.epsilon
-        digits = "none" if value == math.inf else repr(value).removesuffix(".0")  # all: two runs are never one folder
+        digits = "none" if value == math.inf else repr(value).removesuffix(".0")  # all digits: no two runs share one
         return f"{'noise' if self.epsilon is None else 'epsilon'}-{digits}"
 
     @property
     def label(self) -> str:
-        """What a person calls it."""
+        """A readable name."""
         return f"noise {self.noise_multiplier:g}" if self.epsilon is None else label_of(self.epsilon)
 
 
 def epsilons_of(given: str | float | Iterable[Any] | None) -> tuple[float, ...]:
-    """Read a list of epsilons, of which "none" is a training without privacy.
+    """Parse a list of epsilons; "none" means training without privacy.
 
     Examples
     --------
@@ -86,24 +85,24 @@ def epsilons_of(given: str | float | Iterable[Any] | None) -> tuple[float, ...]:
     if given is None:
         return (math.inf,)
     parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int | float) else list(given)
-    found = []
+    epsilons = []
     for part in parts:
         text = str(part).strip().lower()
         if text in ("none", "inf"):
-            found.append(math.inf)
+            epsilons.append(math.inf)
             continue
         try:
-            found.append(real("epsilon", float(text), above=0))
+            epsilons.append(real("epsilon", float(text), above=0))
         except (ValueError, OptionError):
             raise OptionError(
                 f"epsilon must be numbers above 0 separated by commas, or none, got '{str(part).strip()}'",
                 hint="for example 1,5,10,none",
             ) from None
-    if not found:
+    if not epsilons:
         raise OptionError("epsilon must be at least one number, or none", hint="for example 1,5,10,none")
-    if len(set(found)) < len(found):
+    if len(set(epsilons)) < len(epsilons):
         raise OptionError("an epsilon is listed twice", hint="for example 1,5,10,none")
-    return tuple(found)
+    return tuple(epsilons)
 
 
 def train(
@@ -136,10 +135,10 @@ def train(
 ) -> Training:
     """Train a model on a table or on images, once for each epsilon.
 
-    Scores on the built-in public data sets are exact. On any other data, scores of a private model are noisy and part
-    of its epsilon: a coin puts each record into either the training part or the test part, and both parts meet the
-    same noise (see `scoring`). Exact scores and losses per epoch are for the owner of the data alone: they are in
-    ``Run.owner``, which is not released. A model without privacy has no bound, and its scores are exact.
+    Scores on the built-in public data sets are exact. On any other data, the scores of a private model are noisy and
+    covered by its epsilon: a coin puts each record into either the training part or the test part, and both parts get
+    the same noise (see `scoring`). Exact scores and losses per epoch are for the data owner only: they are in
+    ``Run.owner``, which is not released. A model without privacy has exact scores.
 
     Parameters
     ----------
@@ -147,43 +146,43 @@ def train(
         "mnist", "adult" and "nursery" are built in.
     model : str, optional
         For tables "additive", "logistic", "linear", "forest", "naive-bayes" or "mlp"; for images "cnn", "resnet18",
-        "scattering-linear", "mlp" or "logistic". By default the best we know: "additive", or "scattering-linear" for
+        "scattering-linear", "mlp" or "logistic". By default the best one known: "additive", or "scattering-linear" for
         small grey images.
     epsilon : number, text or list
         One or several, such as ``"1,5,10,none"``; "none" trains without privacy.
     noise_multiplier : float or list
-        Runs of networks with this noise instead, whatever epsilon it gives.
+        Additional runs of networks with this noise, whatever epsilon results.
     delta : float
     schema : Schema, path or mapping, optional
         What is public of the columns of a table: see `Schema.of`.
     target : str, optional
-        The column that is predicted. A table that is built in knows its own.
+        The column to predict. Built-in tables have a default.
     regression : bool
-        Whether it is a number.
+        Whether the target is a number.
     test, holdout, full, root, samples, test_samples
-        What is trained and tested on: see `material_of`.
+        The records to train and test on: see `material_of`.
     rows : int, optional
-        The number of rows to train on, if it is public: see `PrivateClassifier`. That of a built-in data set is.
+        The number of training rows, if it is public, as for a built-in data set: see `PrivateClassifier`.
     scores : {"noisy", "none"}
-        What is released of how good a private model is on private data.
+        How the scores of a private model on private data are released.
     seed : int
-        Of first weights, and of the division of a data set that is built in. Other data is divided by a secret.
+        The seed of initial weights, and of the split of a built-in data set. Other data is split by a secret key.
     insecure_seed : int, optional
-        Makes the noise and the division reproducible: the models are then not private.
+        Makes the noise and the split reproducible: the models are then not private.
     ledger : Ledger, optional
-        Charged for every run. By default the one of the table, if a budget was granted for it; ``charged`` of the
-        result says so. A file for which a budget was granted, but read in another way, is refused.
+        Charged for every run. By default the ledger of the table, if a budget was granted for it; ``charged`` of the
+        result says so. A file with a granted budget that is read in another way raises an error.
     folder : path, optional
-        Where finished runs are kept until all are: if it is there, they are not trained again, and one that was
-        interrupted goes on.
+        The folder for finished runs while the sweep is unfinished. If it exists, the sweep resumes: finished runs are
+        not trained again, and an interrupted run continues.
     ordinary : mapping, optional
-        Options of the run without privacy that differ: without clipping, a network wants another learning rate.
+        Different options for the run without privacy, which for instance needs another learning rate without clipping.
     published : mapping, optional
-        What a publication printed, for the report.
+        Published results of the experiment, for the report.
     watch : callable, optional
-        Told the name of a run and a report after each of its epochs.
+        Called with the label of a run and a report, after each epoch.
     progress : callable, optional
-        Told the share that is done, from 0 to 1.
+        Called with the fraction done, from 0 to 1.
     **options
         Parameters of the estimator, such as ``epochs``, ``batch_size``, ``clip`` and ``learning_rate`` of a network.
 
@@ -214,7 +213,7 @@ def train(
         test_samples=test_samples,
         seed=seed,
         key=key,
-    ).predicting(regression=regression)
+    ).with_target_type(regression=regression)
     if model is None:
         model = best_model(material.train.shape[1:] if material.are_images else None)
     kind = model_of(model, images=material.are_images)
@@ -234,32 +233,14 @@ def train(
     known = material.public_rows if rows is None else whole("the number of rows", rows)
     if kind.network:
         common |= {"seed": seed, "rows": known}
-    estimators = [_made(kind, one, regression, common, ordinary or {}) for one in asked]
+    estimators = [_estimator(kind, one, regression, common, ordinary or {}) for one in asked]
     settings: dict[str, Any] = {}
     if kept is not None:
         own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
         own |= {"rows": rows, "scores": scores}
         settings = settings_of(material, model, regression, delta, seed, insecure_seed, book is not None, own)
-    runs, models = list[Run](), dict[str, Any]()
-    with opened(kept, settings):
-        left = [
-            each for one, each in zip(asked, estimators, strict=True) if kept is None or not (kept / one.name).exists()
-        ]
-        _refuse_beyond(book, left, material)
-        for at, (one, estimator) in enumerate(zip(asked, estimators, strict=True)):
-            place = None if kept is None else kept / one.name
-            if place is not None and place.exists():
-                run, fitted = read_run(place)
-            else:
-                share = None if progress is None else _part_of(progress, at, len(asked))
-                run, fitted = _trained(one, estimator, kind, material, scores, other, kept, watch, share)
-                if place is not None:
-                    keep(place, run, fitted)
-                    checkpoint_of(place).unlink(missing_ok=True)
-            runs.append(run)
-            models[run.name] = fitted
-            if progress is not None:
-                progress((at + 1) / len(asked))
+    sweep = _Sweep(asked, kind, material, scores, book, other, kept, watch, progress)
+    runs, models = sweep.run(estimators, settings)
     return Training(
         data=material.name,
         model=model,
@@ -283,7 +264,7 @@ def train(
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Training:
-    """Train as a recipe says; on the data set that it names, unless other data is given."""
+    """Train by a recipe, on the data set that it names unless other data is given."""
     asked = dict(recipe.options)
     named, model = asked.pop("data", None), asked.pop("model", None)
     if data is None and named is None:
@@ -315,16 +296,18 @@ def _asked(epsilon: Any, noise_multiplier: Any) -> list[Asked]:
     return asked
 
 
-def _made(
+def _estimator(
     kind: Model, asked: Asked, regression: bool, parameters: Mapping[str, Any], ordinary: Mapping[str, Any]
 ) -> Any:
-    """Make the estimator of a run, so that what cannot be trained is told before anything is."""
+    """Return the estimator of a run; invalid options raise an error before anything is trained."""
     own = {**kind.private, **parameters}
     if asked.epsilon == math.inf:
         own = {**kind.ordinary, **parameters, **ordinary, "ledger": None}
     if asked.noise_multiplier is not None:
         if not kind.network:
-            raise OptionError(f"a noise multiplier is for networks, and '{kind.name}' is none", hint="give epsilon")
+            raise OptionError(
+                f"a noise multiplier is for networks, but '{kind.name}' is not a network", hint="give epsilon"
+            )
         own["noise_multiplier"] = asked.noise_multiplier
     else:
         own["epsilon"] = asked.epsilon
@@ -335,51 +318,77 @@ def _made(
         raise OptionError(f"the model '{kind.name}' has no option '{unknown}'", hint="leave it out") from None
 
 
-def _trained(
-    asked: Asked,
-    estimator: Any,
-    kind: Model,
-    material: Material,
-    released: str,
-    book: Ledger | None,
-    kept: Path | None,
-    watch: Watch | None,
-    progress: Callable[[float], None] | None,
-) -> tuple[Run, Any]:
-    began = time.monotonic()
-    if kind.network:
-        if kept is not None:
-            estimator.set_params(checkpoint=checkpoint_of(kept / asked.name))
-        estimator.fit(
-            material.train,
-            material.train_target,
-            validation=(material.test, material.test_target) if _is_usable(material.test_target) else None,
-            progress=progress,
-            report=None if watch is None else lambda told: watch(asked.label, told),
-        )
-    else:
-        estimator.fit(material.train, material.train_target)
-    cost = estimator.to_dict()
-    history = tuple(cost.pop("history", ()))
-    total = cost.pop("epsilon")
-    epsilon = asked.epsilon if asked.epsilon is not None else float(total)
-    facts = {"spent": total, **cost}
-    scores, owner = _scored(estimator, material, released, book), None
-    if not material.is_public:
-        owner = json.loads(json.dumps({"scores": _exactly(estimator, material), "history": history}))
-        history = tuple({name: told[name] for name in _PUBLIC_HISTORY} for told in history)
-    return Run(epsilon, asked.name, facts, scores, time.monotonic() - began, history, owner), estimator
+@dataclass(frozen=True)
+class _Sweep:
+    """The runs of one call of `train`, and what they share."""
+
+    asked: Sequence[Asked]
+    kind: Model
+    material: Material
+    scores: str
+    ledger: Ledger | None
+    test_ledger: Ledger | None
+    folder: Path | None
+    watch: Watch | None
+    progress: Callable[[float], None] | None
+
+    def run(self, estimators: Sequence[Any], settings: Mapping[str, Any]) -> tuple[list[Run], dict[str, Any]]:
+        """Train all models that are not yet in the folder; return the runs, and the models by name."""
+        runs, models = list[Run](), dict[str, Any]()
+        with sweep_folder(self.folder, settings):
+            places = [None if self.folder is None else self.folder / one.name for one in self.asked]
+            left = [one for place, one in zip(places, estimators, strict=True) if place is None or not place.exists()]
+            _refuse_beyond(self.ledger, left, self.material)
+            for at, (one, estimator, place) in enumerate(zip(self.asked, estimators, places, strict=True)):
+                if place is not None and place.exists():
+                    run, fitted = read_run(place)
+                else:
+                    run, fitted = self._train(one, estimator, at)
+                    if place is not None:
+                        write_run(place, run, fitted)
+                        checkpoint_of(place).unlink(missing_ok=True)
+                runs.append(run)
+                models[run.name] = fitted
+                if self.progress is not None:
+                    self.progress((at + 1) / len(self.asked))
+        return runs, models
+
+    def _train(self, asked: Asked, estimator: Any, at: int) -> tuple[Run, Any]:
+        material, watch, progress, count = self.material, self.watch, self.progress, len(self.asked)
+        began = time.monotonic()
+        if self.kind.network:
+            if self.folder is not None:
+                estimator.set_params(checkpoint=checkpoint_of(self.folder / asked.name))
+            estimator.fit(
+                material.train,
+                material.train_target,
+                validation=(material.test, material.test_target) if _is_usable(material.test_target) else None,
+                progress=None if progress is None else lambda share: progress((at + share) / count),
+                report=None if watch is None else lambda report: watch(asked.label, report),
+            )
+        else:
+            estimator.fit(material.train, material.train_target)
+        cost = estimator.to_dict()
+        history = tuple(cost.pop("history", ()))
+        total = cost.pop("epsilon")
+        epsilon = asked.epsilon if asked.epsilon is not None else float(total)
+        facts = {"spent": total, **cost}
+        scores, owner = _released_scores(estimator, material, self.scores, self.test_ledger), None
+        if not material.is_public:
+            owner = json.loads(json.dumps({"scores": _owner_scores(estimator, material), "history": history}))
+            history = tuple({name: epoch[name] for name in _PUBLIC_HISTORY} for epoch in history)
+        return Run(epsilon, asked.name, facts, scores, time.monotonic() - began, history, owner), estimator
 
 
 def _is_usable(target: Any) -> bool:
-    """Say whether there is anything to test on; with a coin per record, there need not be."""
+    """Return whether any record can test the model; with a coin per record, there may be none."""
     if isinstance(target, pl.Series) and target.dtype.is_float():
         return bool(target.is_finite().any())
     return len(target) > 0
 
 
-def _scored(model: Any, material: Material, released: str, book: Ledger | None) -> Scores:
-    """Return the scores of a model that are released, charged to the ledger of test rows that have their own."""
+def _released_scores(model: Any, material: Material, released: str, book: Ledger | None) -> Scores:
+    """Return the scores of a model for release, charged to the ledger of the test rows if they have one."""
     if material.is_public or not model.is_private:
         return exact_scores(model, material.test, material.test_target)
     if released == "none":
@@ -387,13 +396,13 @@ def _scored(model: Any, material: Material, released: str, book: Ledger | None) 
     events = scoring_events(model.events_)
     if book is not None and events:
         book.charge(Composed(events), note="scores of a model")
-    seed = model.insecure_seed  # not the noise of the training: what is on both could be taken off
+    seed = model.insecure_seed  # other noise than in training: the same noise on both could be subtracted
     source = Source(insecure_seed=None if seed is None else seed ^ 2**129)
     return noisy_scores(model, material.test, material.test_target, model.events_, source)
 
 
-def _exactly(model: Any, material: Material) -> dict[str, Any] | None:
-    """Return the exact scores of a model, for the owner; what cannot be scored must not stop a private training."""
+def _owner_scores(model: Any, material: Material) -> dict[str, Any] | None:
+    """Return exact scores for the data owner, or None: a failure to score must not stop a private training."""
     try:
         return exact_scores(model, material.test, material.test_target).to_dict()
     except (InputError, ModelError):
@@ -401,18 +410,18 @@ def _exactly(model: Any, material: Material) -> dict[str, Any] | None:
 
 
 def _refuse_beyond(book: Ledger | None, estimators: Sequence[Any], material: Material) -> None:
-    """Refuse models that together exceed the budget before the first one is charged, where their cost is known."""
-    if book is None or len(estimators) < 2:  # a single one is refused by itself
+    """Raise an error before the first charge if all models together would exceed the budget, where costs are known."""
+    if book is None or len(estimators) < 2:  # a single model checks this itself
         return
     try:
         planned = [event for one in estimators for event in one.events_of(material.train, material.train_target)]
-    except OptionError:  # it depends on what will be bought
+    except OptionError:  # the cost depends on estimates
         return
     book.check(Composed(tuple(planned)))
 
 
 def _refuse_classes(given: Any, declared: Any) -> None:
-    """Refuse classes that are not those of the schema: a model of classes that no record has learns nothing."""
+    """Raise an error if the classes differ from those of the schema: a model of absent classes learns nothing."""
     if given is not None and declared is not None and {*map(str, given)} != {*map(str, declared)}:
         raise OptionError(
             f"the classes are {', '.join(map(str, given))}, but the domain of the target is "
@@ -422,7 +431,7 @@ def _refuse_classes(given: Any, declared: Any) -> None:
 
 
 def _refuse_test(material: Material, regression: bool, classes: Any) -> None:
-    """Refuse rows that no model can be tested on, before anything is paid for."""
+    """Raise an error if no model can be tested on the test rows, before anything is charged."""
     if material.are_images:
         return
     target = material.test_target
@@ -434,18 +443,14 @@ def _refuse_test(material: Material, regression: bool, classes: Any) -> None:
         raise InputError("no test row has a class that the model knows")
 
 
-def _part_of(progress: Callable[[float], None], at: int, count: int) -> Callable[[float], None]:
-    return lambda share: progress((at + share) / count)
-
-
 def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
-    """Return what it costs to publish all models that have an epsilon."""
+    """Return the cost of publishing all models that have an epsilon."""
     events = [Event.from_dict(one) for run in runs if run.epsilon != math.inf for one in run.facts["events"]]
     return spent(events, delta).bound() if events else None
 
 
 def _seeded_key(seed: Any) -> bytes:
-    Source(insecure_seed=seed)  # refuses what is not a seed
+    Source(insecure_seed=seed)  # raises an error for an invalid seed
     return key_of(seed)
 
 
@@ -457,7 +462,7 @@ def _pictures(material: Material, models: Mapping[str, Any]) -> Any:
     if not material.are_images:
         return None
     if material.name != "mnist":
-        return None  # somebody's own images are records, and no report shows those
+        return None  # images of the user are records, which no report shows
     from sfumato.learners.training.pictures import pictures_of
 
     return pictures_of(material.test, material.test_target, models)

@@ -1,9 +1,9 @@
-"""Verify a model that was released: derive its epsilon again from its events, and its events from its training.
+"""Verify a released model: recompute its epsilon from its events, and check its events against its training.
 
-What was done to the private data cannot be seen in the weights: that the training ran as it is described is the word of
-its maker. Everything that follows from the description is checked: the certificate, ``model.json`` and the recipe
-agree, the events hold every step with the stated noise, and they cost what is claimed. Accounting for a stranger's
-events is bounded in time and memory.
+The weights do not show how the private data was used: that the training ran as described must be trusted. Everything
+that follows from the description is checked: the certificate, ``model.json`` and the recipe agree, the events contain
+every step with the stated noise, and they cost what is claimed. Accounting for untrusted events is bounded in time and
+memory.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ __all__ = ["verify_model"]
 _MODEL = "model.json"
 _NUMBERS = ("epsilon", "delta", "relation")
 _FACTS = ("format", "estimator", "parameters", "state", "cost", "sfumato")
-"""What the file beside the weights holds."""
+"""The keys of ``model.json``."""
 _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""What values of another type than ours cause."""
+"""Errors caused by values of an unexpected type."""
 _NOT_SETTINGS = {"data", "model", "epsilon", "noise_multiplier", "target", "insecure_seed"}
 """Options of a recipe that a certificate states elsewhere, or not at all."""
 
 
 def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
-    """Check the claims of a model."""
+    """Check the claims of a released model."""
     yield _weights(folder / certificate.data)
-    model, recipe = _read(folder, certificate)
+    model, recipe = _read_model(folder), _read_recipe(folder, certificate)
     yield from model.problem
     yield from recipe.problem
     try:
@@ -83,14 +83,10 @@ def _weights(path: Path) -> Claim:
 
 
 class _Beside:
-    """A file beside the certificate: its plain values, or the claim that it has none."""
+    """The plain values of a file next to the certificate, or a failed claim about it."""
 
     def __init__(self, plain: Mapping[str, Any], *problem: Claim) -> None:
         self.plain, self.problem = plain, problem
-
-
-def _read(folder: Path, certificate: Certificate) -> tuple[_Beside, _Beside]:
-    return _read_model(folder), _read_recipe(folder, certificate)
 
 
 def _read_model(folder: Path) -> _Beside:
@@ -123,7 +119,7 @@ def _read_recipe(folder: Path, certificate: Certificate) -> _Beside:
 def _as_in_model(
     certificate: Certificate, model: Mapping[str, Any], promises: list[DifferentialPrivacy]
 ) -> Iterator[Claim]:
-    """Compare with the file beside the weights: whoever lowers a promise in one may forget the other."""
+    """Compare the certificate with ``model.json``, which a forger may have forgotten to change."""
     if not model:
         return
     cost, parameters, state = model["cost"], model["parameters"], model["state"]
@@ -131,7 +127,7 @@ def _as_in_model(
     others = [name for name in cost if not same_plain(cost[name], stated.get(name))]
     others += [name for name in ("events", "sampling", "noise_multiplier", *_NUMBERS) if name not in cost]
     training = state.get("training")
-    if isinstance(training, dict):  # a network, which keeps how it was trained
+    if isinstance(training, dict):  # a network, which stores its training facts
         others += [name for name in training if not same_plain(training[name], cost.get(name))]
         if promises and not same_plain(parameters.get("clip"), cost.get("clip")):
             others.append("clip")
@@ -140,7 +136,7 @@ def _as_in_model(
     if not promises and cost.get("epsilon") != "inf":
         others.append("epsilon")
     for promise in promises[:1]:
-        by_noise = parameters.get("noise_multiplier") is not None  # then what it cost is what is promised
+        by_noise = parameters.get("noise_multiplier") is not None  # then the promise is the cost
         asked = {"delta": parameters.get("delta"), "epsilon": (cost if by_noise else parameters).get("epsilon")}
         others += [name for name, value in asked.items() if not same_plain(value, getattr(promise, name))]
     others += [
@@ -155,7 +151,7 @@ def _as_in_model(
 def _as_in_recipe(
     certificate: Certificate, recipe: Mapping[str, Any], promises: list[DifferentialPrivacy]
 ) -> Iterator[Claim]:
-    """Compare with what the training was asked to do."""
+    """Compare the certificate with the recipe."""
     if not recipe:
         return
     others = ["model"] if recipe.get("model") != certificate.method else []
@@ -173,23 +169,23 @@ def _as_in_recipe(
 
 
 def _asked(value: Any) -> list[Any]:
-    """Return the numbers that an option of a recipe lists: as numbers, or as the text of the command line."""
+    """Return the values of a recipe option that is a list, or the text of the command line."""
     parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
-    found: list[Any] = []
+    values: list[Any] = []
     for part in parts:
         text = part.strip().lower() if isinstance(part, str) else part
         try:
-            found.append("none" if text in ("none", "inf") else float(text) if isinstance(text, str) else text)
+            values.append("none" if text in ("none", "inf") else float(text) if isinstance(text, str) else text)
         except ValueError:
-            found.append(text)
-    return [one for one in found if one is not None]
+            values.append(text)
+    return [one for one in values if one is not None]
 
 
-# --- what it costs ----------------------------------------------------------------------------
+# --- privacy cost -----------------------------------------------------------------------------
 
 
 def _accounted(certificate: Certificate, events: tuple[Event, ...], promise: DifferentialPrivacy) -> Iterator[Claim]:
-    """Derive epsilon from the events, and compare it with what is promised and claimed."""
+    """Recompute epsilon from the events, and compare it with the promise and the claim."""
     claimed, parameters = certificate.claims, certificate.parameters
     try:
         found = bounded_epsilon(events, promise) if events else Bounded(math.inf)
@@ -212,7 +208,7 @@ def _accounted(certificate: Certificate, events: tuple[Event, ...], promise: Dif
             if stated != value:
                 yield Claim(f"{name} is {quote(stated)}", False, value)
     for name in claimed.keys() - {*_NUMBERS}:
-        yield Claim(f"{quote(name)} is {quote(claimed[name])}", False, "nobody can measure that of a model")
+        yield Claim(f"{quote(name)} is {quote(claimed[name])}", False, "it cannot be measured for a model")
 
 
 def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[str, Any]) -> Iterator[Claim]:
@@ -239,7 +235,7 @@ def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[s
 
 
 def _noise(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[Claim]:
-    """Look for a seed of the noise; that there was none, no file can prove."""
+    """Look for a seed of the noise; no file can prove that there was none."""
     claim = "its noise cannot be made again"
     seeds = [model.get("parameters", {}).get("insecure_seed"), recipe.get("insecure_seed")]
     seeds.append(certificate.parameters.get("insecure_seed"))
@@ -251,7 +247,7 @@ def _noise(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[s
 
 
 def _scores(certificate: Certificate, promise: DifferentialPrivacy) -> Iterator[Claim]:
-    """Check that the scores of held-out records keep the promise, too: those records are people."""
+    """Check that the scores of held-out records keep the promise: these records are about people too."""
     how, claim = certificate.loss.get("scores"), "the scores of held-out records keep the promise"
     if how == "none":
         return
@@ -271,7 +267,7 @@ def _scores(certificate: Certificate, promise: DifferentialPrivacy) -> Iterator[
 
 
 def _rows(certificate: Certificate, model: Mapping[str, Any], promises: list[DifferentialPrivacy]) -> Iterator[Claim]:
-    """Compare the number of records with the delta, and with the rate of samples of a stated size."""
+    """Compare the number of records with delta, and with the sampling rate of a stated batch size."""
     rows, sampling = certificate.source.get("rows"), certificate.parameters.get("sampling")
     size = model.get("parameters", {}).get("batch_size")
     rate = sampling.get("rate") if isinstance(sampling, dict) else None
@@ -289,12 +285,12 @@ def _rows(certificate: Certificate, model: Mapping[str, Any], promises: list[Dif
 
 
 def _is_network(model: Mapping[str, Any]) -> bool:
-    """Say whether every step has the stated noise, and not all steps together."""
+    """Return whether the stated noise is that of every step, not that of all steps together."""
     return isinstance(model.get("state", {}).get("training"), dict)
 
 
 def _unchecked(certificate: Certificate, model: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[Claim]:
-    """List what only the maker knows."""
+    """List claims that cannot be checked."""
     yield Claim.unchecked("its training ran as described", "the weights do not show it")
     yield Claim.unchecked(
         "loss, parameters.tested on",
@@ -313,5 +309,5 @@ def _inf(value: float) -> Any:
 
 
 def _why(error: BaseException) -> str:
-    """Say why something cannot be accounted for, in a line of which a stranger does not choose the length."""
+    """Return the reason of an error in one line of bounded length."""
     return str(error).partition("\n")[0][:200] if isinstance(error, SfumatoError) else "it is damaged"
