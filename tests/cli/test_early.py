@@ -33,7 +33,7 @@ TRAIN = "train none.csv --model forest --target y"
         ("schema none.csv -o away/schema.toml", "there is no folder 'away'"),
         ("query none.csv count --epsilon -1", "epsilon must be a finite number above 0"),
         ("query none.csv count --epsilon 1 --confidence 4", "confidence must be a number between 0 and 1"),
-        ("query none.csv nonsense --epsilon 1", "is not a statistic"),
+        ("query none.csv nonsense --epsilon 1", "must begin with a statistic"),
         ("budget grant none.csv --epsilon -1", "epsilon must be a finite number above 0"),
         ("budget grant none.csv --epsilon 1 --delta 5", "delta must be a number"),
         (f"{TRAIN} --epsilon x -o out", "epsilon must be numbers above 0"),
