@@ -350,7 +350,7 @@ def test_a_shape_of_no_distribution_is_refused(shape: Any) -> None:
 
 @pytest.mark.parametrize(("mean", "shape"), [(1, 0), (0.5, 1), (2e6, 0), (math.nan, 0), ("10", 0), (0, "poisson")])
 def test_a_mean_of_no_distribution_is_refused(mean: Any, shape: Any) -> None:
-    with pytest.raises(sf.errors.OptionError, match="the mean number of runs must be above"):
+    with pytest.raises(sf.errors.OptionError, match="the mean number of runs must be a number above"):
         RandomStopping(mean, shape)
 
 

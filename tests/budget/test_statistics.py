@@ -311,7 +311,7 @@ def test_domains_that_are_not_declared_are_refused() -> None:
     for make in (lambda: Histogram(epsilon=1.0), lambda: ContingencyTable(epsilon=1.0)):
         with pytest.raises(sf.errors.OptionError, match="need public domains"):
             make()
-    with pytest.raises(sf.errors.OptionError, match="each once"):
+    with pytest.raises(sf.errors.OptionError, match="each only once"):
         Histogram(epsilon=1.0, domain=("a", "a"))
     with pytest.raises(sf.errors.OptionError, match="edges of bins"):
         Histogram(epsilon=1.0, edges=(0, 0))

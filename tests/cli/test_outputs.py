@@ -106,7 +106,7 @@ def test_a_proposed_schema_declares_nothing_of_the_values(people: Run) -> None:
     text = Path("schema.toml").read_text()
     assert "# bounds = [20, 23]" in text
     assert '# domain = ["f", "m"]' in text
-    assert text.count("becomes public") == 2  # an identifier gets nothing
+    assert text.count("makes it public") == 2  # an identifier gets nothing
     Path("confirmed.toml").write_text(re.sub("^# (bounds|domain)", r"\1", text, flags=re.MULTILINE))
     confirmed = sf.Schema.load("confirmed.toml")
     assert confirmed["age"].bounds == (20, 23)

@@ -149,7 +149,7 @@ def test_several_files_are_all_written_or_none(pseudonymize: Run) -> None:
     assert names() == before
     refused(
         pseudonymize("patients.csv", "visits.csv", *ID, "--key", "k.key", "-o", "no/such/out"),
-        "'no/such/out' cannot be made",
+        "'no/such/out' cannot be created",
     )
     assert names() == before
 

@@ -365,7 +365,7 @@ def test_rows_in_another_database_are_refused() -> None:
     with pytest.raises(sf.errors.OptionError, match=r"the engine duckdb cannot count a Elsewhere.*use the engine auto"):
         SMALL.count(table, "a")
     recoding = Recoding(Memory().count(sf.Table(pl.DataFrame({"a": ["x"]})), "a"), [])
-    with pytest.raises(sf.errors.OptionError, match="whose rows are elsewhere"):
+    with pytest.raises(sf.errors.OptionError, match="its rows are elsewhere"):
         SMALL.recode(table, recoding)
 
 

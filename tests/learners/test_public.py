@@ -286,7 +286,7 @@ def test_a_file_with_a_ledger_is_not_trained_on_uncharged(tmp_path: Path, monkey
             lambda: written(path, renamed, other_name),
         ):
             with pytest.raises(
-                sf.errors.BudgetError, match="a budget was granted for this file, but not for what it holds"
+                sf.errors.BudgetError, match="a budget was granted for this file, but its content now reads differently"
             ):
                 sf.train(other(), "naive-bayes", **options | {"test": None})
         with pytest.raises(sf.errors.BudgetError, match="a budget was granted for this file"):

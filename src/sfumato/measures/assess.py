@@ -210,8 +210,10 @@ def measure(
 
     count = partial(reduce, engine=engine, progress=progress)
     tuples, without_class, dropped = _count(count, table, [*quasi, *attributes], quasi, missing, suppressed)
+    known = () if classes is Classes.QI else attributes  # besides the quasi-identifiers
     counts = [
-        class_counts(tuples, _class_columns(quasi, attributes, name, classes), name, missing) for name in attributes
+        class_counts(tuples, [*quasi, *(other for other in known if other != name)], name, missing)
+        for name in attributes
     ] or [class_counts(tuples, quasi, None, missing)]
     # Classes differ between attributes only if the others count as quasi-identifiers; report the worst.
     people = min(counts, key=lambda one: (one.size.min(), -len(one)))
@@ -225,7 +227,7 @@ def measure(
     size, of_class = np.unique(people.size, return_inverse=True)
     rows_of_size = np.bincount(of_class, weights=people.records).astype(int)
     return Assessment(
-        **_fields(worst),
+        **{field.name: getattr(worst, field.name) for field in fields(Measures)},
         rows=people.rows,
         classes=len(people),
         suppressed=without_class,
@@ -336,12 +338,6 @@ def _detail(tuples: Tuples, quasi: Sequence[str]) -> dict[str, Any]:
     return {"columns": column_risks(tuples, quasi), "subsets": subset_risks(tuples, quasi, size)}
 
 
-def _class_columns(quasi: Sequence[str], attributes: Sequence[str], attribute: str, classes: Classes) -> list[str]:
-    if classes is Classes.QI:
-        return list(quasi)
-    return [*quasi, *(other for other in attributes if other != attribute)]
-
-
 def _guarantees(
     require: str | ClassGuarantee | Mapping[str, float] | Sequence[Any], distance: Distance, absent: Absent
 ) -> list[ClassGuarantee]:
@@ -377,7 +373,3 @@ def _measures(models: Sequence[ClassGuarantee], counts: Sequence[ClassCounts]) -
     if "l" in values:
         values["recursive_l"] = values["l"]  # the l at which recursive_c was measured
     return Measures(**values, witnesses={key: one.witness for key, one in measured.items()})
-
-
-def _fields(measures: Measures) -> dict[str, Any]:
-    return {name: getattr(measures, name) for name in (one.name for one in fields(Measures))}

@@ -100,7 +100,10 @@ def people_of(
 
     Rows without a key are left out of the numbers of rows and people, and count as one more person in their class.
     """
-    if not keys or is_spark(table) or (_unread_rows(table) or 0) > _MOST_ROWS:
+    source = table.source
+    if not keys or is_spark(table):
+        return None
+    if isinstance(source, Source) and not table.has_inferred_types and source.rows() > _MOST_ROWS:
         return None
     best: tuple[People, Tuples] | None = None
     for key in keys:
@@ -130,9 +133,3 @@ def refuse_repeated(people: People | None, asked: Sequence[object], rows_are_uni
             hint="use a table with one row per person, or protect rows instead of people with "
             "rows_are_units / --rows-are-units",
         )
-
-
-def _unread_rows(table: Table) -> int | None:
-    """Return the number of rows of an unread file, if it is known without reading them."""
-    source = table.source
-    return source.rows() if isinstance(source, Source) and not table.has_inferred_types else None

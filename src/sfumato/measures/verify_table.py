@@ -26,7 +26,7 @@ from sfumato.engines.engine import Progress
 from sfumato.errors import FileError, SfumatoError
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
-from sfumato.measures.guarantee import Check, ClassGuarantee
+from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.information_loss import ColumnLoss, Loss
 
 __all__ = ["WITHOUT_GUARANTEE", "claims_of", "class_loss", "table_of", "verify_table"]
@@ -68,7 +68,9 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
         yield Claim("no identifier is released", False, quote(", ".join(table.schema.identifiers)))
     yield from _check_identifying(table, certificate.schema)
     checks = () if found is None or found.verdict is None else found.verdict.checks
-    yield from (_checked(check) for check in checks)
+    for check in checks:
+        value = check.measured.value
+        yield Claim(_with_conventions(check.guarantee), check.held, "inf" if value == math.inf else value)
     if len(about_classes) < len(asked):
         from sfumato.budget.accounting.effort import verify_events  # here, because most tables do not need the budget
         from sfumato.budget.differential_privacy import DifferentialPrivacy
@@ -198,11 +200,6 @@ def _is_typed(column: Column, declared: Schema) -> bool:
 
 
 # --- numbers ----------------------------------------------------------------------------------
-
-
-def _checked(check: Check) -> Claim:
-    value = check.measured.value
-    return Claim(_with_conventions(check.guarantee), check.held, "inf" if value == math.inf else value)
 
 
 def _with_conventions(guarantee: ClassGuarantee) -> str:
