@@ -120,7 +120,7 @@ def test_long_work_shows_a_bar_on_a_terminal_only(tmp_path: Path, monkeypatch: p
         os.close(here)
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     assert b"Counting" in shown
-    assert b"100%" in shown
+    assert b"100 %" in shown
     assert Path("out.json").read_text().startswith('{"rows": 4')
 
 

@@ -46,7 +46,7 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def progress_bar(
-    label: str, *, moment: float = _MOMENT, now: Callable[[], float] = time.monotonic
+    label: str, *, moment: float | None = None, now: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[float], None] | None]:
     """Give what shows the share that is done, on stderr; nothing is shown where no one is looking.
 
@@ -54,8 +54,8 @@ def progress_bar(
     ----------
     label : str
         What is done.
-    moment : float
-        The seconds before anything is shown.
+    moment : float, optional
+        The seconds before anything is shown; one by default.
     now : callable
         The clock.
     """
@@ -63,13 +63,14 @@ def progress_bar(
         yield None
         return
     started, ended = now(), threading.Event()
+    least = _MOMENT if moment is None else moment
     reached: list[float | None] = [None]
     drawing = threading.Lock()
 
     def draw() -> None:
         elapsed = now() - started
         with drawing:
-            if elapsed >= moment and not ended.is_set():
+            if elapsed >= least and not ended.is_set():
                 draw_line(bar_text(label, reached[0], elapsed)[: shutil.get_terminal_size().columns - 1])
 
     def show(share: float) -> None:
