@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import sfumato as sf
-from sfumato.learners.dpsgd.distributed import SingleProcess
+from sfumato.learners import Trainer
+from sfumato.learners.dpsgd.distributed import Distributed, SingleProcess
 from tests.budget.chance import assert_variance
 from tests.learners import trainings
 
@@ -112,3 +113,14 @@ def test_a_process_by_itself_is_the_first() -> None:
     assert alone.first
     assert alone.total(3) == 3
     assert alone.mean(torch.tensor(2.0)) == 2.0
+
+
+def test_only_one_process_runs_a_step_as_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured step does not add up the sums of several processes."""
+    monkeypatch.setattr(Trainer, "_has_kernels", True)
+    trainer = Trainer(torch.nn.Linear(2, 2), epsilon=1, delta=1e-5, batch_size=4, epochs=1)
+    assert trainer._is_graphed
+    several = Distributed.__new__(Distributed)
+    several.rank, several.size = 0, 2
+    trainer.processes = several
+    assert not trainer._is_graphed

@@ -446,9 +446,9 @@ class Trainer:
 
     @property
     def _is_graphed(self) -> bool:
-        """Whether a step runs as one CUDA graph: on a GPU, if no part of it runs in Python."""
+        """Whether a step runs as one CUDA graph: on a GPU, in one process, if no part of it runs in Python."""
         plain = self.augment is None and self.micro_batch is None and self.insecure_seed is None
-        return self._has_kernels and plain and self.batch_size is not None and isinstance(self.processes, SingleProcess)
+        return self._has_kernels and plain and self.batch_size is not None and self.processes.size == 1
 
     @property
     def _has_kernels(self) -> bool:
