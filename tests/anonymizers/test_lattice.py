@@ -311,7 +311,7 @@ def test_a_loss_of_ones_own_is_minimised_and_must_be_monotone() -> None:
 
 
 def test_a_guarantee_that_nobody_knows_is_kept_too() -> None:
-    class EvenClasses(sf.Guarantee):
+    class EvenClasses(sf.measures.ClassGuarantee):
         key = "odd"
         bounds = {}
         needs_sensitive = False
