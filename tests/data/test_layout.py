@@ -120,7 +120,8 @@ def test_the_columns_of_a_release_that_stay_look_as_in_the_extract(
     Path("in.csv").write_bytes(made.text(separator).encode(encoding))
     dropped = ",".join(made.column(name) for name in ("patient_id", "name", "email", "phone", "note", "birth_date"))
     quasi = ",".join(made.column(name) for name in ("sex", "zip"))
-    ran = sfumato("anonymize", "in.csv", "--qi", quasi, "--identifiers", dropped, "--k", "5", "-o", "out.csv")
+    roles = ["--qi", quasi, "--identifiers", dropped, "--keep", made.column("admitted")]
+    ran = sfumato("anonymize", "in.csv", *roles, "--k", "5", "-o", "out.csv")
     assert ran.code == 0, ran.err
     header, *lines = Path("out.csv").read_bytes().decode(encoding).splitlines()
     names = header.split(separator)

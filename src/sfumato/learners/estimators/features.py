@@ -80,8 +80,7 @@ class Columns:
         """Convert a table, a frame of any kind, or an array with a row per record."""
         if isinstance(given, Columns):
             return given
-        names = getattr(given, "column_names", None) or getattr(given, "columns", [0])
-        if isinstance(given, Table | pl.LazyFrame) or all(isinstance(name, str) for name in names):
+        if isinstance(given, Table | pl.LazyFrame) or all(isinstance(name, str) for name in _names(given)):
             table = Table.of(given).as_declared()
             if not table.schema.names:
                 raise InputError("0 feature(s): the table has no column")
@@ -104,6 +103,11 @@ class Columns:
         mixed = array.dtype == object
         values = tuple(column_of(f"x{at}", one.tolist() if mixed else one) for at, one in enumerate(array.T))
         return cls(values, None, named=False, objects=frozenset(one.name for one in values) if mixed else frozenset())
+
+
+def _names(given: Any) -> Any:
+    """Return the names of the columns of a frame; of an array, what is not a name."""
+    return getattr(given, "column_names", None) or getattr(given, "columns", [0])
 
 
 @dataclass(frozen=True)
