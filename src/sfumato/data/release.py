@@ -149,7 +149,7 @@ class Release(Discreet):
 
     Attributes
     ----------
-    artifact : the released table, model or statistics
+    artifact : the released table or model
     method, parameters : how it was made
     guarantees : the promises that it keeps
     events : the events that the privacy budget was charged with
@@ -182,7 +182,7 @@ class Release(Discreet):
 
     @property
     def kind(self) -> str:
-        """The kind of artifact: table, model, statistics."""
+        """The kind of artifact: table or model."""
         return self.artifact.kind
 
     @property
