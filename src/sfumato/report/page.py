@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
 from sfumato.report.summarise import count, share, summarise
 from sfumato.report.template import fill
 
-__all__ = ["Page", "page_of", "page_of_all", "render_report", "write_report"]
+__all__ = ["Page", "facts_page", "page_of", "page_of_all", "render_report", "write_report"]
 
 
 def render_report(assessment: Assessment, *, title: str = "Anonymity assessment") -> str:
@@ -59,9 +59,32 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
 
 
 def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page:
-    """Return the page that compares several releases of one kind."""
-    page: Page = _pages(next(iter(releases.values()))).page_of_all(releases, pages, name=name)
-    return page
+    """Return the page that compares several releases, or lists those that cannot be compared."""
+    kinds = {release.kind: release for release in releases.values()}
+    compared: Page | None = None
+    if len(kinds) == 1:
+        compared = _pages(*kinds.values()).page_of_all(releases, pages, name=name)
+    return compared or _list_page(releases, name)
+
+
+def facts_page(release: Release, title: str, facts: Mapping[str, str], *, note: str = "", **parts: Any) -> Page:
+    """Return a page with the guarantees of a release and the facts about it."""
+    promised = [str(one) for one in release.guarantees]
+    headline = "This release keeps what is promised below." if promised else "Nothing is guaranteed for this release."
+    return Page(_fill_facts(title, headline, promised, facts, note=note, **parts), None)
+
+
+def _list_page(releases: Mapping[str, Release], name: str) -> Page:
+    facts = {
+        own: f"{release.kind} by {release.method}: {', '.join(map(str, release.guarantees)) or 'nothing is guaranteed'}"
+        for own, release in releases.items()
+    }
+    return Page(_fill_facts(name, count(len(facts), "release"), [], facts, heading="The releases"), None)
+
+
+def _fill_facts(title: str, headline: str, guarantees: Sequence[str], facts: Mapping[str, str], **parts: Any) -> str:
+    usual = {"note": "", "heading": "How it was made", "columns": (), "lines": (), "charts": ()}
+    return fill("facts.html", title=title, headline=headline, guarantees=guarantees, facts=facts, **(usual | parts))
 
 
 def _pages(release: Release) -> Any:
