@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from sfumato.measures.bins import SMALLEST_SHOWN
 from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
 from sfumato.report.summarise import count, share, summarise
 
-__all__ = ["Page", "fill", "page_of", "page_of_all", "render_report", "write_report"]
+__all__ = ["Page", "facts_page", "fill", "page_of", "page_of_all", "render_report", "write_report"]
 
 
 class Page(NamedTuple):
@@ -43,9 +43,30 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
 
 
 def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page:
-    """Return the page that compares several releases of one kind."""
-    page: Page = _pages(next(iter(releases.values()))).page_of_all(releases, pages, name=name)
-    return page
+    """Return the page that compares several releases, or lists those that cannot be compared."""
+    kinds = {release.kind: release for release in releases.values()}
+    compared: Page | None = None
+    if len(kinds) == 1:
+        compared = _pages(*kinds.values()).page_of_all(releases, pages, name=name)
+    if compared:
+        return compared
+    facts = {
+        own: f"{release.kind} by {release.method}: {', '.join(map(str, release.guarantees)) or 'nothing is guaranteed'}"
+        for own, release in releases.items()
+    }
+    return _facts_page(name, count(len(facts), "release"), [], facts, heading="The releases")
+
+
+def facts_page(release: Release, title: str, facts: Mapping[str, str], *, note: str = "", **parts: Any) -> Page:
+    """Return a page with the guarantees of a release and the facts about it."""
+    promises = [str(one) for one in release.guarantees]
+    headline = "This release keeps the guarantees below." if promises else "Nothing is guaranteed for this release."
+    return _facts_page(title, headline, [*promises, *filter(None, [note])], facts, **parts)
+
+
+def _facts_page(title: str, headline: str, guarantees: Sequence[str], facts: Mapping[str, str], **parts: Any) -> Page:
+    parts = {"heading": "How it was made", "columns": (), "lines": (), "charts": ()} | parts
+    return Page(fill("facts.html", title=title, headline=headline, guarantees=guarantees, facts=facts, **parts), None)
 
 
 def _pages(release: Release) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 
 from sfumato.budget.events import Gaussian, PoissonSampled, Relation
 from sfumato.data.release import Release
-from sfumato.errors import OptionError
 from sfumato.learners.training.runs import Training
 from sfumato.report.model.accountings import events_of, leaves_of, other_epsilons, shuffled_epsilon
 from sfumato.report.model.figures import (
@@ -22,29 +21,32 @@ from sfumato.report.model.figures import (
 )
 from sfumato.report.model.outcome import Outcome, Verdict, known, outcomes_of, write, write_epsilon
 from sfumato.report.model.shapes import shapes_of
-from sfumato.report.page import Page, fill
+from sfumato.report.page import Page, facts_page, fill
 from sfumato.report.summarise import count, share, words
 
 __all__ = ["page_of", "page_of_all", "render_training"]
 
 _ACCOUNTANTS = {"pld": "the privacy loss distribution", "rdp": "Renyi privacy"}
 _MOST_EVENTS = 4  # listed one by one
+_FACTS = ("sampling", "noise_multiplier", "clip", "accountant", "tested on")
+_SCORES = ("accuracy", "auc", "loss", "margin")
 
 
 def page_of(release: Release, *, name: str, **options: Any) -> Page:
-    """Return the page of one model."""
-    if release.training is None:
-        raise OptionError(
-            "a saved model does not record its training", hint="its report.html was written when it was saved"
-        )
-    return Page(render_training(release.training), None)
+    """Return the page of one model; for a loaded model, whose folder has no curves, its facts and scores."""
+    if release.training is not None:
+        return Page(render_training(release.training), None)
+    facts = {"model": release.method, "trained on": release.provenance.name or "data without a name"}
+    facts |= {one: words(release.parameters[one]) for one in _FACTS if release.parameters.get(one) is not None}
+    scores = release.certified_loss
+    facts |= {f"{one} on held-out records": words(scores[one]) for one in _SCORES if scores.get(one) is not None}
+    note = "The curves of the training are in the report of whoever trained the model; its folder does not have them."
+    return facts_page(release, name, facts, note=note)
 
 
-def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page:
-    """Return the page of one model at several epsilons."""
-    if isinstance(releases, Training):
-        return Page(render_training(releases), None)
-    raise OptionError("several models on one page must come from one training", hint="save each on its own")
+def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page | None:
+    """Return the page of one model at several epsilons; None for models of several trainings."""
+    return Page(render_training(releases), None) if isinstance(releases, Training) else None
 
 
 def render_training(training: Training, *, title: str | None = None) -> str:

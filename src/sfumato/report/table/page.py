@@ -12,7 +12,7 @@ from sfumato.data.schema import Role
 from sfumato.errors import OptionError
 from sfumato.measures.loss.utility import ModelAccuracy, model_accuracy
 from sfumato.measures.profile import profiles_of
-from sfumato.report.page import Page, fill, render_report
+from sfumato.report.page import Page, facts_page, render_report
 from sfumato.report.summarise import count, warnings_of
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
@@ -64,8 +64,10 @@ def page_of(release: Release, *, name: str, models: Sequence[str] = ("forest",),
     return Page(page, replace(comparison, notes=notes))
 
 
-def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page:
-    """Return the page that compares several releases of one table."""
+def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page | None:
+    """Return the page that compares several releases of one table; None if an original is missing."""
+    if any(page.summary is None for page in pages.values()):
+        return None
     compared = [ComparedRelease.of(own, release, pages[own].summary) for own, release in releases.items()]
     rows = next(iter(pages.values())).summary.before.rows
     return Page(render_side_by_side(compared, rows=rows, title=f"{name}: side by side"), compared)
@@ -75,13 +77,9 @@ def _without_original(release: Release, name: str) -> Page:
     """Return the page of a table that is not compared with its original."""
     if release.assessment is not None:
         return Page(render_report(release.assessment, title=name), None)
-    promises = [str(one) for one in release.guarantees]
-    headline = "The records keep this guarantee:" if promises else "Nothing is guaranteed for these records."
     facts = {"method": release.method, "rows": f"{release.rows:,}", "order of the rows": "as in the original"}
     facts |= {f"column {one}": text for one, text in release.described().items()}
-    notes = [note for note in (getattr(release, "note", ""),) if note]
-    page = fill("masked.html", title=name, headline=headline, guarantees=promises + notes, facts=facts.items())
-    return Page(page, None)
+    return facts_page(release, name, facts, note=getattr(release, "note", ""))
 
 
 def _accuracy(release: AnonymizedTable, models: Sequence[str]) -> tuple[tuple[ModelAccuracy, ...], tuple[str, ...]]:
