@@ -16,7 +16,7 @@ from sfumato.anonymizers.class_kernels import keeps
 from sfumato.anonymizers.guided.kernels import LEAST, MISSING, UNKNOWN, median
 from sfumato.anonymizers.limits import Limits
 from sfumato.engines.compiling import plain
-from sfumato.measures.classes import Floats, Ints, ranges
+from sfumato.measures.classes import Floats, Ints, ranges, sum_by_index
 
 __all__ = ["find_leaves", "grow"]
 
@@ -80,10 +80,7 @@ class _Grower:
     def listed(self, rows: Ints, alive: Ints) -> _Units:
         """Count the values of the dimensions that are alive, and find their units."""
         cells = self.cells[alive[:, None], rows].ravel()
-        total = len(self.place)
-        weights = np.tile(self.records[rows], len(alive))
-        count = np.bincount(cells, weights=weights, minlength=total)
-        cell = np.flatnonzero(count)
+        cell = np.flatnonzero(np.bincount(cells))
         of = np.searchsorted(alive, self.of_cell[cell])
         first = np.searchsorted(of, np.arange(len(alive) + 1))
         unit = np.arange(len(cell)) - first[of]
@@ -92,12 +89,11 @@ class _Grower:
             unit[first[index] : first[index + 1]] = self.children(int(alive[index]), values)
         longest = int(unit.max()) + 1
         at, shape = of * longest + unit, (len(alive), longest)
-        weight = np.bincount(at, weights=count[cell], minlength=math.prod(shape)).reshape(shape)
         sums = []
-        for mass in self.mass:
-            held = np.bincount(cells, weights=np.tile(mass[rows], len(alive)), minlength=total)[cell]
-            sums.append(np.bincount(at, weights=held, minlength=math.prod(shape)).reshape(shape))
-        return _Units(alive, cell, of, unit, weight, sums)
+        for amount in (self.records, *self.mass):
+            of_value = _sums(cells, np.tile(amount[rows], len(alive)), len(self.place))[cell]
+            sums.append(_sums(at, of_value, math.prod(shape)).reshape(shape))
+        return _Units(alive, cell, of, unit, sums[0], sums[1:])
 
     def children(self, by: int, values: Ints) -> Ints:
         """Return which child of the lowest node of the hierarchy that covers all values has each."""
@@ -142,8 +138,8 @@ class _Grower:
         gain -= before[:, None]
         gain[(below < self.limits.k) | (rest < self.limits.k)] = -np.inf
         for at in self.candidates(gain, LEAST * size):
-            order, last = divmod(at, gain.shape[1])
-            place = np.empty(gain.shape[1], dtype=np.int64)
+            order, last = divmod(at, rank.shape[1])
+            place = np.empty(rank.shape[1], dtype=np.int64)
             place[rank[order]] = np.arange(len(place))
             cut = self.cut(rows, units, int(row[order]), place > last, float(gain[order, last]))
             if self.keep(rows, cut.right):
@@ -173,9 +169,8 @@ class _Grower:
             return True
         for side in (rows[~right], rows[right]):
             _, entry = ranges(self.start[side], self.start[side + 1])
-            held = np.bincount(self.cell[entry], weights=self.count[entry], minlength=self.limits.values)
-            records = int(self.records[side].sum())
-            if not _keeps(held.astype(np.int64), records, self.limits, self.scratch):
+            held = sum_by_index(self.cell[entry], self.count[entry], self.limits.values)
+            if not _keeps(held, int(self.records[side].sum()), self.limits, self.scratch):
                 return False
         return True
 
@@ -299,6 +294,12 @@ def _ahead(data: _Grower, rows: Ints, size: int, units: _Units, alive: Ints) -> 
             if reached > most:
                 found, most = cut, reached
     return found
+
+
+def _sums(index: Ints, amounts: Floats, length: int) -> Floats:
+    """Sum the amounts by index, in their order."""
+    sums: Any = np.bincount(index, weights=amounts, minlength=length)
+    return np.asarray(sums, dtype=np.float64)
 
 
 def _entropy(sums: Floats, size: Any) -> Floats:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.measures.classes import sum_by_index
+
 __all__ = ["any_below", "first_above", "merge_classes", "merge_entries", "nearest_below"]
 
 
@@ -49,7 +51,7 @@ def merge_classes(
     of[: len(first)] = rank[number]
     begins = begins[order]
     firsts[:classes], keys[:classes], prices[:classes] = first[begins], here[begins], costs[begins]
-    sizes[:classes] = np.bincount(of[: len(first)], weights=size, minlength=classes)
+    sizes[:classes] = sum_by_index(of[: len(first)], size, classes)
     return classes
 
 
@@ -64,7 +66,7 @@ def merge_entries(
     """Add up the counts of the sensitive values of classes that come together."""
     cell, of_entry = np.unique(np.repeat(of.astype(np.int64), np.diff(start)) * values + value, return_inverse=True)
     starts = np.searchsorted(cell, np.arange(classes + 1) * values)
-    return starts, cell % values, np.bincount(of_entry, weights=count, minlength=len(cell)).astype(np.int64)
+    return starts, cell % values, sum_by_index(of_entry, count, len(cell))
 
 
 def nearest_below(nodes: NDArray[np.uint8], classes: NDArray[np.int64], node: NDArray[np.uint8]) -> int:

@@ -224,7 +224,7 @@ def _keeping(problem: Problem, groups: Ints, metric: Metric | None) -> Ints:
     if not missed.any():
         return groups
     points, scale = _points(problem, metric)
-    kernels = _kernels(int(groups.max()) * np.count_nonzero(missed))
+    kernels = _kernels(len(missed) * int(np.count_nonzero(missed)))
     members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
     centres, held = np.empty((len(members), points.shape[1])), np.zeros(scale.held_at[-1], dtype=np.int64)
     for centre, rows in zip(centres, members, strict=True):

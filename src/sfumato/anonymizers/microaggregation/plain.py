@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.microaggregation.kernels import Scale
-from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.classes import Floats, Ints, sum_by_index
 
 __all__ = ["centre_of", "mdav", "nearest"]
 
@@ -94,5 +94,4 @@ def _held(columns: Floats, weight: Ints, scale: Scale) -> Ints:
     """Return how often the points have each category."""
     of = scale.height >= 0
     cell = columns[of].astype(np.int64) + scale.held_at[:-1][of][:, None]
-    times = np.broadcast_to(weight, cell.shape)
-    return np.bincount(cell.ravel(), weights=times.ravel(), minlength=int(scale.held_at[-1])).astype(np.int64)
+    return sum_by_index(cell.ravel(), np.tile(weight, len(cell)), int(scale.held_at[-1]))

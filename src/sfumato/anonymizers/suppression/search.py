@@ -16,9 +16,10 @@ from sfumato.anonymizers.class_kernels import keeps
 from sfumato.anonymizers.hilbert.hilbert import sparse
 from sfumato.anonymizers.limits import Limits, limits
 from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.suppression import kernels
 from sfumato.engines.compiling import plain
 from sfumato.engines.tuples import Tuples, group
-from sfumato.measures.classes import Floats, Ints, ranges
+from sfumato.measures.classes import Floats, Ints, ranges, sum_by_index
 from sfumato.measures.models import KAnonymity
 
 __all__ = ["WHOLE", "Suppression", "local_suppression", "masks_by_cost"]
@@ -260,11 +261,8 @@ class _Search:
         """Return those of the tuples whose groups keep every guarantee."""
         together = np.argsort(groups, kind="stable")
         tuples, groups = tuples[together], groups[together]
-        if len(self.asked.model) and len(self.problem) > _FEW:
-            from sfumato.anonymizers.suppression.kernels import keeping
-        else:
-            keeping = _keeping
-        kept: Ints = tuples[keeping(tuples, groups, *self.counts, self.asked)]
+        many = len(self.asked.model) and len(self.problem) > _FEW
+        kept: Ints = tuples[(kernels.keeping if many else _keeping)(tuples, groups, *self.counts, self.asked)]
         return kept
 
 
@@ -272,7 +270,7 @@ def _keeping(rows: Ints, groups: Ints, size: Ints, start: Ints, cell: Ints, coun
     """Do what `kernels.keeping` does, with array operations in place of its loops over rows."""
     first = np.flatnonzero(np.diff(groups, prepend=-1))
     of_row = np.repeat(np.arange(len(first)), np.diff(first, append=len(rows)))
-    records = np.bincount(of_row, size[rows], minlength=len(first)).astype(np.int64)
+    records = sum_by_index(of_row, size[rows], len(first))
     kept: Masks = records >= limits.k
     if len(limits.model):
         keeps_all, scratch = plain(keeps), np.zeros(limits.values, dtype=np.int64)
@@ -282,7 +280,7 @@ def _keeping(rows: Ints, groups: Ints, size: Ints, start: Ints, cell: Ints, coun
         bounds = np.searchsorted(owner, np.arange(len(first) + 1))
         for one in np.flatnonzero(kept).tolist():
             mine = entry[bounds[one] : bounds[one + 1]]
-            held = np.bincount(cell[mine], count[mine], minlength=limits.values).astype(np.int64)
+            held = sum_by_index(cell[mine], count[mine], limits.values)
             kept[one] = keeps_all(held, int(records[one]), limits, scratch)
     return kept[of_row]
 
