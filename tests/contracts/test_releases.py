@@ -101,6 +101,57 @@ def test_what_is_loaded_is_what_was_saved(name: str, made: dict[str, sf.Release]
 
 
 @every
+def test_a_loaded_release_is_saved_again_and_claims_the_same(
+    name: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    again = tmp_path / "again"
+    sf.save(sf.load(folders[name]), again)
+    verdict = sf.verify(again)
+    assert verdict.ok, [claim.to_dict() for claim in verdict.failed]
+    before, after = (json.loads((folder / "certificate.json").read_text()) for folder in (folders[name], again))
+    for one in (before, after):
+        del one["made"], one["files"]
+    assert after == before
+    assert (again / before["data"]).read_bytes() == (folders[name] / before["data"]).read_bytes()
+
+
+def test_several_loaded_releases_of_any_kind_are_saved_together(folders: dict[str, Path], tmp_path: Path) -> None:
+    sf.save({name: sf.load(folder) for name, folder in folders.items()}, tmp_path / "all")
+    page = (tmp_path / "all" / "report.html").read_text()
+    for name in folders:
+        assert sf.verify(tmp_path / "all" / name).ok
+        assert name in page
+    tables = {name: sf.load(folders[name]) for name in ("anonymize", "microaggregate")}
+    sf.save(tables, tmp_path / "tables")
+    models = {name: sf.load(folders["train"]) for name in ("one", "two")}
+    sf.save(models, tmp_path / "models")
+
+
+def test_a_masked_table_with_quasi_identifiers_verifies(tmp_path: Path) -> None:
+    masked = sf.mask(sf.Table.of(PEOPLE, qi=["age", "sex"]), MASKS)
+    sf.save(masked, tmp_path / "masked")
+    assert sf.verify(tmp_path / "masked").ok
+    sf.save(sf.load(tmp_path / "masked"), tmp_path / "again")
+    assert sf.verify(tmp_path / "again").ok
+
+
+@pytest.mark.parametrize("kind", ["table", "model"])
+def test_a_folder_written_before_the_release_class_still_loads_and_verifies(kind: str, tmp_path: Path) -> None:
+    """The folders in tests/data/releases were written by an earlier version of format 1."""
+    folder = Path(__file__).parents[1] / "data" / "releases" / kind
+    release = sf.load(folder)
+    assert release.kind == kind
+    assert [str(one) for one in release.guarantees] == {
+        "table": ["k=2"],
+        "model": ["epsilon=1, delta=1e-05 (add or remove one record)"],
+    }[kind]
+    assert sf.verify(folder).ok
+    sf.save(release, tmp_path / "again")
+    assert sf.verify(tmp_path / "again").ok
+    assert sf.load(tmp_path / "again").claims == release.claims
+
+
+@every
 def test_it_is_verified_without_asking_who_made_it(name: str, folders: dict[str, Path]) -> None:
     verdict = sf.verify(folders[name])
     assert verdict.ok, [claim.claim for claim in verdict.failed]

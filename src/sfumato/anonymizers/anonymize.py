@@ -38,7 +38,6 @@ from sfumato.measures.loss.utility import QueryError, query_error_of
 from sfumato.measures.models import as_guarantees
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.released_table import ReleasedTable
-from sfumato.measures.verify_table import class_loss
 
 __all__ = ["AnonymizedTable", "anonymize", "in_spark", "planned", "refuse_new", "run_recipe", "tightened"]
 
@@ -99,7 +98,7 @@ class AnonymizedTable(ReleasedTable):
     @property
     def certified_loss(self) -> dict[str, Any]:
         """What it lost; what the classes alone show is measured on the file, as `verify` will."""
-        return self.loss.to_dict() | class_loss(self.assessment)
+        return self.loss.to_dict() | self.class_loss
 
     def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
         """Write the table, unless its rows are in Spark or a column is not accounted for."""

@@ -11,56 +11,38 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.data.certificate import Certificate, is_regular_file
+from sfumato.data.certificate import Certificate
 from sfumato.data.claim import Claim, quote, same_number, same_plain
 from sfumato.data.column_audit import doubts, naming
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Kind, Role, Schema
-from sfumato.data.table import Table, read
-from sfumato.engines.engine import Progress
-from sfumato.errors import FileError, SfumatoError
-from sfumato.measures.assess import measure
-from sfumato.measures.assessment import Assessment
+from sfumato.data.table import Table
+from sfumato.errors import SfumatoError
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.loss.information_loss import ColumnLoss, Loss
 
-__all__ = ["WITHOUT_GUARANTEE", "claims_of", "class_loss", "table_of", "verify_table"]
+if TYPE_CHECKING:
+    from sfumato.measures.released_table import ReleasedTable
 
-WITHOUT_GUARANTEE = ("mask", "pseudonymize")
-"""Methods without a guarantee."""
+__all__ = ["compare_recipe", "verify_table"]
+
+_WITHOUT_GUARANTEE = ("mask",)
+"""Methods that promise nothing."""
 
 _LOSSES = {one.name for one in fields(Loss)}
 _OF_A_COLUMN = {one.name for one in fields(ColumnLoss)}
 _AVERAGED = {"gcp": "ncp", "precision": "precision"}  # totals that are means over the columns
 
 
-def table_of(folder: Path, certificate: Certificate) -> Table:
-    """Return the table of a release, with the schema of its certificate."""
-    if not is_regular_file(folder / certificate.data):
-        raise FileError(f"'{certificate.data}' is missing, or not a regular file")
-    return Table(read(folder / certificate.data).source, certificate.schema)
-
-
-def verify_table(folder: Path, certificate: Certificate, progress: Progress | None) -> Iterator[Claim]:
-    """Check the claims of a released table; data that cannot be measured proves none of them."""
-    found: Assessment | None = None
-    try:
-        asked = [Guarantee.from_dict(one) for one in certificate.guarantees]
-        about_classes = [one for one in asked if isinstance(one, ClassGuarantee)]
-        table = table_of(folder, certificate)
-        if about_classes or certificate.schema.quasi:
-            found = measure(table, require=about_classes, progress=progress)
-        rows = table.rows if found is None else found.rows + found.suppressed
-    except SfumatoError as error:
-        yield Claim("the data can be measured", False, str(error).partition("\n")[0])
-        yield from _as_in_recipe(folder, certificate, None)
-        return
-    yield from _as_in_recipe(folder, certificate, table)
+def verify_table(released: ReleasedTable, folder: Path, certificate: Certificate) -> Iterator[Claim]:
+    """Check the claims of a released table that was read and measured."""
+    table, found = released.table, released.assessment
+    yield from compare_recipe(folder, certificate, table)
     unknown = sorted({*table.schema.names} - {*certificate.schema.names})
     if unknown:
         yield Claim("the certificate names all columns", False, quote(", ".join(unknown)))
@@ -71,27 +53,27 @@ def verify_table(folder: Path, certificate: Certificate, progress: Progress | No
     for check in checks:
         value = check.measured.value
         yield Claim(_with_conventions(check.guarantee), check.held, "inf" if value == math.inf else value)
-    if len(about_classes) < len(asked):
+    if len(checks) < len(certificate.guarantees):
         from sfumato.budget.accounting.effort import verify_events  # here, because most tables do not need the budget
         from sfumato.budget.differential_privacy import DifferentialPrivacy
 
-        for promise in asked:
+        for promise in map(Guarantee.from_dict, certificate.guarantees):
             if isinstance(promise, DifferentialPrivacy):
                 yield from verify_events(certificate.parameters.get("events"), promise)
-    if not asked and certificate.method in WITHOUT_GUARANTEE:
+    if not certificate.guarantees and certificate.method in _WITHOUT_GUARANTEE:
         yield Claim.unchecked("nothing is guaranteed", f"{certificate.method} promises nothing")
-    elif not asked:
+    elif not certificate.guarantees:
         yield Claim("something is guaranteed", False, "the certificate names no guarantee")
-    numbers = {"rows": rows} if found is None else claims_of(found)
+    numbers = released.claims
     for name, claimed in certificate.claims.items():
         held = name in numbers and same_number(claimed, numbers[name])
         yield Claim(f"{quote(name)} is {quote(claimed)}", held, numbers.get(name))
     for name in sorted(numbers.keys() - certificate.claims.keys()):
         yield Claim(f"{name} is claimed", False, numbers[name])
-    claimed = certificate.source.get("rows")  # suppression masks rows without dropping them
-    yield Claim(f"source.rows is {quote(claimed)}", same_number(claimed, rows), rows)
+    rows = certificate.source.get("rows")  # suppression masks rows without dropping them
+    yield Claim(f"source.rows is {quote(rows)}", same_number(rows, released.rows), released.rows)
     if found is not None:
-        yield from _loss(certificate, found)
+        yield from _loss(certificate, released.class_loss)
 
 
 def _check_identifying(table: Table, certified: Schema) -> Iterator[Claim]:
@@ -109,35 +91,10 @@ def _check_identifying(table: Table, certified: Schema) -> Iterator[Claim]:
         )
 
 
-def claims_of(assessment: Assessment) -> dict[str, Any]:
-    """Return the numbers of an assessment that a certificate claims."""
-    counts = {"rows": assessment.rows, "classes": assessment.classes, "suppressed": assessment.suppressed}
-    return counts | {name: value for name, value in assessment.numbers().items() if value is not None}
-
-
-def class_loss(assessment: Assessment) -> dict[str, Any]:
-    """Return the losses that follow from the classes of a release alone; see `Loss`.
-
-    Examples
-    --------
-    >>> import sfumato as sf
-    >>> release = sf.anonymize("patients.csv", "k=4", qi=["zip", "age"])
-    >>> class_loss(release.assessment)
-    {'discernibility': 32, 'average_class': 4.0, 'suppressed': 0.0}
-    """
-    rows, suppressed = assessment.rows, assessment.suppressed
-    squares = sum(size * count for size, count in assessment.rows_by_class_size.items())
-    return {
-        "discernibility": squares + (rows + suppressed) * suppressed,
-        "average_class": rows / assessment.classes,
-        "suppressed": suppressed / (rows + suppressed),
-    }
-
-
 # --- the recipe -------------------------------------------------------------------------------
 
 
-def _as_in_recipe(folder: Path, certificate: Certificate, table: Table | None) -> Iterator[Claim]:
+def compare_recipe(folder: Path, certificate: Certificate, table: Table | None) -> Iterator[Claim]:
     """Compare the certificate with the recipe."""
     claim = "the recipe says the same"
     try:
@@ -215,10 +172,9 @@ def _with_conventions(guarantee: ClassGuarantee) -> str:
     return f"{guarantee} ({'; '.join(conventions)})" if conventions else str(guarantee)
 
 
-def _loss(certificate: Certificate, found: Assessment) -> Iterator[Claim]:
+def _loss(certificate: Certificate, derived: Mapping[str, Any]) -> Iterator[Claim]:
     """Check the losses that follow from the release alone, and the totals against their columns."""
     claimed = certificate.loss
-    derived = class_loss(found)
     for name, value in derived.items():
         held = same_number(claimed.get(name), value)
         yield Claim(f"loss.{name} is {quote(claimed.get(name))}", held, value)

@@ -43,7 +43,8 @@ def pseudonymize(data: Any, method: Tokens, *, columns: Sequence[str] = (), spac
     the index a column first if it matters.
 
     Pseudonymized data is still personal data (GDPR, Article 4(5) and Recital 26): anyone who has the key, or
-    recognizes a person by the other columns, can identify the rows.
+    recognizes a person by the other columns, can identify the rows. The result is therefore not a `Release`: anonymize
+    it before it is published.
 
     Parameters
     ----------

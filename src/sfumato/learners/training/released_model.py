@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -33,6 +33,7 @@ class ReleasedModel(Artifact, Discreet):
     declared : the declared schema
     cost : the epsilon spent, delta and the relation; empty without privacy
     training : how the model was trained, and its scores; None if it was read from a folder
+    stated_scores : the scores that the certificate states, if it was read from a folder
     """
 
     kind = "model"
@@ -44,6 +45,7 @@ class ReleasedModel(Artifact, Discreet):
     declared: Schema
     cost: dict[str, Any]
     training: Training | None = None
+    stated_scores: dict[str, Any] = field(default_factory=dict)
 
     @property
     def schema(self) -> Schema:
@@ -59,7 +61,7 @@ class ReleasedModel(Artifact, Discreet):
     def certified_loss(self) -> dict[str, Any]:
         """The scores: exact or noisy, and the events of noisy ones."""
         if self.training is None:
-            return {}
+            return self.stated_scores
         scores = self.training.runs[0].scores
         plain = scores.to_dict()
         return {"scores": scores.how, **{name: plain[name] for name in ("accuracy", "auc", "loss", "margin", "events")}}
@@ -72,7 +74,7 @@ class ReleasedModel(Artifact, Discreet):
     @classmethod
     def read(cls, folder: Path, certificate: Certificate) -> ReleasedModel:
         """Read the model of a release, ready to predict."""
-        return ReleasedModel(load_model(folder), certificate.schema, certificate.claims)
+        return ReleasedModel(load_model(folder), certificate.schema, certificate.claims, None, certificate.loss)
 
     @classmethod
     def verify(
