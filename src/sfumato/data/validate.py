@@ -81,7 +81,8 @@ def by_name(what: str, value: Any, known: Mapping[str, _T]) -> _T:
     sfumato.errors.OptionError: there is no schedule 'cosin' (did you mean 'cosine'?)
     """
     if callable(value):
-        return value
+        own: _T = value
+        return own
     if not isinstance(value, str) or value not in known:
         raise OptionError(f"there is no {what} {value!r}", hint=did_you_mean(str(value), known))
     return known[value]

@@ -183,7 +183,7 @@ def _table(name: str, table: Table, target: str | None, split: Split, public: bo
     if not len(parts[0]):
         raise InputError("the table has too few rows to hold some out", hint="hold out fewer, or give test rows")
     schema = Schema(table.schema[column] for column in kept if column != chosen)
-    tables = []
+    tables = list[tuple[Table, pl.Series]]()
     generator = np.random.default_rng(split.seed if public else None)
     for part, own, samples in zip(parts, coins, (split.samples, split.test_samples), strict=True):
         usable = part[chosen].is_not_null().to_numpy() | (not tables)  # a row without a target cannot test
