@@ -24,7 +24,7 @@ from sklearn.utils import get_tags
 import sfumato as sf
 from sfumato.budget import RandomStopping
 from sfumato.data.datasets import Images
-from sfumato.learners import PrivateNaiveBayes, PrivateSearch, Sgd, Trainer
+from sfumato.learners import Privacy, PrivateNaiveBayes, PrivateSearch, Sgd, Split, Trainer
 from tests.contracts.test_learners import ESTIMATORS, QUICK
 
 Record = dict[str, Any]
@@ -148,7 +148,14 @@ def released(
 ) -> dict[str, Any]:
     table = table_of(records, folder)
     training = quietly(
-        sf.train, table, model, epsilon=epsilon, delta=DELTA, scores=scores, rows=rows, **TRAININGS[model]
+        sf.train,
+        table,
+        model,
+        epsilon=epsilon,
+        delta=DELTA,
+        split=Split(scores=scores),
+        privacy=Privacy(rows=rows),
+        **TRAININGS[model],
     )
     quietly(sf.save, training, folder / "out")
     noisy = {
@@ -250,7 +257,8 @@ def test_a_model_of_images_is_the_same_but_for_its_weights(more: str, tmp_path: 
     found = []
     for given in (None, more):
         training = quietly(
-            sf.train, images(given), "logistic", epsilon=2, delta=DELTA, scores="none", rows=80, classes=(0, 1, 2),
+            sf.train, images(given), "logistic", epsilon=2, delta=DELTA, classes=(0, 1, 2),
+            split=Split(scores="none"), privacy=Privacy(rows=80),
             epochs=1, batch_size=20,
         )  # fmt: skip
         folder = tmp_path / str(given)
@@ -266,8 +274,9 @@ def test_a_trainer_does_the_same_with_one_sample_more() -> None:
         torch.manual_seed(0)
         module = torch.nn.Linear(3, 2)
         trainer = Trainer(
-            module, epsilon=1.0, delta=DELTA, batch_size=15, epochs=2, rows=60, rule=Sgd(learning_rate=0.1)
-        )
+            module, epsilon=1.0, delta=DELTA, batch_size=15, epochs=2, privacy=Privacy(rows=60),
+            optimizer=Sgd(learning_rate=0.1),
+        )  # fmt: skip
         trainer.fit(torch.randn(rows, 3), torch.arange(rows) % 2)
         found.append(public_form(trainer.to_dict(), ("/history/*/seconds",)))
     assert found[0] == found[1]

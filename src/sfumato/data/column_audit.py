@@ -13,7 +13,7 @@ import polars as pl
 
 from sfumato.data.resemblance import FEWEST_ROWS, Values, reproduces
 from sfumato.data.schema import Role, Schema
-from sfumato.data.suggest import against_release, names_someone, singles_out
+from sfumato.data.suggest import against_release, facts_of, names_someone, singles_out
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, looks_like_data
 
@@ -81,12 +81,13 @@ def doubts(table: Table) -> dict[str, str]:
     protected = {name: values for name in compared if (values := _values(rows, name))}
     found = {}
     for name in readable.intersection(open_):
-        reason = against_release(rows, rows.schema[name])
+        facts = facts_of(rows, rows.schema[name])
+        reason = against_release(facts)
         values = _values(rows, name) if protected and not reason else None
         if values is not None:
             reasons = (reproduces(values, other, shown) for shown, other in protected.items())
             reason = next(filter(None, reasons), "")
-        reason = reason or singles_out(rows, rows.schema[name])
+        reason = reason or singles_out(facts)
         if reason:
             found[name] = reason
     return {name: found[name] for name in open_ if name in found}

@@ -85,7 +85,7 @@ def suggest(table: Table | Any) -> Schema:
 
 
 @dataclass(frozen=True)
-class _Facts:
+class Facts:
     """What the rules know of a column."""
 
     words: str
@@ -251,37 +251,37 @@ _CODES = _names(r"""
     plz postleitzahl geschlecht code_postal cp sexe codigo_postal sexo ^cap$ codice_postale sesso""")
 
 
-def _looks_like(facts: _Facts) -> str:
+def _looks_like(facts: Facts) -> str:
     return next((f"its values look like {look.things}" for look in _LOOKS if look.fits(facts.texts)), "")
 
 
-def _named(names: re.Pattern[str], what: str) -> Callable[[_Facts], str]:
+def _named(names: re.Pattern[str], what: str) -> Callable[[Facts], str]:
     return lambda facts: f"its name suggests something that {what}" if names.search(facts.words) else ""
 
 
-def _flagged(facts: _Facts) -> bool:
+def _flagged(facts: Facts) -> bool:
     """Say whether a column only answers yes or no, such as whether somebody has a telephone: that names no one."""
     few = facts.present >= _FEWEST_ROWS and facts.distinct <= _FLAGS
     return few and (facts.is_truth or (bool(facts.texts) and all(map(_FLAG.fullmatch, facts.texts))))
 
 
-def _identifying(names: re.Pattern[str]) -> Callable[[_Facts], str]:
+def _identifying(names: re.Pattern[str]) -> Callable[[Facts], str]:
     named = _named(names, "names a person")
 
-    def rule(facts: _Facts) -> str:
+    def rule(facts: Facts) -> str:
         is_measured = facts.kind is Kind.NUMBER and bool(facts.present) and not facts.is_whole
         return "" if is_measured or _flagged(facts) else named(facts)
 
     return rule
 
 
-def _name_like(facts: _Facts) -> str:
+def _name_like(facts: Facts) -> str:
     """Recognise names of people in a column that is called, say, first: its values must look like names too."""
     names = _PERSONAL.search(facts.words) and facts.distinct > _FLAGS and _PERSON.fits(facts.texts)
     return "its values look like names of people" if names else ""
 
 
-def _free(facts: _Facts) -> str:
+def _free(facts: Facts) -> str:
     """Recognise free text, in which anything may be written."""
     length = sum(map(len, facts.texts)) / max(1, len(facts.texts))
     least = _LONG / 2 if _TEXTS.search(facts.words) else _LONG
@@ -290,37 +290,37 @@ def _free(facts: _Facts) -> str:
     return _LONG_TEXTS if facts.distinct >= _MANY * facts.present else ""
 
 
-def _dated(facts: _Facts) -> str:
+def _dated(facts: Facts) -> str:
     return "it holds dates, which others may know" if facts.kind is Kind.DATE or facts.is_dates else ""
 
 
-def _is_measured(facts: _Facts) -> bool:
+def _is_measured(facts: Facts) -> bool:
     """Say whether a column holds numbers with decimals, perhaps as texts: they may differ without naming anyone."""
     if facts.kind is Kind.NUMBER:
         return not facts.is_whole
     return _DECIMALS.fits(facts.texts) and 2 * sum("." in one or "," in one for one in facts.texts) > len(facts.texts)
 
 
-def _unique(facts: _Facts) -> str:
+def _unique(facts: Facts) -> str:
     if _is_measured(facts) or facts.distinct < max(_FEWEST_ROWS, facts.present):
         return ""
     return "every row has its own value" if facts.present == facts.rows else "no two rows with a value share it"
 
 
-def _many_valued(facts: _Facts) -> str:
+def _many_valued(facts: Facts) -> str:
     limit = min(_MANY_VALUES, max(_FEWEST_ROWS, facts.present) // 2)  # in a small table, fewer values are many
     if facts.kind not in (Kind.CATEGORY, Kind.TEXT) or facts.distinct <= limit:
         return ""
     return f"it has {facts.distinct} distinct values, more than {limit}, and a rare one can single a person out"
 
 
-def _rest(facts: _Facts) -> str:
+def _rest(facts: Facts) -> str:
     few = {0: "it has no values", 1: "it has a single value"}
     return facts.trouble or few.get(facts.distinct, "nothing in its name or values suggests another role")
 
 
 _NAMING = (_looks_like, _identifying(_IDENTIFIERS), _name_like)
-_RULES: tuple[tuple[Role, Callable[[_Facts], str]], ...] = (
+_RULES: tuple[tuple[Role, Callable[[Facts], str]], ...] = (
     *((Role.IDENTIFIER, rule) for rule in _NAMING),
     (Role.SENSITIVE, _named(_SENSITIVE, "a person may want to keep private")),
     (Role.QUASI, _named(_QUASI, "others know about a person")),
@@ -333,31 +333,29 @@ _RULES: tuple[tuple[Role, Callable[[_Facts], str]], ...] = (
 )
 
 
-def against_release(table: Table, column: Column) -> str:
+def against_release(facts: Facts) -> str:
     """Say why a column of a table should not be released as it is; nothing if neither its name nor its values do.
 
     Examples
     --------
     >>> table = Table(pl.DataFrame({"ward": ["A", "B", "A"], "phone": ["+49 30 1234567", "+49 30 7654321", None]}))
-    >>> [against_release(table, column) for column in table.schema.columns]
+    >>> [against_release(facts_of(table, column)) for column in table.schema.columns]
     ['', 'its values look like phone numbers']
     """
-    facts = _facts(table, column)
     role, reason = _judged(facts)
     reasons = (reason if role is Role.IDENTIFIER else "", facts.trouble, _free(facts))
     return "; ".join(filter(None, dict.fromkeys(reasons)))
 
 
-def singles_out(table: Table, column: Column) -> str:
+def singles_out(facts: Facts) -> str:
     """Say that the dates or texts of a column single out nearly every row; numbers do so where they are measured.
 
     Examples
     --------
     >>> table = Table(pl.DataFrame({"seen": [f"2024-05-01 12:{minute:02}" for minute in range(60)]}))
-    >>> singles_out(table, table.schema["seen"])
+    >>> singles_out(facts_of(table, table.schema["seen"]))
     'nearly every row has its own value'
     """
-    facts = _facts(table, column)
     if facts.kind is Kind.NUMBER or _is_measured(facts) or facts.is_truth or facts.distinct < _FEWEST_ROWS:
         return ""
     return "nearly every row has its own value" if facts.distinct >= _NEARLY_ALL * facts.present else ""
@@ -365,23 +363,23 @@ def singles_out(table: Table, column: Column) -> str:
 
 def names_someone(table: Table, column: Column) -> str:
     """Say why a column names people, whatever the share of different values in it; nothing if it does not."""
-    facts = _facts(table, column)
+    facts = facts_of(table, column)
     return next(filter(None, (rule(facts) for rule in _NAMING)), "")
 
 
-def _judged(facts: _Facts) -> tuple[Role, str]:
+def _judged(facts: Facts) -> tuple[Role, str]:
     return next((role, reason) for role, rule in _RULES if (reason := rule(facts)))
 
 
 def _proposal(table: Table, column: Column) -> Column:
-    facts = _facts(table, column)
+    facts = facts_of(table, column)
     role, reason = _judged(facts)
     kind, note = _kind(facts, role)
     reasons = "; ".join(filter(None, dict.fromkeys((reason, note))))
     return replace(column, role=role, kind=kind, bounds=column.bounds if kind is Kind.NUMBER else None, reason=reasons)
 
 
-def _kind(facts: _Facts, role: Role) -> tuple[Kind, str]:
+def _kind(facts: Facts, role: Role) -> tuple[Kind, str]:
     """Correct the kind that a column has by its type, and say why."""
     if facts.trouble:
         return Kind.TEXT, facts.trouble
@@ -393,16 +391,17 @@ def _kind(facts: _Facts, role: Role) -> tuple[Kind, str]:
     return (Kind.TEXT, free) if free else (facts.kind, "")
 
 
-def _facts(table: Table, column: Column) -> _Facts:
+def facts_of(table: Table, column: Column) -> Facts:
+    """Collect what the rules ask of a column: its words, and the number and the look of its values."""
     words = words_of(column.name)
     try:
         values = table.column(column.name)
     except ColumnError:
         values = pl.Series(dtype=pl.Object)
     if values.dtype == pl.Object:
-        return _Facts(words, column.kind, trouble="its values are of different types")
+        return Facts(words, column.kind, trouble="its values are of different types")
     if values.dtype.is_nested():
-        return _Facts(words, column.kind, trouble="its values are lists or records")
+        return Facts(words, column.kind, trouble="its values are lists or records")
     rows = len(values)
     if values.dtype.is_float():
         values = _whole(values.fill_nan(None))
@@ -413,7 +412,7 @@ def _facts(table: Table, column: Column) -> _Facts:
     texts: list[str] = []
     if values.dtype == pl.String or values.dtype.is_integer():
         texts = list(map(str, distinct if len(distinct) <= _SAMPLE else distinct.sample(_SAMPLE, seed=0)))
-    return _Facts(
+    return Facts(
         words,
         column.kind,
         rows=rows,
