@@ -38,8 +38,7 @@ from sfumato.budget import (
 )
 from sfumato.budget.mechanisms.records import Records
 from sfumato.budget.mechanisms.statistics import OfRecords
-from sfumato.budget.query.public import Bounded
-from sfumato.budget.query.query import statistic_for
+from sfumato.budget.query.plan import Bounded, statistic_for
 from tests.budget.chance import assert_epsilon
 
 RUNS = 20_000

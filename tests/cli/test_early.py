@@ -25,7 +25,6 @@ TRAIN = "train none.csv --model forest --target y"
         (f"{ANONYMIZE} --schema none.toml -o out", "the schema 'none.toml' cannot be read"),
         ("assess none.csv --qi a --report away/x.html", "there is no folder 'away'"),
         ("assess none.csv --qi a --report x.pdf", "must end in .html"),
-        ("assess none.csv --qi a --memory 4GB", "--memory is for DuckDB"),
         ("assess none.csv --qi a --require k=x", "needs a number, got 'x'"),
         ("mask none.csv --noise a=1 -o away/out.csv", "there is no folder 'away'"),
         ("perturb none.csv --columns a --epsilon -1 -o out.csv", "epsilon must be a finite number above 0"),

@@ -174,7 +174,7 @@ def test_what_is_kept_stands_in_the_certificate_the_recipe_the_page_and_the_asse
     assert assessment.to_dict()["kept"] == {"contact": reason}
     sf.write_report(assessment, tmp_path / "page.html")
     sf.save(release, tmp_path / "release")
-    said = f"the column &#39;contact&#39; is kept on purpose, as it is: {reason}"
+    said = f"the column &#39;contact&#39; is kept unchanged on purpose: {reason}"
     for page in (tmp_path / "page.html", tmp_path / "release" / "report.html"):
         text = page.read_text()
         assert f'<section class="warning">\n<p>{said}</p>' in text

@@ -17,7 +17,7 @@ import sfumato as sf
 from sfumato.measures import ModelAccuracy
 from sfumato.measures.loss.generalised import pair
 from sfumato.measures.profile import profiles_of
-from sfumato.report.model.training import render_training
+from sfumato.report.model.page import render_training
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
 from tests.report.test_training import classical, run, sweep, training
@@ -169,8 +169,8 @@ def test_the_page_of_a_release_fits_its_window(browser: Any, page_of_release: Pa
     assert len(requests) == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("h2").all_inner_texts() == [
-        "What was promised",
-        "How well people hide",
+        "What is guaranteed",
+        "How well people are hidden",
         "What it cost: detail",
         "What it cost: models",
         "Each quasi-identifier, before and after",
@@ -200,7 +200,7 @@ def test_the_page_fits_its_window_and_asks_for_nothing(browser: Any, page_of_adu
     assert len(requests) == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("h2").all_inner_texts() == [
-        "How many others share a person's combination",
+        "How many people share a combination",
         "Which columns single people out",
         "The measures",
         "Each sensitive column",
@@ -278,10 +278,10 @@ def test_letters_of_charts_stand_out_in_light_and_in_dark(
 def test_a_table_is_sorted_by_its_headings(browser: Any, page_of_adult: Path) -> None:
     page = browser.new_page()
     page.goto(page_of_adult.as_uri())
-    table = page.locator("table", has=page.get_by_role("columnheader", name="Different values"))
+    table = page.locator("table", has=page.get_by_role("columnheader", name="Distinct values"))
     column = table.locator("tbody td:nth-child(4)")
     before = [int(text.replace(",", "")) for text in column.all_inner_texts()]
-    heading = table.get_by_role("columnheader", name="Different values")
+    heading = table.get_by_role("columnheader", name="Distinct values")
     heading.get_by_role("button").click()
     assert [int(text.replace(",", "")) for text in column.all_inner_texts()] == sorted(before, reverse=True)
     assert heading.get_attribute("aria-sort") == "descending"

@@ -58,7 +58,7 @@ def test_what_the_rows_of_a_class_have_in_a_sensitive_column_is_never_shown() ->
 @pytest.mark.parametrize(
     ("require", "good", "headline"),
     [
-        ("", None, "Nobody stands out alone: every class has at least 10 rows"),
+        ("", None, "No row is unique: every class has at least 10 rows"),
         ("k=10", True, "Met: k=10"),
         ("k=11,l=2", False, "Not met: k=11"),
     ],
@@ -179,4 +179,4 @@ def test_safe_harbor_is_in_the_headline() -> None:
     assert summarise(sf.assess(old, qi=["age"], preset="hipaa")).headline == "Not met: Safe Harbor (1 finding)"
     headline = summarise(sf.assess(young, qi=["age"], preset="hipaa")).headline
     assert headline.startswith("Safe Harbor: nothing found, ")
-    assert headline.endswith("left for a person to check")
+    assert headline.endswith("for a person to check")

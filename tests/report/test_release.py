@@ -54,7 +54,7 @@ def test_the_verdict_is_one_sentence_and_comes_first() -> None:
 
 def test_what_does_not_hold_is_said_first() -> None:
     made = page(people(), people(), require="k=5,l=2")
-    assert re.search(r"<p>Not met: k=5, l=2. \d+ of 400 people still stand alone with their combination", made)
+    assert re.search(r"<p>Not met: k=5, l=2. \d+ of 400 people are still unique by their combination", made)
     assert 'class="verdict bad"' in made
     assert "✗ not kept: k=5" in made
 
@@ -64,8 +64,8 @@ def test_promises_are_measured_before_and_after() -> None:
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", made))
     assert "k-anonymity guards against linkage, re-identification 1 before 400 after ✓ kept: k=10" in text
     assert "distinct l-diversity guards against homogeneity, background knowledge 1 before 2 after ✓ kept: l=2" in text
-    assert "Nothing was promised about sensitive values" not in made
-    assert "Nothing was promised about sensitive values" in page(people(), blurred(people()))
+    assert "Nothing is guaranteed about sensitive values" not in made
+    assert "Nothing is guaranteed about sensitive values" in page(people(), blurred(people()))
 
 
 def test_nobody_who_is_alone_is_on_the_page() -> None:
@@ -97,7 +97,7 @@ def test_accuracy_is_shown_with_its_spread_and_baseline_if_it_was_measured() -> 
     made = page(people(), blurred(people()), accuracy=[FLAT])
     assert "80.0%<small>± 1.0</small>" in made
     assert "70.0%<small>± 2.0</small>" in made
-    assert "most frequent answer is right for 60.0%" in made
+    assert "most frequent value is right for 60.0%" in made
     assert "50.0% of what it learns is left" in made
     nothing = ModelAccuracy("tree", 0.6, 0.01, 0.6, 0.02, 0.6, 400, 5, 0.3, 0)
     assert "learns next to nothing" in page(people(), blurred(people()), accuracy=[nothing])
@@ -156,7 +156,7 @@ def test_columns_that_are_released_as_they_are_are_shown_without_their_rare_valu
     made = page(frame, blurred(frame), others=profiles_of(sf.Table.of(frame, sensitive=["ill"]), ["ill"]))
     text = text_of(made)
     assert "Columns released as they are" in text
-    assert "ill sensitive, 3 different values" in text
+    assert "ill sensitive, 3 distinct values" in text
     assert 'aria-label="Distribution of ill. flu: 62.5%; others: 37.5%"' in made
     assert "plague" not in made
     assert "Columns released as they are" not in page(frame, blurred(frame))

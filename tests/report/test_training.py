@@ -35,10 +35,10 @@ from sfumato.budget import (
 from sfumato.learners import PrivateAdditiveClassifier, Run, Scores, Training
 from sfumato.learners.training.runs import Pictures
 from sfumato.report.charts.lines import Axis, Line, line_chart
-from sfumato.report.charts.picture import png, tiled
 from sfumato.report.model.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
+from sfumato.report.model.figures import png, tiled
 from sfumato.report.model.outcome import Verdict, outcomes_of
-from sfumato.report.model.training import render_training
+from sfumato.report.model.page import render_training
 
 DELTA = 1e-5
 NONE = math.inf
@@ -182,36 +182,33 @@ def with_accuracy(epsilon: float, accuracy: float, **changed: Any) -> Run:
     [
         (
             [(NONE, 0.987), (1, 0.912)],
-            "good: At epsilon 1 the model answers 91.2% right; without privacy 98.7%. "
-            "Guessing the most frequent class: 60.0%.",
+            "good: At epsilon 1 the accuracy is 91.2%; without privacy 98.7%. Guessing the most frequent class: 60.0%.",
         ),
         (
             [(10, 0.95), (NONE, 0.987), (0.5, 0.8)],  # smallest epsilon first, in whatever order they were asked for
-            "good: At epsilon 0.5 the model answers 80.0% right, at epsilon 10 95.0%; without privacy 98.7%. "
+            "good: At epsilon 0.5 the accuracy is 80.0%, at epsilon 10 95.0%; without privacy 98.7%. "
             "Guessing the most frequent class: 60.0%.",
         ),
         (
             [(epsilon, 0.7 + epsilon / 100) for epsilon in (1, 2, 3, 4)],
-            "good: At epsilon 1 the model answers 71.0% right, at epsilon 4 74.0%. "
-            "Guessing the most frequent class: 60.0%.",
+            "good: At epsilon 1 the accuracy is 71.0%, at epsilon 4 74.0%. Guessing the most frequent class: 60.0%.",
         ),
         (
             [(0.342789, 0.9)],
-            "good: At epsilon 0.343 the model answers 90.0% right. Guessing the most frequent class: 60.0%.",
+            "good: At epsilon 0.343 the accuracy is 90.0%. Guessing the most frequent class: 60.0%.",
         ),
         (
             [(NONE, 0.987)],
-            "plain: Without privacy the model answers 98.7% right. Guessing the most frequent class: 60.0%.",
+            "plain: Without privacy the accuracy is 98.7%. Guessing the most frequent class: 60.0%.",
         ),
         (
             [(1, 0.99), (NONE, 0.987)],
-            "good: At epsilon 1 the model answers 99.0% right; without privacy 98.7%: here, privacy cost nothing. "
+            "good: At epsilon 1 the accuracy is 99.0%; without privacy 98.7%: here privacy cost nothing. "
             "Guessing the most frequent class: 60.0%.",
         ),
         (
             [(1, 0.55), (NONE, 0.987)],
-            "bad: At epsilon 1 the model answers 55.0% right; without privacy 98.7%. "
-            "Guessing the most frequent class: 60.0%.",
+            "bad: At epsilon 1 the accuracy is 55.0%; without privacy 98.7%. Guessing the most frequent class: 60.0%.",
         ),
         ([], "plain: No model was trained."),
     ],
@@ -223,9 +220,9 @@ def test_the_verdict_says_what_privacy_cost(accuracies: list[tuple[float, float]
 def test_the_verdict_of_a_regression_is_by_its_error_and_less_is_better() -> None:
     assert headline(regression((1, 80.0), (5, 60.1), (NONE, 52.3))) == (
         "good: At epsilon 1 the mean squared error is 80, at epsilon 5 60.1; without privacy 52.3. "
-        "Always answering the mean: 150."
+        "Always predicting the mean: 150."
     )
-    assert "52.3: here, privacy cost nothing." in headline(regression((1, 50.0), (NONE, 52.3)))
+    assert "52.3: here privacy cost nothing." in headline(regression((1, 50.0), (NONE, 52.3)))
     assert headline(regression((1, 160.0), (NONE, 52.3))).startswith("bad: ")
     assert headline(regression((1, math.nan))).startswith(
         "bad: At epsilon 1 the mean squared error is without a score."
@@ -240,13 +237,13 @@ def test_what_a_reader_of_the_headline_should_know_is_listed() -> None:
     assert "the price of privacy: 43.0 points at epsilon 1, 1.0 points gained at epsilon 5" in text
     assert "no better than guessing: the model at epsilon 1" in text
     assert "to about ±3.1 points" in text  # 1.96 sqrt(0.55 * 0.45 / 1000)
-    assert "what privacy cost is not known" in text_of(page(training(with_accuracy(1, 0.9))))
+    assert "so the cost of privacy is unknown" in text_of(page(training(with_accuracy(1, 0.9))))
     assert "no model here is private" in text_of(page(training(with_accuracy(NONE, 0.9))))
 
 
 def test_a_fixed_noise_seed_is_called_not_private() -> None:
     made = training(with_accuracy(1, 0.9, private=False), with_accuracy(NONE, 0.95))
-    assert headline(made).startswith("bad: Reproducible, not private. At epsilon 1 the model answers 90.0% right")
+    assert headline(made).startswith("bad: Reproducible, not private. At epsilon 1 the accuracy is 90.0%")
     text = text_of(page(made))
     assert "✗ reproducible, not private" in text
     assert "Its noise came from a fixed seed: reproducible, not private." in text
@@ -264,12 +261,12 @@ def test_the_page_has_its_sections_in_order() -> None:
     assert headings == [
         "The models",
         "Privacy against accuracy",
-        "Which answers were wrong",
-        "What is found, and how many false alarms",
+        "Which predictions were wrong",
+        "Detection and false alarms",
         "Images before and after noise",
         "What the first layers see",
         "What the guarantee says",
-        "Beside what was published",
+        "Compared with published results",
         "Settings",
     ]
 
@@ -285,7 +282,7 @@ def test_one_small_offline_file_whose_only_images_are_in_it() -> None:
     assert len(sources) == 4 + 1 + 2 * 4  # levels of noise, the image, two layers of four models
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert made.count('alt="') == len(sources)
-    assert "The images are of the public data set" in made
+    assert "The images belong to the public data set" in made
     for chart in re.findall("<svg.*?</svg>", made, flags=re.DOTALL):
         ElementTree.fromstring(chart)
 
@@ -310,7 +307,7 @@ def test_noise_that_changes_along_the_way_is_shown_as_a_range() -> None:
     events = [Repeated(PoissonSampled(0.025, Gaussian(noise)), 40).to_dict() for noise in (3.0, 2.0)]
     text = text_of(page(training(run(2, 0.8, events=events, noise_multiplier=2.0))))
     assert "noise multiplier 2 to 3" in text
-    assert "a deviation (sigma) of 2 to 3 clips" in text
+    assert "a standard deviation of 2 to 3 clips" in text
 
 
 def test_charts_give_their_numbers_to_readers_who_do_not_see_them() -> None:
@@ -319,7 +316,7 @@ def test_charts_give_their_numbers_to_readers_who_do_not_see_them() -> None:
     made = page(training(replace(one, history=history), with_accuracy(NONE, 0.9)))
     assert ('aria-label="Accuracy by epsilon. private: 80.0% at 2; no privacy: 90.0%; guessing: 60.0%"') in made
     assert 'aria-label="Accuracy on the test rows, after each epoch. epsilon 2: 70.0% at 1, 80.0% at 2"' in made
-    assert "Loss on the rows" not in made  # no loss was told
+    assert "Loss on the rows of each epoch" not in made  # no loss was told
 
 
 def test_models_without_epochs_have_no_charts_by_epoch() -> None:
@@ -327,7 +324,7 @@ def test_models_without_epochs_have_no_charts_by_epoch() -> None:
     assert "for every epsilon" in made
     assert "each epoch" not in made
     assert "an epoch" not in made
-    assert "Class &gt;50K: the share that is found" in made
+    assert "Class &gt;50K: the true positive rate" in made
     assert "Noise" not in text_of(made)  # nothing was clipped, so that columns of dashes would be all there is
     assert "clip " not in text_of(made)
     assert "A mechanism of epsilon 0.5." in made
@@ -344,7 +341,7 @@ def test_losses_that_are_not_numbers_break_a_line_and_nothing_else() -> None:
         assert "epsilon 1: 0.5 at 1, 0.5 at 3, 0.5 at 4, 0.5 at 5" in chart[0]
         assert chart[0].count("nan") == 0
         gone = tuple({**told, "loss": lost, "score": None} for told in one.history)
-        assert "Loss on the rows" not in page(training(replace(one, history=gone)))
+        assert "Loss on the rows of each epoch" not in page(training(replace(one, history=gone)))
 
 
 def test_one_epoch_is_a_point() -> None:
@@ -364,8 +361,8 @@ def test_confusion_is_in_shares_and_classes_with_few_rows_are_not_shown() -> Non
     assert texts[:7] == ["a", "80", "20", "b", "50", "50", "rare"]
     assert texts[7:] == ["·", "·", "·", "a", "b", "rare", "actual", "predicted"]
     assert "Largest: a, a: 80.0%; b, a: 50.0%; b, b: 50.0%; a, b: 20.0%" in chart[0]
-    assert 'aria-label="Share found, epsilon 1. a: 80.0%, no privacy 80.0%; b: 50.0%, no privacy 50.0%"' in made
-    assert "What is found" in made
+    assert 'aria-label="Recall, epsilon 1. a: 80.0%, no privacy 80.0%; b: 50.0%, no privacy 50.0%"' in made
+    assert "Detection and false alarms" in made
 
 
 def test_many_classes_are_summarised() -> None:
@@ -374,8 +371,8 @@ def test_many_classes_are_summarised() -> None:
     for chart in re.findall('<svg[^>]*aria-label="Confusion matrix.*?</svg>', made, flags=re.DOTALL):
         assert chart.count("<rect") == 12 * 12
         assert "all others" in chart
-    assert "all others are taken together" in made
-    assert "taken together" not in page(training(run(1, 0.5), run(NONE, 0.8)))
+    assert "the others are grouped" in made
+    assert "are grouped" not in page(training(run(1, 0.5), run(NONE, 0.8)))
 
 
 def test_curves_of_classes_that_were_not_tested_are_left_out() -> None:
@@ -384,7 +381,7 @@ def test_curves_of_classes_that_were_not_tested_are_left_out() -> None:
     both = replace(scores(0.9, 3), curves=(straight, bent, bent), auc=0.75)
     made = page(training(replace(run(1, 0.9), scores=both)))
     assert "epsilon 1: 0.750: 0.0% at 0%" not in made
-    chart = re.search('aria-label="ROC curves. Mean of each class against all others. (.*?)"', made)
+    chart = re.search('aria-label="ROC curves. Mean over classes, each against all others. (.*?)"', made)
     assert chart is not None
     assert "100% at 60.0%" in chart[1]  # with the straight one, it would be 87%
     nothing = replace(both, curves=(straight,), auc=None)
@@ -434,7 +431,7 @@ def test_the_curves_of_an_additive_model_are_those_of_its_weights(additive: Priv
     assert weights[1] > max(weights[0], weights[2])
     given = replace(training(run(NONE, 0.9), target="ill"), models={"epsilon-none": additive})
     made = page(given)
-    assert "to the logarithm of the odds that ill is true" in made
+    assert "to the log-odds that ill is true" in made
     assert f"<title>yes: {weights[1]:+.2f}</title>" in made
     assert 'aria-label="What age adds. no privacy: ' in made
     assert "<b>" not in made
@@ -540,10 +537,10 @@ def test_the_guarantee_is_told_in_words() -> None:
     made = training(run(1, 0.8), run(5, 0.9), together={"epsilon": 5.4, "delta": DELTA})
     text = text_of(page(made))
     assert (
-        "200 steps: into each, every record came by a coin of its own, with a chance of 0.025 (Poisson sampling); "
-        "every record's gradient was cut to a length of 1.5 (the clip); normal noise was added to their sum, of a "
-        "deviation (sigma) of 4 clips. Counted by the privacy loss distribution: epsilon 0.999 at delta 1e-05. "
-        "Whatever comes out is at most 2.72 times as likely with a record as without it, but for a chance of 1e-05."
+        "200 steps: each drew every record independently with probability 0.025 (Poisson sampling); every record's "
+        "gradient was clipped to a norm of 1.5; Gaussian noise with a standard deviation of 4 clips was added to the "
+        "sum. Accounted by the privacy loss distribution: epsilon 0.999 at delta 1e-05. Any result is at most 2.72 "
+        "times as likely with a record as without it, except with probability 1e-05."
     ) in text
     assert "The neighbouring relation is “add or remove one record”" in text
     assert "Both private models published together cost epsilon 5.4 at delta 1e-05." in text
@@ -556,7 +553,7 @@ def test_the_guarantee_is_told_in_words() -> None:
     assert "The model without privacy and its scores. They have no bound" in text_of(
         page(training(run(1, 0.8), run(NONE, 0.9)))
     )
-    assert "has no bound." in text_of(page(replace(made, together={"epsilon": "inf", "delta": DELTA})))
+    assert "have no bound." in text_of(page(replace(made, together={"epsilon": "inf", "delta": DELTA})))
     replaced = text_of(page(training(run(1, 0.8, relation="replace-one"))))
     assert "“replace one record”" in replaced
     assert "as with another in its place" in replaced
@@ -570,7 +567,7 @@ def test_the_other_accountings_are_on_the_page() -> None:
     real = spent(NOTEBOOK, DELTA).epsilon
     one = run(real, 0.9, events=[NOTEBOOK.to_dict()], spent=real)
     text = text_of(page(training(one)))
-    assert f"As it was run and counted here 0.343 {BY_RENYI} 0.522 {REPLACED} 0.607 {AS_SHUFFLED} 13.2 " in text
+    assert f"As trained and accounted here 0.343 {BY_RENYI} 0.522 {REPLACED} 0.607 {AS_SHUFFLED} 13.2 " in text
     damaged = run(1, 0.9, events=[{"kind": "unheard of"}])
     assert "other accountings" not in page(training(damaged))
 
@@ -584,11 +581,11 @@ def test_printed_values_stand_beside_ours() -> None:
     printed = [{"epoch": 1, "loss, private": 1.164523, "epsilon printed": 0.68}, {"epoch": 2, "epsilon printed": 0.69}]
     made = page(training(private, ordinary, published={"title": "P", "notes": ["n"], "epochs": printed}))
     text = text_of(made)
-    assert "Printed there Ours (epsilon 0.343) Epoch loss, private epsilon printed loss, ordinary loss, private" in text
-    assert "epsilon, Poisson samples epsilon, had they been shuffled" in text
+    assert "Published Ours (epsilon 0.343) Epoch loss, private epsilon printed loss, ordinary loss, private" in text
+    assert "epsilon, Poisson samples epsilon, if shuffled" in text
     assert "1 1.165 0.68 1 1 0.1 3.55 2 - 0.69 0.5 0.5 0.2 5.3" in text
     assert " 3 - - - 0.3333 0.3 " in text
-    assert "Beside what was published" not in page(training(private))
+    assert "Compared with published results" not in page(training(private))
 
 
 # --- pieces -------------------------------------------------------------------------------------------
@@ -687,9 +684,9 @@ def test_noisy_scores_are_said_to_be_and_have_a_margin() -> None:
     assert "± 1.3 points" in text
     assert "± 0.4 points" in text
     assert "about 2,000 to test on" in text
-    assert "Accuracy on the test rows, for every epsilon, each ± 1.3 points of noise at most" in text
+    assert "Accuracy on the test rows, for every epsilon, with at most ± 1.3 points of noise" in text
     assert "Epsilon spent, after each epoch" in text
-    assert "Loss on the rows" not in text  # what no run tells has no chart
+    assert "Loss on the rows of each epoch" not in text  # what no run tells has no chart
     assert "after each epoch, accuracy" not in text
     assert "trained in" not in text
     assert "They are exact" not in text
@@ -711,10 +708,10 @@ def test_what_noise_can_have_made_is_not_called_a_difference() -> None:
     unsure = training(with_noise(run(1, 0.8), 0.5), run(NONE, 0.78), is_public=False)
     assert "the noise on the scores hides what privacy cost" in headline(unsure)
     text = text_of(page(unsure))
-    assert "not known at epsilon 1" in text
+    assert "unknown at epsilon 1" in text
     assert "gained" not in text
     wide = text_of(page(training(with_noise(run(1, 0.3), 0.9), is_public=False)))
-    assert "the noise on the scores hides whether it is better than guessing: epsilon 1" in wide
+    assert "noise on the scores hides whether the model is better than guessing: epsilon 1" in wide
     assert "no better than guessing" not in wide
     sure = training(with_noise(run(1, 0.8), 0.01), run(NONE, 0.95), is_public=False)
     assert "hides" not in headline(sure)

@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from sfumato.budget.mechanisms.statistics import Sum as Sum
     from sfumato.budget.mechanisms.statistics import Variance as Variance
     from sfumato.budget.noise import Source as Source
+    from sfumato.budget.query.answer import QueryAnswer as QueryAnswer
+    from sfumato.budget.query.answer import Row as Row
     from sfumato.budget.query.discovery import CountRows as CountRows
     from sfumato.budget.query.discovery import FindBounds as FindBounds
     from sfumato.budget.query.discovery import SelectCategories as SelectCategories
     from sfumato.budget.query.preview import Preview as Preview
-    from sfumato.budget.query.query import QueryAnswer as QueryAnswer
-    from sfumato.budget.query.query import Row as Row
     from sfumato.budget.query.question import Question as Question
     from sfumato.budget.query.question import StatisticName as StatisticName
 
@@ -89,7 +89,7 @@ __getattr__, __dir__, __all__ = lazy(
         "noise": "Source",
         "query.discovery": "CountRows FindBounds SelectCategories",
         "query.preview": "Preview",
-        "query.query": "QueryAnswer Row",
+        "query.answer": "QueryAnswer Row",
         "query.question": "Question StatisticName",
     },
 )

@@ -16,6 +16,7 @@ RUNNERS = {
     "anonymize": "sfumato.anonymizers.anonymize",
     "mask": "sfumato.masking.masking",
     "perturb": "sfumato.masking.perturb",
+    "query": "sfumato.budget.query.query",
     "train": "sfumato.learners.training.sweep",
 }
 """The module of each command that recipes are of; its `run_recipe` does what a recipe says."""

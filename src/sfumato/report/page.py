@@ -1,21 +1,76 @@
-"""Write an assessment or a release as one offline HTML page: summarise, plot, fill the template."""
+"""Write an assessment or a release as one offline HTML page.
+
+The only script on a page is our own, which sorts tables. The page's content security policy names its hash, so no other
+script can run.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+import sfumato
 from sfumato.data.io.files import atomic_path
 from sfumato.data.release import Release
 from sfumato.errors import OptionError
 from sfumato.measures.assessment import Assessment
+from sfumato.measures.bins import SMALLEST_SHOWN
 from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
 from sfumato.report.summarise import count, share, summarise
-from sfumato.report.template import fill
 
-__all__ = ["Page", "facts_page", "page_of", "page_of_all", "render_report", "write_report"]
+__all__ = ["Page", "facts_page", "fill", "page_of", "page_of_all", "render_report", "write_report"]
+
+
+class Page(NamedTuple):
+    """A page, and the numbers on it that other pages need."""
+
+    html: str
+    summary: Any
+
+
+def page_of(release: Release, *, name: str, **options: Any) -> Page:
+    """Return the page of a release, made by the package of its kind."""
+    page: Page = _pages(release).page_of(release, name=name, **options)
+    return page
+
+
+def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page:
+    """Return the page that compares several releases, or lists those that cannot be compared."""
+    kinds = {release.kind: release for release in releases.values()}
+    compared: Page | None = None
+    if len(kinds) == 1:
+        compared = _pages(*kinds.values()).page_of_all(releases, pages, name=name)
+    if compared:
+        return compared
+    facts = {
+        own: f"{release.kind} by {release.method}: {', '.join(map(str, release.guarantees)) or 'nothing is guaranteed'}"
+        for own, release in releases.items()
+    }
+    return _facts_page(name, count(len(facts), "release"), [], facts, heading="The releases")
+
+
+def facts_page(release: Release, title: str, facts: Mapping[str, str], *, note: str = "", **parts: Any) -> Page:
+    """Return a page with the guarantees of a release and the facts about it."""
+    promises = [str(one) for one in release.guarantees]
+    headline = "This release keeps the guarantees below." if promises else "Nothing is guaranteed for this release."
+    return _facts_page(title, headline, [*promises, *filter(None, [note])], facts, **parts)
+
+
+def _facts_page(title: str, headline: str, guarantees: Sequence[str], facts: Mapping[str, str], **parts: Any) -> Page:
+    parts = {"heading": "How it was made", "columns": (), "lines": (), "charts": ()} | parts
+    return Page(fill("facts.html", title=title, headline=headline, guarantees=guarantees, facts=facts, **parts), None)
+
+
+def _pages(release: Release) -> Any:
+    return importlib.import_module(f"sfumato.report.{release.kind}.page")
 
 
 def render_report(assessment: Assessment, *, title: str = "Anonymity assessment") -> str:
@@ -35,72 +90,25 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
     ]
     columns = [(one.column, one.uniques_drop, count(one.uniques_drop, "row")) for one in summary.columns]
     return fill(
-        "page.html",
+        "assessment.html",
         title=title,
         summary=summary,
-        hatching=hatching(),
         legend=legend("easier to single out", "better hidden", "risky"),
         sizes=bar_rows("Share of rows by the size of their class", sizes),
-        columns=bar_list("Rows that would no longer be alone without a column", columns),
+        columns=bar_list("Rows that would no longer be unique without a column", columns),
     )
 
 
-class Page(NamedTuple):
-    """A page, and what it shows in numbers where other pages need them."""
-
-    html: str
-    summary: Any
-
-
-def page_of(release: Release, *, name: str, **options: Any) -> Page:
-    """Return the page of a release; each kind has its own in a package of its name."""
-    page: Page = _pages(release).page_of(release, name=name, **options)
-    return page
-
-
-def page_of_all(releases: Mapping[str, Release], pages: Mapping[str, Page], *, name: str) -> Page:
-    """Return the page that compares several releases, or lists those that cannot be compared."""
-    kinds = {release.kind: release for release in releases.values()}
-    compared: Page | None = None
-    if len(kinds) == 1:
-        compared = _pages(*kinds.values()).page_of_all(releases, pages, name=name)
-    return compared or _list_page(releases, name)
-
-
-def facts_page(release: Release, title: str, facts: Mapping[str, str], *, note: str = "", **parts: Any) -> Page:
-    """Return a page with the guarantees of a release and the facts about it."""
-    promised = [str(one) for one in release.guarantees]
-    headline = "This release keeps what is promised below." if promised else "Nothing is guaranteed for this release."
-    return Page(_fill_facts(title, headline, promised, facts, note=note, **parts), None)
-
-
-def _list_page(releases: Mapping[str, Release], name: str) -> Page:
-    facts = {
-        own: f"{release.kind} by {release.method}: {', '.join(map(str, release.guarantees)) or 'nothing is guaranteed'}"
-        for own, release in releases.items()
-    }
-    return Page(_fill_facts(name, count(len(facts), "release"), [], facts, heading="The releases"), None)
-
-
-def _fill_facts(title: str, headline: str, guarantees: Sequence[str], facts: Mapping[str, str], **parts: Any) -> str:
-    usual = {"note": "", "heading": "How it was made", "columns": (), "lines": (), "charts": ()}
-    return fill("facts.html", title=title, headline=headline, guarantees=guarantees, facts=facts, **(usual | parts))
-
-
-def _pages(release: Release) -> Any:
-    return importlib.import_module(f"sfumato.report.{release.kind}.page")
-
-
 def write_report(result: Any, path: str | Path = "report.html", *, title: str | None = None) -> None:
-    """Write an assessment or a release as one HTML page that needs no network and holds no record.
+    """Write an assessment or a release as one HTML page that needs no network and contains no record.
 
-    The page of a release shows figures of the original table, too.
+    The page of a release also shows figures of the original table.
 
     Parameters
     ----------
     result : Assessment or Release
     path : path
-        The page; an existing one is replaced.
+        The file to write; an existing one is replaced.
     title : str, optional
 
     Examples
@@ -114,6 +122,32 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
     elif isinstance(result, Release):
         page = page_of(result, name=title or (result.origin.name if result.origin else "The release")).html
     else:
-        raise OptionError(f"a report is of an assessment or of a release, got {type(result).__name__}")
+        raise OptionError(f"a report needs an assessment or a release, got {type(result).__name__}")
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
+
+
+def fill(template: str, **values: Any) -> str:
+    """Return a page: a template of this folder filled with values, every text escaped.
+
+    Examples
+    --------
+    >>> fill("base.html", title="A & B").count("A &amp; B")
+    2
+    """
+    environment = Environment(
+        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    script = _text("page.js")
+    return environment.get_template(template).render(
+        hatching=hatching(),
+        version=sfumato.__version__,
+        smallest_shown=SMALLEST_SHOWN,
+        script=Markup(script),  # noqa: S704 - our own file
+        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **values,
+    )
+
+
+def _text(name: str) -> str:
+    return files("sfumato.report").joinpath(name).read_text(encoding="utf-8")

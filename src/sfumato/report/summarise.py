@@ -1,7 +1,7 @@
-"""Turn an assessment into the few sentences that a person reads: the first step of a report.
+"""Summarise an assessment in a few sentences: the first step of a report.
 
-Nothing here quotes a record: the quasi-identifiers of a class are shown only if at least
-`SMALLEST_SHOWN` rows share them, and what these rows have in a sensitive column is never shown.
+Nothing here quotes a record: the quasi-identifiers of a class are shown only if at least `SMALLEST_SHOWN` rows share
+them, and sensitive values never.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LIKEN = "coarsen the quasi-identifiers until every class looks like the whole t
 
 @dataclass(frozen=True)
 class Line:
-    """One measure, as a person reads it."""
+    """One measure in words and numbers."""
 
     key: str
     title: str
@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """The rows in classes of some sizes."""
+    """The number of rows in classes of a size range."""
 
     label: str
     rows: int
@@ -76,7 +76,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class ColumnBar:
-    """The rows that would no longer be alone without a column, and that are alone by it."""
+    """The rows that would no longer be unique without a column, and those unique by it alone."""
 
     column: str
     uniques_drop: int
@@ -85,26 +85,26 @@ class ColumnBar:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a report says: a verdict, a line per measure, what singles people out, and the bars of its charts."""
+    """The content of a report: a verdict, a line per measure, what singles people out, and the bars of its charts."""
 
     headline: str
     good: bool | None
     warnings: tuple[str, ...]
-    """What a reader must know before anything else."""
+    """Shown first."""
     facts: tuple[str, ...]
     lines: tuple[Line, ...]
     bars: tuple[Bar, ...]
     columns: tuple[ColumnBar, ...]
     subsets: tuple[tuple[str, str, str], ...]
-    """The worst sets of up to three columns, and how many rows and which share of them they single out."""
+    """The riskiest sets of up to three columns, with the number and the share of rows that they single out."""
     sensitive: tuple[tuple[str, ...], ...]
     """A row of texts per sensitive attribute, if there are several."""
     findings: tuple[Finding, ...]
     remedies: tuple[tuple[str, str], ...]
-    """What helps, and which measures it improves."""
+    """Pieces of advice, each with the measures it improves."""
     risks: tuple[tuple[str, str], ...]
     profiles: tuple[tuple[str, ...], ...]
-    """A row of texts per column of the table: its name, role, kind, values, missing values and rows alone by it."""
+    """A row of texts per column: name, role, kind, distinct values, missing values, rows unique by it alone."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ _MODELS = {
         "linkage, re-identification",
         "coarsen or leave out the quasi-identifiers that single most people out, or suppress the rare rows",
         lambda a: (
-            f"{count(a.risk.uniques, 'row')} alone: nobody else has the same combination of quasi-identifiers."
+            f"{count(a.risk.uniques, 'row')} unique: no other row has the same combination of quasi-identifiers."
             if a.k == 1
-            else f"Everyone shares their combination of quasi-identifiers with {a.k - 1:,} or more others."
+            else f"Everyone shares their combination of quasi-identifiers with at least {count(a.k - 1, 'other')}."
         ),
     ),
     "alpha": _Model(
@@ -147,7 +147,7 @@ _MODELS = {
         "homogeneity, background knowledge",
         _MIX,
         lambda a: (
-            "In the least diverse class there is one value only."
+            "The least diverse class has only one value."
             if a.entropy_l == 1
             else f"The least diverse class is as diverse as {number(a.entropy_l)} equally frequent values."
         ),
@@ -193,7 +193,7 @@ _MODELS = {
         "inference",
         _LIKEN,
         lambda a: (
-            "Some class lacks a value that the table has, which rules it out for everyone in the class."
+            "Some class lacks a value of the table, which rules it out for everyone in the class."
             if a.delta_disclosure == float("inf")
             else f"Knowing the class changes the share of a value by a factor of up to e^{number(a.delta_disclosure)}."
         ),
@@ -202,7 +202,7 @@ _MODELS = {
 
 
 def summarise(assessment: Assessment) -> Summary:
-    """Say what an assessment means."""
+    """Summarise an assessment."""
     return Summary(
         headline=_headline(assessment),
         good=False if assessment.verdict is None and assessment.k == 1 else assessment.satisfied,
@@ -225,7 +225,7 @@ def summarise(assessment: Assessment) -> Summary:
 
 
 def number(value: float | None) -> str:
-    """Write a number for a person: four significant digits, infinity as a sign.
+    """Write a number with four significant digits.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def number(value: float | None) -> str:
 
 
 def count(number: int, noun: str, plural: str = "s") -> str:
-    """Write how many things there are.
+    """Write a number with its noun.
 
     Examples
     --------
@@ -251,7 +251,7 @@ def count(number: int, noun: str, plural: str = "s") -> str:
 
 
 def percent(share: float | None) -> str:
-    """Write a share for a person: three significant digits.
+    """Write a share as a percentage with three significant digits.
 
     Examples
     --------
@@ -262,7 +262,7 @@ def percent(share: float | None) -> str:
 
 
 def share(part: float) -> str:
-    """Write a share to 0.1 %; one that is not nothing never as nothing.
+    """Write a share to 0.1 %; only a share of zero is written as 0 %.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def share(part: float) -> str:
 
 
 def words(value: Any) -> str:
-    """Write a plain value for a person.
+    """Write a plain value in words.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def words(value: Any) -> str:
 
 
 def role_of(role: Role) -> str:
-    """Return what a page calls the role of a column.
+    """Return the name of a role on a page.
 
     Examples
     --------
@@ -303,7 +303,7 @@ def role_of(role: Role) -> str:
 
 
 def warnings_of(assessment: Assessment) -> tuple[str, ...]:
-    """Say which columns are kept on purpose, with what speaks against each, and whether people have several rows.
+    """Return warnings about columns kept on purpose, and about people with several rows.
 
     Examples
     --------
@@ -311,22 +311,22 @@ def warnings_of(assessment: Assessment) -> tuple[str, ...]:
     >>> import sfumato as sf
     >>> people = pl.DataFrame({"age": [30, 41], "contact": ["ada@example.org", "bo@example.org"]})
     >>> warnings_of(sf.assess(people, qi=["age"], keep=["contact"]))
-    ("the column 'contact' is kept on purpose, as it is: its values look like e-mail addresses",)
+    ("the column 'contact' is kept unchanged on purpose: its values look like e-mail addresses",)
     """
     doubtful = {name: reason for name, reason in assessment.kept.items() if reason}
-    kept = tuple(f"the column '{name}' is kept on purpose, as it is: {reason}" for name, reason in doubtful.items())
+    kept = tuple(f"the column '{name}' is kept unchanged on purpose: {reason}" for name, reason in doubtful.items())
     return (*kept, *_people(assessment.people))
 
 
 def _people(people: People | None) -> tuple[str, ...]:
     if people is None or not people.repeat:
         return ()
-    fewest = f"; the smallest class is of {people.smallest:,} of them" if people.smallest is not None else ""
+    fewest = f"; the smallest class has {people.smallest:,} of them" if people.smallest is not None else ""
     return (f"{people.in_words}{fewest}: everything else here counts rows, not people",)
 
 
 def title_of(key: str) -> tuple[str, str]:
-    """Return what a model is called, and what it guards against.
+    """Return the name of a model and what it guards against.
 
     Examples
     --------
@@ -341,7 +341,7 @@ def _headline(a: Assessment) -> str:
     found = [f"Safe Harbor ({count(identifiers, 'finding')})"] if identifiers else []
     if a.findings and a.verdict is None:
         left = count(len(a.findings) - identifiers, "point")
-        return f"Not met: {found[0]}" if found else f"Safe Harbor: nothing found, {left} left for a person to check"
+        return f"Not met: {found[0]}" if found else f"Safe Harbor: nothing found, {left} for a person to check"
     if a.verdict is not None:
         failed = [str(check.guarantee) for check in a.verdict.checks if not check.held] + found
         if failed:
@@ -351,7 +351,7 @@ def _headline(a: Assessment) -> str:
         return (
             f"People stand out: {a.risk.uniques:,} of {a.rows:,} rows ({percent(a.risk.uniques / a.rows)}) are unique"
         )
-    return f"Nobody stands out alone: every class has at least {a.k:,} rows"
+    return f"No row is unique: every class has at least {a.k:,} rows"
 
 
 def _facts(a: Assessment) -> list[str]:
@@ -359,7 +359,7 @@ def _facts(a: Assessment) -> list[str]:
         f"{count(a.rows, 'row')} in {count(a.classes, 'equivalence class', 'es')} over "
         f"{count(len(a.quasi), 'quasi-identifier')}: {', '.join(a.quasi)}",
         f"sensitive: {', '.join(a.sensitive) or 'none named, so only k is measured'}",
-        f"an attacker who knows a person's quasi-identifiers picks the right row with a chance of "
+        f"someone who knows a person's quasi-identifiers picks the right row with a chance of "
         f"{percent(a.risk.prosecutor_mean)} on average, {percent(a.risk.prosecutor_max)} at most; for "
         f"{percent(a.risk.above_threshold)} of the rows it is above {percent(a.risk.threshold)}",
     ]
@@ -374,13 +374,13 @@ def _facts(a: Assessment) -> list[str]:
     if a.suppressed:
         facts.append(f"{count(a.suppressed, 'suppressed row')} in no class")
     if a.dropped:
-        facts.append(f"{count(a.dropped, 'row')} with missing values left out, as asked")
+        facts.append(f"{count(a.dropped, 'row')} with missing values left out, as requested")
     if a.identifiers:
-        facts.append(f"direct identifiers are in the table and must not be released: {', '.join(a.identifiers)}")
+        facts.append(f"the table has direct identifiers, which must not be released: {', '.join(a.identifiers)}")
     if a.options["missing"] == "wildcard":
-        facts.append("a missing quasi-identifier counts as if it could be anything")
+        facts.append("a missing quasi-identifier matches any value")
     if a.options["classes"] != "qi":
-        facts.append("the other sensitive attributes count as quasi-identifiers")
+        facts.append("for each sensitive column, the others count as quasi-identifiers")
     return facts
 
 
@@ -400,7 +400,7 @@ def _line(a: Assessment, key: str) -> Line:
 
 
 def _remedies(a: Assessment) -> list[tuple[str, str]]:
-    """Say once what helps, and what it helps with."""
+    """Return each piece of advice once, with the measures it improves."""
     helped: dict[str, list[str]] = {}
     for key, model in _MODELS.items():
         if key in a.witnesses:
@@ -424,12 +424,12 @@ def _profiles(a: Assessment) -> list[tuple[str, ...]]:
 
 
 def risks_of(side: Assessment | Standing) -> list[tuple[str, str]]:
-    """Return the lines of a table of risks: what, and how much."""
+    """Return the rows of a table of risks: a name and a number."""
     risk = side.risk
     return [
         ("smallest class (k)", number(side.k)),
         ("classes", number(side.classes)),
-        ("rows that stand alone", number(risk.uniques)),
+        ("unique rows", number(risk.uniques)),
         ("chance of picking a person's row, at most", share(risk.prosecutor_max)),
         ("the same on average", share(risk.prosecutor_mean)),
         (f"rows with a chance above {percent(risk.threshold)}", share(risk.above_threshold)),
@@ -454,7 +454,7 @@ def _population(p: PopulationUniques) -> str:
     if p.chosen is PopulationModel.EXACT:
         return f"{people} {unique} are unique: the table holds them all"
     if p.sample_uniques == p.rows:
-        return f"{people} at most {unique} are unique: every row of the table is, so that this is only a bound"
+        return f"{people} at most {unique} are unique: every row of the table is unique, so this is only a bound"
     return f"{people} about {unique} are estimated to be unique (model: {p.chosen.value}; {p.reason})"
 
 

@@ -30,9 +30,8 @@ from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.coding import Domain, encode_column
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
-from sfumato.engines.engine import is_spark
+from sfumato.engines.engine import is_spark, native, polars_panics
 from sfumato.engines.spark import SENT_TO_ALL, group_counts, join_lookup, quiet, require_pyspark, spark_errors
-from sfumato.engines.stream import native, polars_panics
 from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.classes import ClassCounts, Ints, sum_by_index

@@ -25,7 +25,7 @@ from sfumato.budget.events import (
     PoissonSampled,
     Selected,
 )
-from sfumato.data.claim import Claim
+from sfumato.data.claim import DAMAGED, Claim, reason_of
 from sfumato.errors import InputError, OptionError, SfumatoError
 
 __all__ = ["Bounded", "bounded_epsilon", "read_events", "verify_events"]
@@ -95,9 +95,8 @@ def verify_events(plain: Any, promise: DifferentialPrivacy) -> Iterator[Claim]:
     try:
         events = read_events(plain)
         bound = bounded_epsilon(events, promise) if events else Bounded(math.inf)
-    except (SfumatoError, TypeError, KeyError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
-        reason = str(error).partition("\n")[0][:200] if isinstance(error, SfumatoError) else "it is damaged"
-        yield Claim("its events can be accounted for", False, reason)
+    except (SfumatoError, *DAMAGED) as error:
+        yield Claim("its events can be accounted for", False, reason_of(error))
         return
     if bound.exact or bound.epsilon <= promise.epsilon:
         number = "inf" if bound.epsilon == math.inf else bound.epsilon

@@ -137,6 +137,10 @@ class OfRecords(Statistic):
     @abstractmethod
     def _each(self, records: Records, source: Source) -> Answers: ...
 
+    @abstractmethod
+    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
+        """Return for every group whether this statistic can give such a value with such an interval."""
+
     def _change(self, record: float, replacement: float) -> float:
         """Return the total change of the answers, given that by one record and that by its replacement in a group."""
         if self.relation is Relation.ADD_REMOVE:
@@ -184,6 +188,11 @@ class Count(OfRecords):
         chosen = Source() if source is None else source
         true = int(values) if isinstance(values, int | np.integer) else int(np.count_nonzero(np.asarray(values)))
         return self._first(self._noisy([true], chosen), chosen)
+
+    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
+        """Return for every group whether the interval is that of the count."""
+        expected = Answers.of_counts(answers.value.tolist(), self.noise.half_width(self.confidence))
+        return np.asarray((answers.low == expected.low) & (answers.high == expected.high))
 
     def _noisy(self, counts: list[int], source: Source) -> Answers:
         return Answers.of_counts(self.noise.release_steps(counts, source), self.noise.half_width(self.confidence))
@@ -239,13 +248,26 @@ class Sum(_Bounded):
         return self.noise.event
 
     def _each(self, records: Records, source: Source) -> Answers:
-        clipped, noise = self._clipped(records), self.noise
-        steps = noise.release_steps(clipped.totals(clipped.value, noise.step), source)
+        clipped = self._clipped(records)
+        return self._around(self.noise.release_steps(clipped.totals(clipped.value, self.noise.step), source))
+
+    def _around(self, steps: Iterable[int]) -> Answers:
+        noise, steps = self.noise, list(steps)
         far = round(noise.half_width(self.confidence) / noise.step) + 1  # rounding to the grid adds less than a step
         value, low, high = (
             np.array([(step + side) * noise.step for step in steps], dtype=np.float64) for side in (0, -far, far)
         )
         return Answers(value, np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
+
+    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
+        """Return for every group whether the sum is on the grid of the noise, and its interval that of the sum."""
+        with np.errstate(all="ignore"):
+            steps = answers.value / self.noise.step
+        known = np.isfinite(steps)
+        expected = self._around(int(step) for step in np.where(known, np.rint(steps), 0.0))
+        rounding = 1e-9 * self.noise.scale + 4 * np.spacing(np.abs(expected.value))  # of sums beyond 2**53 steps
+        near = np.abs(np.stack([answers.low - expected.low, answers.high - expected.high])) <= rounding
+        return np.asarray(known & (answers.value == expected.value) & near.all(axis=0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,6 +338,10 @@ class Mean(_Moments):
         ends = value, np.nextafter(least, -np.inf), np.nextafter(most, np.inf)
         return Answers(*(np.clip(one, low, high) for one in ends))
 
+    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
+        """Return for every group whether the mean is in its interval, and that between the bounds."""
+        return _nested(answers, *self._ends)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Variance(_Moments):
@@ -351,6 +377,11 @@ class Variance(_Moments):
             )
         )
         return Answers(value, np.minimum(least, value), np.maximum(most, value))
+
+    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
+        """Return for every group whether the variance is in its interval, and that among the possible variances."""
+        low, high = self._ends
+        return _nested(answers, 0.0, ((high - low) / 2) ** 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -577,6 +608,11 @@ class Quantile(_Bounded):
         value, low, high = selected
         return Answers(value, np.minimum(low, value), np.maximum(high, value))
 
+    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
+        """Return for every group whether the quantile and the ends of its interval are candidates, in order."""
+        candidates = [np.isin(one, self.grid) for one in (answers.value, answers.low, answers.high)]
+        return np.asarray(_nested(answers, *self._ends) & np.all(candidates, axis=0))
+
     def _select(
         self, choice: NoisyMax, places: NDArray[np.int64], counts: NDArray[np.int64], shift: int, source: Source
     ) -> float:
@@ -657,6 +693,22 @@ class Extreme(Quantile):
             value[group] = self._select(self.choice, places[own], clipped.count[own], shift, source)
         low, high = (np.full(records.groups, end) for end in self._ends)
         return Answers(value, low, value.copy()) if smallest else Answers(value, value.copy(), high)
+
+    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
+        """Return for every group whether the answer is a candidate, and its interval extends to the bound."""
+        low, high = self._ends
+        ends = (low, answers.value) if self.share == 0 else (answers.value, high)
+        return np.asarray(np.isin(answers.value, self.grid) & (answers.low == ends[0]) & (answers.high == ends[1]))
+
+
+def _nested(answers: Answers, least: float, most: float) -> NDArray[np.bool_]:
+    """Return for every group whether the value is in its interval, and that in the range of the statistic."""
+    return np.asarray(
+        (least <= answers.low)
+        & (answers.low <= answers.value)
+        & (answers.value <= answers.high)
+        & (answers.high <= most)
+    )
 
 
 def _round_step(least: Fraction) -> Fraction:

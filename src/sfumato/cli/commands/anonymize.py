@@ -48,7 +48,7 @@ from sfumato.measures.released_table import Format
 if TYPE_CHECKING:
     from sfumato.report.page import Page
     from sfumato.report.table.comparison import Comparison
-    from sfumato.report.table.side_by_side import Beside
+    from sfumato.report.table.side_by_side import ComparedRelease
 
 __all__ = ["anonymize"]
 
@@ -215,7 +215,7 @@ def anonymize(
     if len(plans) > 1:
         compared = pages.pop(_ALL)
         ones = [{"name": name, **one.to_dict(), **_compared(pages[name].summary)} for name, one in made.items()]
-        print_json({"releases": ones}) if as_json else _print_beside(compared.summary)
+        print_json({"releases": ones}) if as_json else _print_compared(compared.summary)
         echo(f"The releases are in {output}, and compared in {Path(output) / 'report.html'}", err=True)
         return
     (release,) = made.values()
@@ -353,7 +353,7 @@ def _methods(
     return chosen
 
 
-def _print_beside(ones: Sequence[Beside]) -> None:
+def _print_compared(ones: Sequence[ComparedRelease]) -> None:
     """Print a line for each of several releases."""
     from sfumato.report.table.side_by_side import HEADINGS
 

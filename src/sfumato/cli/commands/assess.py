@@ -25,7 +25,6 @@ from sfumato.cli.summary import print_assessment
 from sfumato.cli.terminal import echo
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import EngineName
-from sfumato.engines.engine import Engine
 from sfumato.errors import OptionError
 from sfumato.measures.assess import SAFE_HARBOR, Classes
 from sfumato.measures.assess import assess as assess_table
@@ -80,12 +79,11 @@ __all__ = ["assess"]
 @click.option("--preset", type=click.Choice([*PRESETS, SAFE_HARBOR]), help="Rules that others have set.")
 @click.option(
     "--engine",
-    type=choice(EngineName),
+    type=click.Choice([name.value for name in EngineName if name is not EngineName.SPARK]),
     default="auto",
     show_default=True,
-    help="Where the rows are counted; by default where they are.",
+    help="Where the rows are counted: auto is where they are, memory fetches those of a database.",
 )
-@click.option("--memory", metavar="4GB", help="How much memory DuckDB may take before it uses the disk.")
 @click.option("--detail", is_flag=True, help="Find out which columns single people out; implied by --report.")
 @click.pass_context
 def assess(
@@ -107,7 +105,6 @@ def assess(
     threshold: float | None,
     preset: str | None,
     engine: str,
-    memory: str | None,
     detail: bool,
     **table_options: Any,
 ) -> None:
@@ -128,7 +125,6 @@ def assess(
     keep_output(report, force=force, instead="name a file that ends in .html", ending=".html")
     if require:
         parse(",".join(require))  # so that a mistake is found before a large file is read
-    counting = _engine(engine, memory)
     with progress_bar("Counting") as progress:
         assessment = assess_table(
             load_table(**table_options),
@@ -144,7 +140,7 @@ def assess(
             population_size=population_size,
             preset=preset,
             detail=detail or report is not None,
-            engine=counting,
+            engine=engine,
             progress=progress,
         )
     if report:
@@ -169,13 +165,3 @@ def _population(data: str | None, table: str | None, reading: dict[str, Any]) ->
         if table is None:
             raise OptionError("no table of the population's database is named", hint="give --population-table")
     return read_table(data, None, table=table, **reading)
-
-
-def _engine(name: str, memory: str | None) -> Engine | str:
-    if memory is None:
-        return name
-    if name != EngineName.DUCKDB:
-        raise OptionError("--memory is for DuckDB", hint="give --engine duckdb too")
-    from sfumato.engines.duckdb import DuckDB
-
-    return DuckDB(memory_limit=memory)

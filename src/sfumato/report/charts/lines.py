@@ -1,4 +1,4 @@
-"""Charts of lines as inline SVG, told apart without colour: by dashes, by marks, and by names at their ends."""
+"""Line charts as inline SVG; lines differ in dashes, marks and labels as well as in colour."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from sfumato.report.charts.plot import SMALL, broken, svg
 
 __all__ = ["Axis", "Line", "line_chart"]
 
-# Any one of colour, dashes and mark is enough to tell a line from the next; pairs of them repeat after twenty lines.
-# A colour is the name of a class of the style sheet, which has one for light and one for dark screens.
+# Neighbouring lines differ in each of colour, dashes and mark; combinations repeat after twenty lines.
+# A colour is a class of the style sheet, which has one for light and one for dark screens.
 _PLAIN = ("c0", "", "circle")
 _COLOURS = (("c1", "7 3"), ("c2", "2 3"), ("c3", "9 3 2 3"), ("c4", "4 2"), ("c5", "1 2"))
 _MARKS = ("square", "triangle", "diamond", "circle")
 _SOFT = "c6"
 _Place = Callable[[float], float]
-_LARGEST = 1e12  # what is beyond it is a training that failed
-_FEW = 12  # so many points of a line are marked and described
+_LARGEST = 1e12  # larger values come from a training that diverged
+_FEW = 12  # points of a line that are marked and described
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, with its style by a number: 0 is plain, none is a dotted line for comparison.
+    """A line of a chart; style 0 is plain, None a dotted line for comparison.
 
-    Where the height of a point is not known, the line is broken.
+    The line is interrupted at points without a height.
     """
 
     label: str
     points: Sequence[tuple[float, float | None]]
     style: int | None = 0
     marked: bool = True
-    """Whether its points mean something; those of a level do not."""
+    """Whether its points are data; those of a reference level are not."""
 
     @property
     def known(self) -> list[tuple[float, float]]:
@@ -51,15 +51,15 @@ class Axis:
     label: str = ""
     text: Callable[[float], str] = "{:.4g}".format
     tick: Callable[[float], str] = "{:.4g}".format
-    """How round values are written."""
+    """Writes the values at the axis."""
     log: bool = False
     whole: bool = False
-    """Whether only whole numbers mean something."""
+    """Whether only whole numbers make sense."""
     at: Sequence[float] = ()
     """The values to write at the axis, instead of round ones."""
 
     def ticks(self, low: float, high: float) -> list[float]:
-        """Return a few round values, the first and last of which enclose the values.
+        """Return a few round values that enclose the range.
 
         Examples
         --------
@@ -85,7 +85,7 @@ class Axis:
         return [round(number * step, 12) for number in range(first, max(last, first + 1) + 1)]
 
     def scale(self, low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-        """Return where a value lies."""
+        """Return the function from values to positions."""
         if low == high:
             return lambda value: (start + end) / 2
         if self.log:
@@ -94,7 +94,7 @@ class Axis:
 
 
 def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: str = "end") -> Markup:
-    """Draw lines over each other, told apart by dashes and marks as well as by colours.
+    """Draw a line chart.
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
         Those without a known point are left out.
     x, y : Axis
     labels : str
-        Where a line is named: at its ``"end"``, or ``"below"`` the chart, for lines that end in one point. With
-        ``"points"``, at the ends, and the heights of the first line are written at its points.
+        Where the labels go: at the ``"end"`` of each line, or ``"below"`` the chart for lines that meet. ``"points"``
+        also writes the heights of the first line at its points.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
 
 
 def _described(line: Line, x: Axis, y: Axis) -> str:
-    """Say where a line goes through; the name of one without marks says it."""
+    """Describe a line by its points; the label of a reference level is enough."""
     if not line.marked:
         return line.label
     few = ", ".join(f"{y.text(height)} at {x.text(at)}" for at, height in _some(line.known))
@@ -168,14 +168,14 @@ def _style(number: int | None) -> tuple[str, str, str]:
 
 
 def _some(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return a few of many points, the first and the last among them."""
+    """Return a few points, including the first and the last."""
     if len(points) <= _FEW:
         return points
     return [points[round(number * (len(points) - 1) / 5)] for number in range(6)]
 
 
 def _apart(values: Sequence[float], place: _Place, letters: Callable[[float], int]) -> list[float]:
-    """Return the values whose texts do not lie over each other; the last and the first are wanted most."""
+    """Return the values whose texts do not overlap, preferring the last and the first."""
     kept: list[float] = []
     for value in [*values[-1:], *values[:1], *values[1:-1]]:
         room = 7.0 * letters(value) + 5
@@ -201,7 +201,7 @@ def _drawn(line: Line, x_at: _Place, y_at: _Place, x: Axis, y: Axis) -> str:
 
 
 def _marked(places: list[tuple[float, float]], style: int) -> list[tuple[float, float]]:
-    """Return the places of the marks; of many, a few along the way, elsewhere than those of other lines."""
+    """Return the positions of the marks; of many points a few, staggered between lines."""
     if len(places) <= _FEW:
         return places
     lengths = [0.0]
@@ -211,7 +211,7 @@ def _marked(places: list[tuple[float, float]], style: int) -> list[tuple[float, 
     return [places[min(bisect_left(lengths, one), len(places) - 1)] for one in wished]
 
 
-def _mark(mark: str, colour: str, x: float, y: float, said: str = "") -> str:
+def _mark(mark: str, colour: str, x: float, y: float, title: str = "") -> str:
     shape = {
         "circle": f"M{x - 3.2:.1f} {y:.1f}a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
         "square": f"M{x - 3:.1f} {y - 3:.1f}h6v6h-6z",
@@ -219,11 +219,11 @@ def _mark(mark: str, colour: str, x: float, y: float, said: str = "") -> str:
         "diamond": f"M{x:.1f} {y - 4.2:.1f}l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
         "": "",
     }[mark]
-    return f'<path d="{shape}" class="{colour} full"><title>{escape(said)}</title></path>' if shape else ""
+    return f'<path d="{shape}" class="{colour} full"><title>{escape(title)}</title></path>' if shape else ""
 
 
 def _heights(lines: Sequence[Line], x_at: _Place, y_at: _Place, text: Callable[[float], str], floor: float) -> str:
-    """Write the heights of the first line beside its points, on the side where the second line is not."""
+    """Write the heights of the first line at its points, away from the second line."""
     heights = dict(lines[0].known)
     under = len(lines) < 2 or lines[1].known[-1][1] >= lines[0].known[-1][1]
     under = under and max(map(y_at, heights.values())) + 20 < floor  # below that are the numbers of the axis
@@ -235,7 +235,7 @@ def _heights(lines: Sequence[Line], x_at: _Place, y_at: _Place, text: Callable[[
 
 
 def _key(line: Line, start: float, y: float) -> str:
-    """Draw what a line is."""
+    """Draw the legend entry of a line."""
     colour, dashes, mark = _style(line.style)
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
     return (
@@ -246,7 +246,7 @@ def _key(line: Line, start: float, y: float) -> str:
 
 
 def _ends(lines: Sequence[Line], x_at: _Place, y_at: _Place, floor: float) -> list[str]:
-    """Write the names of lines at their ends, moved apart where they would lie over each other."""
+    """Write the labels at the ends of lines, moved apart where they would overlap."""
     wrapped = sorted(
         ((y_at(line.known[-1][1]), broken(line.label, 13, 3), line) for line in lines), key=lambda one: one[0]
     )
@@ -255,7 +255,7 @@ def _ends(lines: Sequence[Line], x_at: _Place, y_at: _Place, floor: float) -> li
     for number in range(1, len(places)):
         places[number] = max(places[number], places[number - 1] + halves[number - 1] + halves[number])
     lowest = floor + 4
-    for number in reversed(range(len(places))):  # what was moved below the floor pushes the others up again
+    for number in reversed(range(len(places))):  # labels pushed below the floor move the others up
         places[number] = min(places[number], lowest - halves[number])
         lowest = places[number] - halves[number]
     written = []

@@ -1,8 +1,7 @@
 """Charts as inline SVG: small, offline, printable, and readable without colour.
 
-A chart is `SMALL` units wide, so that on a phone its letters are as large as the text around it. Colours are classes of
-the page's style sheet, which has one set for light and one for dark screens. Where a pointer rests, a ``<title>`` says
-the value.
+A chart is `SMALL` units wide, so that on a phone its text is as large as the text around it. Colours are classes of the
+page's style sheet, with one set for light and one for dark screens. Tooltips (``<title>``) show the values.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ __all__ = [
     "broken",
     "hatching",
     "heat_map",
+    "interval_bars",
     "legend",
     "split_bars",
     "svg",
 ]
 
-SMALL = 300  # the width of a chart, of which several stand side by side
+SMALL = 300  # the width of a chart; several fit side by side
 _FILLS = {"before": 'fill="url(#before)"', "after": 'class="safe"', "risky": 'fill="url(#risky)"'}
-_BESIDE, _ABOVE = 15, 40  # letters of a line beside a bar, and above it
-Bar = tuple[float, str, str]  # how long, what is written at its end, and how it is filled
+_BESIDE, _ABOVE = 15, 40  # letters in a line of a label beside a bar, and above it
+Bar = tuple[float, str, str]  # length, text at the end, fill
 
 
 def bar_list(title: str, bars: Sequence[tuple[str, float, str]], *, full: float | None = None) -> Markup:
-    """Draw horizontal bars below each other, each a (label, length, text beside it) tuple.
+    """Draw horizontal bars, each a (label, length, text) tuple.
 
-    A bar of the length `full`, by default the longest, takes the whole width; if `full` is given, it is seen how far
-    each is from it.
+    A bar of length `full`, by default the longest, takes the whole width. If `full` is given, a track shows it.
 
     Examples
     --------
@@ -60,8 +59,35 @@ def bar_list(title: str, bars: Sequence[tuple[str, float, str]], *, full: float 
     return svg(title, described, SMALL, top, parts)
 
 
+def interval_bars(title: str, bars: Sequence[tuple[str, float, float, float, str]]) -> Markup:
+    """Draw bars from 0 with a line over each interval: each a (label, value, low, high, text beside it) tuple.
+
+    Examples
+    --------
+    >>> svg = interval_bars("count", [("f", 4, 1, 7, "4"), ("m", -1, -1, 2, "-1")])
+    >>> svg.count("<rect"), svg.count("<line")
+    (2, 2)
+    """
+    least = min(0.0, *(min(value, low) for _, value, low, _, _ in bars))
+    most = max(0.0, *(max(value, high) for _, value, _, high, _ in bars))
+    scale = SMALL / ((most - least) or 1)
+    parts, top = [], 0
+    for label, value, low, high, text in bars:
+        lines = broken(label, max(_ABOVE - len(text), _BESIDE), 3)
+        below = top + 15 * len(lines) + 6
+        start, end, left, right = ((one - least) * scale for one in (min(value, 0), max(value, 0), low, high))
+        parts.append(
+            f"<g>{_hover(f'{label}: {text}')}{_lines(lines, 0, top + 15, 15, 'start')}"
+            f'<text x="{SMALL}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
+            f'<rect x="{start:.1f}" y="{below}" width="{end - start:.1f}" height="12" class="safe"/>'
+            f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{below + 6}" y2="{below + 6}" stroke="currentColor"/></g>'
+        )
+        top = below + 15
+    return svg(title, "; ".join(f"{label}: {text}" for label, *_, text in bars), SMALL, top, parts)
+
+
 def hatching() -> Markup:
-    """Return the patterns that bars and cells are filled with: once on a page, before the first chart."""
+    """Return the fill patterns of bars and cells, which a page needs once before the first chart."""
     return Markup(  # noqa: S704 - there is no text in it
         '<svg width="0" height="0" style="position:absolute;width:0;height:0" aria-hidden="true"><defs>'
         + "".join(
@@ -75,7 +101,7 @@ def hatching() -> Markup:
 
 
 def legend(hatched: str, plain: str, kind: str = "before") -> Markup:
-    """Draw what the two kinds of bars of a chart are.
+    """Draw the legend of a chart with two kinds of bars.
 
     Examples
     --------
@@ -147,7 +173,7 @@ def bar_pairs(
     full: float | None = None,
     then: str = "after",
 ) -> Markup:
-    """Draw two bars per label, hatched before and plain after: each a (label, before, after) tuple.
+    """Draw a hatched bar and a plain one per label, from (label, before, after) tuples.
 
     Before and after are the length of a bar and the text at its end; see `bar_rows`.
 
@@ -162,7 +188,7 @@ def bar_pairs(
 
 
 def split_bars(title: str, rows: Sequence[tuple[str, Sequence[Bar]]], *, then: str = "after") -> Markup:
-    """Draw bars to both sides of a line, to the right what is above 0 and to the left what is below; see `bar_rows`.
+    """Draw bars to both sides of a zero line; see `bar_rows`.
 
     Examples
     --------
@@ -207,12 +233,11 @@ def heat_map(
     cell: tuple[float, float] = (36.0, 21.0),
     axes: tuple[str, str] = ("", ""),
 ) -> Markup:
-    """Draw shares as a grid of cells, darker the closer to `full`, with whole percents in those that have some.
+    """Draw shares as a grid of cells, darker the closer to `full`, with whole percentages in them.
 
-    A cell of None is marked with a dot. Signed shares, the differences, are blue and plain where
-    there are more and hatched where there are fewer. The patterns are those of `hatching`. A cell is at most as
-    wide as the first number of `cell`, and as tall as the second, or taller if a label needs it. `axes` names what the
-    rows and the columns are.
+    A cell of None is marked with a dot. Signed shares (differences) are plain if positive and hatched if negative.
+    A cell is at most as wide as the first number of `cell`, and as tall as the second, or taller if a label needs it.
+    `axes` names the rows and the columns.
 
     Examples
     --------
@@ -263,7 +288,7 @@ def _cell(
     full: float,
     signed: bool,
 ) -> str:
-    """Draw a cell with what is written in it."""
+    """Draw a cell with its text."""
     (x, y), (wide, tall) = at, size
     strength = 0.0 if share is None else min(abs(share) / (full or 1), 1.0) ** 0.7
     fewer = signed and share is not None and share < 0
@@ -280,7 +305,7 @@ def _cell(
 
 
 def _columns(labels: Sequence[str], left: float, wide: float, floor: float) -> str:
-    """Write the labels of columns below them: upright if they are short, and turned if not."""
+    """Write the labels of columns below them, turned if they are long."""
     if _upright(labels, wide):
         return "".join(
             f'<text x="{left + wide * (j + 0.5):.1f}" y="{floor + 13:.1f}">{escape(label)}</text>'
@@ -294,7 +319,7 @@ def _columns(labels: Sequence[str], left: float, wide: float, floor: float) -> s
 
 
 def _turned(labels: Sequence[str], wide: float) -> list[list[str]]:
-    """Break labels into as many lines as a column is wide, and these into as few letters as they can have."""
+    """Break turned labels into lines that fit the width of a column."""
     most = max(int(wide // 10), 1)
     letters = next((few for few in (15, 20, 25) if all(len(textwrap.wrap(one, few)) <= most for one in labels)), 30)
     return [broken(label, letters, most) for label in labels]
@@ -305,20 +330,20 @@ def _upright(labels: Sequence[str], wide: float) -> bool:
 
 
 def _depth(labels: Sequence[str], wide: float) -> float:
-    """Return how far the labels of columns reach down."""
+    """Return the height of the labels of columns."""
     if _upright(labels, wide):
         return 18.0
     return 8 + 5.6 * max((len(line) for lines in _turned(labels, wide) for line in lines), default=0)
 
 
 def _points(share: float, signed: bool) -> str:
-    """Write a share in whole percents, and nothing if there are none."""
+    """Write a share in whole percentages; nothing for 0."""
     points = round(100 * share)
     return "" if points == 0 else f"{points:+}".replace("-", "−") if signed else str(points)
 
 
 def broken(label: str, letters: int, most: int = 2) -> list[str]:
-    """Break a label into lines, at most so many.
+    """Break a label into at most this many lines.
 
     Examples
     --------
@@ -330,7 +355,7 @@ def broken(label: str, letters: int, most: int = 2) -> list[str]:
 
 
 def _lines(lines: Sequence[str], x: float, y: float, spacing: float, anchor: str, turn: str = "") -> str:
-    """Write lines of text, the first at the height y."""
+    """Write lines of text, the first at height y."""
     if len(lines) == 1:
         return f'<text x="{x:g}" y="{y:.1f}" style="text-anchor:{anchor}" {turn}>{escape(lines[0])}</text>'
     spans = "".join(
@@ -340,17 +365,17 @@ def _lines(lines: Sequence[str], x: float, y: float, spacing: float, anchor: str
 
 
 def _cut(label: str, letters: int) -> str:
-    """Shorten a label that is too long for its place; the whole of it is said where a pointer rests."""
+    """Shorten a label that is too long; its tooltip has all of it."""
     return label if len(label) <= letters else label[: max(letters - 1, 1)] + "…"
 
 
 def _hover(text: str) -> str:
-    """Return what is shown where a pointer rests."""
+    """Return a tooltip."""
     return f"<title>{escape(text)}</title>"
 
 
 def svg(title: str, described: str, width: int, height: float, parts: Sequence[str], *, kind: str = "small") -> Markup:
-    """Put the parts of a chart together; every text in them is escaped already."""
+    """Assemble a chart from parts whose texts are escaped."""
     return Markup(  # noqa: S704 - every text in the parts is escaped
         f'<svg class="{kind}" viewBox="0 0 {width} {height:.0f}" role="img" '
         f'aria-label="{escape(title)}. {escape(described)}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'

@@ -1,4 +1,4 @@
-"""What other accountings of the same noise would say: the proof, the relation and the batches each change epsilon."""
+"""The epsilon of the same noise by other accountings: the proof, the relation and the batches each change it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
     "shuffled_epsilon",
 ]
 
-BY_RENYI = "The same, by Renyi privacy: a looser proof"
-REPLACED = "The same, for someone else in your place: replace one record"
-AS_SHUFFLED = "Had the batches been shuffled, as most data loaders do: sampling then hides nothing that could be proved"
+BY_RENYI = "By Renyi privacy, a looser proof"
+REPLACED = "For replacing one record instead of adding or removing it"
+AS_SHUFFLED = "With shuffled batches, as in most data loaders: no proof that sampling then hides anything"
 
 
 def events_of(facts: Mapping[str, Any]) -> tuple[Event, ...]:
-    """Return the events of a run, of which only the plain form is kept; none if they cannot be read."""
+    """Read the events of a run from their plain form; none if they cannot be read."""
     try:
         return tuple(map(Event.from_dict, facts.get("events") or ()))
     except SfumatoError:
@@ -48,7 +48,7 @@ def events_of(facts: Mapping[str, Any]) -> tuple[Event, ...]:
 
 
 def leaves_of(events: Sequence[Event], times: int = 1) -> Iterator[tuple[Event, int]]:
-    """Take repeated and composed events apart: what happened, and how often.
+    """Flatten repeated and composed events into single events and how often each happened.
 
     Examples
     --------
@@ -65,13 +65,13 @@ def leaves_of(events: Sequence[Event], times: int = 1) -> Iterator[tuple[Event, 
 
 
 def other_epsilons(events: Sequence[Event], delta: float) -> dict[str, float]:
-    """Return the epsilon of the same noise by other accountings, by their names; what cannot be counted is left out.
+    """Return the epsilon of the same noise by the name of each accounting that applies.
 
     Examples
     --------
     >>> training = Repeated(PoissonSampled(64 / 60_000, Gaussian(1.2)), 9 * 938)
     >>> {name[:20]: round(epsilon, 3) for name, epsilon in other_epsilons([training], 1e-5).items()}
-    {'The same, by Renyi p': 0.522, 'The same, for someon': 0.607, 'Had the batches been': 13.207}
+    {'By Renyi privacy, a ': 0.522, 'For replacing one re': 0.607, 'With shuffled batche': 13.207}
     """
     if not events:
         return {}
@@ -80,7 +80,7 @@ def other_epsilons(events: Sequence[Event], delta: float) -> dict[str, float]:
     noise = [Repeated(leaf, times) for leaf, times in leaves if not isinstance(leaf, ApproximateEvent)]
     found = {}
     if delta and not any(isinstance(leaf, ApproximateEvent) and leaf.epsilon for leaf, _ in leaves):
-        # Renyi privacy cannot count a delta, but what is left of delta can be counted by it.
+        # Renyi accounting cannot compose a delta, but it can use the rest of it.
         found[BY_RENYI] = _epsilon(noise, delta - lost, accountant="rdp")
     if all(event.relation is Relation.ADD_REMOVE for event in events):
         found[REPLACED] = _epsilon(events, delta, relation="replace-one")
@@ -89,10 +89,10 @@ def other_epsilons(events: Sequence[Event], delta: float) -> dict[str, float]:
 
 
 def shuffled(events: Sequence[Event], steps: int | None = None) -> list[Event]:
-    """Return the first steps of a training as if its batches had been shuffled and not drawn by coins.
+    """Return the first steps of a training as if its batches had been shuffled instead of Poisson sampled.
 
-    A record is then in one batch of every pass, which is counted as if it were that with the least noise.
-    Of a training that is not noise on Poisson samples of one rate, nothing is returned.
+    A record is then in one batch of every pass; the batch with the least noise is assumed. Returns nothing unless the
+    training is Gaussian noise on Poisson samples of one rate.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def shuffled(events: Sequence[Event], steps: int | None = None) -> list[Event]:
     rates = set()
     for leaf, times in leaves_of(events):
         if isinstance(leaf, ApproximateEvent) and not leaf.epsilon:
-            continue  # what did not fit into a batch: shuffled ones are all of one size
+            continue  # the chance that a batch overflows: shuffled batches are all of one size
         if not (isinstance(leaf, PoissonSampled) and isinstance(leaf.event, Gaussian)) or leaf.rate == 1:
             return []
         noise.append(leaf.event)
@@ -125,7 +125,7 @@ def shuffled(events: Sequence[Event], steps: int | None = None) -> list[Event]:
 
 
 def shuffled_epsilon(events: Sequence[Event], delta: float, steps: int | None = None) -> float | None:
-    """Return what `shuffled` batches would have cost; None where that cannot be told.
+    """Return the epsilon of `shuffled` batches, or None if it is unknown.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def shuffled_epsilon(events: Sequence[Event], delta: float, steps: int | None = 
 
 
 def _epsilon(events: Sequence[Event], delta: float, **how: Any) -> float | None:
-    log = logging.getLogger("absl")  # Renyi privacy tells there of every order that it leaves out
+    log = logging.getLogger("absl")  # it logs every Renyi order that it leaves out
     level = log.level
     log.setLevel(logging.ERROR)
     try:

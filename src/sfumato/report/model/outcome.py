@@ -1,4 +1,4 @@
-"""What a report says of the models of a training: a name and a style for each, and a verdict on what privacy cost."""
+"""The models of a training as a page shows them: a label and a style for each, and a verdict on what privacy cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_NAMED = 3  # models in the headline
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run, with what every chart calls it and how every chart draws it."""
+    """A run, with the label and the style that it has in every chart."""
 
     run: Run
     label: str
@@ -25,20 +25,20 @@ class Outcome:
 
     @property
     def private(self) -> bool:
-        """Whether it has a bound; `seeded` tells whether the bound means something."""
+        """Whether it has a bound; the bound means nothing if it is `seeded`."""
         return self.run.epsilon != math.inf
 
     @property
     def seeded(self) -> bool:
-        """Whether its noise can be drawn again."""
+        """Whether its noise came from a fixed seed."""
         return self.private and self.run.facts.get("private") is False
 
     @property
     def spent(self) -> float:
         """The epsilon that its events add up to."""
-        told = self.run.facts.get("spent")
-        held = known(told)
-        return math.inf if told == "inf" else self.run.epsilon if held is None else held
+        spent = self.run.facts.get("spent")
+        number = known(spent)
+        return math.inf if spent == "inf" else self.run.epsilon if number is None else number
 
     @property
     def scored(self) -> bool:
@@ -47,18 +47,18 @@ class Outcome:
 
     @property
     def margin(self) -> float:
-        """How far noise moves the score to either side, in 95 % of cases."""
+        """The half-width of the 95 % interval of the noise on the score."""
         return self.run.scores.margin
 
     @property
     def score(self) -> float:
-        """The accuracy, or the mean squared error; it may be not a number."""
+        """The accuracy, or the mean squared error; may be NaN."""
         scores = self.run.scores
         return scores.loss if scores.accuracy is None else scores.accuracy
 
 
 def outcomes_of(training: Training) -> list[Outcome]:
-    """Order the runs by epsilon, that without privacy last, and give each a name and a style of its own."""
+    """Order the runs by epsilon, the one without privacy last, and give each its own label and style."""
     ordered = sorted(training.runs, key=lambda run: run.epsilon)
     named = [label_of(float(f"{run.epsilon:.3g}")) for run in ordered]
     ones: list[Outcome] = []
@@ -71,7 +71,7 @@ def outcomes_of(training: Training) -> list[Outcome]:
 
 
 class Verdict:
-    """Says what privacy cost, by accuracy or by the mean squared error."""
+    """States what privacy cost, in accuracy or mean squared error."""
 
     def __init__(self, training: Training, runs: Sequence[Outcome]) -> None:
         self.training = training
@@ -86,53 +86,52 @@ class Verdict:
         self.margin = max((one.margin for one in runs), default=0.0)
 
     def write(self, score: float) -> str:
-        """Write a score."""
+        """Write a score for a person."""
         if not math.isfinite(score):
             return "hidden by noise" if self.noisy else "without a score"
         return number(float(score)) if self.regression else share(score)
 
     def spread(self) -> str:
-        """Write how far noise moves a score to either side, in 95 % of cases."""
+        """Write the half-width of the 95 % interval of the noise."""
         return number(self.margin) if self.regression else f"{100 * self.margin:.1f} points"
 
     def better(self, one: float, other: float) -> bool:
-        """Return whether a score is at least as good as another; one that is not a number is not."""
+        """Return whether a score is at least as good as another; NaN never is."""
         return one <= other if self.regression else one >= other
 
     def headline(self) -> str:
-        """Say in one or two sentences what privacy cost."""
+        """Return one or two sentences about what privacy cost."""
         if not self.private and self.ordinary is None:
             return "No model was trained."
         if not self.scored:
             return self._marked("No scores are released.")
         named = self.private if len(self.private) <= _MOST_NAMED else [self.private[0], self.private[-1]]
-        first, rest = ("the mean squared error is", "") if self.regression else ("the model answers", " right")
-        said = [f"at {one.label} {self.write(one.score)}" for one in named]
-        if said:
-            said[0] = f"At {named[0].label} {first} {self.write(named[0].score)}{rest}"
-            text = ", ".join(said)
+        score = f"the {'mean squared error' if self.regression else 'accuracy'} is"
+        if named:
+            text = f"At {named[0].label} {score} {self.write(named[0].score)}"
+            text += "".join(f", at {one.label} {self.write(one.score)}" for one in named[1:])
             if self.ordinary:
                 text += f"; without privacy {self.write(self.ordinary.score)}"
                 if any(self._close(one, self.ordinary.score) for one in self.private):
                     text += ": the noise on the scores hides what privacy cost"
                 elif all(self.better(one.score, self.ordinary.score) for one in self.private):
-                    text += ": here, privacy cost nothing"
+                    text += ": here privacy cost nothing"
         else:
             assert self.ordinary is not None
-            text = f"Without privacy {first} {self.write(self.ordinary.score)}{rest}"
-        guess = "Always answering the mean" if self.regression else "Guessing the most frequent class"
+            text = f"Without privacy {score} {self.write(self.ordinary.score)}"
+        guess = "Always predicting the mean" if self.regression else "Guessing the most frequent class"
         return self._marked(f"{text}. {guess}: {self.write(self.baseline)}.")
 
     def _marked(self, text: str) -> str:
-        """Say first if what follows is of models that are not private."""
+        """Put a warning before a text about models that are not private."""
         seeded = [one for one in self.private if one.seeded]
-        who = (
+        which = (
             "Reproducible" if len(seeded) == len(self.private) else f"{len(seeded)} of {len(self.private)} reproducible"
         )
-        return f"{who}, not private. {text}" if seeded else text
+        return f"{which}, not private. {text}" if seeded else text
 
     def good(self) -> bool | None:
-        """Return whether every model is private and learnt something; None if no model is meant to be private."""
+        """Return whether every private model is private and learned something; None if there is none."""
         if not self.private:
             return None
         if any(one.seeded or (one.scored and self._useless(one)) for one in self.private):
@@ -140,7 +139,7 @@ class Verdict:
         return None if any(one.scored and self._close(one, self.baseline) for one in self.private) else True
 
     def facts(self) -> list[str]:
-        """Return what else a reader of the headline should know."""
+        """Return the sentences below the headline."""
         training = self.training
         sizes = [] if training.rows is None else [f"{count(training.rows, 'row')} to train on"]
         if self.rows:
@@ -149,12 +148,12 @@ class Verdict:
         facts = [f"{what}: {', '.join(sizes)}" if sizes else what]
         if self.noisy:
             facts.append(
-                "scores of private models are noisy, so that they tell little of any test row: that is part of their "
-                "epsilon, and costs nothing more, because a row either trains or tests"
+                "scores of private models are noisy, to protect the test rows: that is part of their epsilon and costs "
+                "nothing more, because a row is used either to train or to test"
             )
             if self.ordinary:
                 facts.append(
-                    "scores of the model without privacy are exact and have no bound: keep this page to yourself"
+                    "scores of the model without privacy are exact and unprotected: keep this page to yourself"
                 )
         if training.is_public:
             facts.append("the data set is public, so scores are exact")
@@ -164,37 +163,35 @@ class Verdict:
         if useless := [one.label for one in self.private if one.scored and self._useless(one)]:
             facts.append(f"no better than guessing: the model at {', '.join(useless)}")
         if hidden := [one.label for one in self.private if one.scored and self._close(one, self.baseline)]:
-            facts.append(f"the noise on the scores hides whether it is better than guessing: {', '.join(hidden)}")
+            facts.append(f"noise on the scores hides whether the model is better than guessing: {', '.join(hidden)}")
         if seeded := [one.label for one in self.private if one.seeded]:
-            facts.append(
-                f"the noise of {', '.join(seeded)} came from a fixed seed: who knows the seed can take it off again"
-            )
+            facts.append(f"the noise of {', '.join(seeded)} came from a fixed seed: anyone with the seed can remove it")
         scores = [one.score for one in (*self.private, self.ordinary) if one and math.isfinite(one.score)]
         if scores and not self.regression and self.rows:
             spread = max(1.96 * math.sqrt(max(score * (1 - score), 0.0) / self.rows) for score in scores)
             spread, noise = math.hypot(spread, self.margin), " with this noise" if self.noisy else ""
             facts.append(
-                f"each epsilon was trained once, and {self.rows:,} test rows{noise} tell an accuracy to about "
-                f"±{100 * spread:.1f} points: smaller differences may be chance"
+                f"each epsilon was trained once, and {self.rows:,} test rows{noise} give an accuracy to about "
+                f"±{100 * spread:.1f} points: smaller differences may be due to chance"
             )
         if self.private and self.ordinary is None:
-            facts.append("no model was trained without privacy, so what privacy cost is not known")
+            facts.append("no model was trained without privacy, so the cost of privacy is unknown")
         if not self.private:
-            facts.append("no model here is private: each may tell who it was trained on")
+            facts.append("no model here is private: each may reveal who it was trained on")
         return facts
 
     def _close(self, one: Outcome, other: float) -> bool:
-        """Return whether noise can have made the difference between a model's score and another one."""
-        return one.margin > 0 and not abs(one.score - other) > one.margin  # nor if either is not a number
+        """Return whether noise can explain the difference from another score; true if either is NaN."""
+        return one.margin > 0 and not abs(one.score - other) > one.margin
 
     def _useless(self, one: Outcome) -> bool:
         return not self._close(one, self.baseline) and (self.better(self.baseline, one.score) or math.isnan(one.score))
 
     def _cost(self, one: Outcome, ordinary: Outcome) -> str:
         if self._close(one, ordinary.score) or not math.isfinite(one.score - ordinary.score):
-            return "not known"
+            return "unknown"
         if self.regression:
-            return f"{number(one.score / ordinary.score)} times the error" if ordinary.score else "an error at all"
+            return f"{number(one.score / ordinary.score)} times the error" if ordinary.score else "an error"
         lost = round(100 * (ordinary.score - one.score), 1)
         return f"{lost:.1f} points" if lost > 0 else "nothing" if lost == 0 else f"{-lost:.1f} points gained"
 
@@ -203,7 +200,7 @@ class Verdict:
 
 
 def known(value: Any) -> float | None:
-    """Return a number if it is one; what is missing, not a number or unbounded is None.
+    """Return a finite number as it is, and anything else as None.
 
     Examples
     --------
@@ -222,8 +219,7 @@ def write(value: Any) -> str:
     >>> write(1234.567), write(1e-5), write(math.nan)
     ('1,235', '1e-05', '-')
     """
-    held = known(value)
-    return "-" if held is None else number(held)
+    return "-" if (finite := known(value)) is None else number(finite)
 
 
 def write_epsilon(value: float | None) -> str:

@@ -1,9 +1,8 @@
-"""An original table and its release side by side, in numbers that a page may show.
+"""Compare an original table with its release, in numbers that a page may show.
 
-The rule for what is shown of the original table: nothing that fewer than `SMALLEST_SHOWN` of its rows have is shown
-alone. Values are in bins that at least so many rows have (see `bins`); a cell of two columns that fewer have is not
-shown; and every share is rounded, to 0.1 % or to so many rows, whichever is coarser, so that what is left out cannot
-be worked out from what is shown.
+Nothing that fewer than `SMALLEST_SHOWN` rows of the original table have is shown on its own. Values are grouped into
+bins of at least that many rows (see `bins`), smaller cells of two columns are left out, and every share is rounded to
+0.1 % or to that many rows, whichever is coarser, so that what is left out cannot be calculated from the rest.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from sfumato.measures.risk.reidentification import Risk
 __all__ = ["CLASS_SIZES", "Comparison", "Joint", "Marginal", "Standing", "compare", "rows_by_size", "size_label"]
 
 CLASS_SIZES = (1, 2, 3, 5, 10, 20, 50, 100)
-"""The sizes at which the bars of a chart of class sizes begin."""
+"""The smallest class size of each bar of a chart."""
 
 _BINS, _BINS_OF_PAIR = 12, 10
-_PAIRS = 3  # so many pairs that changed most are shown, and so many that were related most
+_PAIRS = 3  # shown of those that changed most, and of those that were most related
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How anonymous one of the two tables is.
+    """How anonymous a table is, without the classes that decide it.
 
     Attributes
     ----------
     rows, classes : the rows that are in a class, and the classes
     suppressed : the rows that are in no class
-    numbers : what each model measured, as JSON can hold it; see `Measures`
+    numbers : the value of each measure as plain JSON; see `Measures`
     risk : the risk of re-identification
-    rows_by_size : the rows in classes of the sizes that begin at each of `CLASS_SIZES`
+    rows_by_size : the rows in classes of each size range of `CLASS_SIZES`
     """
 
     rows: int
@@ -57,7 +56,7 @@ class Standing:
 
     @classmethod
     def of(cls, assessment: Assessment) -> Standing:
-        """Take what can be shown of an assessment: its numbers, but not the classes that decide them."""
+        """Take the numbers of an assessment."""
         a = assessment
         return cls(a.rows, a.classes, a.suppressed, a.numbers(), a.risk, rows_by_size(a.rows_by_class_size))
 
@@ -79,8 +78,8 @@ class Marginal(Discreet):
     ----------
     bins : the label of each bin
     before, after : the share of the rows in each bin
-    moved : the share of the rows that is in another bin after than before: half the sum of the differences
-    replaced : the share of the rows that got a single value which is not their own, such as the mean of a class
+    moved : the share of the rows in a different bin afterwards: half the sum of the differences
+    replaced : the share of the rows with a single value that is not their own, such as the mean of a class
     """
 
     column: str
@@ -103,10 +102,10 @@ class Joint(Discreet):
     Attributes
     ----------
     bins : the labels of the bins of the first column and of the second
-    before : for each bin of the first column, the share of the rows in each bin of the second; None if too few have it
+    before : the share of the rows by bin of the first column, then of the second; None for too few rows
     after : the same of the release
-    unshown : the share of the original rows that is in cells which too few have
-    moved : the share of the rows that is in another cell after than before
+    unshown : the share of the original rows in cells with too few rows to show
+    moved : the share of the rows in a different cell afterwards
     related : how far the two columns were from independent: the share of rows that would have to move
     """
 
@@ -127,19 +126,19 @@ class Joint(Discreet):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Discreet):
-    """An original table and its release side by side. Made by `compare`.
+    """A comparison of an original table with its release, made by `compare`.
 
     Attributes
     ----------
     before, after : how anonymous each is
-    loss : what the release lost
+    loss : the information loss
     columns : the distribution of each quasi-identifier
-    pairs : the joint distribution of a few pairs of columns: those that changed most, then those that were related
-        most; of either no two with a column in common, so that one column is not in all of them
-    all_pairs : how many pairs there are
-    accuracy : how well models do that were trained on each, if that was measured
-    queries : how far counting queries on the release are off, if that was measured
-    others : what the columns hold that are released as they are
+    pairs : the joint distribution of a few pairs of columns: those that changed most, then those that were most
+        related; pairs of one group have no column in common
+    all_pairs : the number of pairs of columns
+    accuracy : the accuracy of models trained on each, if measured
+    queries : the error of counting queries on the release, if measured
+    others : profiles of the columns that are released as they are
     notes : what could not be compared, and why
     """
 
@@ -156,7 +155,7 @@ class Comparison(Discreet):
 
     @property
     def replaced(self) -> float:
-        """The share of the values of quasi-identifiers that were replaced by another one."""
+        """The share of quasi-identifier values that were replaced by another value."""
         return float(np.mean([one.replaced for one in self.columns])) if self.columns else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,21 +184,21 @@ def compare(
     queries: QueryError | None = None,
     others: Sequence[Profile] = (),
 ) -> Comparison:
-    """Put an original table and its release side by side, without showing what only a few people have.
+    """Compare an original table with its release, without revealing what only a few people have.
 
-    A released value is spread over what it stands for, as in `distances`.
+    A released value is spread over the values it stands for, as in `distances`.
 
     Parameters
     ----------
     both : Pairing
         The quasi-identifiers of both tables; see `pair`.
     before, after : Assessment
-        Of the original and of the release.
+        The assessments of the original and of the release.
     lost : Loss
     accuracy : sequence of ModelAccuracy, optional
     queries : QueryError, optional
     others : sequence of Profile
-        Of the columns of the release that are as they were.
+        Profiles of the unchanged columns of the release.
 
     Examples
     --------
@@ -235,7 +234,7 @@ def compare(
 
 
 def rows_by_size(rows_by_class_size: dict[int, int]) -> tuple[int, ...]:
-    """Add up the rows in classes of the sizes that begin at each of `CLASS_SIZES`.
+    """Return the number of rows in classes of each size range of `CLASS_SIZES`.
 
     Examples
     --------
@@ -248,7 +247,7 @@ def rows_by_size(rows_by_class_size: dict[int, int]) -> tuple[int, ...]:
 
 
 def size_label(position: int) -> str:
-    """Write the sizes of the classes in one bar.
+    """Return the label of a bar of class sizes.
 
     Examples
     --------
@@ -260,7 +259,7 @@ def size_label(position: int) -> str:
 
 
 def _marginals(both: Pairing, totals: Sequence[Ints]) -> list[Marginal]:
-    found = []
+    marginals = []
     for position, (name, read) in enumerate(zip(both.names, both.coverages, strict=True)):
         bins = bins_of(read.universe, totals[position], _BINS)
         before = np.bincount(bins.of_value, weights=totals[position], minlength=len(bins)) / both.rows
@@ -268,19 +267,19 @@ def _marginals(both: Pairing, totals: Sequence[Ints]) -> list[Marginal]:
         after = records @ bins.share(read) / both.rows
         shown = [tuple(round_shares(shares, both.rows).tolist()) for shares in (before, after)]
         moved = _moved(before, after, both.rows)
-        found.append(Marginal(name, bins.labels, shown[0], shown[1], moved, _replaced(both, position)))
-    return found
+        marginals.append(Marginal(name, bins.labels, shown[0], shown[1], moved, _replaced(both, position)))
+    return marginals
 
 
 def _replaced(both: Pairing, position: int) -> float:
-    """Return the share of the rows whose released value is a single one, and not their own."""
+    """Return the share of rows whose released value is a single value other than their own."""
     read, ours, theirs = both.coverages[position], both.original[:, position], both.meaning[:, position]
     other = read.exact[theirs] & ~read.covers(theirs, ours)
     return float(round_shares(np.average(other, weights=both.records), both.rows))
 
 
 def _pairs(both: Pairing, totals: Sequence[Ints]) -> list[Joint]:
-    """Return the joint distributions of the few pairs that changed most, and of the few that were related most."""
+    """Return the joint distributions of the pairs that changed most, then of those that were most related."""
     reads = both.coverages
     bins = [bins_of(read.universe, total, _BINS_OF_PAIR) for read, total in zip(reads, totals, strict=True)]
     bin_of_row = [one.of_value[both.original[:, i]] for i, one in enumerate(bins)]
@@ -302,7 +301,7 @@ def _pairs(both: Pairing, totals: Sequence[Ints]) -> list[Joint]:
 
 
 def _apart(ranked: Sequence[Joint]) -> list[Joint]:
-    """Return the first few pairs that have no column in common: one that changed much would be in all of them."""
+    """Return the first few pairs without a common column: a column that changed much would be in all of them."""
     chosen: list[Joint] = []
     for one in ranked:
         if len(chosen) < _PAIRS and not any(set(one.columns) & set(other.columns) for other in chosen):

@@ -1,4 +1,4 @@
-"""Write what became of a table as one offline HTML page: before and after, side by side."""
+"""Render the page of a released table beside its original."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sfumato.measures.bins import SMALLEST_SHOWN
 from sfumato.measures.guarantee import Check
 from sfumato.measures.loss.utility import ModelAccuracy
 from sfumato.measures.profile import Profile
-from sfumato.report.charts.plot import bar_pairs, bar_rows, hatching, heat_map, legend
+from sfumato.report.charts.plot import bar_pairs, bar_rows, heat_map, legend
+from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, percent, risks_of, role_of, share, title_of, words
 from sfumato.report.table.comparison import CLASS_SIZES, Comparison, Joint, Marginal, size_label
-from sfumato.report.template import fill
 
 __all__ = ["render_release"]
 
@@ -25,7 +25,7 @@ _BEFORE, _AFTER = "original table", "release"
 
 @dataclass(frozen=True)
 class _Promise:
-    """A guarantee, as a person reads it."""
+    """A guarantee in words and numbers."""
 
     title: str
     stops: str
@@ -38,7 +38,7 @@ class _Promise:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two columns: what is said of them, and the three heat maps."""
+    """Two columns: a text about them, and the three heat maps."""
 
     title: str
     text: str
@@ -56,26 +56,26 @@ def render_release(
     facts: Mapping[str, Any] | None = None,
     folder: str = "FOLDER",
 ) -> str:
-    """Return what became of a table as an HTML page.
+    """Return an HTML page that compares a release with its original table.
 
-    The page shows figures of the original table: who publishes the release decides whether to publish them too.
+    The page shows figures of the original table: whoever publishes the release decides whether to publish them too.
 
     Parameters
     ----------
     comparison : Comparison
     title : str
     method : str
-        How the release was made.
+        The method that made the release.
     guarantees : sequence of Check
-        What was promised, and what was measured of it on the release.
+        The guarantees, with their measurements on the release.
     warnings : sequence of str
-        What a reader must know before anything else.
+        Shown first.
     details : mapping, optional
-        What only the method tells, such as the levels that the lattice chose.
+        What the method reports, such as the levels that the lattice chose.
     facts : mapping, optional
-        What else the certificate says of how the release was made: names and plain values.
+        What else the certificate says about how the release was made: names and plain values.
     folder : str
-        What ``sfumato verify`` is to be called with.
+        The argument of ``sfumato verify``.
 
     Examples
     --------
@@ -100,7 +100,6 @@ def render_release(
         warnings=warnings,
         facts=_facts(c),
         promises=[_promise(c, check) for check in guarantees],
-        hatching=hatching(),
         legend=legend(_BEFORE, _AFTER),
         sizes=_sizes(c),
         risks=[(what, old, new) for (what, old), (_, new) in zip(risks_of(c.before), risks_of(c.after), strict=True)],
@@ -109,7 +108,7 @@ def render_release(
         replaced=c.replaced > 0,
         marked=any(lost.suppressed for lost in c.loss.by_column.values()),
         queries=c.queries and (share(c.queries.median), c.queries.queries),
-        columns=[(one.column, share(one.moved), _marginal(one)) for one in c.columns],
+        columns=[(one.column, f"{share(one.moved)} of the rows shifted", _marginal(one)) for one in c.columns],
         others=[_other(one) for one in c.others],
         pairs=[_pair(one, c.before.rows) for one in c.pairs],
         all_pairs=c.all_pairs,
@@ -129,25 +128,25 @@ def _headline(c: Comparison, guarantees: Sequence[Check]) -> str:
             f"Every one of {c.after.rows:,} people shares {combination} with at least {count(c.after.k - 1, 'other')}"
         )
     else:
-        start += f"{c.after.risk.uniques:,} of {c.after.rows:,} people still stand alone with {combination}"
+        start += f"{c.after.risk.uniques:,} of {c.after.rows:,} people are still unique by {combination}"
     if c.replaced:
         return f"{start}; {share(c.replaced)} of the values were replaced by one that stands for their class"
     return f"{start}; the table lost {share(_lost(c))} of its detail"
 
 
 def _lost(c: Comparison) -> float:
-    """Return the share of detail that was lost: a value in place of another is as narrow as before, but tells less."""
+    """Return the share of detail that was lost; for replaced values, which have no width, in bits."""
     return c.loss.entropy if c.replaced else c.loss.gcp
 
 
 def _facts(c: Comparison) -> list[str]:
     before, after = c.before, c.after
     alone = share(before.risk.uniques / before.rows)
-    now = number(after.risk.uniques) if after.risk.uniques else "nobody"
+    now = number(after.risk.uniques) if after.risk.uniques else "none"
     facts = [
-        f"{before.risk.uniques:,} of {before.rows:,} people ({alone}) stood alone in the original table; "
+        f"{before.risk.uniques:,} of {before.rows:,} people ({alone}) were unique in the original table; "
         f"in the release, {now}",
-        f"anyone who knows a person's quasi-identifiers picks the right row with a chance of at most "
+        f"someone who knows a person's quasi-identifiers picks the right row with a chance of at most "
         f"{percent(after.risk.prosecutor_max)}; before, {percent(before.risk.prosecutor_max)}",
         f"quasi-identifiers: {', '.join(one.column for one in c.columns)}",
     ]
@@ -191,7 +190,7 @@ def _sizes(c: Comparison) -> Markup:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a column lost: texts, and the length of a bar."""
+    """The loss of a column: texts, and the length of a bar."""
 
     column: str
     lost: str
@@ -202,7 +201,7 @@ class _Cost:
 
 
 def _costs(c: Comparison) -> list[_Cost]:
-    """Return what each column lost, most lost first."""
+    """Return the loss of each column, the largest first."""
     rows = []
     for one in c.columns:
         by = c.loss.by_column[one.column]
@@ -213,9 +212,9 @@ def _costs(c: Comparison) -> list[_Cost]:
 
 
 def _other(one: Profile) -> tuple[str, str, Markup]:
-    """Return a column that is released as it was: its name, what it is, and its chart."""
+    """Return the name, a description and the chart of an unchanged column."""
     kinds = [role_of(one.role)] if one.role is not Role.OTHER else []
-    kinds.append("not counted" if one.values is None else count(one.values, "different value"))
+    kinds.append("not counted" if one.values is None else count(one.values, "distinct value"))
     if one.missing:
         kinds.append(f"{share(one.missing)} missing")
     bars = [(label, [(part, share(part), "after")]) for label, part in zip(one.bins, one.shares, strict=True)]
@@ -234,7 +233,7 @@ def _marginal(one: Marginal) -> Markup:
 
 def _pair(one: Joint, rows: int) -> _Pair:
     title = f"{one.columns[0]} × {one.columns[1]}"
-    # In a large table, what too few rows have to be shown is less than 0.1 %: it counts as nothing.
+    # In a large table, a cell with too few rows to be shown is less than 0.1 %: it counts as nothing.
     unseen = 0.0 if rows >= 1000 * SMALLEST_SHOWN else None
     difference = [
         [
@@ -252,8 +251,8 @@ def _pair(one: Joint, rows: int) -> _Pair:
     unshown = f" The cells with a dot hold {share(one.unshown)} of the rows." if one.unshown else ""
     return _Pair(
         title=title,
-        text=f"{share(one.moved)} of the rows are in another cell. How strongly the two columns were related before: "
-        f"{share(one.related)} (0% is not at all).{unshown}",
+        text=f"{share(one.moved)} of the rows are in another cell. Strength of the relation before: "
+        f"{share(one.related)} (0% is none).{unshown}",
         charts=(
             (_BEFORE, drawn(_BEFORE, one.before, full=full)),
             (_AFTER, drawn(_AFTER, one.after, full=full)),
@@ -263,16 +262,16 @@ def _pair(one: Joint, rows: int) -> _Pair:
 
 
 def _kept(one: ModelAccuracy) -> str:
-    """Say what is left of what a model learns beyond the most frequent answer."""
-    learnt = one.raw - one.baseline
-    if learnt <= max(one.raw_spread, 0.001):
-        return "even on original rows it learns next to nothing"
-    return f"{share(max(one.released - one.baseline, 0.0) / learnt)} of what it learns is left"
+    """Say how much a model still learns beyond the most frequent value."""
+    learned = one.raw - one.baseline
+    if learned <= max(one.raw_spread, 0.001):
+        return "it learns next to nothing even from the original"
+    return f"{share(max(one.released - one.baseline, 0.0) / learned)} of what it learns is left"
 
 
 def _made(method: str, facts: Mapping[str, Any], details: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = {"method": method, **facts, **details}
     if "chosen" in lines and isinstance(lines.get("told"), int | float):
-        told = share(lines.pop("told"))
-        lines["partition"] = f"{words(lines.pop('chosen'))}: predictions explain {told} of held-out labels"
+        explained = share(lines.pop("told"))
+        lines["partition"] = f"{words(lines.pop('chosen'))}: predictions explain {explained} of held-out labels"
     return [(name.replace("_", " "), words(value)) for name, value in lines.items()]

@@ -1,4 +1,4 @@
-"""Several releases of one table side by side: one line of numbers for each, a chart, and a page."""
+"""Several releases of one table side by side: a row of numbers for each, charts, and a page."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from markupsafe import Markup
 from sfumato.data.release import Release
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.plot import bar_list
+from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, percent, share
 from sfumato.report.table.comparison import Comparison
-from sfumato.report.template import fill
 
-__all__ = ["HEADINGS", "Beside", "render_side_by_side"]
+__all__ = ["HEADINGS", "ComparedRelease", "render_side_by_side"]
 
 _SHARES = Axis(text=share, tick=lambda value: f"{100 * value:.4g}%")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
-    """One of several releases, in the numbers that they are compared by.
+class ComparedRelease:
+    """One of several releases, with the numbers to compare them by.
 
     Attributes
     ----------
     name, method, guarantees : its folder, and how it was made
     asked, k : the k that was asked for, and the smallest class
     risk : the largest chance of picking a person's row
-    suppressed : the share of the rows that is suppressed
-    gcp, entropy : what it lost; see `Loss`. Single values in place of others have no width, so that they have no GCP
+    suppressed : the share of suppressed rows
+    gcp, entropy : the information loss; see `Loss`. Single values that stand for a class have no GCP
     query_error : the median relative error of counting queries
     accuracy, original : of a model trained on the release, and on the original table, if there is a target
-    model : which model that is
+    model : the name of that model
     """
 
     name: str
@@ -51,8 +51,8 @@ class Beside:
     model: str | None = None
 
     @classmethod
-    def of(cls, name: str, release: Release, measured: Comparison) -> Beside:
-        """Take the numbers of a release, and of the page about it."""
+    def of(cls, name: str, release: Release, measured: Comparison) -> ComparedRelease:
+        """Take the numbers of a release and of its page."""
         best = measured.accuracy[0] if measured.accuracy else None
         return cls(
             name=name,
@@ -71,7 +71,7 @@ class Beside:
         )
 
     def texts(self) -> list[str]:
-        """Write the numbers for a person, in the order of `HEADINGS`; without the accuracy, if there is none."""
+        """Write the numbers in the order of `HEADINGS`, without the accuracy if there is none."""
         written = [
             number(self.k),
             percent(self.risk),
@@ -83,34 +83,34 @@ class Beside:
         return written if self.accuracy is None else [*written, share(self.accuracy)]
 
 
-HEADINGS = ("Smallest class", "Risk at most", "Rows suppressed", "Detail lost", "Bits lost", "Query error", "Accuracy")
-"""What the numbers of `Beside.texts` are."""
+HEADINGS = ("Smallest class", "Highest risk", "Rows suppressed", "Detail lost", "Bits lost", "Query error", "Accuracy")
+"""The columns of `ComparedRelease.texts`."""
 
 
-def render_side_by_side(ones: Sequence[Beside], *, rows: int, title: str) -> str:
-    """Return a page that compares releases of a table with so many rows.
+def render_side_by_side(ones: Sequence[ComparedRelease], *, rows: int, title: str) -> str:
+    """Return a page that compares releases of a table.
 
     Examples
     --------
     >>> low, high = (
-    ...     Beside(
+    ...     ComparedRelease(
     ...         name=f"mondrian-k{k}", method="mondrian", guarantees=f"k={k}", asked=k, k=k, risk=1 / k,
     ...         suppressed=0.0, gcp=k / 100, entropy=k / 50, query_error=k / 100,
     ...     )
     ...     for k in (5, 10)
     ... )
     >>> page = render_side_by_side([low, high], rows=100, title="patients")
-    >>> "mondrian-k5 keeps most detail: 10.0% of the bits are lost" in page
+    >>> "mondrian-k5 keeps the most detail: it loses 10.0% of the bits" in page
     True
     """
     least = min(ones, key=lambda one: one.entropy)
     return fill(
         "side_by_side.html",
         title=title,
-        headline=f"{count(len(ones), 'release')} of {count(rows, 'row')}: {least.name} keeps most detail: "
-        f"{share(least.entropy)} of the bits are lost",
+        headline=f"{count(len(ones), 'release')} of {count(rows, 'row')}. {least.name} keeps the most detail: "
+        f"it loses {share(least.entropy)} of the bits",
         facts=_facts(ones),
-        headings=HEADINGS[: len(ones[0].texts())],
+        headings=["Release", *HEADINGS[: len(ones[0].texts())]],
         lines=[(one.name, one.guarantees, one.texts()) for one in ones],
         replaced=any(one.gcp is None for one in ones),
         original=None if ones[0].original is None else share(ones[0].original),
@@ -119,25 +119,25 @@ def render_side_by_side(ones: Sequence[Beside], *, rows: int, title: str) -> str
     )
 
 
-def _facts(ones: Sequence[Beside]) -> list[str]:
+def _facts(ones: Sequence[ComparedRelease]) -> list[str]:
     safest = min(ones, key=lambda one: (one.risk, one.entropy))
-    facts = [f"the smallest risk is that of {safest.name}: a chance of at most {percent(safest.risk)} per person"]
+    facts = [f"{safest.name} has the smallest risk: a chance of at most {percent(safest.risk)} per person"]
     if asked := [one for one in ones if one.query_error is not None]:
         best = min(asked, key=lambda one: one.query_error or 0.0)
         facts.append(
-            f"counting queries are closest on {best.name}: half are off by {share(best.query_error or 0)} or less"
+            f"counting queries are most exact on {best.name}: half are off by at most {share(best.query_error or 0)}"
         )
     if scored := [one for one in ones if one.accuracy is not None]:
         best = max(scored, key=lambda one: one.accuracy or 0.0)
         facts.append(
-            f"a {best.model} learns most from {best.name}: {share(best.accuracy or 0)} right; "
+            f"a {best.model} learns most from {best.name}: its accuracy is {share(best.accuracy or 0)}; "
             f"from the original table, {share(best.original or 0)}"
         )
     return facts
 
 
-def _charts(ones: Sequence[Beside]) -> list[tuple[str, Markup]]:
-    """Draw what was lost by k, a line for each method; or bars, if there is one k only."""
+def _charts(ones: Sequence[ComparedRelease]) -> list[tuple[str, Markup]]:
+    """Draw the losses by k, with a line for each method; or as bars if there is only one k."""
     measures: list[tuple[str, dict[str, float | None]]] = [
         ("Bits lost", {one.name: one.entropy for one in ones}),
         ("Median error of counting queries", {one.name: one.query_error for one in ones}),
@@ -150,7 +150,7 @@ def _charts(ones: Sequence[Beside]) -> list[tuple[str, Markup]]:
     ]
 
 
-def _chart(caption: str, ones: Sequence[Beside], values: dict[str, Any]) -> Markup:
+def _chart(caption: str, ones: Sequence[ComparedRelease], values: dict[str, Any]) -> Markup:
     if len({one.asked for one in ones}) < 2:
         return bar_list(caption, [(one.name, values[one.name], share(values[one.name])) for one in ones], full=1.0)
     methods = dict.fromkeys(one.method for one in ones)

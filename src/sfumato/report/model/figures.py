@@ -1,8 +1,11 @@
-"""The charts and images of a page about a training."""
+"""The charts and images of a page about a training; images are PNG files inside the page."""
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,15 +16,25 @@ from numpy.typing import NDArray
 from sfumato.learners.training.runs import Pictures
 from sfumato.measures.bins import SMALLEST_SHOWN
 from sfumato.report.charts.lines import Axis, Line, line_chart
-from sfumato.report.charts.picture import address, tiled
 from sfumato.report.charts.plot import bar_pairs, heat_map, legend
 from sfumato.report.model.outcome import Outcome, Verdict, known
 from sfumato.report.summarise import count, share
 
-__all__ = ["MOST_CLASSES", "Figure", "charts_of", "found_of", "layers_of", "matrices_of", "noise_of", "roc_of"]
+__all__ = [
+    "MOST_CLASSES",
+    "Figure",
+    "charts_of",
+    "confusion_matrices",
+    "layers_of",
+    "noise_of",
+    "png",
+    "recalls_of",
+    "roc_of",
+    "tiled",
+]
 
-MOST_CLASSES = 12  # of a matrix that can be read
-_FEW_CLASSES, _FEW_LETTERS = 5, 10  # of a matrix that can be small, with large letters
+MOST_CLASSES = 12  # in a readable matrix
+_FEW_CLASSES, _FEW_LETTERS = 5, 10  # in a small matrix with large letters
 _MOST_MAPS = 32  # of a layer
 _EPOCH = Axis("epoch", whole=True)
 _SHARES = Axis(text=share, tick=lambda value: f"{100 * value:.4g}%")
@@ -29,21 +42,21 @@ _SHARES = Axis(text=share, tick=lambda value: f"{100 * value:.4g}%")
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart or an image, and what is written over it."""
+    """A chart or an image with its caption."""
 
     caption: str
     chart: Markup | str
     alt: str = ""
     width: float = 0.0
     kind: str = ""
-    """How several of them are laid out."""
+    """The CSS classes that lay out several figures."""
 
 
 # --- charts ---------------------------------------------------------------------------------------
 
 
 def charts_of(judge: Verdict, runs: Sequence[Outcome]) -> list[Figure]:
-    """Draw the score by epsilon, and what happened epoch by epoch, if there were epochs."""
+    """Draw the score by epsilon and, if there were epochs, the course of the training."""
     what = "Mean squared error" if judge.regression else "Accuracy"
     scores = Axis(text=judge.write) if judge.regression else _SHARES
     finals = [one.spent for one in runs if one.private and 0 < one.spent < math.inf]
@@ -51,7 +64,7 @@ def charts_of(judge: Verdict, runs: Sequence[Outcome]) -> list[Figure]:
     figures = [
         _trade_off(judge, what, scores),
         _by_epoch(f"{what} on the test rows, after each epoch", runs, "score", scores),
-        _by_epoch("Loss on the rows that an epoch drew", runs, "loss", Axis()),
+        _by_epoch("Loss on the rows of each epoch", runs, "loss", Axis()),
         _by_epoch(
             "Epsilon spent, after each epoch",
             [one for one in runs if one.private],
@@ -81,14 +94,14 @@ def _trade_off(judge: Verdict, what: str, scores: Axis) -> Figure | None:
         scores,
         labels="points",
     )
-    noise = f", each ± {judge.spread()} of noise at most" if judge.noisy else ""
+    noise = f", with at most ± {judge.spread()} of noise" if judge.noisy else ""
     return Figure(f"{what} on the test rows, for every epsilon{noise}", chart)
 
 
 def _by_epoch(caption: str, runs: Sequence[Outcome], key: str, axis: Axis) -> Figure | None:
     lines = []
     for one in runs:
-        points = [(float(told.get("epoch", 0)), known(told.get(key))) for told in one.run.history]
+        points = [(float(row.get("epoch", 0)), known(row.get(key))) for row in one.run.history]
         lines.append(Line(one.label, points, one.style))
     if not any(line.known for line in lines):
         return None
@@ -96,12 +109,12 @@ def _by_epoch(caption: str, runs: Sequence[Outcome], key: str, axis: Axis) -> Fi
 
 
 def roc_of(runs: Sequence[Outcome]) -> Figure | None:
-    """Draw the ROC curve of every run: of the second of two classes, or the mean of the curves of more."""
+    """Draw the ROC curve of every run: of the second of two classes, or the mean curve of more classes."""
     lines, classes = [], 0
     at = np.linspace(0, 1, 101)
     for one in runs:
         scores = one.run.scores
-        curves = [curve for curve in scores.curves if len(curve) > 2]  # a straight one: the class was not tested
+        curves = [curve for curve in scores.curves if len(curve) > 2]  # a straight curve: the class was not tested
         if not curves:
             continue
         heights = np.mean([np.interp(at, *np.array(curve).T) for curve in curves], axis=0)
@@ -113,20 +126,18 @@ def roc_of(runs: Sequence[Outcome]) -> Figure | None:
         return None
     lines.append(Line("guessing: 0.500", [(0.0, 0.0), (1.0, 1.0)], None))
     names = runs[0].run.scores.classes
-    whose = f"Class {names[1]}" if classes == 1 and len(names) == 2 else "Mean of each class against all others"
+    whose = f"Class {names[1]}" if classes == 1 and len(names) == 2 else "Mean over classes, each against all others"
     chart = line_chart(
-        f"ROC curves. {whose}", lines, replace(_SHARES, label="share of false alarms"), _SHARES, labels="below"
+        f"ROC curves. {whose}", lines, replace(_SHARES, label="false positive rate"), _SHARES, labels="below"
     )
-    return Figure(
-        f"{whose}: the share that is found, if so many false alarms are allowed; with the area under the curve", chart
-    )
+    return Figure(f"{whose}: the true positive rate by the false positive rate, with the area under the curve", chart)
 
 
-# --- which answers were wrong ---------------------------------------------------------------------
+# --- which predictions were wrong -----------------------------------------------------------------
 
 
-def matrices_of(runs: Sequence[Outcome]) -> list[Figure]:
-    """Draw the confusion matrix of every run, of the same classes in the same order."""
+def confusion_matrices(runs: Sequence[Outcome]) -> list[Figure]:
+    """Draw the confusion matrix of every run, all with the same classes in the same order."""
     shown = [one for one in runs if one.run.scores.confusion]
     if not shown:
         return []
@@ -154,8 +165,8 @@ def matrices_of(runs: Sequence[Outcome]) -> list[Figure]:
     return figures
 
 
-def found_of(runs: Sequence[Outcome]) -> Figure | None:
-    """Draw the share of every class that is found, at the smallest epsilon and without privacy; worst loss first."""
+def recalls_of(runs: Sequence[Outcome]) -> Figure | None:
+    """Draw the recall of every class at the smallest epsilon and without privacy, the largest loss first."""
     both = [one for one in runs if one.run.scores.confusion]
     if len(both) < 2 or not both[0].private or both[-1].private:
         return None
@@ -171,8 +182,8 @@ def found_of(runs: Sequence[Outcome]) -> Figure | None:
     pairs = [(name, (one, share(one)), (other, share(other))) for name, one, other in ranked]
     if not pairs:
         return None
-    caption = "The share of each class that is found, most lost first: privacy does not cost every class the same"
-    chart = bar_pairs(f"Share found, {private.label}", pairs, full=1.0, then=ordinary.label)
+    caption = "The share of each class that is recognised (recall), largest loss first: privacy costs some classes more"
+    chart = bar_pairs(f"Recall, {private.label}", pairs, full=1.0, then=ordinary.label)
     return Figure(caption, legend(private.label, ordinary.label) + chart)
 
 
@@ -184,13 +195,13 @@ def _counts(one: Outcome) -> NDArray[np.int64]:
 
 
 def noise_of(pictures: Pictures | None) -> list[Figure]:
-    """Show the images at every level of noise, a sheet for each."""
+    """Show the images at every level of noise, one sheet per level."""
     if pictures is None:
         return []
     return [
         Figure(
-            f"noise of deviation {level:g}" if level else "as they are",
-            address(tiled(images, len(images))),
+            f"noise with standard deviation {level:g}" if level else "original",
+            _data_uri(tiled(images, len(images))),
             f"{count(len(images), 'image')} " + (f"with noise of deviation {level:g}" if level else "without noise"),
             4.5 * len(images),
         )
@@ -200,7 +211,7 @@ def noise_of(pictures: Pictures | None) -> list[Figure]:
 
 
 def layers_of(pictures: Pictures | None, runs: Sequence[Outcome]) -> list[tuple[str, list[Figure]]]:
-    """Show, for every layer, what it makes of one image in every run; that image first."""
+    """Show the feature maps of one image, for every layer and run; the image itself comes first."""
     if pictures is None or not pictures.maps:
         return []
     layers: dict[str, list[Figure]] = {}
@@ -210,7 +221,53 @@ def layers_of(pictures: Pictures | None, runs: Sequence[Outcome]) -> list[tuple[
             left_out = f" (the first {len(few)} of {len(images)})" if len(images) > len(few) else ""
             alt = f"{count(len(few), 'feature map')} of {layer}, {one.label}"
             if few:
-                sheet = address(tiled(few, min(8, len(few))))
+                sheet = _data_uri(tiled(few, min(8, len(few))))
                 layers.setdefault(layer, []).append(Figure(one.label + left_out, sheet, alt, 24.0))
-    image = Figure("", address(pictures.shown), "The image that the layers are shown", 6.0)
+    image = Figure("", _data_uri(pictures.shown), "The input image", 6.0)
     return [("The image", [image]), *layers.items()]
+
+
+def png(image: NDArray[np.uint8]) -> bytes:
+    """Return a grey image, a byte per pixel, as a PNG file (ISO/IEC 15948).
+
+    Examples
+    --------
+    >>> png(np.zeros((2, 3), dtype=np.uint8))[1:4]
+    b'PNG'
+    """
+    height, width = image.shape
+    # Every line begins with the number of its filter: 0 for none.
+    lines = np.pad(np.asarray(image, dtype=np.uint8), ((0, 0), (1, 0)))
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)  # 8 bits, grey, not interlaced
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+
+
+def _data_uri(image: NDArray[np.uint8]) -> str:
+    """Return a grey image as a data URI, so the page needs no other file.
+
+    Examples
+    --------
+    >>> _data_uri(np.zeros((2, 3), dtype=np.uint8))[:30]
+    'data:image/png;base64,iVBORw0K'
+    """
+    return "data:image/png;base64," + base64.b64encode(png(image)).decode()
+
+
+def tiled(images: Sequence[NDArray[np.uint8]], columns: int, *, gap: int = 1) -> NDArray[np.uint8]:
+    """Arrange images of one size on a white sheet with this many columns.
+
+    Examples
+    --------
+    >>> tiled([np.zeros((2, 2), dtype=np.uint8)] * 3, columns=2).shape
+    (5, 5)
+    """
+    height, width = images[0].shape
+    rows = -(-len(images) // columns)
+    sheet = np.full((rows * (height + gap) - gap, columns * (width + gap) - gap), 255, dtype=np.uint8)
+    for position, image in enumerate(images):
+        top, left = (height + gap) * (position // columns), (width + gap) * (position % columns)
+        sheet[top : top + height, left : left + width] = image
+    return sheet

@@ -1,4 +1,4 @@
-"""The curves of additive models: what each column adds to a prediction, drawn from the weights that are released."""
+"""The curves of additive models: what each column adds to a prediction, drawn from the released weights."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Shapes:
     """The curves of a training, ready for a page."""
 
     meaning: str
-    """What a curve adds to."""
+    """The quantity that a curve adds to."""
     legend: Markup | str
     figures: tuple[tuple[str, str, Markup], ...]
-    """The name of a column, what is said of it, and its chart."""
+    """The name of a column, a note on it, and its chart."""
     left_out: tuple[str, ...]
 
 
 def shapes_of(training: Training, runs: Sequence[Outcome]) -> Shapes | None:
-    """Draw the curves of additive models, those that say most first; None of other models, or of many classes.
+    """Draw the curves of additive models, the most influential first; None for other models or many classes.
 
-    Of several models, those of the smallest epsilon and of the largest (or without privacy) are drawn. Nothing is read
-    but the weights of the models.
+    Of several models, those with the smallest and the largest epsilon (or without privacy) are drawn. Only the weights
+    of the models are read.
     """
-    held: list[tuple[Outcome, Any]] = [(one, training.models.get(one.run.name)) for one in runs]
-    drawn = [(one, model) for one, model in held if hasattr(model, "curve_of")]
+    models: list[tuple[Outcome, Any]] = [(one, training.models.get(one.run.name)) for one in runs]
+    drawn = [(one, model) for one, model in models if hasattr(model, "curve_of")]
     drawn = [drawn[0], drawn[-1]] if len(drawn) > 1 else drawn
     if not drawn or not all(_is_flat(model) for _, model in drawn):
         return None
@@ -51,7 +51,7 @@ def shapes_of(training: Training, runs: Sequence[Outcome]) -> Shapes | None:
         is_number = first.features_.features[first.features_.names.index(name)].is_number
         figures.append((name, *(_line if is_number else _bars)(name, drawn)))
     classes = getattr(first, "classes_", None)
-    what = training.target if classes is None else f"the logarithm of the odds that {training.target} is {classes[1]}"
+    what = training.target if classes is None else f"the log-odds that {training.target} is {classes[1]}"
     key = legend(drawn[0][0].label, drawn[-1][0].label) if len(drawn) > 1 else ""
     return Shapes(what, key, tuple(figures), tuple(ranked[_MOST_COLUMNS:])) if figures else None
 
@@ -82,7 +82,7 @@ def _tick(value: float) -> str:
 
 
 def _bars(name: str, drawn: Sequence[tuple[Outcome, Any]]) -> tuple[str, Markup]:
-    """Draw the curve of a category as bars to both sides: what adds most, and what takes away most."""
+    """Draw the curve of a category as bars to both sides: the values that add or subtract most."""
     curves = [dict(zip(*model.curve_of(name), strict=True)) for _, model in drawn]
     values = sorted(set.intersection(*map(set, curves)), key=lambda value: (-curves[0][value], value))
     few = _MOST_VALUES // 2
@@ -92,5 +92,5 @@ def _bars(name: str, drawn: Sequence[tuple[Outcome, Any]]) -> tuple[str, Markup]
         (value, [(curve[value], f"{curve[value]:+.2f}", kind) for curve, kind in zip(curves, kinds, strict=True)])
         for value in shown
     ]
-    said = f"the {len(shown)} of {len(values)} values that add or take away most" if len(shown) < len(values) else ""
-    return said, split_bars(f"What {name} adds", rows, then=drawn[-1][0].label)
+    note = f"the {len(shown)} of {len(values)} values that add or subtract most" if len(shown) < len(values) else ""
+    return note, split_bars(f"What {name} adds", rows, then=drawn[-1][0].label)
