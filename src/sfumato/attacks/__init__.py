@@ -1,1 +1,1 @@
-"""Attack releases: what can an attacker learn from a table, a model, a synthetic set or a training procedure?"""
+"""Attack releases: measure what an attacker can learn from a table, a model, a synthetic set or a training procedure."""

@@ -1,0 +1,1 @@
+"""Membership inference: was a record in the training data of a model?"""
