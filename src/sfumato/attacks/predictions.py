@@ -1,0 +1,101 @@
+"""The predictions of a model as an attacker sees them: one probability per record and class, checked.
+
+Any object with ``predict_proba`` can be attacked: scikit-learn, XGBoost, `sfumato.learners`, networks with one output.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.errors import InputError
+
+__all__ = ["label_codes", "own_label", "probabilities", "smooth", "trees_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def probabilities(model: Any, records: Any, classes: ArrayLike) -> Floats:
+    """Return the probability of each class for each record; 0 for a class that the model has never seen.
+
+    A model with a single output gives the probability of the second of two classes.
+
+    Examples
+    --------
+    >>> class Always:
+    ...     classes_ = ["no", "yes"]
+    ...     def predict_proba(self, records):
+    ...         return np.tile([0.25, 0.75], (len(records), 1))
+    >>> probabilities(Always(), [[1], [2]], ["maybe", "no", "yes"]).tolist()
+    [[0.0, 0.25, 0.75], [0.0, 0.25, 0.75]]
+    """
+    known = np.asarray(classes)
+    predict = getattr(model, "predict_proba", None)
+    if predict is None:
+        raise InputError(
+            f"{type(model).__name__} has no predict_proba, which membership attacks ask",
+            hint="wrap it in a calibrated classifier, or attack only its labels with the label-only attack",
+        )
+    found = np.asarray(predict(records), dtype=np.float64)
+    if found.ndim == 1 or found.shape[1:] == (1,):
+        found = np.column_stack([1 - found.ravel(), found.ravel()])
+    own = np.asarray(getattr(model, "classes_", known))
+    if found.ndim != 2 or found.shape != (len(records), len(own)):
+        raise InputError(
+            f"predict_proba gave the shape {found.shape} for {len(records)} records and {len(own)} classes"
+        )
+    if not np.isfinite(found).all():
+        raise InputError(f"predict_proba gave NaN or infinity for {(~np.isfinite(found)).any(axis=1).sum()} records")
+    if (found < -1e-6).any() or (found > 1 + 1e-6).any():
+        raise InputError("predict_proba gave numbers below 0 or above 1")
+    result = np.zeros((len(found), len(known)))
+    result[:, label_codes(own, known)] = np.clip(found, 0.0, 1.0)
+    return result
+
+
+def label_codes(labels: ArrayLike, classes: ArrayLike) -> Ints:
+    """Return the position of each label among the classes.
+
+    Examples
+    --------
+    >>> label_codes(["yes", "no", "yes"], ["no", "yes"]).tolist()
+    [1, 0, 1]
+    """
+    order = np.argsort(np.asarray(classes), kind="stable")
+    ordered, asked = np.asarray(classes)[order], np.asarray(labels)
+    place = np.minimum(np.searchsorted(ordered, asked), len(ordered) - 1)
+    if not np.array_equal(ordered[place], asked):
+        raise InputError(f"{np.count_nonzero(ordered[place] != asked)} labels are not among the classes")
+    result: Ints = order[place].astype(np.int64)
+    return result
+
+
+def own_label(p: Floats, codes: Ints) -> Floats:
+    """Return the probability of each record's own label."""
+    result: Floats = p[np.arange(len(codes)), codes]
+    return result
+
+
+def smooth(p: Floats, trees: int) -> Floats:
+    """Return (v + 1/2) / (T + 1) for v votes of T trees: a forest says 0 or 1 often, whose logit would be infinite.
+
+    Examples
+    --------
+    >>> smooth(np.array([0.0, 1.0]), 99).tolist()
+    [0.005, 0.995]
+    """
+    result: Floats = (p * trees + 0.5) / (trees + 1)
+    return result
+
+
+def trees_of(model: Any) -> int | None:
+    """Return the number of trees that vote in a model, also behind a pipeline; None if it is not a forest."""
+    votes = getattr(model, "estimators_", None)
+    if votes is not None and hasattr(model, "n_estimators") and not hasattr(model, "learning_rate"):
+        return len(votes)
+    steps = getattr(model, "steps", None)
+    inner = steps[-1][1] if steps else getattr(model, "model_", None)
+    return None if inner is None else trees_of(inner)
