@@ -28,11 +28,10 @@ from sfumato.errors import InputError, ModelError, OptionError
 from sfumato.learners.estimators.features import texts_in
 from sfumato.learners.options import Privacy, Split, grouped
 from sfumato.learners.training.catalogue import Model, best_model, model_of
-from sfumato.learners.training.division import key_of
 from sfumato.learners.training.resume import checkpoint_of, key_in, read_run, settings_of, sweep_folder, write_run
 from sfumato.learners.training.runs import Run, Scores, Training, label_of
 from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events
-from sfumato.learners.training.split import Material, material_of
+from sfumato.learners.training.split import Material, key_of, material_of
 
 __all__ = ["Asked", "epsilons_of", "run_recipe", "train"]
 
@@ -428,6 +427,6 @@ def _pictures(material: Material, models: Mapping[str, Any]) -> Any:
         return None
     if material.name != "mnist":
         return None  # images of the user are records, which no report shows
-    from sfumato.learners.training.pictures import pictures_of
+    from sfumato.learners.training.runs import pictures_of
 
     return pictures_of(material.test, material.test_target, models)
