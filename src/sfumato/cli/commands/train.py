@@ -43,6 +43,7 @@ from sfumato.learners.training.runs import Training, surest
 from sfumato.learners.training.sweep import epsilons_of
 from sfumato.learners.training.sweep import train as train_models
 from sfumato.releases.save import owner_file, save
+from sfumato.report.model.page import unused_notes
 
 __all__ = ["train"]
 
@@ -312,6 +313,8 @@ def _print(training: Training) -> None:
         cost = "" if run.epsilon == float("inf") else f", delta {run.facts['delta']:g}"
         mark = "" if run.epsilon == float("inf") or run.facts["private"] else "  NOT PRIVATE: its noise has a seed"
         echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
+    for note in unused_notes(training):
+        echo(note)
     always = surest(training.runs)
     what = "the most frequent class" if always.accuracy is not None else "the mean"
     base = f"{100 * always.baseline:.2f} %" if always.accuracy is not None else f"{always.baseline:.4g}"

@@ -247,6 +247,14 @@ class Training(Discreet, Releases):
 
         return {run.name: release_of(self, run, alone=len(self.runs) == 1) for run in self.runs}
 
+    def unused(self, run: Run) -> tuple[str, ...]:
+        """Return the columns without a known value, which the model of a run could not use.
+
+        A private model knows only the categories that stood out from the noise: of free text, names and the like none.
+        """
+        features = getattr(self.models.get(run.name), "features_", None)
+        return tuple(one.name for one in features.features if one.domain == ()) if features else ()
+
     def beside(self) -> dict[str, str]:
         """Return ``training.json`` and the recipe of all models; running times on private records are left out."""
         from sfumato.learners.training.released_model import options_of, schema_of
@@ -275,7 +283,7 @@ class Training(Discreet, Releases):
             "target": self.target,
             "rows": self.rows,
             "public": self.is_public,
-            "runs": [run.to_dict() for run in self.runs],
+            "runs": [{**run.to_dict(), "unused": list(self.unused(run))} for run in self.runs],
             "together": self.together,
             "charged": self.charged,
             "settings": self.settings,
