@@ -290,6 +290,10 @@ QUESTIONS = (
     "count where age >= 40 and sex = 'f'", "mean of cost where not (ill = 'no' or age is missing) by sex",
     "median of age where cost < 300 or ill != 'yes'", "max of age where sex in ('f', '?')",
 )  # fmt: skip
+ANSWER = {
+    "answer.json": ("/rows/*/value", "/rows/*/interval"),
+    "certificate.json": (*CERTIFICATE, "/files/answer.json/bytes", "/files/report.html/bytes"),
+}
 
 
 @pytest.mark.parametrize("more", MORE)
@@ -300,8 +304,12 @@ def test_answers_differ_in_their_noise_alone(more: str, tmp_path: Path) -> None:
         path = tmp_path / name / "some.ledger"
         sf.Ledger.grant(table, epsilon=100.0, delta=DELTA, path=path).close()
         answers = [sf.query(table, question, epsilon=1.0, ledger=path).to_dict() for question in QUESTIONS]
+        sf.save(
+            sf.query(table, "mean of cost where ill = 'no' by sex", epsilon=1.0, ledger=path), tmp_path / name / "out"
+        )
+        files = public_files(tmp_path / name / "out", ANSWER, pages=False)
         before = [sf.preview(table, question, epsilon=1.0).to_dict() for question in ("count by sex", "max of cost")]
-        found.append((public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")), before))
+        found.append((public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")), before, files))
     assert found[0] == found[1]
 
 

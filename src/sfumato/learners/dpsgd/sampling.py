@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from sfumato.budget.accounting.training_events import step_event
 from sfumato.budget.events import ApproximateEvent, Composed, Event
-from sfumato.budget.mechanisms.rounded_gaussian import rounding_event
-from sfumato.budget.noise import Source
+from sfumato.budget.noise import Source, rounding_event
 from sfumato.errors import ModelError, OptionError
 from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error, to_layout
 

@@ -1,6 +1,6 @@
 """One private step: the clipped gradient sum of a batch, noise, and the update of the weights.
 
-The noise is Gaussian on a public grid; `rounded_gaussian` has the guarantee.
+The noise is Gaussian on a public grid; `budget.noise` has the guarantee.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from sfumato.budget.mechanisms.rounded_gaussian import grid_of
-from sfumato.budget.noise import Source
+from sfumato.budget.noise import Source, grid_of
 from sfumato.data.validate import real
 from sfumato.errors import ModelError, OptionError
 from sfumato.learners.dpsgd.optimizers import Optimizer

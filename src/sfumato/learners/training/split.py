@@ -19,8 +19,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
-from sfumato.budget.ledger.fingerprint import canonical_text, content_fingerprint, texts_of
+from sfumato.budget.ledger.fingerprint import content_fingerprint
 from sfumato.data import datasets
+from sfumato.data.coding import canonical_text, texts_of
 from sfumato.data.schema import Kind, Schema
 from sfumato.data.table import Table, read
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
