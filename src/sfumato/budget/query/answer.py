@@ -22,7 +22,7 @@ from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.accounting.effort import verify_events
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event, Relation
-from sfumato.budget.ledger.ledger import Budget
+from sfumato.budget.ledger.ledger import Account, Budget
 from sfumato.budget.mechanisms.statistics import Answers
 from sfumato.budget.query.plan import Plan
 from sfumato.budget.query.question import Question
@@ -101,7 +101,7 @@ class QueryAnswer(Artifact, Discreet):
     rows : the answer for each group
     relation : the neighbouring relation of the ledger
     private : False if the noise came from a given seed: the answer is then reproducible and not private
-    spent, limit, left : the state of the ledger, including this answer; None if the answer was read from a folder
+    account : the state of the ledger, including this answer; None if the answer was read from a folder
     """
 
     kind = "statistics"
@@ -112,9 +112,22 @@ class QueryAnswer(Artifact, Discreet):
     rows: tuple[Row, ...]
     relation: Relation
     private: bool = True
-    spent: Budget | None = None
-    limit: Budget | None = None
-    left: float | None = None
+    account: Account | None = None
+
+    @property
+    def spent(self) -> Budget | None:
+        """The total cost of all charges, this answer included; None if the answer was read from a folder."""
+        return self.account and self.account.spent
+
+    @property
+    def limit(self) -> Budget | None:
+        """The limit of the ledger."""
+        return self.account and self.account.limit
+
+    @property
+    def left(self) -> float | None:
+        """What is left of the budget after this answer."""
+        return self.account and self.account.left
 
     @property
     def question(self) -> Question:
