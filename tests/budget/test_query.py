@@ -17,7 +17,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget import Budget, Quantile, Question, Relation, Source, spent
-from sfumato.budget.mechanisms.records import Records
+from sfumato.budget.mechanisms.statistics import Records
 from sfumato.budget.query.plan import Bounded, Plan, statistic_for
 
 SIGMAS = 5.5

@@ -36,8 +36,7 @@ from sfumato.budget import (
     replace_one,
     spent,
 )
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import OfRecords
+from sfumato.budget.mechanisms.statistics import OfRecords, Records
 from sfumato.budget.query.plan import Bounded, statistic_for
 from tests.budget.chance import assert_epsilon
 

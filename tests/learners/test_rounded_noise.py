@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from sfumato.budget import Gaussian, PoissonSampled, Repeated, Source, spent
-from sfumato.budget.mechanisms.rounded_gaussian import CELLS, grid_of, rounding_event
+from sfumato.budget.noise import CELLS, grid_of, rounding_event
 from sfumato.learners import Optimization, Privacy, Sgd, Trainer
 from sfumato.learners.dpsgd.rounded_noise import HostNoise
 from sfumato.learners.dpsgd.sampling import Full, Poisson

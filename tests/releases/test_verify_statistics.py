@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.budget import Relation, Source
-from sfumato.budget.mechanisms.records import Records
+from sfumato.budget.mechanisms.statistics import Records
 from sfumato.budget.query.plan import Plan
 from sfumato.data.certificate import MOST_BYTES
 from sfumato.data.recipe import Recipe

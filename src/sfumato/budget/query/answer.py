@@ -19,8 +19,7 @@ import numpy as np
 
 from sfumato._repr import Discreet
 from sfumato.budget.accounting.accountant import spent
-from sfumato.budget.accounting.effort import verify_events
-from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.budget.differential_privacy import DifferentialPrivacy, verify_events
 from sfumato.budget.events import Event, Relation
 from sfumato.budget.ledger.ledger import Account, Budget
 from sfumato.budget.mechanisms.statistics import Answers

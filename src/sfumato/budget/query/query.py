@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.records import Records
+from sfumato.budget.mechanisms.statistics import Records
 from sfumato.budget.noise import Source
 from sfumato.budget.query.answer import QueryAnswer, Row
 from sfumato.budget.query.condition import numbers_of

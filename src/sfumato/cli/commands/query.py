@@ -28,7 +28,6 @@ from sfumato.cli.terminal import echo, printable, style
 from sfumato.data.io.files import FORMATS
 from sfumato.data.release import Release
 from sfumato.errors import OptionError
-from sfumato.releases.save import save
 
 __all__ = ["query"]
 
@@ -128,6 +127,8 @@ def query(
     else:
         _print(answer)
     if output is not None:  # after the answer is shown, which is paid for
+        from sfumato.releases.save import save  # with the page, which an answer alone does not need
+
         save(answer, output, replace=force)
         echo(f"The answer is in {output}", err=True)
     bounds = None if asked.column is None else public[asked.column].bounds

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.budget.accounting.effort import Bounded, bounded_epsilon, read_events
 from sfumato.budget.accounting.training_events import missing_charges
-from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.budget.differential_privacy import Bounded, DifferentialPrivacy, bounded_epsilon, read_events
 from sfumato.budget.events import Event
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
