@@ -116,17 +116,17 @@ class QueryAnswer(Artifact, Discreet):
     @property
     def spent(self) -> Budget | None:
         """The total cost of all charges, this answer included; None if the answer was read from a folder."""
-        return self.account and self.account.spent
+        return None if self.account is None else self.account.spent
 
     @property
     def limit(self) -> Budget | None:
         """The limit of the ledger."""
-        return self.account and self.account.limit
+        return None if self.account is None else self.account.limit
 
     @property
     def left(self) -> float | None:
         """What is left of the budget after this answer."""
-        return self.account and self.account.left
+        return None if self.account is None else self.account.left
 
     @property
     def question(self) -> Question:
