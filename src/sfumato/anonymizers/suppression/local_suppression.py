@@ -16,10 +16,10 @@ from sfumato.anonymizers.base import Anonymizer
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.suppression.search import WHOLE, Suppression, local_suppression
 from sfumato.data.coding import Domain
+from sfumato.data.released_values import MARK
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.classes import Floats, Ints
-from sfumato.measures.loss.generalised import MARK
 
 __all__ = ["LocalSuppression"]
 
