@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sfumato as sf
+from sfumato.learners import Split
 
 KEPT = Path(__file__).with_suffix(".json")
 RUNS = 3
@@ -25,7 +26,7 @@ CASES = ((False, 0.79), (False, 1.0), (False, 3.0), (True, 0.79))  # all 60,000 
 def trained(full: bool, epsilon: float) -> dict[str, Any]:
     """Train once, and return what came of it."""
     began = time.process_time()
-    (run,) = sf.train("mnist", "scattering-linear", epsilon=epsilon, full=full).runs
+    (run,) = sf.train("mnist", "scattering-linear", epsilon=epsilon, split=Split(full=full)).runs
     return {"full": full, "cpu": time.process_time() - began, **kept(run.to_dict())}
 
 

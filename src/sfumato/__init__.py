@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from sfumato.pseudonyms.pseudonymize import pseudonymize as pseudonymize
     from sfumato.pseudonyms.pseudonymize import reidentify as reidentify
     from sfumato.releases.load import load as load
-    from sfumato.releases.run import run as run
+    from sfumato.releases.load import run as run
     from sfumato.releases.save import save as save
     from sfumato.releases.verify import Verification as Verification
     from sfumato.releases.verify import verify as verify
@@ -101,8 +101,7 @@ __getattr__, __dir__, __all__ = lazy(
         "measures.risk.safe_harbor": "safe_harbor",
         "pseudonyms.keys": "Key",
         "pseudonyms.pseudonymize": "pseudonymize reidentify",
-        "releases.load": "load",
-        "releases.run": "run",
+        "releases.load": "load run",
         "releases.save": "save",
         "releases.verify": "Verification verify",
         "report.page": "write_report",

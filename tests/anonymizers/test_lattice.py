@@ -283,6 +283,25 @@ def test_keys_that_do_not_fit_into_a_word_change_nothing(problem: Any) -> None:
     assert found.loss == pytest.approx(expected.loss)
 
 
+@settings(max_examples=40)
+@given(problem=problems(), most=st.sampled_from([0, 3000]), loss=st.sampled_from(["leaves", "discernibility"]))
+def test_plain_and_compiled_kernels_find_the_same_and_may_change_places(problem: Any, most: int, loss: str) -> None:
+    rows, groups, suppress = problem
+    counts = tables(rows, len(groups))
+    levels = levels_in(counts[0], groups)
+    asked = [sf.KAnonymity(2), sf.measures.RecursiveCL(4.0)]
+    try:
+        expected = lattice(counts, asked, levels, suppress=suppress, loss=loss)
+    except sf.errors.InputError:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lattice_nodes, "_FEW", most)
+        found = lattice(counts, asked, levels, suppress=suppress, loss=loss)
+    assert found.of_tuple.tolist() == expected.of_tuple.tolist()
+    assert (found.levels, found.loss, found.bound) == (expected.levels, expected.loss, expected.bound)
+    assert (found.suppressed, found.checked) == (expected.suppressed, expected.checked)
+
+
 def small() -> tuple[list[ClassCounts], list[Levels]]:
     rows = [(i % 5, i % 3, i % 4, i % 2) for i in range(30)]
     counts = tables(rows, 2)

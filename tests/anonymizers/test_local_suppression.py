@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.anonymizers.suppression import search
 from sfumato.anonymizers.suppression.search import _Search, local_suppression, masks_by_cost
 
 from .problems import CELLS, QUASI, SCHEMA, Case, case, cases
@@ -263,3 +264,15 @@ def test_the_order_of_rows_does_not_matter() -> None:
 def test_wrong_parameters_get_one_sentence(options: dict[str, Any], message: str) -> None:
     with pytest.raises(sf.errors.InputError, match=message):
         sf.LocalSuppression(**{"guarantees": "k=2", "qi": ["age", "sex"]} | options).fit(PEOPLE)
+
+
+@settings(max_examples=40)
+@given(one=cases())
+def test_the_plain_kernel_keeps_the_groups_of_the_compiled_one(one: Case) -> None:
+    try:
+        plainly = local_suppression(one.problem)
+    except sf.errors.InputError:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_FEW", 0)
+        assert local_suppression(one.problem).of_tuple.tolist() == plainly.of_tuple.tolist()

@@ -18,6 +18,7 @@ import sfumato as sf
 from sfumato.learners import OneByOne, PrivateClassifier, Trainer, private_step
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss
 from sfumato.learners.gradients.clipping import cross_entropy, squared_error
+from tests.learners.trainings import in_groups
 
 CLIP = 0.7
 
@@ -126,7 +127,7 @@ def people(rows: int = 40) -> tuple[Tensor, Tensor]:
 
 def trainer_of(module: nn.Module | None = None, **options: Any) -> Trainer:
     chosen = {"noise_multiplier": 1.0, "delta": 1e-3, "steps": 2, "batch_size": 10, "clip": CLIP, **options}
-    return Trainer(module or nn.Linear(4, 3), **chosen)
+    return Trainer(module or nn.Linear(4, 3), **in_groups(**chosen))
 
 
 @pytest.mark.parametrize("name", MIXING)

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from sfumato.learners.networks.network import PrivateRegressor as PrivateRegressor
     from sfumato.learners.networks.scattering import normalized_scattering as normalized_scattering
     from sfumato.learners.networks.scattering import scattering as scattering
+    from sfumato.learners.options import Optimization as Optimization
+    from sfumato.learners.options import Privacy as Privacy
+    from sfumato.learners.options import Speed as Speed
+    from sfumato.learners.options import Split as Split
     from sfumato.learners.training.runs import Run as Run
     from sfumato.learners.training.runs import Scores as Scores
     from sfumato.learners.training.runs import Training as Training
@@ -64,6 +68,7 @@ __getattr__, __dir__, __all__ = lazy(
         "networks.architectures": "Architecture architecture",
         "networks.network": "PrivateClassifier PrivateRegressor",
         "networks.scattering": "normalized_scattering scattering",
+        "options": "Optimization Privacy Speed Split",
         "training.runs": "Run Scores Training",
         "training.search": "PrivateSearch",
         "training.stored": "load_model write_model",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sfumato.engines.compiling import kernel
 
-__all__ = ["any_below", "first_above", "merge_classes", "merge_entries", "nearest_below", "suppression", "too_small"]
+__all__ = ["any_below", "first_above", "merge_classes", "merge_entries", "nearest_below"]
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio spreads keys over the upper bits (Knuth, vol. 3)
 
@@ -155,27 +155,6 @@ def merge_entries(
                 kept += 1
         starts[one + 1] = kept
     return starts, merged[:kept].copy(), counts[:kept].copy()
-
-
-@kernel()
-def too_small(size: NDArray[np.int64], k: int, fails: NDArray[np.bool_]) -> int:
-    """Mark the classes of fewer than k rows, and return how many rows they have."""
-    rows = 0
-    for one in range(len(size)):
-        fails[one] = size[one] < k
-        rows += size[one] * fails[one]
-    return rows
-
-
-@kernel()
-def suppression(size: NDArray[np.int64], price: NDArray[np.float64], fails: NDArray[np.bool_]) -> tuple[int, float]:
-    """Return the rows of the failing classes, and how much more they cost suppressed (1 a row) than generalised."""
-    rows, more = 0, 0.0
-    for one in range(len(size)):
-        gone = size[one] * fails[one]
-        rows += gone
-        more += gone * max(1.0 - price[one], 0.0)
-    return rows, more
 
 
 @kernel()

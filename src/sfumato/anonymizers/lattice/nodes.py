@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ __all__ = ["Classes", "Nodes"]
 
 _LARGEST_KEY = 2**63
 _WORTH_KEEPING = 0.8  # of the classes that a node was made of
+_CALL, _SORT = 500, 4  # what a call, and what the sorting of a class costs, in rows that are read
+_FEW = 30_000_000  # rows that are read before compiled kernels are loaded
 _MOST_KEPT = 2**23  # classes and entries kept to start other nodes from: about 250 MB
 
 
@@ -24,7 +27,7 @@ class Classes(NamedTuple):
     Attributes
     ----------
     first : a tuple of each class
-    key : what tells the classes apart; see `lattice_kernels.merge_classes`
+    key : what tells the classes apart; see `kernels.merge_classes`
     size : the rows of each class
     price : what one row of it costs
     entries : the sparse counts of each sensitive attribute: start, value and count, as in `ClassCounts`
@@ -58,9 +61,6 @@ class Nodes:
     def __init__(
         self, counts: Sequence[ClassCounts], groups: Sequence[Ints], costs: Sequence[Floats], sensitive: bool
     ) -> None:
-        from sfumato.anonymizers.lattice import kernels as lattice_kernels
-
-        self._kernels: Any = lattice_kernels
         self.top = bytes(len(column) - 1 for column in groups)
         self.codes = np.ascontiguousarray(counts[0].labels.T, dtype=np.int32)
         self.values = [len(one.total) for one in counts] if sensitive else []
@@ -81,6 +81,17 @@ class Nodes:
         self._kept_nodes = np.zeros((64, len(groups)), dtype=np.uint8)
         self._kept_work = np.full(64, given.work, dtype=np.int64)
         self._work = 0
+        self._done = 0
+
+    def kernels(self, work: int) -> ModuleType:
+        """Return the kernels for some more work: plain ones until so much is done that it pays to load compiled ones.
+
+        Work is counted in rows that an array operation reads.
+        """
+        from sfumato.anonymizers.lattice import kernels, plain
+
+        self._done += _CALL + work
+        return plain if self._exact and self._done <= _FEW else kernels
 
     def _lay_out(self, groups: Sequence[Ints], costs: Sequence[Floats]) -> None:
         """Lay the groups of all levels of all columns one after another, with a word and a cost for each."""
@@ -107,7 +118,7 @@ class Nodes:
         """Return the classes of a node; they last until the next ones are made."""
         levels = np.frombuffer(node, dtype=np.uint8)
         known = len(self._kept)
-        nearest = self._kernels.nearest_below(self._kept_nodes[:known], self._kept_work[:known], levels)
+        nearest = self.kernels(known).nearest_below(self._kept_nodes[:known], self._kept_work[:known], levels)
         made, _ = self._merge(nearest, levels)
         # Classes hardly fewer than those they were made of are not worth their memory.
         if made.work <= _WORTH_KEEPING * self._kept_work[nearest]:
@@ -123,11 +134,12 @@ class Nodes:
         finer = self._kept[nearest]
         shape = (self.codes, self._place, self._word, self._group, self._cost, self._exact)
         room = (self._slots, self._moved, *self._room)
-        classes = self._kernels.merge_classes(*shape, self._kept_nodes[nearest], node, *finer[:4], *room)
+        kernels = self.kernels(_SORT * finer.work)
+        classes = kernels.merge_classes(*shape, self._kept_nodes[nearest], node, *finer[:4], *room)
         first, key, size, price, of = self._room
         of = of[: len(finer.size)]
         entries = tuple(
-            self._kernels.merge_entries(of, classes, values, *entry)
+            kernels.merge_entries(of, classes, values, *entry)
             for values, entry in zip(self.values, finer.entries, strict=True)
         )
         return Classes(first[:classes], key[:classes], size[:classes], price[:classes], entries), of

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -225,9 +225,6 @@ class _Search:
         most_nodes: int,
         progress: Callable[[float], None] | None,
     ) -> None:
-        from sfumato.anonymizers.lattice import kernels as lattice_kernels
-
-        self._kernels: Any = lattice_kernels
         self.rows, columns = counts[0].rows, len(levels)
         self.judge = Judge(guarantees, counts, limit=math.floor(suppress * self.rows + 1e-9))
         self.by_class = loss == Objective.DISCERNIBILITY
@@ -293,9 +290,11 @@ class _Search:
         fails, hopeless = self.judge.judge(classes)
         if fails is not None and (self.best is None or base <= self.best.loss + _SLACK):
             price = classes.price if size is None else size / self.rows
-            suppressed, more = self._kernels.suppression(classes.size, price, fails)
+            suppressed = np.where(fails, classes.size, 0)
+            # A suppressed row costs 1; the sum is taken in order, and so is the same on every machine.
+            more = float(np.cumsum(suppressed * np.maximum(1.0 - price, 0.0))[-1])
             loss = base + more / self.rows
-            found = _Found(round(loss, 12), suppressed, node, loss)
+            found = _Found(round(loss, 12), int(suppressed.sum()), node, loss)
             self.best = found if self.best is None else min(self.best, found)
         return hopeless
 
@@ -331,11 +330,12 @@ class _Search:
 
     def _hopeless_above(self, node: bytes) -> bytes | None:
         """Return an infeasible node below which all are infeasible, and this one is, if one is known."""
-        found = self._kernels.first_above(self.hopeless, np.frombuffer(node, dtype=np.uint8))
+        found = self.nodes.kernels(len(self.hopeless)).first_above(self.hopeless, np.frombuffer(node, dtype=np.uint8))
         return self.hopeless[found].tobytes() if found >= 0 else None
 
     def _is_hopeful(self, node: bytes) -> bool:
-        return bool(self._kernels.any_below(self.hopeful, np.frombuffer(node, dtype=np.uint8)))
+        any_below = self.nodes.kernels(len(self.hopeful)).any_below
+        return bool(any_below(self.hopeful, np.frombuffer(node, dtype=np.uint8)))
 
     def _descend(self) -> None:
         """Lower one column after another from the best node found, or from the top, while that helps."""

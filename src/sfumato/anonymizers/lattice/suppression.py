@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +39,6 @@ class Judge:
     """Says which classes must be suppressed; see the top of this module."""
 
     def __init__(self, guarantees: Sequence[ClassGuarantee], counts: Sequence[ClassCounts], limit: int) -> None:
-        from sfumato.anonymizers.lattice import kernels as lattice_kernels
-
-        self._kernels: Any = lattice_kernels
         # alpha with a k is a guarantee on shares and one on sizes
         apart = [*guarantees, *(KAnonymity(one.k) for one in guarantees if isinstance(one, AlphaK))]
         self.limit, self.counts, self.rows = limit, counts, counts[0].rows
@@ -58,7 +54,8 @@ class Judge:
     def judge(self, classes: Classes) -> tuple[NDArray[np.bool_] | None, bool]:
         """Return which classes are suppressed, or None and whether every finer node is infeasible too."""
         fails = self._fails[: len(classes.size)]
-        rows = self._kernels.too_small(classes.size, self.k, fails)
+        np.less(classes.size, self.k, out=fails)
+        rows = int(classes.size[fails].sum())
         if rows > self.limit or rows == self.rows:
             return None, True
         if not self.sensitive:

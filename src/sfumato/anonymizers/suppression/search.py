@@ -12,17 +12,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.anonymizers.class_kernels import keeps
 from sfumato.anonymizers.hilbert.hilbert import sparse
-from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.limits import Limits, limits
 from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.suppression import kernels
 from sfumato.engines.compiling import plain
 from sfumato.engines.tuples import Tuples, group
-from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.classes import Floats, Ints, ranges, sum_by_index
 from sfumato.measures.models import KAnonymity
 
 __all__ = ["WHOLE", "Suppression", "local_suppression", "masks_by_cost"]
 
-_FEW = 20_000  # tuples that are settled without compiling the kernel
+_FEW = 20_000  # tuples with sensitive values that are settled without compiling the kernel
 
 Masks = NDArray[np.bool_]
 
@@ -189,9 +191,6 @@ class _Search:
     """The mask that each tuple of a problem has so far."""
 
     def __init__(self, problem: Problem, worth: Floats, masks: Masks) -> None:
-        from sfumato.anonymizers.suppression.kernels import keeping
-
-        self._keeping = keeping if len(problem) > _FEW else plain(keeping)
         self.problem, self.masks = problem, masks
         self.costs, self.whole = np.round(masks @ worth, 9), float(worth.sum())
         self.asked = limits(problem.counts, problem.guarantees)
@@ -261,8 +260,29 @@ class _Search:
     def _kept(self, tuples: Ints, groups: Ints) -> Ints:
         """Return those of the tuples whose groups keep every guarantee."""
         together = np.argsort(groups, kind="stable")
-        kept: Ints = tuples[together][self._keeping(tuples[together], groups[together], *self.counts, self.asked)]
+        tuples, groups = tuples[together], groups[together]
+        many = len(self.asked.model) and len(self.problem) > _FEW
+        kept: Ints = tuples[(kernels.keeping if many else _keeping)(tuples, groups, *self.counts, self.asked)]
         return kept
+
+
+def _keeping(rows: Ints, groups: Ints, size: Ints, start: Ints, cell: Ints, count: Ints, limits: Limits) -> Masks:
+    """Do what `kernels.keeping` does, with array operations in place of its loops over rows."""
+    first = np.flatnonzero(np.diff(groups, prepend=-1))
+    of_row = np.repeat(np.arange(len(first)), np.diff(first, append=len(rows)))
+    records = sum_by_index(of_row, size[rows], len(first))
+    kept: Masks = records >= limits.k
+    if len(limits.model):
+        keeps_all, scratch = plain(keeps), np.zeros(limits.values, dtype=np.int64)
+        rows = rows[kept[of_row]]
+        of_entry, entry = ranges(start[rows], start[rows + 1])
+        owner = of_row[kept[of_row]][of_entry]
+        bounds = np.searchsorted(owner, np.arange(len(first) + 1))
+        for one in np.flatnonzero(kept).tolist():
+            mine = entry[bounds[one] : bounds[one + 1]]
+            held = sum_by_index(cell[mine], count[mine], limits.values)
+            kept[one] = keeps_all(held, int(records[one]), limits, scratch)
+    return kept[of_row]
 
 
 def _only(problem: Problem, left: Ints) -> Problem:

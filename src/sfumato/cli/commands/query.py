@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
-from sfumato.budget.query.discovery import SelectCategories
+from sfumato.budget.query.plan import check_terms
 from sfumato.budget.query.preview import Preview, preview
-from sfumato.budget.query.query import QueryAnswer, Row, check_terms
 from sfumato.budget.query.query import query as ask
 from sfumato.budget.query.question import Question, StatisticName
 from sfumato.cli.commands.budget import NOT_PRIVATE, ledger_option, seed_option
-from sfumato.cli.options import Command, declared, file_options, print_json, public_options, say_if_repeated
+from sfumato.cli.options import (
+    Command,
+    declared,
+    file_options,
+    force_option,
+    keep_input,
+    keep_output,
+    print_json,
+    public_options,
+    say_if_repeated,
+)
 from sfumato.cli.terminal import echo, printable, style
+from sfumato.data.io.files import FORMATS
+from sfumato.data.release import Release
+from sfumato.errors import OptionError
 
 __all__ = ["query"]
 
@@ -39,6 +52,8 @@ _SAYS_NOTHING = (
 @click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
 @ledger_option
 @seed_option
+@force_option
+@click.option("-o", "--output", metavar="FOLDER", help="Save the answer as a release: a new folder with a certificate.")
 def query(
     as_json: bool,
     question: str,
@@ -50,6 +65,8 @@ def query(
     note: str,
     ledger: str | None,
     insecure_seed: int | None,
+    force: bool,
+    output: str | None,
     **options: Any,
 ) -> None:
     """Ask a table for a statistic, with noise, and charge its budget.
@@ -72,9 +89,18 @@ def query(
     sfumato query patients.csv "quantile 0.9 of age" --bounds age=0,120 --epsilon 0.5
     sfumato query patients.csv "count where age >= 40 and zip in ('13053', '14850')" --epsilon 0.5
     sfumato query patients.csv "mean of age" --bounds age=0,120 --epsilon 0.5 --dry-run
+    sfumato query patients.csv "count by sex" --domain sex=f,m --epsilon 0.5 -o answer
     """
     asked = Question.parse(question)  # so that a mistake is found before a large file is read
     check_terms(epsilon, delta, confidence, discover)
+    if output is not None and dry_run:
+        raise OptionError("a dry run has no answer to save", hint="leave out -o or --dry-run")
+    if output is not None and Path(output).suffix.lower() in (".json", *FORMATS):
+        raise OptionError(
+            f"-o names the folder of a release, got '{output}'", hint="name a new folder; --json prints the answer"
+        )
+    keep_input(output, options["data"], options["schema_file"], ledger)
+    keep_output(output, force=force, folder=True)
     table, public = declared(**options)
     terms: dict[str, Any] = {
         "schema": public,
@@ -100,6 +126,11 @@ def query(
         print_json(answer.to_dict())
     else:
         _print(answer)
+    if output is not None:  # after the answer is shown, which is paid for
+        from sfumato.releases.save import save  # with the page, which an answer alone does not need
+
+        save(answer, output, replace=force)
+        echo(f"The answer is in {output}", err=True)
     bounds = None if asked.column is None else public[asked.column].bounds
     if asked.statistic in _OF_VALUES and any(row.interval == bounds for row in answer.rows):
         echo(_SAYS_NOTHING, err=True)
@@ -107,9 +138,9 @@ def query(
         echo(NOT_PRIVATE, err=True)
 
 
-def _print(answer: QueryAnswer) -> None:
-    lines = [[*map(_text, row.group.values()), _number(row.value, row), _interval(row)] for row in answer.rows]
-    names = list(map(printable, answer.rows[0].group)) if answer.rows else []
+def _print(answer: Release) -> None:
+    lines = [[*map(printable, group), *numbers] for group, *numbers in (row.words() for row in answer.rows)]
+    names = list(map(printable, answer.plan.names))
     percent = f"{100 * answer.confidence:g} % interval"
     table = [[*names, _title(answer.question), percent], *lines]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -120,7 +151,7 @@ def _print(answer: QueryAnswer) -> None:
         ]
         echo(style("  ".join(cells).rstrip(), bold=number == 0))
     if not answer.rows:
-        needed = SelectCategories(epsilon=answer.epsilon / 2, delta=answer.delta, relation=answer.relation).threshold
+        needed = answer.plan.selection(answer.relation).threshold
         echo(f"No group stood out: at this epsilon and delta, a group needs about {needed:,} rows to be seen.")
     cost = f"epsilon {answer.epsilon:g}" + (f" and delta {answer.delta:g}" if answer.delta else "")
     echo()
@@ -155,24 +186,3 @@ def _print_preview(asking: Preview) -> None:
 
 def _title(question: Question) -> str:
     return printable(str(replace(question, groups=(), where=None)))
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "(other or missing)"
-    return f"{value[0]:g} to {value[1]:g}" if isinstance(value, list) else printable(str(value))
-
-
-def _interval(row: Row) -> str:
-    return " to ".join(_number(end, row) for end in row.interval)
-
-
-def _number(value: float, row: Row) -> str:
-    """Return a number with as many digits as its interval leaves a meaning."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    low, high = row.interval
-    digits = 0
-    while digits < 9 and (high - low) * 10**digits < 20 and value * 10**digits % 1:
-        digits += 1
-    return f"{value:,.{digits}f}"

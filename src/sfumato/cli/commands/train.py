@@ -37,9 +37,10 @@ from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import OptionError, did_you_mean
+from sfumato.learners.options import SCORES, Privacy, Split, grouped
 from sfumato.learners.training.catalogue import IMAGE_MODELS, TABLE_MODELS, best_model
 from sfumato.learners.training.runs import Training, surest
-from sfumato.learners.training.sweep import SCORES, epsilons_of
+from sfumato.learners.training.sweep import epsilons_of
 from sfumato.learners.training.sweep import train as train_models
 from sfumato.releases.save import owner_file, save
 
@@ -158,7 +159,8 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
     unfinished = Path(f"{out}.unfinished")
     if isinstance(asked.get("classes"), str):
         asked["classes"] = Names().convert(asked["classes"], None, None)
-    told = {"data": shown, "model": model, **{name: value for name, value in asked.items() if name != "published"}}
+    published = asked.pop("published", None)
+    told = {"data": shown, "model": model, **asked}
     reading = {name: asked.pop(name, None) for name in READING}
     identifiers = asked.pop("identifiers", [])
     if unfinished.exists():
@@ -170,13 +172,15 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
                 say_if_repeated(table)
             if "test" in asked:
                 asked["test"] = read_table(asked["test"], None, inferred=False, **{**_read(reading), "table": None})
-            training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **asked)
+            chosen = grouped(asked, split=Split, privacy=Privacy)
+            training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **chosen)
     except KeyboardInterrupt:
         if unfinished.exists():
             echo(err=True)
             echo(f"What was reached is in {unfinished}: give the same command again to go on.", err=True)
         raise
-    save(replace(training, options=told), out, replace=force)
+    training = replace(training, options=told, published=published)
+    save(training, out, replace=force)
     shutil.rmtree(unfinished, ignore_errors=True)
     if as_json:
         print_json(training.to_dict())

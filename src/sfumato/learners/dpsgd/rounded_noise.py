@@ -1,4 +1,4 @@
-"""Gaussian noise on a public grid for gradient sums, computed on the CPU; `rounded_gaussian` has the guarantee."""
+"""Gaussian noise on a public grid for gradient sums, computed on the CPU; `budget.noise` has the guarantee."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sfumato.budget.mechanisms.rounded_gaussian import grid_of
-from sfumato.budget.noise import Source
+from sfumato.budget.noise import Source, grid_of
 
 __all__ = ["HostNoise", "NoiseMaker"]
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from sfumato.data.validate import real
 from sfumato.errors import ModelError, OptionError
-from sfumato.learners.dpsgd.optimizers import Rule
+from sfumato.learners.dpsgd.optimizers import Optimizer
 from sfumato.learners.dpsgd.rounded_noise import NoiseMaker
 from sfumato.learners.gradients.clipping import ClippedSum, Clipper, Loss
 from sfumato.learners.gradients.gradients import CHAIN, IN_BLOCKS, ROUNDING
@@ -73,6 +74,8 @@ class AdaptiveClip:
 
     Parameters
     ----------
+    start : float
+        The clip of the first step.
     quantile : float
         The fraction of samples that should remain unclipped.
     rate : float
@@ -81,17 +84,16 @@ class AdaptiveClip:
         The standard deviation of the noise on the count, as a fraction of the expected batch size.
     """
 
+    start: float = 1.0
     quantile: float = 0.5
     rate: float = 0.2
     count_noise: float = 0.05
 
     def __post_init__(self) -> None:
-        if not 0 < self.quantile < 1:
-            raise OptionError(f"the quantile of the clip must be between 0 and 1, got {self.quantile!r}")
-        if not 0 < self.rate < math.inf:
-            raise OptionError(f"the rate of the clip must be a finite number above 0, got {self.rate!r}")
-        if not 0 < self.count_noise < math.inf:
-            raise OptionError(f"the noise on the count must be a finite number above 0, got {self.count_noise!r}")
+        real("the clip", self.start, above=0)
+        real("the quantile of the clip", self.quantile, above=0, below=1)
+        real("the rate of the clip", self.rate, above=0)
+        real("the noise on the count", self.count_noise, above=0)
 
     def for_sum(self, noise_multiplier: float, expected: float) -> float:
         """Return the noise multiplier of the sum with which count and sum together cost the given one.
@@ -119,7 +121,7 @@ class Step:
     ----------
     module, loss
         See `Clipper`.
-    rule : Rule
+    optimizer : Optimizer
         How the weights follow the gradient.
     noise : NoiseMaker
     clip : float or None
@@ -145,7 +147,7 @@ class Step:
         self,
         module: nn.Module,
         loss: Loss,
-        rule: Rule,
+        optimizer: Optimizer,
         noise: NoiseMaker,
         *,
         clip: float | None,
@@ -158,16 +160,15 @@ class Step:
         reduce: Callable[[Tensor], None] | None = None,
         share: Callable[[Tensor], None] | None = None,
     ) -> None:
-        for name, value in (("clip", 1.0 if clip is None else clip), ("expected batch", expected)):
-            if not 0 < value < math.inf:
-                raise OptionError(f"the {name} must be a finite number above 0, got {value!r}")
-        self.module, self.loss, self.rule, self.noise = module, loss, rule, noise
+        real("the clip", 1.0 if clip is None else clip, above=0)
+        real("the expected batch", expected, above=0)
+        self.module, self.loss, self.optimizer, self.noise = module, loss, optimizer, noise
         self.expected, self.views, self.adaptive, self.averaging = expected, views, adaptive, averaging
         self.micro_batch, self.precision, self.reduce, self.share = micro_batch, precision, reduce, share
         self.clipper = Clipper(module, loss, views=views)
         self.flat = ParameterVector(self.clipper.parameters)
         weights = self.flat.values
-        self.memory = rule.begin(weights)
+        self.memory = optimizer.begin(weights)
         self.clip = None if clip is None else torch.full((), clip, device=weights.device, dtype=weights.dtype)
         self.average = weights.clone() if averaging else None
         self._taken = torch.zeros((), device=weights.device)
@@ -271,7 +272,7 @@ class Step:
             if self.share:
                 for one in sums:
                     self.share(one)
-        self.rule.follow(self.flat.values, total.div_(self.expected), self.memory, rate)
+        self.optimizer.follow(self.flat.values, total.div_(self.expected), self.memory, rate)
         if self.adaptive and self.clip is not None and below is not None:
             share = below / self.expected + 0.5
             self.clip.mul_(torch.exp(-self.adaptive.rate * (share.squeeze(0) - self.adaptive.quantile)))

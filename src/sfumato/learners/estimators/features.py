@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.budget.ledger.fingerprint import canonical_text
 from sfumato.budget.mechanisms.additive import Mechanism, declared_bounds
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import FindBounds, SelectCategories
+from sfumato.data.coding import canonical_text
 from sfumato.data.hierarchies.label_paths import is_missing, text_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table

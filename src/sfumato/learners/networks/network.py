@@ -29,15 +29,16 @@ from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import CountRows
 from sfumato.data.io.files import atomic_path, refuse_unwritable, why
 from sfumato.data.io.fingerprint import user_hmac
-from sfumato.data.validate import whole
+from sfumato.data.validate import by_name, whole
 from sfumato.errors import FileError, InputError, ModelError, OptionError, did_you_mean
 from sfumato.learners.dpsgd.account import Account
 from sfumato.learners.dpsgd.module_checks import make_private
-from sfumato.learners.dpsgd.optimizers import Adam, Rule, Schedule, Sgd, by_name, schedule_of
+from sfumato.learners.dpsgd.optimizers import Adam, Optimizer, Schedule, Sgd, schedule_of
 from sfumato.learners.dpsgd.plan import events_of
 from sfumato.learners.dpsgd.progress import Report
 from sfumato.learners.dpsgd.samples import in_mode
 from sfumato.learners.dpsgd.sampling import Full, Poisson
+from sfumato.learners.dpsgd.steps import AdaptiveClip
 from sfumato.learners.dpsgd.trainer import Trainer
 from sfumato.learners.estimators.estimator import Classifier, PrivateEstimator, Purchase, Regressor
 from sfumato.learners.estimators.features import Columns, Feature, Unknown, texts_in
@@ -45,13 +46,14 @@ from sfumato.learners.gradients.clipping import Loss
 from sfumato.learners.networks.architectures import ARCHITECTURES, Architecture, architecture, rebuild
 from sfumato.learners.networks.images import Images
 from sfumato.learners.networks.schedule import learning_rate_of, signal_of, signal_of_noise, steps_of
+from sfumato.learners.options import Optimization, Privacy, Speed, grouped
 
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
 Floats = NDArray[np.floating[Any]]
 Purchases = Mapping[int, Purchase]
 
-_RULES: dict[str, type[Rule]] = {"sgd": Sgd, "adam": Adam}
+_OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam}
 _MORE = ("noise_schedule", "augment", "views", "adaptive", "micro_batch", "precision", "layout", "replace")
 _FACTS = ("noise_multiplier", "sampling", "rule")  # facts of the training that are stored
 _SCHEDULED = "scattering-linear"  # the model whose steps and learning rate `schedule` chooses
@@ -76,7 +78,7 @@ class _Network(PrivateEstimator):
     rows: int | None = None
     learning_rate: float | None = 0.7
     momentum: float = 0.9
-    optimizer: str | Rule = "sgd"
+    optimizer: str | Optimizer = "sgd"
     schedule: str | Schedule = "cosine"
     averaging: float | None = None
     knots: int | None = 20
@@ -408,24 +410,31 @@ class _Network(PrivateEstimator):
         for name in more:
             if name not in _MORE:
                 raise OptionError(f"trainer_options has no '{name}'", hint=did_you_mean(str(name), _MORE))
+        if "layout" in more:
+            more["memory_format"] = more.pop("layout")
+        clip, adaptive = self.clip, more.pop("adaptive", None)
+        if adaptive is not None and not isinstance(adaptive, AdaptiveClip):
+            raise OptionError(f"adaptive must be an AdaptiveClip(), got {adaptive!r}")
+        if more.pop("replace", False):
+            module = make_private(module)
         without_noise = None if self.is_private else self.seed  # without privacy, the seed also determines the samples
-        trainer = Trainer(
-            module,
+        options = {
             **self._terms(how),
-            clip=self.clip,
-            batch_size=self.batch_size if rows is None else self._batch(rows),
-            epochs=self._length(how, rows),
-            rows=rows,
-            rule=self._rule(self._rate(module, how, rows)),
-            loss=self._loss if rows else "squared-error",
-            schedule=self.schedule,
-            averaging=self.averaging,
-            device=self.device,
-            seed=self.seed,
-            insecure_seed=without_noise if self.insecure_seed is None else self.insecure_seed,
-            checkpoint=self.checkpoint,
+            "clip": clip if adaptive is None else replace(adaptive, start=clip),
+            "batch_size": self.batch_size if rows is None else self._batch(rows),
+            "epochs": self._length(how, rows),
+            "rows": rows,
+            "optimizer": self._optimizer(self._rate(module, how, rows)),
+            "loss": self._loss if rows else "squared-error",
+            "schedule": self.schedule,
+            "averaging": self.averaging,
+            "device": self.device,
+            "seed": self.seed,
+            "insecure_seed": without_noise if self.insecure_seed is None else self.insecure_seed,
+            "checkpoint": self.checkpoint,
             **more,
-        )
+        }
+        trainer = Trainer(module, **grouped(options, privacy=Privacy, optimization=Optimization, speed=Speed))
         trainer.least_dimensions = _WEIGHTS
         return trainer
 
@@ -472,10 +481,10 @@ class _Network(PrivateEstimator):
     def _steps_per_epoch(self, rows: int) -> float:
         return rows / (self._batch(rows) or rows)
 
-    def _rule(self, rate: float) -> Rule:
-        if isinstance(self.optimizer, Rule):
+    def _optimizer(self, rate: float) -> Optimizer:
+        if isinstance(self.optimizer, Optimizer):
             return self.optimizer
-        kind = by_name("optimizer", self.optimizer, _RULES)
+        kind = by_name("optimizer", self.optimizer, _OPTIMIZERS)
         if kind is Sgd:
             return Sgd(learning_rate=rate, momentum=self.momentum)
         return Adam(learning_rate=rate)
@@ -561,8 +570,8 @@ class PrivateClassifier(_Network, Classifier):
     learning_rate, momentum : float
         For "sgd". Adam has no momentum, and needs a learning rate of about 0.01. A learning rate of None is for
         "scattering-linear", like epochs.
-    optimizer : str or Rule
-        "sgd" or "adam", or a rule like ``Adam(learning_rate=0.01, weight_decay=0.1)``, with its own learning rate.
+    optimizer : str, Sgd or Adam
+        "sgd" or "adam", or one like ``Adam(learning_rate=0.01, weight_decay=0.1)``, with its own learning rate.
     schedule : str or callable
         The learning-rate schedule: "constant", "linear", "cosine", "warm-cosine".
     averaging : float, optional
@@ -574,8 +583,9 @@ class PrivateClassifier(_Network, Classifier):
         The mean and the standard deviation for normalising images: public constants, for all channels or per channel.
         Bytes are scaled to 0..1 first; other numbers are used as they are, and 0 if missing or infinite.
     trainer_options : mapping, optional
-        Other options of `Trainer`: ``noise_schedule``, ``augment``, ``views``, ``adaptive``, ``micro_batch``,
-        ``precision``, ``layout``, ``replace``.
+        ``noise_schedule``, ``augment`` and ``views`` of `Optimization`; ``micro_batch``, ``precision`` and ``layout``
+        (the memory format) of `Speed`; ``adaptive``, an `AdaptiveClip` that starts at ``clip``; ``replace=True``, which
+        replaces layers that mix samples: see `make_private`.
     device : str
         "cpu", or "cuda" where there is a GPU.
     seed : int, optional

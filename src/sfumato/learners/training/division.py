@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.budget.ledger.fingerprint import canonical_text, texts_of
+from sfumato.data.coding import canonical_text, texts_of
 from sfumato.data.table import Table
 
 __all__ = ["coins_below", "coins_of", "key_of", "new_key", "records_of"]

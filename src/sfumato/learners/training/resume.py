@@ -42,7 +42,6 @@ def settings_of(
     delta: float,
     seed: int,
     insecure_seed: int | None,
-    charged: bool,
     parameters: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the settings that a resumed sweep must share."""
@@ -57,7 +56,6 @@ def settings_of(
         "insecure seed": insecure_seed,
         "data": [material.name, material.target, material.rows, prints[0]],
         "schema": material.schema.to_dict(),
-        "budget": charged,
         "model": model,
         "regression": regression,
         "delta": delta,

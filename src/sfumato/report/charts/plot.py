@@ -19,6 +19,7 @@ __all__ = [
     "broken",
     "hatching",
     "heat_map",
+    "interval_bars",
     "legend",
     "split_bars",
     "svg",
@@ -56,6 +57,33 @@ def bar_list(title: str, bars: Sequence[tuple[str, float, str]], *, full: float 
         top = below + 15
     described = "; ".join(f"{label}: {text}" for label, _, text in bars)
     return svg(title, described, SMALL, top, parts)
+
+
+def interval_bars(title: str, bars: Sequence[tuple[str, float, float, float, str]]) -> Markup:
+    """Draw bars from 0 with a line over each interval: each a (label, value, low, high, text beside it) tuple.
+
+    Examples
+    --------
+    >>> svg = interval_bars("count", [("f", 4, 1, 7, "4"), ("m", -1, -1, 2, "-1")])
+    >>> svg.count("<rect"), svg.count("<line")
+    (2, 2)
+    """
+    least = min(0.0, *(min(value, low) for _, value, low, _, _ in bars))
+    most = max(0.0, *(max(value, high) for _, value, _, high, _ in bars))
+    scale = SMALL / ((most - least) or 1)
+    parts, top = [], 0
+    for label, value, low, high, text in bars:
+        lines = broken(label, max(_ABOVE - len(text), _BESIDE), 3)
+        below = top + 15 * len(lines) + 6
+        start, end, left, right = ((one - least) * scale for one in (min(value, 0), max(value, 0), low, high))
+        parts.append(
+            f"<g>{_hover(f'{label}: {text}')}{_lines(lines, 0, top + 15, 15, 'start')}"
+            f'<text x="{SMALL}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
+            f'<rect x="{start:.1f}" y="{below}" width="{end - start:.1f}" height="12" class="safe"/>'
+            f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{below + 6}" y2="{below + 6}" stroke="currentColor"/></g>'
+        )
+        top = below + 15
+    return svg(title, "; ".join(f"{label}: {text}" for label, *_, text in bars), SMALL, top, parts)
 
 
 def hatching() -> Markup:
