@@ -196,7 +196,7 @@ def are_whole(values: Iterable[Any]) -> bool:
     >>> are_whole([20, 30.0, Decimal(7)]), are_whole([20, 30.5]), are_whole(["20"])
     (True, False, False)
     """
-    return all(isinstance(one, Real | Decimal) and math.isfinite(one) and one == int(one) for one in values)
+    return all(isinstance(one, Real | Decimal) and math.isfinite(one) and one % 1 == 0 for one in values)
 
 
 def number_of(text: str, dtype: pl.DataType) -> float:
