@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.anonymizers import Output
-from sfumato.anonymizers.lattice.levels import with_hierarchies
-from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.problem import Problem, with_hierarchies
 from sfumato.anonymizers.publish import Members, publish
 from sfumato.engines import reduce
 from sfumato.measures.loss.generalised import coverage

@@ -19,7 +19,7 @@ except SystemExit as end:
 print(json.dumps(sorted(sys.modules)))
 """
 HEAVY = ("numba", "scipy", "sklearn", "torch", "dp_accounting", "pandas", "duckdb", "pyspark")
-METHODS = ("mondrian", "hilbert", "lattice", "microaggregation", "suppression", "guided")
+METHODS = ("mondrian", "hilbert", "lattice", "microaggregation", "local_suppression", "guided")
 ROLES = ("--qi", "age,sex,education", "--sensitive", "occupation", "--k", "10")
 
 

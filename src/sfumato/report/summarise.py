@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.data.schema import Role
-from sfumato.measures.assessment import Assessment
-from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
 from sfumato.measures.guarantee import Witness
 from sfumato.measures.people import People
 from sfumato.measures.risk.population import PopulationModel, PopulationUniques

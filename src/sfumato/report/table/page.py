@@ -11,7 +11,7 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Role
 from sfumato.errors import OptionError
 from sfumato.measures.loss.utility import ModelAccuracy, model_accuracy
-from sfumato.measures.profile import profiles_of
+from sfumato.report.bins import binned_profiles
 from sfumato.report.page import Page, facts_page, render_report
 from sfumato.report.summarise import count, warnings_of
 from sfumato.report.table.comparison import compare
@@ -44,7 +44,7 @@ def page_of(release: Release, *, name: str, models: Sequence[str] = ("forest",),
         table.loss,
         accuracy=accuracy,
         queries=table.query_error,
-        others=profiles_of(table.table, [*table.table.schema.sensitive, *others]),
+        others=binned_profiles(table.table, [*table.table.schema.sensitive, *others]),
     )
     page = render_release(
         comparison,
