@@ -249,6 +249,17 @@ def count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number:,} {noun}" + (plural if number != 1 else "")
 
 
+def unused_columns(names: Sequence[str], columns: int, why: str) -> str:
+    """Write which columns a model could not use.
+
+    Examples
+    --------
+    >>> unused_columns(["note", "zip"], 5, "because of too many categories")
+    '2 of 5 columns could not be used, because of too many categories: note, zip'
+    """
+    return f"{len(names)} of {count(columns, 'column')} could not be used, {why}: {', '.join(names)}"
+
+
 def percent(share: float | None) -> str:
     """Write a share as a percentage with three significant digits.
 

@@ -13,7 +13,7 @@ from sfumato.errors import OptionError
 from sfumato.measures.loss.utility import ModelAccuracy, model_accuracy
 from sfumato.report.bins import binned_profiles
 from sfumato.report.page import Page, facts_page, render_report
-from sfumato.report.summarise import count, warnings_of
+from sfumato.report.summarise import unused_columns, warnings_of
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
 from sfumato.report.table.side_by_side import ComparedRelease, render_side_by_side
@@ -96,5 +96,4 @@ def _accuracy(release: AnonymizedTable, models: Sequence[str]) -> tuple[tuple[Mo
         return (), (f"no model was trained: {error.message}",)
     unused = accuracy[0].left_out
     columns = len(release.table.schema.names) - 1
-    note = f"{len(unused)} of {count(columns, 'column')} could not be used, because of too many categories: "
-    return accuracy, (note + ", ".join(unused),) if unused else ()
+    return accuracy, (unused_columns(unused, columns, "because of too many categories"),) if unused else ()
