@@ -104,7 +104,7 @@ def test_cells_can_be_suppressed(anonymize: Run) -> None:
     assert pl.read_csv("out.csv")["age"].to_list() == ["*"] * 6
     refused(anonymize(*options, "--representative", "mean"), "--representative is not for the suppress method")
     strict = ["--qi", "age", "--identifiers", "name", "--k", "2", "--method", "suppress", "-o", "none.csv"]
-    refused(anonymize(*strict), "if at most 0 of the rows are suppressed as a whole", "(suppress=1 would do)")
+    refused(anonymize(*strict), "with at most 0 of the rows suppressed as a whole", "(suppress=1 would do)")
     assert not Path("none.csv").exists()
 
 
@@ -161,7 +161,10 @@ def test_the_input_is_never_written_over(anonymize: Run) -> None:
         (["--k", "2", "--delta-disclosure", "0"], ["delta_disclosure = 0, and it must be less"]),
         (["--k", "2", "-o", "."], ["'.' exists already"]),
         (["--k", "2", "--suppress", "0.1"], ["--suppress is for the lattice"]),
-        (["--k", "2", "--suppress", "1.1", "--method", "lattice"], ["to suppress must be from 0 to 1, got 1.1"]),
+        (
+            ["--k", "2", "--suppress", "1.1", "--method", "lattice"],
+            ["must be a number from 0 to 1, got 1.1"],
+        ),
         (["--k", "2", "--suppress", "x", "--method", "lattice"], ["'--suppress'", "'x'"]),
         (
             ["--k", "2", "--representative", "median", "--method", "lattice"],

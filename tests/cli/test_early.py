@@ -19,7 +19,7 @@ TRAIN = "train none.csv --model forest --target y"
         (f"{ANONYMIZE} -o away/out.csv", "there is no folder 'away'"),
         (f"{ANONYMIZE} -o away/deep/out", "there is no folder"),
         (f"{ANONYMIZE} --method mondrian,guided -o out", "nothing is given that guides"),
-        (f"{ANONYMIZE} --method lattice --suppress 2 -o out", "must be from 0 to 1, got 2"),
+        (f"{ANONYMIZE} --method lattice --suppress 2 -o out", "must be a number from 0 to 1, got 2"),
         (f"{ANONYMIZE} --escape-formulas -o out.parquet", "formulas are escaped only in text files"),
         (f"{ANONYMIZE} --escape-formulas --format parquet -o out", "formulas are escaped only in text files"),
         (f"{ANONYMIZE} --schema none.toml -o out", "the schema 'none.toml' cannot be read"),

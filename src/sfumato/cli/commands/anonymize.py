@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sfumato.anonymizers.anonymize import METHODS, as_method, planned, refuse_new, tightened
 from sfumato.anonymizers.anonymize import anonymize as anonymize_table
-from sfumato.anonymizers.anonymize import planned, refuse_new, tightened
 from sfumato.anonymizers.base import Anonymizer
-from sfumato.anonymizers.methods import METHODS
 from sfumato.anonymizers.publish import Output
 from sfumato.cli.options import (
     Command,
@@ -39,6 +38,7 @@ from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release
 from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table
+from sfumato.data.validate import real
 from sfumato.engines.engine import Progress
 from sfumato.errors import OptionError
 from sfumato.measures.loss.utility import MODELS
@@ -307,7 +307,7 @@ def _required(asked: dict[str, str | None], recursive: str | None) -> str:
             raise OptionError(f"--recursive needs two numbers, got '{recursive}'", hint="for example --recursive 2,3")
         parts += [f"recursive_c={both[0].strip()}", f"recursive_l={both[1].strip()}"]
     if asked["k"] is None:
-        raise OptionError("--k is not given", hint="how many rows shall share a combination? --k 10, for example")
+        raise OptionError("--k is not given", hint="for example --k 10, for classes of at least 10 rows")
     text = ",".join(parts)
     parse(text)  # so that a mistake is found before a large file is read
     return text
@@ -322,7 +322,7 @@ def _methods(
     model: str | None,
 ) -> list[Anonymizer]:
     """Return the methods with those of the options that are theirs; refuse one that is for none of them."""
-    chosen = [METHODS[name]() for name in methods]
+    chosen = [as_method(name) for name in methods]
 
     def give(refused: OptionError, **parameters: Any) -> None:
         takers = [one for one in chosen if parameters.keys() <= one.get_params().keys()]
@@ -332,8 +332,7 @@ def _methods(
             one.set_params(**parameters)
 
     if suppress is not None:
-        if not 0 <= suppress <= 1:
-            raise OptionError(f"the share of rows to suppress must be from 0 to 1, got {suppress:g}")
+        real("the share of rows to suppress", suppress, least=0, most=1)
         refused = OptionError("--suppress is for the lattice and suppress", hint="give --method lattice too")
         give(refused, suppress=suppress)
     if representative is not None:

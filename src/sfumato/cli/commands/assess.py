@@ -31,8 +31,7 @@ from sfumato.measures.assess import assess as assess_table
 from sfumato.measures.classes import Missing
 from sfumato.measures.distance import Distance
 from sfumato.measures.models import Absent, parse
-from sfumato.measures.presets import PRESETS
-from sfumato.measures.risk.reidentification import THRESHOLD
+from sfumato.measures.risk.reidentification import PRESETS, THRESHOLD
 
 __all__ = ["assess"]
 

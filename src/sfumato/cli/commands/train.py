@@ -43,6 +43,7 @@ from sfumato.learners.training.runs import Training, surest
 from sfumato.learners.training.sweep import epsilons_of
 from sfumato.learners.training.sweep import train as train_models
 from sfumato.releases.save import owner_file, save
+from sfumato.report.model.page import unused_notes
 
 __all__ = ["train"]
 
@@ -160,7 +161,7 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
     if isinstance(asked.get("classes"), str):
         asked["classes"] = Names().convert(asked["classes"], None, None)
     published = asked.pop("published", None)
-    told = {"data": shown, "model": model, **asked}
+    stated = {"data": shown, "model": model, **asked}
     reading = {name: asked.pop(name, None) for name in READING}
     identifiers = asked.pop("identifiers", [])
     if unfinished.exists():
@@ -173,13 +174,13 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
             if "test" in asked:
                 asked["test"] = read_table(asked["test"], None, inferred=False, **{**_read(reading), "table": None})
             chosen = grouped(asked, split=Split, privacy=Privacy)
-            training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **chosen)
+            training = train_models(table, model, folder=unfinished, watch=_print_report, progress=progress, **chosen)
     except KeyboardInterrupt:
         if unfinished.exists():
             echo(err=True)
-            echo(f"What was reached is in {unfinished}: give the same command again to go on.", err=True)
+            echo(f"The training so far is in {unfinished}: give the same command again to go on.", err=True)
         raise
-    training = replace(training, options=told, published=published)
+    training = replace(training, options=stated, published=published)
     save(training, out, replace=force)
     shutil.rmtree(unfinished, ignore_errors=True)
     if as_json:
@@ -197,32 +198,32 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
 
 
 def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any], Schema]:
-    """Return the options that were given, over those of the recipe, and the schema that the recipe declares."""
+    """Merge the given options over those of the recipe; return them and the schema of the recipe."""
     source = click.get_current_context().get_parameter_source
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
-    held, schema = dict[str, Any](), Schema([])
+    stored, schema = dict[str, Any](), Schema([])
     if recipe is not None:
         found = Recipe.load(_recipe(recipe))
         if found.command != "train":
             raise OptionError(f"the recipe '{recipe}' is not for train", hint="'sfumato train' writes one")
-        held, schema = dict(found.options), found.schema
+        stored, schema = dict(found.options), found.schema
         known = {*options, *_IN_RECIPES}
-        for name, value in held.items():
+        for name, value in stored.items():
             if name not in known:
                 raise OptionError(
                     f"the recipe '{recipe}' has an unknown option '{name}'", hint=did_you_mean(name, known)
                 )
             if not _fits(name, value):
                 raise OptionError(f"the option '{name}' of the recipe '{recipe}' is of another type, got {value!r}")
-        if given.keys() & {"epsilon", "noise_multiplier"}:  # they say together which models are trained
-            held = {name: value for name, value in held.items() if name not in ("epsilon", "noise_multiplier")}
-    return {**held, **given}, schema
+        if given.keys() & {"epsilon", "noise_multiplier"}:  # together they determine the models
+            stored = {name: value for name, value in stored.items() if name not in ("epsilon", "noise_multiplier")}
+    return {**stored, **given}, schema
 
 
 def _fits(name: str, value: Any) -> bool:
-    """Say whether an option of a recipe is of the type that the option of the command has."""
+    """Return whether an option of a recipe has the type of the command's option."""
     if name in ("epsilon", "noise_multiplier", "scale", "schedule", "classes"):
-        return True  # they have several forms, and who reads them refuses what is none
+        return True  # they have several forms, and are checked when they are parsed
     if name in ("na", "identifiers"):
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if name == "ordinary":
@@ -239,20 +240,20 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def _is_published(epochs: Any, notes: Any, title: Any = "", **others: Any) -> bool:
-    """Say whether that is what the report lays beside ours."""
+    """Return whether these are published results that the report can show beside ours."""
     rows = isinstance(epochs, list) and all(isinstance(one, dict) and type(one.get("epoch")) is int for one in epochs)
     texts = isinstance(notes, list) and all(isinstance(one, str) for one in (*notes, title))
     return rows and texts and not others
 
 
 def _recipe(name: str) -> Path:
-    """Return the file of a recipe, which may be one of ours by name."""
+    """Return the file of a recipe, which may be the name of a built-in one."""
     built_in = Path(str(files("sfumato").joinpath(_STUDIES, f"{name}.toml")))
     return built_in if built_in.is_file() and not Path(name).exists() else Path(name)
 
 
 def _epsilons(asked: dict[str, Any]) -> Any:
-    """Return the epsilons, read before any data is, so that a typo is told at once."""
+    """Return the epsilons, checked before any data is read."""
     if "epsilon" not in asked:
         return None if asked.get("noise_multiplier") else "1"
     epsilons_of(asked["epsilon"])
@@ -276,17 +277,17 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], held: Sch
 
 
 def _without_password(data: str) -> str:
-    """Return the address of a database as others may read it."""
+    """Return the address of a database without user, password and options."""
     return re.sub(r"(?<=://)[^/]*@|\?.*", "", data) if "://" in data else data
 
 
 def _read(reading: dict[str, Any]) -> dict[str, Any]:
-    """Return how a table is read, where nothing is said as by default."""
+    """Return the options for reading a table, with defaults."""
     return {**reading, "na": reading["na"] or [], "dates": reading["dates"] or ()}
 
 
-def _told(label: str, report: Any) -> None:
-    """Print what an epoch has brought, on stderr."""
+def _print_report(label: str, report: Any) -> None:
+    """Print the report of an epoch on stderr."""
     parts = [f"{label}: epoch {report.epoch}", f"loss {report.loss:.3f}"]
     if report.score is not None:
         parts.append(f"accuracy {100 * report.score:.1f} %" if 0 <= report.score <= 1 else f"score {report.score:.4g}")
@@ -312,6 +313,8 @@ def _print(training: Training) -> None:
         cost = "" if run.epsilon == float("inf") else f", delta {run.facts['delta']:g}"
         mark = "" if run.epsilon == float("inf") or run.facts["private"] else "  NOT PRIVATE: its noise has a seed"
         echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
+    for note in unused_notes(training):
+        echo(note)
     always = surest(training.runs)
     what = "the most frequent class" if always.accuracy is not None else "the mean"
     base = f"{100 * always.baseline:.2f} %" if always.accuracy is not None else f"{always.baseline:.4g}"

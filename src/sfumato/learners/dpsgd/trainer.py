@@ -29,13 +29,18 @@ from sfumato.learners.dpsgd.distributed import Distributed, SingleProcess
 from sfumato.learners.dpsgd.module_checks import check, refuse_mixing
 from sfumato.learners.dpsgd.optimizers import Optimizer, Sgd, schedule_of
 from sfumato.learners.dpsgd.progress import PublicReport, Report, sample_scores
-from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss
-from sfumato.learners.dpsgd.samples import Samples, in_mode
-from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler
-from sfumato.learners.dpsgd.steps import AdaptiveClip, Step
-from sfumato.learners.gpu.memory_format import LAYOUTS, fastest_layout, in_layout, to_layout
-from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error
+from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler, Samples, in_mode
+from sfumato.learners.dpsgd.steps import AdaptiveClip, HostNoise, NoiseMaker, Step
+from sfumato.learners.gradients.clipping import (
+    LAYOUTS,
+    Loss,
+    cross_entropy,
+    fastest_layout,
+    in_layout,
+    squared_error,
+    to_layout,
+)
 from sfumato.learners.options import Optimization, Privacy, Speed
 
 __all__ = ["Report", "Trainer"]

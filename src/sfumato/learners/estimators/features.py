@@ -300,7 +300,7 @@ class Features:
 
     def _warn(self, columns: Columns) -> None:
         for one, values in zip(self.features, columns.values, strict=True):
-            if one.domain is not None:
+            if one.domain:  # a column without a known value is reported as unused
                 unseen = int((one.codes(values) == len(one.domain)).sum()) - values.null_count()
                 if unseen > 0:
                     warnings.warn(

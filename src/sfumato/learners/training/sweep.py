@@ -28,11 +28,10 @@ from sfumato.errors import InputError, ModelError, OptionError
 from sfumato.learners.estimators.features import texts_in
 from sfumato.learners.options import Privacy, Split, grouped
 from sfumato.learners.training.catalogue import Model, best_model, model_of
-from sfumato.learners.training.division import key_of
 from sfumato.learners.training.resume import checkpoint_of, key_in, read_run, settings_of, sweep_folder, write_run
-from sfumato.learners.training.runs import Run, Scores, Training, label_of
+from sfumato.learners.training.runs import Run, Scores, Training, label_of, pictures_of
 from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events
-from sfumato.learners.training.split import Material, material_of
+from sfumato.learners.training.split import Material, key_of, material_of
 
 __all__ = ["Asked", "epsilons_of", "run_recipe", "train"]
 
@@ -184,13 +183,7 @@ def train(
     kind = model_of(model, images=material.are_images)
     parameters = {name: value for name, value in options.items() if value is not None and name != "ordinary"}
     ordinary = options.get("ordinary") or {}
-    ledger = ledger if ledger is not None else _ledger_of(material.whole)
-    test_ledger = None if split.test is None else _ledger_of(Table.of(split.test))
-    if (ledger is not None or test_ledger is not None) and any(one.epsilon == math.inf for one in asked):
-        raise OptionError(
-            "a budget was granted for this data, and a model without privacy cannot be charged to it",
-            hint="leave 'none' out of the epsilons",
-        )
+    ledger, test_ledger = _ledgers(ledger, material, split, asked)
     rows = material.public_rows if privacy.rows is None else privacy.rows
     common = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
     common |= _declared_target(material, regression, parameters.get("classes"), tested=split.test is not None)
@@ -212,7 +205,10 @@ def train(
         runs=tuple(runs),
         together=_together(runs, delta),
         settings={"tested on": material.split, "seed": split.seed, **scores, **parameters},
-        pictures=_pictures(material, models),
+        # Images of the user are records, which no report shows.
+        pictures=pictures_of(material.test, material.test_target, models)
+        if material.are_images and material.is_public
+        else None,
         models=models,
         charged=ledger is not None,
         material=material,
@@ -419,15 +415,15 @@ def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
     return spent(events, delta).bound() if events else None
 
 
-def _ledger_of(table: Table | None) -> Ledger | None:
-    return None if table is None else Ledger.find(table)
-
-
-def _pictures(material: Material, models: Mapping[str, Any]) -> Any:
-    if not material.are_images:
-        return None
-    if material.name != "mnist":
-        return None  # images of the user are records, which no report shows
-    from sfumato.learners.training.pictures import pictures_of
-
-    return pictures_of(material.test, material.test_target, models)
+def _ledgers(
+    given: Ledger | None, material: Material, split: Split, asked: Sequence[Asked]
+) -> tuple[Ledger | None, Ledger | None]:
+    """Return the ledgers of the table and of other test rows; a model without privacy cannot be charged to them."""
+    ledger = Ledger.find(material.whole) if given is None and material.whole is not None else given
+    test_ledger = None if split.test is None else Ledger.find(Table.of(split.test))
+    if (ledger is not None or test_ledger is not None) and any(one.epsilon == math.inf for one in asked):
+        raise OptionError(
+            "a budget was granted for this data, and a model without privacy cannot be charged to it",
+            hint="leave 'none' out of the epsilons",
+        )
+    return ledger, test_ledger

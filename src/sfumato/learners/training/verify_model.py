@@ -25,7 +25,7 @@ from sfumato.data.schema import Schema
 from sfumato.errors import FileError, MissingExtra, SfumatoError
 from sfumato.learners.estimators.features import texts_in
 from sfumato.learners.training.catalogue import IMAGE_MODELS, TABLE_MODELS
-from sfumato.learners.training.stored import load_model, read_arrays, stored_form
+from sfumato.learners.training.released_model import load_model, read_arrays, stored_form
 
 __all__ = ["verify_model"]
 
