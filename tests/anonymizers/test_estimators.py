@@ -162,7 +162,7 @@ def test_new_rows_of_the_lattice_that_are_in_no_class_are_suppressed() -> None:
     decades = sf.Hierarchy.intervals(widths=[10, 50], bounds=(0, 100))
     table = sf.Table(PEOPLE, sf.Schema([sf.Column(name="age", role="quasi", hierarchy=decades)]))
     learnt = sf.Lattice("k=2", suppress=0.4, new_rows="route").fit(table)
-    assert learnt.transform(pd.DataFrame({"age": [29, 65, 5]}))["age"].tolist() == ["[20, 30)", "[60, 70)", "*"]
+    assert learnt.transform(pd.DataFrame({"age": [29, 65, 5]}))["age"].tolist() == ["20-29", "60-69", "*"]
 
 
 def test_a_node_called_like_the_mark_is_not_taken_for_suppressed_rows() -> None:

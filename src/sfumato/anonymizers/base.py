@@ -22,6 +22,7 @@ from sfumato.anonymizers.problem import Problem, with_hierarchies
 from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.label_paths import MISSING
+from sfumato.data.released_values import MARK
 from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import recode, reduce
@@ -31,7 +32,6 @@ from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, o
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.guarantee import ClassGuarantee
-from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.models import as_guarantees
 
 __all__ = ["Anonymizer", "NewRows", "Partitioner", "measure_release", "refuse_unreadable", "require_quasi"]

@@ -18,12 +18,12 @@ from sfumato.anonymizers.class_kernels import keeping, keeps
 from sfumato.anonymizers.limits import Limits, limits, sparse
 from sfumato.anonymizers.problem import Problem
 from sfumato.data.coding import Domain
+from sfumato.data.released_values import MARK
 from sfumato.data.validate import real, whole
 from sfumato.engines.compiling import plain
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.measures.classes import Floats, Ints, ranges, sum_by_index
-from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.models import KAnonymity
 
 __all__ = ["WHOLE", "LocalSuppression", "Suppression", "local_suppression", "masks_by_cost"]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.hierarchy import Hierarchy
+from sfumato.data.released_values import are_whole
 from sfumato.data.schema import Kind
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import InputError
@@ -246,17 +247,21 @@ def written(domain: Domain) -> Domain:
 def with_hierarchy(domain: Domain, records: NDArray[np.generic]) -> Domain:
     """Give a column without a hierarchy an automatic one, from its values and their counts.
 
+    The intervals of a column of whole numbers get labels such as ``20-39``.
+
     Examples
     --------
     >>> import polars as pl
     >>> import sfumato as sf
     >>> ages = sf.Table(pl.DataFrame({"age": [18, 20, 33, 41, 97]})).encode(["age"]).domains[0]
     >>> with_hierarchy(ages, np.ones(5)).column.hierarchy.labels([33, 97], level=1)
-    ['[20, 50)', '[50, inf)']
+    ['20-49', '50+']
     """
     column = domain.column
     if column.hierarchy is not None:
-        return domain
+        if column.kind is Kind.NUMBER and are_whole([*domain.values.drop_nulls(), *(column.domain or ())]):
+            column = replace(column, hierarchy=column.hierarchy.for_whole_numbers())
+        return replace(domain, column=column)
     if isinstance(domain.values.dtype, pl.Duration):
         column = replace(column, kind=Kind.CATEGORY)  # intervals are of numbers and dates
     automatic = Hierarchy.automatic(column, domain.values, records.astype(int).tolist())

@@ -21,8 +21,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.released_values import DAY, read_range, write_brackets, write_time, write_whole
 from sfumato.measures.classes import Floats, Ints
-from sfumato.measures.loss.ranges import DAY, read_range, write_time, write_whole
 from sfumato.measures.loss.universe import Universe
 
 __all__ = ["decimal_places", "range_texts"]
@@ -120,7 +120,7 @@ def _nice(most: float) -> list[_Step]:
 def _exact(of: Universe, first: Ints, last: Ints) -> list[str]:
     """Write ranges with exact ends, in brackets."""
     ends = ([of.values.label(place) for place in places.tolist()] for places in (first, last))
-    return [f"[{one}, {other}]" for one, other in zip(*ends, strict=True)]
+    return [write_brackets(*both) for both in zip(*ends, strict=True)]
 
 
 def _listed(texts: Sequence[str]) -> _Write:
@@ -180,7 +180,7 @@ def _decimal(bounds: tuple[float, float], low: float, high: float, places: int |
                 _decimal_text(times * step, bound, inside)
                 for times, bound, inside in zip(multiples, bounds, (low, high), strict=True)
             ]
-            text = f"[{', '.join(ends)}]"
+            text = write_brackets(*ends)
             if float(ends[1]) - float(ends[0]) <= (1 + _WIDER) * width:
                 return text
         power -= 1
@@ -284,8 +284,7 @@ def _unmistaken(of: Universe, low: int, high: int, write: _Write) -> str:
     if text not in of.groups or text.startswith("["):
         return text
     ends, known = read_range(text, of.values.values.dtype), of.numbers[: _last(of) + 1]
-    low_end, high_end = ends or (1.0, 0.0)
-    inside = np.flatnonzero((known >= low_end) & (known <= high_end))
+    inside = [place for place, number in enumerate(known.tolist()) if ends is not None and number in ends]
     same = np.array_equal(of.groups[text][1], inside)
     return text if same else write(low, high, brackets=True)
 

@@ -15,11 +15,10 @@ from sfumato.anonymizers.lattice.search import Objective, lattice
 from sfumato.anonymizers.problem import Problem, with_hierarchy, written
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.hierarchy import Hierarchy
-from sfumato.data.hierarchies.label_paths import set_of
+from sfumato.data.released_values import MARK, write_set
 from sfumato.data.schema import Column
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import OptionError, one_of
-from sfumato.measures.loss.generalised import MARK
 
 __all__ = ["Lattice"]
 
@@ -53,7 +52,7 @@ class Lattice(Anonymizer):
     >>> table = sf.Table(people, sf.Schema([sf.Column(name="age", role="quasi", hierarchy=decades)]))
     >>> chosen = sf.Lattice("k=2", suppress=0.4).fit(table)
     >>> chosen.transform(people)["age"].tolist()
-    ['[20, 30)', '[20, 30)', '[20, 30)', '*', '*']
+    ['20-29', '20-29', '20-29', '*', '*']
     >>> chosen.details()["levels"], chosen.details()["optimal"]
     ({'age': 1}, True)
     """
@@ -143,7 +142,7 @@ class Lattice(Anonymizer):
             fitted = self.domains_[column]
             texts = [fitted.label(code) for code in range(len(fitted))]
             marked = [label == MARK for label in hierarchy.labels(fitted.values, level)]
-            labels = labels.set(labels == MARK, set_of([*itertools.compress(texts, marked)], known=texts))
+            labels = labels.set(labels == MARK, write_set([*itertools.compress(texts, marked)], known=texts))
         return labels
 
 

@@ -25,6 +25,7 @@ from sfumato.anonymizers.mondrian.spark_parts import Summaries, finished, loss_o
 from sfumato.anonymizers.problem import Problem, with_hierarchy
 from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.coding import Domain, encode_column
+from sfumato.data.released_values import MARK
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.engine import is_spark, native, polars_panics
@@ -33,7 +34,6 @@ from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.classes import ClassCounts, Ints, sum_by_index
 from sfumato.measures.guarantee import ClassGuarantee
-from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.loss.information_loss import Loss
 
 __all__ = ["OnSpark", "mondrian_on_spark"]

@@ -17,10 +17,11 @@ from sfumato.anonymizers.mondrian.spark_cuts import Layout, Words
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.data.coding import Codes, Domain
+from sfumato.data.released_values import MARK
 from sfumato.engines.tuples import group
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.classes import ClassCounts, Floats, Ints, sum_by_index
-from sfumato.measures.loss.generalised import MARK, pair_codes
+from sfumato.measures.loss.generalised import pair_codes
 from sfumato.measures.loss.information_loss import ColumnLoss, Loss, bits, ncp
 
 __all__ = ["Finished", "Summaries", "finished", "loss_of_parts"]

@@ -155,10 +155,14 @@ def _print(answer: Release) -> None:
         echo(f"No group stood out: at this epsilon and delta, a group needs about {needed:,} rows to be seen.")
     cost = f"epsilon {answer.epsilon:g}" + (f" and delta {answer.delta:g}" if answer.delta else "")
     echo()
-    echo(
-        f"{cost} charged, to {answer.relation.in_words}; "
-        f"spent epsilon {answer.spent.epsilon:.4g} of {answer.limit.epsilon:.4g}, left {answer.left:.4g}"
-    )
+    limit, quick = answer.limit.epsilon, answer.account.quick
+    if quick is None:
+        state = f"spent epsilon {answer.spent.epsilon:.4g} of {limit:.4g}, left {answer.left:.4g}"
+    else:
+        state = f"spent at most epsilon {quick[0]:.4g} of {limit:.4g}, left at least {quick[1]:.4g}"
+    echo(f"{cost} charged, to {answer.relation.in_words}; {state}")
+    if quick is not None:
+        echo("(`sfumato budget show` says exactly how much: many small charges cost less than their sum)")
 
 
 def _print_preview(asking: Preview) -> None:

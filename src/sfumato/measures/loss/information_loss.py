@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Plain
+from sfumato.data.released_values import MARK
 from sfumato.data.table import Table
 from sfumato.engines.tuples import group
 from sfumato.measures.classes import Floats, Ints, ranges, without_suppressed
 from sfumato.measures.guarantee import as_json_number
-from sfumato.measures.loss.generalised import MARK, Coverage, Pairing, pair
+from sfumato.measures.loss.generalised import Coverage, Pairing, pair
 
 __all__ = [
     "ColumnLoss",

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Plain
+from sfumato.data.released_values import MARK
 from sfumato.data.schema import Kind
 from sfumato.data.table import Table
 from sfumato.errors import OptionError, did_you_mean
 from sfumato.measures.classes import Floats
-from sfumato.measures.loss.generalised import MARK, Coverage, Pairing, pair
+from sfumato.measures.loss.generalised import Coverage, Pairing, pair
 
 __all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error", "query_error_of"]
 
