@@ -219,16 +219,16 @@ class Speed(_Options):
 
 
 def grouped(options: Mapping[str, Any], **groups: type[_Options]) -> dict[str, Any]:
-    """Collect the options of a recipe or a command into groups; options of no group stay as they are.
+    """Collect the options of a recipe or a command into groups; others, and given groups, stay as they are.
 
     Examples
     --------
     >>> grouped({"target": "ill", "holdout": 0.3}, split=Split, privacy=Privacy)
-    {'target': 'ill', 'split': Split(holdout=0.3), 'privacy': Privacy()}
+    {'split': Split(holdout=0.3), 'privacy': Privacy(), 'target': 'ill'}
     """
     rest = dict(options)
     made = {
         name: group(**{one.name: rest.pop(one.name) for one in fields(group) if one.name in rest})
         for name, group in groups.items()
     }
-    return {**rest, **made}
+    return {**made, **rest}
