@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from sfumato.budget.accounting.accountant import check_delta
+from sfumato.cli.commands.budget import ledger_option
 from sfumato.cli.options import (
     READING,
     Command,
@@ -113,12 +114,15 @@ _SAMPLES = _Samples()
 @click.option("--device", metavar="NAME", help="Networks: cpu or cuda.")
 @click.option("--seed", type=int, help="Of first weights, not of noise nor of who is held out.  [default: 0]")
 @click.option("--insecure-seed", type=int, help="Makes the noise reproducible: the model is then not private.")
+@ledger_option
 @click.option("--recipe", metavar="FILE", help="Options in TOML; or epsilon-sweep, private-cnn: two published studies.")
 @click.option("-o", "--output", metavar="OUT", help="A new folder.  [default: DATA-MODEL]")
 @force_option
 @public_options
 @reading_options
-def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **options: Any) -> None:
+def train(
+    as_json: bool, output: str | None, force: bool, recipe: str | None, ledger: str | None, **options: Any
+) -> None:
     """Train a model that cannot tell who it was trained on.
 
     DATA is a table with a --target, or mnist, adult or nursery, which are built in.
@@ -154,7 +158,7 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
         check_delta(asked["delta"])
     shown = _without_password(data)
     out = output or f"{Path(shown).stem}-{model}"
-    keep_input(out, data, recipe)
+    keep_input(out, data, recipe, ledger)
     keep_output(out, force=force, instead="name a new folder", folder=True)
     refuse_unwritable(owner_file(out))
     unfinished = Path(f"{out}.unfinished")
@@ -174,7 +178,8 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
             if "test" in asked:
                 asked["test"] = read_table(asked["test"], None, inferred=False, **{**_read(reading), "table": None})
             chosen = grouped(asked, split=Split, privacy=Privacy)
-            training = train_models(table, model, folder=unfinished, watch=_print_report, progress=progress, **chosen)
+            chosen |= {"folder": unfinished, "watch": _print_report, "progress": progress, "ledger": ledger}
+            training = train_models(table, model, **chosen)
     except KeyboardInterrupt:
         if unfinished.exists():
             echo(err=True)
@@ -188,7 +193,8 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
     else:
         _print(training)
     if training.charged:
-        echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
+        named = f" --ledger {ledger}" if ledger else ""
+        echo(f"The ledger of this data was charged: see 'sfumato budget show{named}'.", err=True)
     elif training.together:
         echo("This data has no ledger: nothing was charged.", err=True)
     echo(f"The models and the report are in {out}", err=True)
