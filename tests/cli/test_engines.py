@@ -46,7 +46,7 @@ def test_a_database_is_named_by_its_address(sfumato: Run, postgres_server: Postg
     ("arguments", "said"),
     [
         (["t.csv", "--engine", "sql"], "the sql engine counts inside a database, and this table is a f"),
-        (["t.csv", "--engine", "hadoop"], "'hadoop' is not one of 'auto', 'memory', 'duckdb', 'sql', 'spark'"),
+        (["t.csv", "--engine", "hadoop"], "'hadoop' is unknown (known: auto, memory, duckdb, sql, spark)"),
         (["t.csv", "--memory", "1GB"], "--memory is for DuckDB (give --engine duckdb too)"),
         (["t.csv", "--engine", "duckdb", "--memory", "much"], "memory_limit must be a number with a unit, got 'much'"),
         (["t.csv", "--table", "people"], "a table can be named only for a database, and 't.csv' is a file"),

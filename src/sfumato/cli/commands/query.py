@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sfumato.budget.query.discovery import SelectCategories
-from sfumato.budget.query.preview import Preview, preview
-from sfumato.budget.query.query import QueryAnswer, Row, check_terms
-from sfumato.budget.query.query import query as ask
-from sfumato.budget.query.question import Question, StatisticName
-from sfumato.cli.commands.budget import NOT_PRIVATE, ledger_option, seed_option
-from sfumato.cli.options import Command, declared, file_options, print_json, public_options, say_if_repeated
+import sfumato as sf
+from sfumato.cli.commands.budget import NOT_PRIVATE
+from sfumato.cli.options import Command, Number, file_options, ledger_option, print_json, public_options, seed_option
 from sfumato.cli.terminal import echo, printable, style
+
+if TYPE_CHECKING:
+    from sfumato.budget import Preview, QueryAnswer, Question, Row
 
 __all__ = ["query"]
 
-_OF_VALUES = (StatisticName.MEAN, StatisticName.QUANTILE, StatisticName.MIN, StatisticName.MAX)
+_OF_VALUES = ("mean", "quantile", "min", "max")
 _SAYS_NOTHING = (
-    "An interval as wide as the bounds says nothing: for this epsilon there are too few numbers, "
-    "or the column does not hold any."
+    "An interval as wide as the bounds says nothing: there are too few numbers for this epsilon, "
+    "or the column has none."
 )
 
 
@@ -29,14 +28,24 @@ _SAYS_NOTHING = (
 @file_options
 @click.argument("question", metavar="QUESTION")
 @click.option(
-    "--epsilon", type=float, required=True, metavar="E", help="What the answer may cost, all groups together."
+    "--epsilon",
+    type=Number(above=0),
+    required=True,
+    metavar="E",
+    help="The cost of the answer, all groups together; less is more private and less exact.",
 )
-@click.option("--discover", is_flag=True, help="Find out the groups, for half of the epsilon and a delta.")
-@click.option("--delta", type=float, default=0.0, metavar="D", help="For --discover: such as 1e-6.")
+@click.option("--discover", is_flag=True, help="Find the groups in the data, for half of epsilon and a delta.")
+@click.option("--delta", type=Number(), default=0.0, metavar="D", help="For --discover, such as 1e-6.")
 @public_options
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--dry-run", is_flag=True, help="Only say what it would cost and how wide the answer would be.")
-@click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
+@click.option(
+    "--confidence",
+    type=Number(above=0, below=1),
+    default=0.95,
+    show_default=True,
+    help="The chance that an interval contains the true value.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show the cost and how wide the interval would be.")
+@click.option("--note", default="", metavar="TEXT", help="The purpose, for the history.")
 @ledger_option
 @seed_option
 def query(
@@ -54,15 +63,16 @@ def query(
 ) -> None:
     """Ask a table for a statistic, with noise, and charge its budget.
 
-    QUESTION is count, sum, mean, variance, median, quantile, min, max or histogram, of a
-    column, where a condition holds, and by the columns that make groups. What is public
-    has to be declared: the values of what makes groups (--domain, or the schema), and the
-    bounds of numbers (--bounds, or the schema). The charge is made before the answer is
-    shown, and a question that does not fit into the budget is refused. --dry-run reads no
-    row and charges nothing; with --ledger it also says whether the budget is enough.
+    QUESTION is a statistic (count, sum, mean, variance, median, quantile, min, max or
+    histogram) of a column, optionally 'where' a condition holds and 'by' the columns that
+    form groups. What is public must be declared: the values of the columns that form
+    groups with --domain, and the limits of numbers with --bounds, or both in a schema. The
+    budget is charged before the answer is shown; a question that exceeds it is refused.
+    --dry-run reads no row and charges nothing; with --ledger it also says whether the
+    budget is enough.
 
     A condition compares columns with values: =, !=, <, <=, >, >=, in (a, b), is missing,
-    joined by and, or, not and parentheses. It costs nothing more.
+    joined by and, or, not and parentheses. It costs nothing extra.
 
     \b
     sfumato budget grant patients.csv --epsilon 2
@@ -73,9 +83,12 @@ def query(
     sfumato query patients.csv "count where age >= 40 and zip in ('13053', '14850')" --epsilon 0.5
     sfumato query patients.csv "mean of age" --bounds age=0,120 --epsilon 0.5 --dry-run
     """
-    asked = Question.parse(question)  # so that a mistake is found before a large file is read
+    from sfumato.budget.query.query import check_terms
+    from sfumato.cli.tables import read_declared, warn_if_people_repeat
+
+    asked = sf.budget.Question.parse(question)  # finds a mistake before a large file is read
     check_terms(epsilon, delta, confidence, discover)
-    table, public = declared(**options)
+    table, public = read_declared(**options)
     terms: dict[str, Any] = {
         "schema": public,
         "epsilon": epsilon,
@@ -85,17 +98,11 @@ def query(
         "ledger": ledger,
     }
     if dry_run:
-        asking = preview(table, asked, **terms)
+        asking = sf.preview(table, asked, **terms)
         print_json(asking.to_dict()) if as_json else _print_preview(asking)
         return
-    say_if_repeated(table)
-    answer = ask(
-        table,
-        asked,
-        **terms,
-        note=note,
-        insecure_seed=insecure_seed,
-    )
+    warn_if_people_repeat(table)
+    answer = sf.query(table, asked, **terms, note=note, insecure_seed=insecure_seed)
     if as_json:
         print_json(answer.to_dict())
     else:
@@ -120,8 +127,10 @@ def _print(answer: QueryAnswer) -> None:
         ]
         echo(style("  ".join(cells).rstrip(), bold=number == 0))
     if not answer.rows:
-        needed = SelectCategories(epsilon=answer.epsilon / 2, delta=answer.delta, relation=answer.relation).threshold
-        echo(f"No group stood out: at this epsilon and delta, a group needs about {needed:,} rows to be seen.")
+        needed = sf.budget.SelectCategories(
+            epsilon=answer.epsilon / 2, delta=answer.delta, relation=answer.relation
+        ).threshold
+        echo(f"No group was found: at this epsilon and delta, a group needs about {needed:,} rows.")
     cost = f"epsilon {answer.epsilon:g}" + (f" and delta {answer.delta:g}" if answer.delta else "")
     echo()
     echo(
@@ -137,7 +146,7 @@ def _print_preview(asking: Preview) -> None:
     if asking.groups is None:
         echo(f"answers: one for each group of about {asking.least:,} rows or more")
     elif asking.groups > 1:
-        echo(f"answers: {asking.groups:,}, whether anybody is in a group or not")
+        echo(f"answers: {asking.groups:,}, also for empty groups")
     percent = f"{100 * asking.confidence:g} % interval"
     if asking.width is not None:
         echo(f"{percent}: {asking.width:,.4g} wide, the answer in its middle")
@@ -146,7 +155,7 @@ def _print_preview(asking: Preview) -> None:
     for rows, width in asking.widths.items():
         echo(f"  {rows:>7,} rows: about {width:,.3g} wide")
     if asking.ranks is not None:
-        extreme = asking.question.statistic in (StatisticName.MIN, StatisticName.MAX)
+        extreme = asking.question.statistic in ("min", "max")
         what = "about {} rows lie beyond the answer" if extreme else "its ends are at most {} rows off"
         echo(what.format(f"{asking.ranks:,}"))
     if asking.left is not None:
@@ -168,7 +177,7 @@ def _interval(row: Row) -> str:
 
 
 def _number(value: float, row: Row) -> str:
-    """Return a number with as many digits as its interval leaves a meaning."""
+    """Write a number with as many digits as its interval justifies."""
     if isinstance(value, int):
         return f"{value:,}"
     low, high = row.interval
