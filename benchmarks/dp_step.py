@@ -17,10 +17,8 @@ from clock import alternate
 from float_noise import HostFloats
 from sfumato.budget import Source
 from sfumato.learners import Sgd, architecture
-from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
-from sfumato.learners.dpsgd.steps import Step
-from sfumato.learners.gpu.memory_format import set_layout
-from sfumato.learners.gradients.clipping import cross_entropy
+from sfumato.learners.dpsgd.steps import HostNoise, NoiseMaker, Step
+from sfumato.learners.gradients.clipping import cross_entropy, set_layout
 
 # So small that all stay where they start: noise step after step on one batch drives a network to where gradients are
 # denormal numbers, which are slow, and that would be compared instead.

@@ -27,8 +27,8 @@ from clock import cpu_seconds
 from growth import ASSETS
 from partition import QI, rows_like_adult
 from sfumato.anonymizers import Partitioner
-from sfumato.anonymizers.hilbert.hilbert import order_of, sparse
-from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.hilbert.hilbert import order_of
+from sfumato.anonymizers.limits import limits, sparse
 from sfumato.anonymizers.mondrian.partition import space_of
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members

@@ -45,7 +45,7 @@ def trained(epsilon: float, steps: int, train: tuple[Tensor, Tensor], test: tupl
         delta=DELTA,
         clip=CLIP,
         steps=steps,
-        rule=RULE,
+        optimizer=RULE,
     )
     trainer.fit(*train)
     return {

@@ -1,6 +1,6 @@
 """What ``sfumato train mnist --model scattering-linear`` gives by default: accuracy on the test images.
 
-Steps and learning rate follow from epsilon and the number of images (see `learners/networks/schedule.py`), which was
+Steps and learning rate follow from epsilon and the number of images (see `learners/networks/scattering.py`), which was
 fixed before, on training images alone. Every run is kept in training_defaults.json, so an interrupted study resumes.
 
 Run ``python training_defaults.py [RUNS]``: it runs what is missing, and prints the table.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sfumato as sf
+from sfumato.learners import Split
 
 KEPT = Path(__file__).with_suffix(".json")
 RUNS = 3
@@ -25,7 +26,7 @@ CASES = ((False, 0.79), (False, 1.0), (False, 3.0), (True, 0.79))  # all 60,000 
 def trained(full: bool, epsilon: float) -> dict[str, Any]:
     """Train once, and return what came of it."""
     began = time.process_time()
-    (run,) = sf.train("mnist", "scattering-linear", epsilon=epsilon, full=full).runs
+    (run,) = sf.train("mnist", "scattering-linear", epsilon=epsilon, split=Split(full=full)).runs
     return {"full": full, "cpu": time.process_time() - began, **kept(run.to_dict())}
 
 

@@ -41,11 +41,11 @@ class Cost:
     answer: Answer
 
 
-def by_sfumato(path: Path, names: Sequence[str], engine: str = "auto") -> Answer:
-    """Reduce and measure; the last name is the sensitive column."""
+def by_sfumato(data: Any, names: Sequence[str]) -> Answer:
+    """Reduce a file or a frame, and measure; the last name is the sensitive column."""
     import sfumato as sf
 
-    result = sf.assess(path, qi=list(names[:-1]), sensitive=list(names[-1:]), engine=engine).to_dict()
+    result = sf.assess(data, qi=list(names[:-1]), sensitive=list(names[-1:])).to_dict()
     return {key: result[key] for key in ("rows", "classes", *NINE, "risk")}
 
 
@@ -71,8 +71,7 @@ def by_publishing(path: Path, names: Sequence[str]) -> Answer:
 
 def by_spark(path: Path, names: Sequence[str]) -> Answer:
     """Reduce in a local Spark session, and measure."""
-    spark_session()
-    return by_sfumato(path, names, engine="spark")
+    return by_sfumato(spark_session().read.parquet(str(path)), names)
 
 
 def spark_session() -> Any:

@@ -80,16 +80,11 @@ PLACES = (
     ("plain parquet", "memory"),
     ("arrow", "memory"),
     ("duckdb", "auto"),
-    ("csv", "duckdb"),
-    ("parquet", "duckdb"),
-    ("arrow", "duckdb"),
-    ("polars", "duckdb"),
+    ("duckdb", "memory"),
+    ("duckdb file", "auto"),
     ("sqlite", "auto"),
     ("postgresql", "auto"),
     ("spark", "auto"),
-    ("csv", "spark"),
-    ("parquet", "spark"),
-    ("polars", "spark"),
 )
 
 
@@ -99,8 +94,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[pl.
     from sfumato.data.io.source import File
 
     where, engine = request.param
-    if engine == "spark":
-        request.getfixturevalue("spark")  # the session that the engine finds
     number = itertools.count()
 
     def put(frame: pl.DataFrame) -> Any:
@@ -117,6 +110,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[pl.
             import duckdb
 
             return duckdb.from_arrow(frame.to_arrow())
+        if where == "duckdb file":
+            import duckdb
+
+            with duckdb.connect(str(path)) as connection:
+                connection.register("rows", frame.to_arrow())
+                connection.execute('CREATE TABLE "peo""ple" AS SELECT * FROM rows')
+            return sf.read(path.rename(path.with_suffix(".duckdb"))).source
         if where == "spark":
             return request.getfixturevalue("spark").createDataFrame(frame.to_arrow())
         if where in ("sqlite", "postgresql"):

@@ -22,6 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import sfumato as sf
+from sfumato.anonymizers.guided import guided as module
 from sfumato.anonymizers.guided.guidance import Guidance, guidance
 from sfumato.anonymizers.guided.guided import Tree, guided
 from sfumato.anonymizers.problem import APART, Problem
@@ -154,6 +155,66 @@ def test_no_subset_of_a_category_is_better_than_the_one_that_is_found(
     labels = data.draw(st.lists(LABELS[kind], min_size=len(rows), max_size=len(rows)))
     if len(set(labels)) > 1:
         check_every_cut(case(rows, ["number", "tree", "plain"], [], "k=1"), labels, entropy, all_subsets=True)
+
+
+def assert_plain_is_compiled(grow: Any, positions: NDArray[Any], places: NDArray[Any]) -> None:
+    """Assert that the plain kernels grow the tree of the compiled ones, and send the same tuples to each leaf."""
+    tree, leaf = grow()
+    found = tree._found(positions, places)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_FEW", -1)
+        compiled, compiled_leaf = grow()
+        assert compiled._found(positions, places).tolist() == found.tolist()
+    assert tree.nodes.tolist() == compiled.nodes.tolist()
+    assert tree.threshold.tolist() == compiled.threshold.tolist()
+    assert tree.pool.tolist() == compiled.pool.tolist()
+    assert leaf.tolist() == compiled_leaf.tolist()
+
+
+@settings(max_examples=100)
+@given(
+    one=cases(),
+    data=st.data(),
+    kind=st.sampled_from(sorted(LABELS)),
+    entropy=st.booleans(),
+    refine=st.booleans(),
+    look_ahead=st.sampled_from([0, 64]),
+)
+def test_the_plain_kernels_grow_the_tree_of_the_compiled_ones(
+    one: Case, data: st.DataObject, kind: str, entropy: bool, refine: bool, look_ahead: int
+) -> None:
+    labels = data.draw(st.lists(LABELS[kind], min_size=len(one.frame), max_size=len(one.frame)))
+    if whole_table_keeps(one) and len(set(labels)) > 1:
+        draw = np.random.default_rng(0)
+        shape = (len(one.problem.domains), 50)
+        assert_plain_is_compiled(
+            lambda: guided_case(one, labels, entropy=entropy, refine=refine, look_ahead=look_ahead)[1:],
+            draw.integers(-1, 6, shape),
+            np.where(draw.random(shape) < 0.1, -1.0, draw.random(shape)),
+        )
+
+
+@pytest.mark.parametrize("asked", ["k=4", "k=4,l=2,t=0.5"])
+@pytest.mark.parametrize("look_ahead", [0, 10_000])
+def test_long_lines_and_many_categories_grow_the_same_tree_too(asked: str, look_ahead: int) -> None:
+    draw = np.random.default_rng(3)
+    rows = 200 if look_ahead else 1500
+    frame = pl.DataFrame(
+        {
+            "far": draw.integers(0, 10**6, rows),
+            "near": draw.integers(0, 30, rows),
+            "name": [f"n{value}" for value in draw.integers(0, 80, rows)],
+            "disease": draw.choice(list("uvw"), rows),
+        }
+    ).with_columns(label=(pl.col("near") + pl.col("far") / 10**5 + draw.normal(0, 5, rows)) > 20)
+    quasi = ["far", "near", "name"]
+    table = sf.Table(frame)
+    problem = Problem.of(reduce(table, [*quasi, "disease"]), quasi, ["disease"], sf.Guarantee.parse(asked))
+    guides = guidance(problem, table, labels="label")
+    shape = (3, 200)
+    assert_plain_is_compiled(
+        lambda: guided(problem, guides, look_ahead=look_ahead), draw.integers(-1, 90, shape), draw.random(shape)
+    )
 
 
 @settings(max_examples=40)

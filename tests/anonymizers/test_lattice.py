@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.anonymizers.lattice import nodes as lattice_nodes
-from sfumato.anonymizers.lattice.levels import Levels, levels_of
+from sfumato.anonymizers.lattice.nodes import Levels, levels_of
 from sfumato.anonymizers.lattice.search import Generalisation, lattice
 from sfumato.data.coding import Domain
 from sfumato.engines import reduce
@@ -283,6 +283,25 @@ def test_keys_that_do_not_fit_into_a_word_change_nothing(problem: Any) -> None:
     assert found.loss == pytest.approx(expected.loss)
 
 
+@settings(max_examples=40)
+@given(problem=problems(), most=st.sampled_from([0, 3000]), loss=st.sampled_from(["leaves", "discernibility"]))
+def test_plain_and_compiled_kernels_find_the_same_and_may_change_places(problem: Any, most: int, loss: str) -> None:
+    rows, groups, suppress = problem
+    counts = tables(rows, len(groups))
+    levels = levels_in(counts[0], groups)
+    asked = [sf.KAnonymity(2), sf.measures.RecursiveCL(4.0)]
+    try:
+        expected = lattice(counts, asked, levels, suppress=suppress, loss=loss)
+    except sf.errors.InputError:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lattice_nodes, "_FEW", most)
+        found = lattice(counts, asked, levels, suppress=suppress, loss=loss)
+    assert found.of_tuple.tolist() == expected.of_tuple.tolist()
+    assert (found.levels, found.loss, found.bound) == (expected.levels, expected.loss, expected.bound)
+    assert (found.suppressed, found.checked) == (expected.suppressed, expected.checked)
+
+
 def small() -> tuple[list[ClassCounts], list[Levels]]:
     rows = [(i % 5, i % 3, i % 4, i % 2) for i in range(30)]
     counts = tables(rows, 2)
@@ -396,8 +415,8 @@ def test_it_says_how_much_suppression_would_do() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"suppress": 1.5}, "the share of rows to suppress must be from 0 to 1, got 1.5"),
-        ({"most_nodes": 0}, "the most nodes to visit must be at least 1, got 0"),
+        ({"suppress": 1.5}, "the share of rows to suppress must be a number from 0 to 1, got 1.5"),
+        ({"most_nodes": 0}, "the number of nodes to visit must be a whole number of at least 1, got 0"),
         ({"guarantees": []}, "no guarantee is asked for"),
         ({"guarantees": [sf.measures.AlphaK(0.5, values=("7",))]}, "alpha is required for the value '7'"),
         ({"levels": []}, "needs the levels of each of 2 quasi-identifiers, got 0"),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.anonymizers.microaggregation import microaggregate as module
 from sfumato.anonymizers.microaggregation.microaggregate import Metric, _points, microaggregate
 from sfumato.anonymizers.problem import Problem
 from sfumato.engines import reduce
@@ -226,6 +227,7 @@ def test_many_tuples_are_grouped_alike_with_any_number_of_threads(monkeypatch: p
     draw = np.random.default_rng(0)
     frame = pl.DataFrame({"x": draw.integers(0, 10**6, 5000), "y": draw.normal(size=5000)})
     problem = Problem.of(reduce(sf.Table(frame), ["x", "y"]), ["x", "y"], [], [sf.KAnonymity(5)])
+    monkeypatch.setattr(module, "_FEW", 0)  # compiled
     groups = microaggregate(problem, block=500)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     assert np.array_equal(microaggregate(problem, block=500), groups)
@@ -263,3 +265,41 @@ def test_every_guarantee_holds_whatever_columns_count(one: Case, data: st.DataOb
         assert groups.tolist() == microaggregate(one.problem, metric=Metric(4 * weight, 2 * beside)).tolist(), (
             "only their ratio matters"
         )
+
+
+@settings(max_examples=60)
+@given(one=cases(), data=st.data())
+def test_the_plain_kernels_make_the_groups_of_the_compiled_ones(one: Case, data: st.DataObject) -> None:
+    if not whole_table_keeps(one):
+        return
+    numbers = st.floats(0.125, 8.0)
+    columns, tuples = len(one.problem.domains), len(one.problem)
+    weight = data.draw(st.lists(numbers, min_size=columns, max_size=columns))
+    beside = data.draw(st.lists(numbers, min_size=tuples, max_size=tuples))
+    metric = data.draw(st.sampled_from([None, Metric(np.array(weight), np.array(beside)[:, None])]))
+    plainly = microaggregate(one.problem, metric=metric).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_FEW", -1)
+        assert microaggregate(one.problem, metric=metric).tolist() == plainly
+
+
+def test_a_table_of_a_thousand_tuples_is_grouped_alike_with_plain_and_compiled_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = np.random.default_rng(1)
+    frame = pl.DataFrame(
+        {
+            "x": draw.normal(size=1000),
+            "town": [f"t{value}" for value in draw.integers(0, 40, 1000)],
+            "tree": draw.choice(list("abcdef"), 1000),
+            "disease": draw.choice(list("uvw"), 1000),
+        }
+    )
+    schema = sf.Schema(SCHEMA[name] if name == "tree" else sf.Column(name=name) for name in frame.columns)
+    quasi = ["x", "town", "tree"]
+    tuples = reduce(sf.Table(frame, schema), [*quasi, "disease"])
+    problem = Problem.of(tuples, quasi, ["disease"], sf.Guarantee.parse("k=7,l=3"))
+    plainly = microaggregate(problem)
+    monkeypatch.setattr(module, "_FEW", -1)
+    assert microaggregate(problem).tolist() == plainly.tolist()
+    assert len(set(plainly.tolist())) > 50

@@ -172,7 +172,7 @@ def test_attributes_counted_one_by_one_are_divided_only_if_strict() -> None:
     one = case(rows, ["number"], ["disease", "salary"], "k=2,l=2")
     apart = Problem(one.problem.counts, one.problem.guarantees)
     assert mondrian(apart).tolist() == mondrian(one.problem).tolist()
-    with pytest.raises(sf.errors.OptionError, match="not known which values go together"):
+    with pytest.raises(sf.errors.OptionError, match="must be counted jointly"):
         mondrian(apart, strict=False)
 
 

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 import sfumato as sf
 from sfumato.anonymizers import Output
-from sfumato.anonymizers.lattice.levels import with_hierarchies
 from sfumato.anonymizers.mondrian import spark as on_spark
 from sfumato.anonymizers.mondrian import spark_cuts as first_cuts
 from sfumato.anonymizers.mondrian.mondrian import mondrian
-from sfumato.anonymizers.mondrian.packing import Layout, packed, unpacked
 from sfumato.anonymizers.mondrian.spark import OnSpark, mondrian_on_spark
-from sfumato.anonymizers.mondrian.spark_cuts import Count
+from sfumato.anonymizers.mondrian.spark_cuts import Count, Layout, packed, unpacked
+from sfumato.anonymizers.problem import with_hierarchies
 from sfumato.anonymizers.publish import Members, publish
 
 from .problems import TREE, Case, cases, whole_table_keeps

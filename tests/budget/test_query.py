@@ -16,10 +16,9 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.budget import Budget, Quantile, Question, Source, spent
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.query.public import Bounded
-from sfumato.budget.query.query import statistic_for
+from sfumato.budget import Budget, Quantile, Question, Relation, Source, spent
+from sfumato.budget.mechanisms.statistics import Records
+from sfumato.budget.query.plan import Bounded, Plan, statistic_for
 
 SIGMAS = 5.5
 AGES = Bounded("age", 0.0, 100.0)
@@ -450,7 +449,9 @@ def test_only_a_declared_type_makes_the_candidates_of_a_quantile_whole(tmp_path:
     age = sf.Column(name="age", bounds=(0, 90))
     whole = {}
     for name, data in (("polars", frame), ("csv", path), ("pandas", frame.to_pandas()), ("arrow", frame.to_arrow())):
-        asked = statistic_for(Question.parse("median of age"), Bounded.of(sf.Table.of(data), age), 1.0)
+        terms = {"epsilon": 1.0, "delta": 0.0, "discover": False, "confidence": 0.95}
+        plan = Plan.of(sf.Table.of(data), "median of age", schema=sf.Schema([age]), **terms)
+        asked = plan.statistic(Relation.ADD_REMOVE)
         assert isinstance(asked, Quantile)
         whole[name] = bool((asked.grid == asked.grid.round()).all())
         assert 30.0 in asked.grid

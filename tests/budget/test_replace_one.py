@@ -36,10 +36,8 @@ from sfumato.budget import (
     replace_one,
     spent,
 )
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import OfRecords
-from sfumato.budget.query.public import Bounded
-from sfumato.budget.query.query import statistic_for
+from sfumato.budget.mechanisms.statistics import OfRecords, Records
+from sfumato.budget.query.plan import Bounded, statistic_for
 from tests.budget.chance import assert_epsilon
 
 RUNS = 20_000

@@ -104,7 +104,7 @@ def test_cells_can_be_suppressed(anonymize: Run) -> None:
     assert pl.read_csv("out.csv")["age"].to_list() == ["*"] * 6
     refused(anonymize(*options, "--representative", "mean"), "--representative is not for suppress")
     strict = ["--qi", "age", "--identifiers", "name", "--k", "2", "--method", "suppress", "-o", "none.csv"]
-    refused(anonymize(*strict), "if at most 0 of the rows are suppressed as a whole", "(suppress=1 would do)")
+    refused(anonymize(*strict), "with at most 0 of the rows suppressed as a whole", "(suppress=1 would do)")
     assert not Path("none.csv").exists()
 
 

@@ -24,6 +24,22 @@ def run(sfumato: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return sfumato
 
 
+def test_an_answer_is_saved_as_a_release(run: Run) -> None:
+    run("budget", "grant", "t.csv", "--epsilon", "2")
+    asked = ["query", "t.csv", "count by sex", "--epsilon", "0.5", *SEX]
+    ran = run(*asked, "-o", "answer", "--json")
+    assert ran.code == 0
+    assert ran.json["rows"] == json.loads(Path("answer/answer.json").read_text())["rows"]
+    verdict = run("verify", "answer", "--json")
+    assert (verdict.code, verdict.json["ok"], verdict.json["kind"]) == (0, True, "statistics")
+    charged = len(run("budget", "show", "t.csv", "--json").json["events"])
+    refused(run(*asked, "-o", "answer"), "answer", "--force")
+    refused(run(*asked, "-o", "answer.json"), "folder of a release")
+    refused(run(*asked, "-o", "other", "--dry-run"), "dry run")
+    assert len(run("budget", "show", "t.csv", "--json").json["events"]) == charged
+    assert run(*asked, "-o", "answer", "--force").code == 0
+
+
 def test_a_budget_is_granted_spent_and_shown(run: Run) -> None:
     granted = run("budget", "grant", "t.csv", "--epsilon", "2", "--delta", "1e-4", "--note", "by the board", "--json")
     assert granted.code == 0, granted.err

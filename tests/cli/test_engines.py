@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -22,10 +23,19 @@ OPTIONS = ("--qi", "age,sex", "--sensitive", "disease", "--json")
 
 
 @pytest.mark.parametrize("engine", ["auto", "memory", "duckdb"])
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_every_engine_counts_a_file(sfumato: Run, engine: str, ending: str) -> None:
-    sf.write(PEOPLE, f"t.{ending}")
+@pytest.mark.parametrize("ending", ["csv", "parquet", "duckdb"])
+def test_a_file_is_counted_where_its_rows_are_or_here(sfumato: Run, engine: str, ending: str) -> None:
+    if ending == "duckdb":
+        with duckdb.connect("t.duckdb") as connection:
+            connection.register("rows", PEOPLE.to_arrow())
+            connection.execute("CREATE TABLE people AS SELECT * FROM rows")
+    else:
+        sf.write(PEOPLE, f"t.{ending}")
     ran = sfumato("assess", f"t.{ending}", *OPTIONS, "--engine", engine)
+    if engine == "duckdb" and ending != "duckdb":
+        assert (ran.code, ran.out) == (2, "")
+        assert "the engine duckdb counts a DuckDB relation or a .duckdb file, and this table is a file" in ran.err
+        return
     assert (ran.code, ran.json["k"], ran.json["l"]) == (0, 2, 1)
 
 
@@ -45,10 +55,8 @@ def test_a_database_is_named_by_its_address(sfumato: Run, postgres_server: Postg
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["t.csv", "--engine", "sql"], "the sql engine counts inside a database, and this table is a f"),
-        (["t.csv", "--engine", "hadoop"], "'hadoop' is unknown (known: auto, memory, duckdb, sql, spark)"),
-        (["t.csv", "--memory", "1GB"], "--memory is for DuckDB (give --engine duckdb too)"),
-        (["t.csv", "--engine", "duckdb", "--memory", "much"], "memory_limit must be a number with a unit, got 'much'"),
+        (["t.csv", "--engine", "sql"], "the engine sql counts a table of a database that is named by its URL"),
+        (["t.csv", "--engine", "hadoop"], "'hadoop' is not one of 'auto', 'memory', 'duckdb', 'sql'"),
         (["t.csv", "--table", "people"], "a table can be named only for a database, and 't.csv' is a file"),
         (["adult", "--table", "people"], "'adult' is built in"),
         (["sqlite:///absent.db", "--table", "people"], "there is no file 'absent.db'"),

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import sfumato as sf
+from sfumato.budget import PureEvent
+
 PROGRAM = """
 import json, sys
 from sfumato.cli.main import main
@@ -19,7 +22,7 @@ except SystemExit as end:
 print(json.dumps(sorted(sys.modules)))
 """
 HEAVY = ("numba", "scipy", "sklearn", "torch", "dp_accounting", "pandas", "duckdb", "pyspark")
-METHODS = ("mondrian", "hilbert", "lattice", "microaggregation", "suppression", "guided")
+METHODS = ("mondrian", "hilbert", "lattice", "microaggregation", "local_suppression", "guided")
 ROLES = ("--qi", "age,sex,education", "--sensitive", "occupation", "--k", "10")
 
 
@@ -102,3 +105,18 @@ def test_a_query_loads_no_accountant_that_it_does_not_need(loaded: Callable[...,
         assert heavy(loaded("budget", "grant", "adult", *grant, *ledger)) == []
         for _ in range(2):
             assert heavy(loaded("query", "adult", "count by sex", "--epsilon", "0.5", *ledger)) == []
+
+
+def test_a_query_after_many_others_bounds_what_is_spent_without_the_accountant(
+    loaded: Callable[..., list[str]],
+) -> None:
+    with sf.Ledger.grant(sf.datasets.adult(), epsilon=20, delta=1e-6, path="many.ledger") as ledger:
+        ledger.charge(PureEvent(0.25), times=40)
+    assert heavy(loaded("query", "adult", "count by sex", "--epsilon", "0.5", "--ledger", "many.ledger")) == []
+
+
+@pytest.mark.parametrize("method", ["guided", "lattice", "microaggregate", "suppress"])
+def test_no_method_compiles_for_a_small_table(loaded: Callable[..., list[str]], method: str) -> None:
+    sf.datasets.adult().frame.head(1000).write_csv("adult.csv")
+    more = ("--target", "income", "--method", method, "--keep", "education-num")
+    assert heavy(loaded("anonymize", "adult.csv", *ROLES, *more, "-o", "release.csv")) == []

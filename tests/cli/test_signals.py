@@ -11,35 +11,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 COMMAND = "from sfumato.cli.main import main; main()"
 ENDED = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table that does not fit into the memory that the command may use."""
-    path = tmp_path_factory.mktemp("large") / "x.parquet"
-    pl.DataFrame({"a": pl.int_range(6_000_000, eager=True).cast(pl.String).str.zfill(60)}).write_parquet(path)
-    return path
-
-
 @contextmanager
-def spilling(table: Path, folder: Path, program: str = COMMAND) -> Iterator[subprocess.Popen[str]]:
-    """Run a command until DuckDB has rows of the table in the temporary folder."""
+def spilling(folder: Path, program: str = COMMAND) -> Iterator[subprocess.Popen[str]]:
+    """Run a command that reads its standard input until rows of it are in the temporary folder."""
     temporary = folder / "temporary"
     temporary.mkdir()
-    arguments = ["assess", table, "--qi", "a", "--engine", "duckdb", "--memory", "60MB"]
     with subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-c", program, "assess", "-", "--qi", "a"],
         env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         try:
+            assert process.stdin is not None
+            process.stdin.write("a,b\n" + "123-45-6789,1\n" * 200_000)
+            process.stdin.flush()  # and it stays open: the command waits for more
             while process.poll() is None and not any(
                 file.stat().st_size for file in temporary.glob(".sfumato-spill.*/*")
             ):
@@ -50,17 +44,17 @@ def spilling(table: Path, folder: Path, program: str = COMMAND) -> Iterator[subp
 
 
 @pytest.mark.parametrize("name", ENDED)
-def test_a_command_that_is_stopped_leaves_nothing_behind(name: str, table: Path, tmp_path: Path) -> None:
-    with spilling(table, tmp_path) as process:
+def test_a_command_that_is_stopped_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+    with spilling(tmp_path) as process:
         process.send_signal(getattr(signal, name))
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.strip()) == (ENDED[name], "", "Stopped.")
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_a_signal_that_is_ignored_stays_ignored(table: Path, tmp_path: Path) -> None:
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {COMMAND}"  # as nohup does
-    with spilling(table, tmp_path, program) as process:
+    with spilling(tmp_path, program) as process:
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
@@ -75,9 +69,9 @@ def emptied(folder: Path) -> bool:
     return not any(folder.iterdir())
 
 
-def test_no_row_survives_a_command_that_is_killed(table: Path, tmp_path: Path) -> None:
+def test_no_row_survives_a_command_that_is_killed(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
-    with spilling(table, tmp_path) as process:
+    with spilling(tmp_path) as process:
         (folder,) = temporary.iterdir()
         assert folder.stat().st_mode & 0o077 == 0
         assert any(file.stat().st_size for file in folder.iterdir())

@@ -406,3 +406,19 @@ def test_a_warning_is_one_line_for_people(sfumato: Run, people: str) -> None:
     assert ran.code == 0, ran.err
     assert "Note: column 'sex': 1 values are not in its domain and count as unknown" in ran.err
     assert ".py:" not in ran.err
+
+
+def test_columns_that_no_model_could_use_are_named(sfumato: Run, people: str) -> None:
+    """Of 500 different notes none stands out: a count of one reaches the threshold with a chance below 1e-9."""
+    pl.read_csv(people).with_columns(note=pl.format("saw {}", pl.int_range(500))).write_csv("noted.csv")
+    kinds = ["--schema", "schema.toml", "--categories", "note", "--bounds", "cost=0,1000"]
+    asked = ["noted.csv", *kinds, "--target", "ill", "--delta", "1e-4", "--model", "naive-bayes"]
+    said = "1 of 4 columns could not be used, because no value is frequent enough to stand out from the noise: note"
+    ran = sfumato("train", *asked, "-o", "text")
+    assert ran.code == 0, ran.err
+    assert f"\n{said}\n" in ran.out
+    assert "not in its domain" not in ran.err
+    assert f"{said}. Declare their values in the schema" in Path("text", "report.html").read_text()
+    ran = sfumato("train", *asked, "-o", "plain", "--json")
+    assert [run["unused"] for run in json.loads(ran.out)["runs"]] == [["note"]]
+    assert "could not be used" not in sfumato("train", "nursery", "--model", "naive-bayes", "-o", "all").out

@@ -24,7 +24,7 @@ from sklearn.utils import get_tags
 import sfumato as sf
 from sfumato.budget import RandomStopping
 from sfumato.data.datasets import Images
-from sfumato.learners import PrivateNaiveBayes, PrivateSearch, Sgd, Trainer
+from sfumato.learners import Privacy, PrivateNaiveBayes, PrivateSearch, Sgd, Split, Trainer
 from tests.contracts.test_learners import ESTIMATORS, QUICK
 
 Record = dict[str, Any]
@@ -148,7 +148,14 @@ def released(
 ) -> dict[str, Any]:
     table = table_of(records, folder)
     training = quietly(
-        sf.train, table, model, epsilon=epsilon, delta=DELTA, scores=scores, rows=rows, **TRAININGS[model]
+        sf.train,
+        table,
+        model,
+        epsilon=epsilon,
+        delta=DELTA,
+        split=Split(scores=scores),
+        privacy=Privacy(rows=rows),
+        **TRAININGS[model],
     )
     quietly(sf.save, training, folder / "out")
     noisy = {
@@ -250,7 +257,8 @@ def test_a_model_of_images_is_the_same_but_for_its_weights(more: str, tmp_path: 
     found = []
     for given in (None, more):
         training = quietly(
-            sf.train, images(given), "logistic", epsilon=2, delta=DELTA, scores="none", rows=80, classes=(0, 1, 2),
+            sf.train, images(given), "logistic", epsilon=2, delta=DELTA, classes=(0, 1, 2),
+            split=Split(scores="none"), privacy=Privacy(rows=80),
             epochs=1, batch_size=20,
         )  # fmt: skip
         folder = tmp_path / str(given)
@@ -266,8 +274,9 @@ def test_a_trainer_does_the_same_with_one_sample_more() -> None:
         torch.manual_seed(0)
         module = torch.nn.Linear(3, 2)
         trainer = Trainer(
-            module, epsilon=1.0, delta=DELTA, batch_size=15, epochs=2, rows=60, rule=Sgd(learning_rate=0.1)
-        )
+            module, epsilon=1.0, delta=DELTA, batch_size=15, epochs=2, privacy=Privacy(rows=60),
+            optimizer=Sgd(learning_rate=0.1),
+        )  # fmt: skip
         trainer.fit(torch.randn(rows, 3), torch.arange(rows) % 2)
         found.append(public_form(trainer.to_dict(), ("/history/*/seconds",)))
     assert found[0] == found[1]
@@ -281,6 +290,10 @@ QUESTIONS = (
     "count where age >= 40 and sex = 'f'", "mean of cost where not (ill = 'no' or age is missing) by sex",
     "median of age where cost < 300 or ill != 'yes'", "max of age where sex in ('f', '?')",
 )  # fmt: skip
+ANSWER = {
+    "answer.json": ("/rows/*/value", "/rows/*/interval"),
+    "certificate.json": (*CERTIFICATE, "/files/answer.json/bytes", "/files/report.html/bytes"),
+}
 
 
 @pytest.mark.parametrize("more", MORE)
@@ -291,8 +304,12 @@ def test_answers_differ_in_their_noise_alone(more: str, tmp_path: Path) -> None:
         path = tmp_path / name / "some.ledger"
         sf.Ledger.grant(table, epsilon=100.0, delta=DELTA, path=path).close()
         answers = [sf.query(table, question, epsilon=1.0, ledger=path).to_dict() for question in QUESTIONS]
+        sf.save(
+            sf.query(table, "mean of cost where ill = 'no' by sex", epsilon=1.0, ledger=path), tmp_path / name / "out"
+        )
+        files = public_files(tmp_path / name / "out", ANSWER, pages=False)
         before = [sf.preview(table, question, epsilon=1.0).to_dict() for question in ("count by sex", "max of cost")]
-        found.append((public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")), before))
+        found.append((public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")), before, files))
     assert found[0] == found[1]
 
 

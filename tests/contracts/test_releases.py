@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,17 @@ MASKS = [
     NoiseAddition("cost", scale=0.1),
     TopBottomCode("age", high=50),
 ]
+
+
+_TEMPORARY = tempfile.TemporaryDirectory()
+LEDGER = Path(_TEMPORARY.name, "people.ledger")
+
+
+def _asked(data: Any) -> sf.Release:
+    sf.Ledger.grant(data, epsilon=1000, path=LEDGER).close()
+    return sf.query(data, "mean of cost where age > 30 by sex", epsilon=2, schema=SCHEMA, ledger=LEDGER)
+
+
 PROTECTIONS: dict[str, Callable[[Any], Any]] = {
     "anonymize": lambda data: sf.anonymize(data, "k=5,l=2", qi=["age", "sex"], sensitive=["ill"]),
     "microaggregate": lambda data: sf.anonymize(data, "k=5", qi=["age", "sex"], method="microaggregate"),
@@ -45,6 +57,7 @@ PROTECTIONS: dict[str, Callable[[Any], Any]] = {
     "train": lambda data: sf.train(
         sf.Table(data, SCHEMA) if isinstance(data, pl.DataFrame) else data, "naive-bayes", target="ill", epsilon=1
     ),
+    "query": _asked,
 }
 
 
@@ -72,7 +85,7 @@ def test_it_is_a_release_of_a_known_kind(name: str, made: dict[str, sf.Release])
     release = made[name]
     assert isinstance(release, sf.Release)
     assert release.kind in ARTIFACTS
-    assert release.recipe.command in ("anonymize", "mask", "perturb", "train")
+    assert release.recipe.command in ("anonymize", "mask", "perturb", "train", "query")
     json.dumps(release.to_dict(), allow_nan=False)
     assert "23" not in repr(release)
 
@@ -96,6 +109,8 @@ def test_what_is_loaded_is_what_was_saved(name: str, made: dict[str, sf.Release]
     assert loaded.provenance.rows == release.provenance.rows
     if release.kind == "table":
         assert loaded.table.rows == release.table.rows
+    elif release.kind == "statistics":
+        assert loaded.rows == release.rows
     else:
         assert (loaded.predict(PEOPLE) == release.predict(PEOPLE)).all()
 
@@ -123,6 +138,7 @@ def test_several_loaded_releases_of_any_kind_are_saved_together(folders: dict[st
         assert name in page
     tables = {name: sf.load(folders[name]) for name in ("anonymize", "microaggregate")}
     sf.save(tables, tmp_path / "tables")
+    sf.save({name: sf.load(folders["query"]) for name in ("one", "two")}, tmp_path / "answers")
     models = {name: sf.load(folders["train"]) for name in ("one", "two")}
     sf.save(models, tmp_path / "models")
 
@@ -193,7 +209,7 @@ def test_a_promise_that_is_raised_is_found(name: str, made: dict[str, sf.Release
 @every
 def test_its_recipe_makes_it_again(name: str, made: dict[str, sf.Release], folders: dict[str, Path]) -> None:
     data = sf.Table(PEOPLE, SCHEMA) if name == "train" else PEOPLE
-    again = sf.run(folders[name], data)
+    again = sf.run(folders[name], data, **({"ledger": LEDGER} if name == "query" else {}))
     release = again if isinstance(again, sf.Release) else next(iter(again.values()))
     assert release.recipe == made[name].recipe
     assert release.guarantees == made[name].guarantees

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.learners import Privacy
 
 RELEASES = ("table", "bayes", "network")
 Place = tuple[str | int, ...]
@@ -54,8 +55,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     private = sf.Table(frame, sf.Schema(columns))
     sf.save(sf.train(private, "naive-bayes", target="ill", epsilon=1, delta=1e-4), folder / "bayes")
-    options = {"batch_size": 50, "epochs": 2, "rows": 400, "clip": 0.5, "model_options": {"hidden": [4]}}
-    network = sf.train(private, "mlp", target="ill", epsilon=None, noise_multiplier=2.0, delta=1e-4, **options)
+    options = {"batch_size": 50, "epochs": 2, "clip": 0.5, "model_options": {"hidden": [4]}}
+    noise = Privacy(noise_multiplier=2.0, rows=400)
+    network = sf.train(private, "mlp", target="ill", epsilon=None, privacy=noise, delta=1e-4, **options)
     sf.save(network, folder / "network")
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.data.io.database import Database
+from sfumato.data.io.source import File
+from sfumato.engines import Recoding, recode, reduce
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -77,6 +80,28 @@ def test_a_duckdb_relation_gives_the_same_release(name: str, relation: Any) -> N
     assert release.loss.gcp == pytest.approx(here(name).loss.gcp)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_duckdb_file_gives_the_same_release(name: str, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "clinic.duckdb")) as clinic:
+        clinic.register("rows", ROWS.to_arrow())
+        clinic.execute("CREATE TABLE patients AS SELECT * FROM rows")
+    release = sf.anonymize(tmp_path / "clinic.duckdb", "k=5", method=METHODS[name](), **ROLES)
+    assert release.table.is_lazy == (name in STAY)
+    assert rows_of(release) == rows_of(here(name))
+
+
+def test_a_duckdb_file_gets_no_new_table(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "clinic.duckdb")) as clinic:
+        clinic.register("rows", ROWS.to_arrow())
+        clinic.execute("CREATE TABLE patients AS SELECT * FROM rows")
+        with pytest.raises(sf.errors.FileError, match="this process has it open already"):
+            sf.read(tmp_path / "clinic.duckdb")
+    with pytest.raises(sf.errors.OptionError, match=r"is opened for reading.*duckdb\.connect"):
+        sf.anonymize(tmp_path / "clinic.duckdb", "k=5", to="released", **ROLES)
+    sf.anonymize(tmp_path / "clinic.duckdb", "k=5", to=tmp_path / "released.parquet", **ROLES)
+    assert sf.assess(tmp_path / "released.parquet", **ROLES).k >= 5
+
+
 @pytest.mark.parametrize("name", STAY)
 def test_a_database_gets_a_new_table_with_the_same_release(name: str, database: Database, tmp_path: Path) -> None:
     release = sf.anonymize(sf.Table(database), "k=5", method=METHODS[name](), to="released", **ROLES)
@@ -129,6 +154,45 @@ def test_a_release_that_lives_elsewhere_is_saved_and_verified(
     }.items():
         sf.save(release, tmp_path / name)
         assert sf.verify(tmp_path / name).ok
+
+
+ELSEWHERE = {
+    "duckdb": "a DuckDB relation or a .duckdb file",
+    "sql": "a table of a database that is named by its URL",
+    "spark": "a Spark frame",
+}
+
+
+@pytest.mark.parametrize("engine", ELSEWHERE)
+@pytest.mark.parametrize("kind", ["csv", "parquet", "polars", "lazy", "pandas", "relation", "database"])
+def test_no_engine_takes_rows_from_elsewhere(
+    engine: str, kind: str, relation: Any, database: Database, tmp_path: Path
+) -> None:
+    if (engine, kind) in (("duckdb", "relation"), ("sql", "database")):
+        return
+    for ending in ("csv", "parquet"):
+        sf.write(ROWS, tmp_path / f"t.{ending}")
+    tables = {
+        "csv": File(tmp_path / "t.csv"),
+        "parquet": File(tmp_path / "t.parquet"),
+        "polars": ROWS,
+        "lazy": ROWS.lazy(),
+        "pandas": ROWS.to_pandas(),
+        "relation": relation,
+        "database": database,
+    }
+    table = sf.Table(tables[kind])
+    others = {"relation": "a DuckDB relation", "database": "a table of a database"}
+    found = others.get(kind, "a file or a frame in memory")
+    said = re.escape(
+        f"the engine {engine} counts {ELSEWHERE[engine]}, and this table is {found} "
+        f"(pass {ELSEWHERE[engine]}, or omit the engine: rows are counted where they are)"
+    )
+    with pytest.raises(sf.errors.OptionError, match=f"^{said}$"):
+        sf.assess(table, qi=["age"], engine=engine)
+    with pytest.raises(sf.errors.OptionError, match=f"^{said}$"):
+        recode(table, Recoding(reduce(table, ["age"]), []), "released", engine=engine)
+    assert sf.assess(table, qi=["age"]).rows == sf.assess(table, qi=["age"], engine="memory").rows == 300
 
 
 def test_methods_run_in_spark(spark: Any) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from sfumato.data.io import text
 from sfumato.data.io.source import File
 from sfumato.engines import Memory, Tuples, memory, reduce
 from sfumato.engines.counter import Counter
+from tests.engines import cases
 
 
 def counted(source: Any, names: list[str] | None = None) -> Tuples:
@@ -57,6 +61,49 @@ def test_a_text_file_means_the_same_in_batches(tmp_path_factory: Any, case: tupl
         return
     assert_same(counted(File(path)), counted(frame))
     assert_same(counted(File(path, na=("a", "*"))), counted(File(path, na=("a", "*")).read()))
+
+
+@pytest.mark.parametrize("case", sorted(set(cases.TEXTS) - {"no rows"}))
+def test_a_peculiar_text_file_means_the_same_in_batches(case: str, tmp_path: Path) -> None:
+    file = cases.text_file(tmp_path / "x.csv", case)
+    assert_same(counted(file), counted(file.read()))
+
+
+@pytest.mark.parametrize("name", cases.PATHS)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_path_is_no_pattern(name: str, ending: str, tmp_path: Path) -> None:
+    for other in ("1", "aXb", "whatX"):
+        sf.write(pl.DataFrame({"a": ["other"]}), tmp_path / f"{other}.{ending}")
+    frame, path = pl.DataFrame({"a": [3, 1, 3]}), tmp_path / f"{name}.{ending}"
+    sf.write(frame, path)
+    assert_same(counted(File(path)), counted(frame))
+
+
+def test_a_disk_that_is_too_full_for_a_decoded_copy_is_no_fault_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n" + "é,1\n" * 500_000, encoding="latin-1")
+    program = """
+import resource, sys
+from pathlib import Path
+import sfumato as sf
+from sfumato.data.io.source import File
+from sfumato.engines import Memory
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+try:
+    Memory().count(sf.Table(File(Path(sys.argv[1]), encoding="latin-1")), "a")
+except sf.errors.InputError as error:
+    print(error)
+"""
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, env={**os.environ, "TMPDIR": str(spill)}
+    )
+    assert ran.stdout.strip() == (
+        f"the disk of the folder '{spill}' is too full for a copy of the rows (set TMPDIR to a folder with more space)"
+    ), ran.stderr
+    assert list(spill.iterdir()) == []
 
 
 def test_a_column_that_turns_into_texts_after_a_million_numbers_is_texts(tmp_path: Path) -> None:

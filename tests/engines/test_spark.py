@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 import sfumato as sf
 from sfumato.data.io.source import File
-from sfumato.engines import DuckDB, Memory, Recoding, Spark
+from sfumato.engines import Memory, Recoding, Spark
 from tests.engines import cases
 
 # What Spark has a type for.
@@ -68,68 +68,12 @@ except sf.errors.InputError as error:
     print(error)
 """
 
-INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector"
-
-# Without a session; then with a disk that is too full for the copy that Spark would read; in a session that is stopped,
-# while there is a table of it.
-ALONE = """
-import resource, sys
-from pathlib import Path
-import sfumato as sf
-from sfumato.data.io.source import File
-from sfumato.engines import Spark
-
-told = []
-print(Spark().count(sf.Table(File(Path(sys.argv[1]))), "a", told.append).count.tolist())
-from pyspark.sql import SparkSession
-print(told == sorted(told), told[-1], SparkSession.getActiveSession())
-
-large = sf.Table(File(Path(sys.argv[2])))
-print(len(Spark().count(large, "a").count))
-unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, unlimited[1]))
-try:
-    Spark().count(large, "a")
-except sf.errors.InputError as error:
-    print(error)
-resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-print("their own session", file=sys.stderr, flush=True)
-
-session = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
-table = sf.Table(session.range(3))
-session.stop()
-try:
-    Spark().count(table, "id")
-except sf.errors.InputError as error:
-    print(error)
-"""
-
 
 @pytest.fixture(autouse=True)
 def active(spark: Any) -> Iterator[None]:
     """There is a session, which is the active one."""
     yield
     assert spark.range(1).count() == 1  # nobody has stopped it
-
-
-def written(frame: pl.DataFrame, path: Path) -> sf.Table:
-    sf.write(frame, path)
-    return sf.Table(File(path))
-
-
-@pytest.mark.parametrize("way", ["polars", "pandas", "lazy", "arrow", "parquet that Spark cannot read", "parquet"])
-def test_frames_and_files_are_counted_as_in_memory(way: str, tmp_path: Path) -> None:
-    everything = cases.EVERYTHING
-    tables = {
-        "polars": lambda: sf.Table(everything),
-        "pandas": lambda: sf.Table(everything.to_pandas()),
-        "lazy": lambda: sf.Table(everything.lazy()),
-        "arrow": lambda: written(everything, tmp_path / "x.arrow"),
-        "parquet that Spark cannot read": lambda: written(everything, tmp_path / "x.parquet"),
-        "parquet": lambda: written(PLAIN, tmp_path / "x.parquet"),
-    }
-    table = tables[way]()
-    cases.assert_counts_as_memory(Spark(), table)
 
 
 def test_a_spark_frame_is_counted_as_in_memory(spark: Any) -> None:
@@ -164,56 +108,24 @@ def test_a_panic_over_a_spark_frame_is_one_sentence(spark: Any, monkeypatch: pyt
     assert "person" not in str(refusal.value)
 
 
-def test_names_that_differ_in_their_case_are_told_apart(spark: Any, tmp_path: Path) -> None:
+def test_names_that_differ_in_their_case_are_told_apart(spark: Any) -> None:
     frame = pl.DataFrame({"Rows": [1, 1], "rows": ["a", "b"], "count": [None, None]})
-    cases.assert_counts_as_memory(Spark(), written(frame, tmp_path / "x.parquet"))
     both = spark.createDataFrame([(1, "a", None), (1, "b", None)], "x long, y string, z string").toDF(*frame.columns)
     cases.assert_counts_as_memory(Spark(), sf.Table(both), sf.Table(frame.cast({"count": pl.String})))
 
 
-def test_columns_without_rows_keep_their_types(spark: Any, tmp_path: Path) -> None:
-    frame = SPARKS.head(0)
-    for table in (
-        sf.Table(frame),
-        written(frame, tmp_path / "x.parquet"),
-        sf.Table(spark.createDataFrame(frame.select(~cs.datetime()).to_arrow())),
-    ):
-        tuples = Spark().joint_count(table, table.schema.names)
-        assert tuples.codes.shape == (0, len(table.schema.names))
-        assert [domain.values.dtype for domain in tuples.domains] == [frame[name].dtype for name in table.schema.names]
-
-
-@pytest.mark.parametrize("case", sorted(set(cases.TEXTS) - {"names that need quotes"}))
-def test_text_files_are_counted_as_in_memory(case: str, tmp_path: Path) -> None:
-    cases.assert_counts_as_memory(Spark(), sf.Table(cases.text_file(tmp_path / "x.csv", case)))
-
-
-@pytest.mark.parametrize("content", [b"a,b\n1,2\n3\n", b"a,b\n1,2\n3,4,5\n", b'a,b\n1,2\n3,"4\n'])
-def test_a_text_file_that_memory_refuses_is_refused_in_the_same_words(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    path.write_bytes(content)
-    said = []
-    for engine in (Spark(), Memory()):
-        with pytest.raises(sf.errors.FileError) as refusal:
-            engine.joint_count(sf.Table(File(path)), ["a"])
-        said.append(str(refusal.value))
-    assert said[0] == said[1]
-
-
-def test_a_path_is_no_pattern(tmp_path: Path) -> None:
-    for other in ("1", "aXb", "whatX"):
-        sf.write(pl.DataFrame({"a": ["other"]}), tmp_path / f"{other}.parquet")
-    for name in cases.PATHS:
-        table = written(pl.DataFrame({"a": [3, 1, 3]}), tmp_path / f"{name}.parquet")
-        cases.assert_counts_as_memory(Spark(), table)
-    (tmp_path / "b=7").mkdir()  # to Spark a folder may be the value of a column
-    cases.assert_counts_as_memory(Spark(), written(pl.DataFrame({"a": [3]}), tmp_path / "b=7" / "x.parquet"))
+def test_columns_without_rows_keep_their_types(spark: Any) -> None:
+    frame = SPARKS.select(~cs.datetime()).head(0)
+    table = sf.Table(spark.createDataFrame(frame.to_arrow()))
+    tuples = Spark().joint_count(table, table.schema.names)
+    assert tuples.codes.shape == (0, len(table.schema.names))
+    assert [domain.values.dtype for domain in tuples.domains] == [frame[name].dtype for name in table.schema.names]
 
 
 @settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(cases.rows(max_size=30))
-def test_any_frame_is_counted_as_in_memory(frame: pl.DataFrame) -> None:
-    cases.assert_counts_as_memory(Spark(), sf.Table(frame))
+def test_any_frame_is_counted_as_in_memory(spark: Any, frame: pl.DataFrame) -> None:
+    cases.assert_counts_as_memory(Spark(), sf.Table(spark.createDataFrame(frame.to_arrow())))
 
 
 def test_progress_never_decreases_and_ends_with_everything(spark: Any) -> None:
@@ -250,22 +162,6 @@ def test_a_job_that_fails_is_one_sentence_without_a_record(spark: Any, tmp_path:
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("to.csv", "as it was")]
 
 
-def test_rows_that_are_elsewhere_are_refused(spark: Any) -> None:
-    import duckdb
-
-    recoding = Recoding(Memory().count(sf.Table(pl.DataFrame({"id": [1]})), "id"), [])
-    for engine, table in (
-        (Spark(), sf.Table(duckdb.sql("SELECT 1 AS id"))),
-        (DuckDB(), sf.Table(spark.range(1))),
-    ):
-        with pytest.raises(
-            sf.errors.OptionError, match=f"the engine {engine.name} cannot count a .*rows are elsewhere"
-        ):
-            engine.count(table, "id")
-        with pytest.raises(sf.errors.OptionError, match="rows are elsewhere"):
-            engine.recode(table, recoding)
-
-
 def numbered(engine: Any, table: sf.Table, names: list[str]) -> Recoding:
     """Every tuple becomes its number, in the last of the columns, and a moment in the first."""
     tuples = engine.joint_count(table, names)
@@ -290,19 +186,15 @@ def test_a_recoding_is_written_as_one_file(ending: str, spark: Any, tmp_path: Pa
     noon = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
     frame = pl.DataFrame({"a": ["x", None, "y"], "f": [0.5, float("nan"), None], "n": [1, 2, 3], "when": [noon] * 3})
     to = tmp_path / f"to.{ending}"
-    for table in (
-        sf.Table(spark.createDataFrame(frame.to_arrow()).repartition(3)),
-        sf.Table(frame),
-        written(frame, tmp_path / "from.parquet"),
-    ):
-        tuples = Spark().joint_count(table, ["f", "a"])
-        new = pl.Series("a", [f"g{number}" for number in range(len(tuples.count))])
-        result = Spark().recode(table, Recoding(tuples, [new]), to)
-        assert result.source == File(to)
-        assert result.source.read().sort("n").select("a", "n").rows() == [("g0", 1), ("g2", 2), ("g1", 3)]
-        if ending == "parquet":
-            assert result.source.read()["when"].to_list() == [noon] * 3
-        assert [path.name for path in tmp_path.glob("*to.*")] == [to.name]
+    table = sf.Table(spark.createDataFrame(frame.to_arrow()).repartition(3))
+    tuples = Spark().joint_count(table, ["f", "a"])
+    new = pl.Series("a", [f"g{number}" for number in range(len(tuples.count))])
+    result = Spark().recode(table, Recoding(tuples, [new]), to)
+    assert result.source == File(to)
+    assert result.source.read().sort("n").select("a", "n").rows() == [("g0", 1), ("g2", 2), ("g1", 3)]
+    if ending == "parquet":
+        assert result.source.read()["when"].to_list() == [noon] * 3
+    assert [path.name for path in tmp_path.glob("*to.*")] == [to.name]
 
 
 def run(program: str, *arguments: str | Path, **environment: str) -> str:
@@ -324,52 +216,17 @@ def test_a_session_that_dies_is_named(tmp_path: Path) -> None:
     assert run(KILLED, "local[2]", tmp_path).startswith("the Spark session is gone: it was stopped, or its process")
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], str, Path]:
-    """What a program without a session prints and what it says aside, and its folder for copies."""
-    folder = tmp_path_factory.mktemp("alone")
-    small, large, temporary = folder / "x.csv", folder / "large.csv", folder / "folder for copies"
-    small.write_text("a,b\n1,2\n1,3\n2,4\n")
-    large.write_text("a,b\n" + "".join(f"{row:040},1\n" for row in range(300_000)))
-    temporary.mkdir()
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE, small, large],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.splitlines(), ran.stderr.partition("their own session")[0], temporary
-
-
-def test_a_session_of_our_own_is_stopped_again(alone: tuple[list[str], str, Path]) -> None:
-    counts, told, *_, gone = alone[0]
-    assert counts == "[2, 1]"
-    assert told == "True 1.0 None"
-    assert gone.startswith("the Spark session is gone")
-
-
-def test_a_session_of_our_own_is_quiet_and_a_full_disk_is_named(alone: tuple[list[str], str, Path]) -> None:
-    printed, aside, temporary = alone
-    assert printed[2:-1] == [
-        "300000",
-        f"the disk of the folder '{temporary}' is too full for a copy of the rows "
-        "(set TMPDIR, or spill of DuckDB, to a folder with more space)",
-    ]
-    assert list(temporary.glob(".sfumato-spill.*")) == []
-    # Java itself says so, and cannot be told not to.
-    assert [line for line in aside.splitlines() if line != INCUBATOR] == []
-
-
-def test_java_is_needed(tmp_path: Path) -> None:
+def test_a_session_that_was_stopped_is_named() -> None:
     program = """
-import polars as pl, sfumato as sf
-from sfumato.engines import Spark
+from pyspark.sql import SparkSession
+import sfumato as sf
+
+session = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
+table = sf.Table(session.range(3))
+session.stop()
 try:
-    Spark().count(sf.Table(pl.DataFrame({"a": [1]})), "a")
-except sf.errors.MissingExtra as error:
+    sf.engines.Spark().count(table, "id")
+except sf.errors.InputError as error:
     print(error)
 """
-    assert run(program, PATH=str(tmp_path), JAVA_HOME="") == (
-        "the engine spark needs Java, which is not installed (install Java 17 or later, or set JAVA_HOME)\n"
-    )
+    assert run(program).startswith("the Spark session is gone: it was stopped")

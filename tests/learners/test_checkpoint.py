@@ -25,7 +25,7 @@ import sfumato as sf
 from sfumato.budget import Source
 from sfumato.learners import Adam, AdaptiveClip, Sgd, Trainer
 from sfumato.learners.dpsgd import checkpoint as checkpoints
-from tests.learners.trainings import linear, people
+from tests.learners.trainings import in_groups, linear, people
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,11 +44,11 @@ def network(seed: int = 0) -> nn.Module:
 def trainer_of(path: Path | None, module: nn.Module | None = None, **options: Any) -> Trainer:
     chosen: dict[str, Any] = {
         "noise_multiplier": 1.0, "delta": 1e-3, "batch_size": 10, "epochs": 3, "checkpoint": path,
-        "rule": Sgd(learning_rate=0.1, momentum=0.9), **options,
+        "optimizer": Sgd(learning_rate=0.1, momentum=0.9), **options,
     }  # fmt: skip
     if "epsilon" in options:
         del chosen["noise_multiplier"]
-    return Trainer(linear() if module is None else module, **chosen)
+    return Trainer(linear() if module is None else module, **in_groups(**chosen))
 
 
 def same(one: nn.Module, other: nn.Module) -> bool:
@@ -68,20 +68,20 @@ def path(tmp_path: Path) -> Path:
     "options",
     [
         {},
-        {"rule": Adam(learning_rate=0.01), "averaging": 0.9, "schedule": "cosine"},
-        {"adaptive": AdaptiveClip(count_noise=0.5), "layout": "channels-last"},
+        {"optimizer": Adam(learning_rate=0.01), "averaging": 0.9, "schedule": "cosine"},
+        {"clip": AdaptiveClip(count_noise=0.5), "memory_format": "channels-last"},
         {"epsilon": 5.0, "noise_schedule": "linear"},
         {"epsilon": math.inf},
     ],
 )
 def test_a_resumed_training_is_the_uninterrupted_one_bit_by_bit(path: Path, options: dict[str, Any]) -> None:
     chosen = {"insecure_seed": 1, "seed": 2, "augment": jitter, "views": 2, **options}
-    whole = trainer_of(None, network(), **{"layout": "contiguous", **chosen})
+    whole = trainer_of(None, network(), **{"memory_format": "contiguous", **chosen})
     whole.fit(*people(2))
-    first = trainer_of(path, network(), **{"layout": "contiguous", **chosen})
+    first = trainer_of(path, network(), **{"memory_format": "contiguous", **chosen})
     first.fit(*people(2), stop=lambda told: told.epoch == 2)
     torch.rand(7)
-    second = trainer_of(path, network(seed=9), **{"layout": "contiguous", **chosen})
+    second = trainer_of(path, network(seed=9), **{"memory_format": "contiguous", **chosen})
     second.fit(*people(2))
     assert second.done == whole.done == 18
     assert same(whole.module, second.module)
@@ -92,10 +92,10 @@ def test_a_resumed_training_is_the_uninterrupted_one_bit_by_bit(path: Path, opti
 def test_the_layout_that_was_fastest_then_is_kept(path: Path) -> None:
     for chosen in ("contiguous", "channels-last"):
         options = {"insecure_seed": 1, "seed": 2}
-        whole = trainer_of(None, network(), layout=chosen, **options)
+        whole = trainer_of(None, network(), memory_format=chosen, **options)
         whole.fit(*people(2))
-        trainer_of(path, network(), layout=chosen, **options).fit(*people(2), stop=lambda told: True)
-        resumed = trainer_of(path, network(seed=9), layout="auto", **options)
+        trainer_of(path, network(), memory_format=chosen, **options).fit(*people(2), stop=lambda told: True)
+        resumed = trainer_of(path, network(seed=9), memory_format="auto", **options)
         resumed.fit(*people(2))
         assert same(whole.module, resumed.module)
         path.unlink()
@@ -168,9 +168,9 @@ def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_charged
         ({"batch_size": None}, "another batch size"),
         ({"clip": 0.5}, "another clip"),
         ({"delta": 1e-4}, "another delta"),
-        ({"rule": Adam()}, "another rule"),
+        ({"optimizer": Adam()}, "another rule"),
         ({"averaging": 0.9}, "another averaging"),
-        ({"adaptive": AdaptiveClip(count_noise=0.5)}, "another adaptive clip"),
+        ({"clip": AdaptiveClip(count_noise=0.5)}, "another adaptive clip"),
         ({"insecure_seed": 1}, "another seed of the noise"),
         ({"views": 2, "augment": jitter}, "another number of views"),
         ({"noise_multiplier": 2.0}, "another noise multiplier"),
@@ -178,7 +178,7 @@ def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_charged
         ({"epsilon": math.inf}, "another clip"),
         ({"epochs": 4}, "another number of epochs"),
         ({"epochs": None, "steps": 4}, "another number of"),
-        ({"layout": "channels-last"}, "another layout"),
+        ({"memory_format": "channels-last"}, "another layout"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(path: Path, options: dict[str, Any], message: str) -> None:

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.learners import PrivateNaiveBayes
-from sfumato.learners.training.division import coins_below, coins_of, key_of, records_of
-from sfumato.learners.training.split import Material, material_of
+from sfumato.learners import PrivateNaiveBayes, Split
+from sfumato.learners.training.split import Material, coins_below, coins_of, key_of, material_of, records_of
 from tests.learners.test_sweep import COLUMNS, people
 
 KEY = key_of(7)
@@ -22,7 +21,7 @@ ODD = {"age": 1000, "sex": "unheard of", "ill": None, "cost": None}
 
 
 def parts(frame: pl.DataFrame, **more: Any) -> tuple[Counter[Any], Counter[Any]]:
-    material = material_of(sf.Table(frame, sf.Schema(COLUMNS)), target="ill", key=KEY, **more)
+    material = material_of(sf.Table(frame, sf.Schema(COLUMNS)), target="ill", key=KEY, split=Split(**more))
     return tuple(  # type: ignore[return-value]
         Counter(part.to_polars().with_columns(target.alias("ill")).select(frame.columns).rows())
         for part, target in ((material.train, material.train_target), (material.test, material.test_target))
@@ -119,16 +118,17 @@ def test_naive_bayes_cannot_tell_a_record_by_who_else_trains(at: int) -> None:
 def test_rows_for_testing_must_not_be_the_table_itself() -> None:
     frame = people(100)
     with pytest.raises(sf.errors.InputError, match="the test rows are the table itself"):
-        material_of(frame, target="ill", test=frame[::-1])
-    assert material_of(frame, target="ill", test=frame[:50]).test.rows == 50
+        material_of(frame, target="ill", split=Split(test=frame[::-1]))
+    assert material_of(frame, target="ill", split=Split(test=frame[:50])).test.rows == 50
 
 
 def test_only_what_is_built_in_and_nothing_else_is_public() -> None:
     assert material_of("nursery", target="class").is_public
-    assert material_of("mnist", samples=10, test_samples=10).is_public
-    assert not material_of("nursery", target="class", test=sf.datasets.nursery().to_polars()[:50]).is_public
+    assert material_of("mnist", split=Split(samples=10, test_samples=10)).is_public
+    some = Split(test=sf.datasets.nursery().to_polars()[:50])
+    assert not material_of("nursery", target="class", split=some).is_public
     assert not material_of(sf.datasets.nursery(), target="class").is_public
-    own = material_of(sf.datasets.mnist(), samples=0.01, test_samples=0.01)
+    own = material_of(sf.datasets.mnist(), split=Split(samples=0.01, test_samples=0.01))
     assert not own.is_public
     assert len(own.train) == len(own.train_target) < 200
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sfumato.learners import Adam, AdaptiveClip, Clipper, Sgd
+from sfumato.learners import Adam, AdaptiveClip, Clipper, Optimization, Sgd, Speed
 from sfumato.learners.dpsgd.sampling import FixedPoisson
 from sfumato.learners.dpsgd.steps import Step
 from sfumato.learners.gradients.clipping import cross_entropy
@@ -65,7 +65,7 @@ def test_noise_is_on_the_grid_and_that_of_its_words(scale: float) -> None:
     """The same as numpy makes of the words of the cipher: to the last cell, in 64 bits."""
     import numpy as np
 
-    from sfumato.budget.mechanisms.rounded_gaussian import grid_of
+    from sfumato.budget.noise import grid_of
     from sfumato.learners.gpu.chacha import DeviceNoise
 
     count, key = 600_001, bytes(range(32))
@@ -202,9 +202,10 @@ def test_a_trainer_on_a_gpu_keeps_to_its_epsilon_and_learns() -> None:
     targets = (inputs[:, 0] > 0).long()
     trainer = Trainer(
         nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)),
-        **{"epsilon": 3.0, "delta": 1e-4, "batch_size": 200, "epochs": 20, "device": "cuda"},
-        rule=Sgd(learning_rate=0.5, momentum=0.9),
-        averaging=0.9,
+        **{"epsilon": 3.0, "delta": 1e-4, "batch_size": 200, "epochs": 20},
+        optimizer=Sgd(learning_rate=0.5, momentum=0.9),
+        optimization=Optimization(averaging=0.9),
+        speed=Speed(device="cuda"),
     )
     reports = trainer.fit(inputs, targets, validation=(inputs, targets))
     assert isinstance(trainer._account.sampler, FixedPoisson)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import sfumato as sf
-from sfumato.learners import PrivateNaiveBayes, PrivateSearch, Trainer
+from sfumato.learners import Privacy, PrivateNaiveBayes, PrivateSearch, Trainer
 
 TABLE = pl.DataFrame({"age": [20.0, 70.0] * 200, "ill": ["no", "yes"] * 200})
 SCHEMA = sf.Schema([sf.Column(name="age", bounds=(0, 100)), sf.Column(name="ill", domain=["no", "yes"])])
@@ -35,7 +35,8 @@ def searched(ledger: sf.Ledger, seed: int | None) -> None:
 
 def trained(ledger: sf.Ledger, seed: int | None) -> None:
     samples = np.random.default_rng(0).random((400, 2)).astype(np.float32)
-    trainer = Trainer(torch.nn.Linear(2, 2), epsilon=1.0, delta=1e-4, steps=2, ledger=ledger, insecure_seed=seed)
+    privacy = Privacy(insecure_seed=seed)
+    trainer = Trainer(torch.nn.Linear(2, 2), epsilon=1.0, delta=1e-4, steps=2, ledger=ledger, privacy=privacy)
     trainer.fit(samples, (samples[:, 0] > 0.5).astype(np.int64))
 
 

@@ -12,11 +12,11 @@ from torch import nn
 
 import sfumato as sf
 from sfumato.learners import Adam, Sgd
-from sfumato.learners.dpsgd.optimizers import SCHEDULES, Rule, schedule_of
+from sfumato.learners.dpsgd.optimizers import SCHEDULES, Optimizer, schedule_of
 
 Made = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
-PAIRS: dict[str, tuple[Rule, Made]] = {
+PAIRS: dict[str, tuple[Optimizer, Made]] = {
     "plain": (Sgd(learning_rate=0.3), lambda p: torch.optim.SGD(p, 0.3)),
     "decay": (Sgd(learning_rate=0.3, weight_decay=0.1), lambda p: torch.optim.SGD(p, 0.3, weight_decay=0.1)),
     "momentum": (
@@ -77,8 +77,8 @@ def test_a_schedule_that_does_not_exist_is_refused() -> None:
             lambda: Adam(weight_decay=-1),
             "the weight decay must be a finite number of at least 0, got -1",
         ),
-        (lambda: Sgd(learning_rate=1, momentum=1), "the momentum must be at least 0 and below 1, got 1"),
-        (lambda: Adam(second=1), "Adam's second must be at least 0 and below 1, got 1"),
+        (lambda: Sgd(learning_rate=1, momentum=1), "the momentum must be a number of at least 0 and below 1, got 1"),
+        (lambda: Adam(second=1), "Adam's second must be a number of at least 0 and below 1, got 1"),
         (lambda: Adam(small=0), "Adam's small must be a finite number above 0, got 0"),
         (
             lambda: Sgd(learning_rate=1, nesterov=True),

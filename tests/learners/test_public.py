@@ -15,8 +15,9 @@ from torch import nn
 
 import sfumato as sf
 from sfumato.budget import CountRows, FindBounds, Source, spent
-from sfumato.learners import PrivateAdditiveClassifier, PrivateClassifier, PrivateNaiveBayes, Trainer
+from sfumato.learners import Privacy, PrivateAdditiveClassifier, PrivateClassifier, PrivateNaiveBayes, Split, Trainer
 from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson
+from tests.learners.trainings import in_groups
 
 PEOPLE = pl.DataFrame({"age": [30.0, 40.0] * 100, "ill": ["no", "yes"] * 100})
 ILL = sf.Schema([sf.Column(name="ill", domain=("no", "yes"))])
@@ -34,7 +35,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sf.Ledge
 
 def told(count: int, **options: Any) -> dict[str, Any]:
     """Train on so many samples, and return what is said of the training."""
-    trainer = Trainer(nn.Linear(2, 2), delta=1e-4, epsilon=1.0, epochs=2, **options)
+    trainer = Trainer(nn.Linear(2, 2), **in_groups(delta=1e-4, epsilon=1.0, epochs=2, **options))
     trainer.fit(torch.ones(count, 2), torch.zeros(count, dtype=torch.int64))
     return {name: value for name, value in trainer.to_dict().items() if name != "history"}
 
@@ -50,7 +51,7 @@ def test_the_divisor_of_a_full_batch_is_the_declared_number() -> None:
     for rows in (50, 100):
         torch.manual_seed(0)
         module = nn.Linear(1, 1, bias=False)
-        trainer = Trainer(module, epsilon=float("inf"), steps=1, rows=rows, loss="squared-error")
+        trainer = Trainer(module, **in_groups(epsilon=float("inf"), steps=1, rows=rows, loss="squared-error"))
         before = module.weight.item()
         trainer.fit(torch.ones(100, 1), torch.ones(100, 1))
         weights.append(module.weight.item() - before)
@@ -193,7 +194,8 @@ def test_an_odd_cell_changes_nothing_that_is_written_of_a_training(tmp_path: Pat
     schema, said = declared(age="number", sex="category"), []
     for name, text in (("a.csv", CELLS), ("b.csv", CELLS + "unknown,7,unknown\n")):
         table = written(tmp_path / name, text, schema)
-        training = sf.train(table, "naive-bayes", target="ill", epsilon=40, delta=1e-4, test=PUBLIC, insecure_seed=1)
+        seeded: dict[str, Any] = {"split": Split(test=PUBLIC), "privacy": Privacy(insecure_seed=1)}
+        training = sf.train(table, "naive-bayes", target="ill", epsilon=40, delta=1e-4, **seeded)
         (run,) = training.runs
         _, facts = training.models[run.name].state()
         said.append([facts, run.facts["events"], training.rows, training.material.schema.to_dict()])
@@ -210,7 +212,9 @@ def test_the_target_of_a_regression_in_a_text_file_is_numbers_whatever_its_cells
     )
     table = written(tmp_path / "a.csv", CELLS + "unknown,f,0\n", schema)
     model = sf.train(
-        table, "linear", target="age", regression=True, epsilon=8, delta=1e-4, test=PUBLIC, target_bounds=(0, 100)
+        *(table, "linear"),
+        **{"target": "age", "regression": True, "epsilon": 8, "delta": 1e-4, "target_bounds": (0, 100)},
+        split=Split(test=PUBLIC),
     ).models["epsilon-8"]
     assert model.target_.bounds == (0.0, 100.0)
 
@@ -252,7 +256,8 @@ def images(labels: list[int]) -> sf.datasets.Images:
 def test_one_rare_label_does_not_change_the_classes_of_images() -> None:
     found = []
     for labels in ([0, 1] * 100, [0, 1] * 100 + [7]):
-        options: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "epochs": 1, "batch_size": 50, "rows": 200}
+        options: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "epochs": 1, "batch_size": 50}
+        options["privacy"] = Privacy(rows=200)
         bought = sf.train(images(labels), "logistic", **options).models["epsilon-8"]
         declared = sf.train(images(labels), "logistic", classes=(0, 1, 2), **options).models["epsilon-8"]
         found.append((bought.classes_.tolist(), declared.classes_.tolist(), len(bought.events_), len(declared.events_)))
@@ -260,7 +265,8 @@ def test_one_rare_label_does_not_change_the_classes_of_images() -> None:
 
 
 def test_the_classes_of_the_built_in_digits_are_known() -> None:
-    digits = sf.train("mnist", "logistic", samples=5, test_samples=5, epsilon="none", epochs=1).models["epsilon-none"]
+    few = Split(samples=5, test_samples=5)
+    digits = sf.train("mnist", "logistic", split=few, epsilon="none", epochs=1).models["epsilon-none"]
     assert digits.classes_.tolist() == list(range(10))
 
 
@@ -272,7 +278,8 @@ def test_a_file_with_a_ledger_is_not_trained_on_uncharged(tmp_path: Path, monkey
     path, age = tmp_path / "people.csv", sf.Column(name="age", bounds=(0, 100))
     schema, other_name = (sf.Schema([age, sf.Column(name=name, domain=("f", "m"))]) for name in ("sex", "gender"))
     table = written(path, CELLS, schema)
-    options: dict[str, Any] = {"target": "ill", "epsilon": 0.5, "delta": 1e-4, "test": PUBLIC, "classes": (0, 1)}
+    options: dict[str, Any] = {"target": "ill", "epsilon": 0.5, "delta": 1e-4, "classes": (0, 1)}
+    options["split"] = Split(test=PUBLIC)
     assert not sf.train(table, "naive-bayes", **options).charged
     with sf.Ledger.grant(path, epsilon=5, delta=1e-4) as ledger:
         assert sf.train(table, "naive-bayes", **options).charged
@@ -288,7 +295,7 @@ def test_a_file_with_a_ledger_is_not_trained_on_uncharged(tmp_path: Path, monkey
             with pytest.raises(
                 sf.errors.BudgetError, match="a budget was granted for this file, but its content now reads differently"
             ):
-                sf.train(other(), "naive-bayes", **options | {"test": None})
+                sf.train(other(), "naive-bayes", **options | {"split": None})
         with pytest.raises(sf.errors.BudgetError, match="a budget was granted for this file"):
             sf.query(sf.read(copy, na=["40"]), "count", epsilon=0.1)
         assert ledger.events == charged

@@ -14,10 +14,10 @@ from scipy import stats
 from torch import Tensor, nn
 
 from sfumato.budget import Gaussian, PoissonSampled, Repeated, Source, spent
-from sfumato.budget.mechanisms.rounded_gaussian import CELLS, grid_of, rounding_event
-from sfumato.learners import Sgd, Trainer
-from sfumato.learners.dpsgd.rounded_noise import HostNoise
+from sfumato.budget.noise import CELLS, grid_of, rounding_event
+from sfumato.learners import Optimization, Privacy, Sgd, Trainer
 from sfumato.learners.dpsgd.sampling import Full, Poisson
+from sfumato.learners.dpsgd.steps import HostNoise
 from tests.budget.chance import FALSE_ALARM, assert_frequencies
 
 DTYPES = (torch.float32, torch.float64)
@@ -131,8 +131,8 @@ def step_of(inputs: Tensor, clip: float, scale: float) -> tuple[Tensor, Trainer]
     module = nn.Linear(inputs.shape[1], 1, bias=False, dtype=inputs.dtype)
     nn.init.zeros_(module.weight)
     trainer = Trainer(
-        module, noise_multiplier=scale, clip=clip, steps=1, rule=Sgd(learning_rate=float(len(inputs))),
-        loss="squared-error", delta=1e-5,
+        module, clip=clip, steps=1, delta=1e-5, optimizer=Sgd(learning_rate=float(len(inputs))),
+        privacy=Privacy(noise_multiplier=scale), optimization=Optimization(loss="squared-error"),
     )  # fmt: skip
     trainer.fit(inputs, torch.ones(len(inputs), dtype=inputs.dtype))
     return -module.weight.detach().flatten(), trainer

@@ -18,6 +18,7 @@ import sfumato as sf
 from sfumato.learners import OneByOne, PrivateClassifier, Trainer, private_step
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss
 from sfumato.learners.gradients.clipping import cross_entropy, squared_error
+from tests.learners.trainings import in_groups
 
 CLIP = 0.7
 
@@ -126,7 +127,7 @@ def people(rows: int = 40) -> tuple[Tensor, Tensor]:
 
 def trainer_of(module: nn.Module | None = None, **options: Any) -> Trainer:
     chosen = {"noise_multiplier": 1.0, "delta": 1e-3, "steps": 2, "batch_size": 10, "clip": CLIP, **options}
-    return Trainer(module or nn.Linear(4, 3), **chosen)
+    return Trainer(module or nn.Linear(4, 3), **in_groups(**chosen))
 
 
 @pytest.mark.parametrize("name", MIXING)
@@ -407,7 +408,7 @@ def test_an_augmentation_that_mixes_samples_is_refused_before_anything_is_charge
 @pytest.mark.parametrize("name", VIEWS)
 def test_ordinary_augmentations_are_taken_and_move_the_sum_by_one_clip(name: str) -> None:
     from sfumato.learners import Clipper
-    from sfumato.learners.dpsgd.samples import Batch
+    from sfumato.learners.dpsgd.sampling import Batch
 
     module, (inputs, targets) = network(), images(8)
     assert trainer_of(module, augment=VIEWS[name], views=2, batch_size=8).fit(*images())[-1].step == 2

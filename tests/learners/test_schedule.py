@@ -11,8 +11,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget import Gaussian, Repeated, spent
-from sfumato.learners import PrivateClassifier
-from sfumato.learners.networks.schedule import learning_rate_of, signal_of, signal_of_noise, steps_of
+from sfumato.learners import PrivateClassifier, Split
+from sfumato.learners.networks.scattering import learning_rate_of, signal_of, signal_of_noise, steps_of
 
 PACED: dict[str, Any] = {
     "model": "scattering-linear",
@@ -103,9 +103,10 @@ def test_other_models_need_their_epochs_and_their_rate(other: dict[str, Any]) ->
 
 
 def test_without_a_model_the_best_we_know_is_trained() -> None:
-    digits = sf.train("mnist", epsilon=8, samples=300, test_samples=50, delta=1e-3)
+    few = Split(samples=300, test_samples=50)
+    digits = sf.train("mnist", epsilon=8, split=few, delta=1e-3)
     assert digits.model == "scattering-linear"
     assert digits.runs[0].facts["sampling"]["kind"] == "full"
     assert digits.runs[0].facts["clip"] == 0.1
-    people = sf.train("nursery", samples=300, test_samples=50, delta=1e-3)
+    people = sf.train("nursery", split=few, delta=1e-3)
     assert people.model == "additive"

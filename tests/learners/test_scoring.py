@@ -13,10 +13,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget import Composed, DiscreteLaplace, Event, Gaussian, PoissonSampled, Repeated, Source, spent
+from sfumato.learners import Privacy, Split
 from sfumato.learners.estimators.features import Feature
-from sfumato.learners.training.division import key_of
+from sfumato.learners.options import grouped
 from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events, tallies_of
-from sfumato.learners.training.split import material_of
+from sfumato.learners.training.split import key_of, material_of
 from tests.learners.test_sweep import COLUMNS, TABLE, people
 
 
@@ -193,7 +194,7 @@ def numbers_in(plain: Any) -> set[float]:
     ids=lambda asked: asked["model"],
 )
 def test_no_file_of_a_release_holds_an_exact_score(tmp_path: Path, asked: dict[str, Any]) -> None:
-    training = sf.train(TABLE, delta=1e-4, **asked)
+    training = sf.train(TABLE, delta=1e-4, **grouped(asked, privacy=Privacy))
     sf.save(training, tmp_path / "out")
     own = tmp_path / "out.owner.json"
     assert own.stat().st_mode & 0o777 == 0o600
@@ -238,7 +239,8 @@ def test_the_label_of_a_held_out_person_changes_nothing_that_is_not_noisy(tmp_pa
     folders = []
     for label in ("yes", "no"):
         table = sf.Table(_labelled(frame, found, label), sf.Schema(COLUMNS))
-        training = sf.train(table, "naive-bayes", target="ill", epsilon="0.5,2", delta=1e-4, insecure_seed=5)
+        seeded = Privacy(insecure_seed=5)
+        training = sf.train(table, "naive-bayes", target="ill", epsilon="0.5,2", delta=1e-4, privacy=seeded)
         assert training.runs[0].owner is not None
         folders.append((tmp_path / label, training.runs[0].owner["scores"]["confusion"]))
         sf.save(training, tmp_path / label)
@@ -268,7 +270,7 @@ def _tests(frame: pl.DataFrame, at: int, label: str, key: bytes) -> bool:
 
 
 def test_no_scores_are_released_if_none_are_asked_for(tmp_path: Path) -> None:
-    training = sf.train(TABLE, "naive-bayes", target="ill", epsilon=1, delta=1e-4, scores="none")
+    training = sf.train(TABLE, "naive-bayes", target="ill", epsilon=1, delta=1e-4, split=Split(scores="none"))
     (run,) = training.runs
     assert run.scores.how == "none"
     assert run.owner is not None
@@ -304,7 +306,7 @@ def test_an_interrupted_sweep_goes_on_with_its_division(tmp_path: Path) -> None:
 
 def test_scores_are_charged_to_the_ledger_of_test_rows_that_have_one(tmp_path: Path) -> None:
     test = sf.Table(people(200, seed=9), sf.Schema(COLUMNS))
-    asked: dict[str, Any] = {"target": "ill", "test": test, "delta": 1e-4}
+    asked: dict[str, Any] = {"target": "ill", "split": Split(test=test), "delta": 1e-4}
     with sf.Ledger.grant(test, epsilon=1.5, delta=1e-4) as ledger:
         training = sf.train(TABLE, "naive-bayes", epsilon=1, **asked)
         events = [Event.from_dict(one) for one in training.runs[0].scores.events]
@@ -317,7 +319,7 @@ def test_held_out_rows_without_a_number_stop_no_training() -> None:
     """Whether anybody was held out, and has a number, is private: a training must not fail for it."""
     frame = people(40).with_columns(cost=pl.lit(math.nan))
     asked: dict[str, Any] = {"target": "cost", "regression": True, "epsilon": 1, "delta": 1e-3, "epochs": 1}
-    training = sf.train(sf.Table(frame, sf.Schema(COLUMNS)), "mlp", holdout=0.01, **asked)
+    training = sf.train(sf.Table(frame, sf.Schema(COLUMNS)), "mlp", split=Split(holdout=0.01), **asked)
     (run,) = training.runs
     assert run.scores.how == "noisy"
     assert run.owner is not None

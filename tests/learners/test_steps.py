@@ -39,7 +39,7 @@ def batch(samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def step_of(module: nn.Module, **options: Any) -> Step:
-    options = {"clip": 0.5, "expected": 8.0, "noise": Silent(), "rule": Sgd(learning_rate=1.0), **options}
+    options = {"clip": 0.5, "expected": 8.0, "noise": Silent(), "optimizer": Sgd(learning_rate=1.0), **options}
     return Step(module, options.pop("loss", cross_entropy), **options)
 
 
@@ -141,7 +141,7 @@ def test_the_mean_gradient_of_several_views_is_clipped(micro_batch: int | None) 
 
 def test_averages_of_the_weights_begin_quickly_and_then_decay() -> None:
     module = net()
-    step = step_of(module, averaging=0.25, rule=Sgd(learning_rate=1.0, momentum=0.5))
+    step = step_of(module, averaging=0.25, optimizer=Sgd(learning_rate=1.0, momentum=0.5))
     average = weights_of(module)
     with step.running():
         for at in range(1, 6):
@@ -160,7 +160,7 @@ def test_without_a_clip_a_step_is_an_ordinary_one() -> None:
     other, rule = net(), Adam(learning_rate=0.01)
     optimiser = torch.optim.Adam(other.parameters(), 0.01)
     silent = Silent()
-    step = step_of(net(), clip=None, rule=rule, noise=silent)
+    step = step_of(net(), clip=None, optimizer=rule, noise=silent)
     with step.running():
         for _ in range(3):
             step(inputs, targets, None, 0.01, 5.0)
@@ -176,7 +176,7 @@ def test_without_a_clip_a_step_is_an_ordinary_one() -> None:
 
 def test_an_empty_batch_still_adds_noise_and_steps() -> None:
     noise = Silent()
-    step = step_of(net(), noise=noise, rule=Sgd(learning_rate=1.0, momentum=0.9), averaging=0.9)
+    step = step_of(net(), noise=noise, optimizer=Sgd(learning_rate=1.0, momentum=0.9), averaging=0.9)
     with step.running():
         step(*batch(8), None, 1.0, 2.0)
         before = step.flat.values.clone()
@@ -322,8 +322,8 @@ def test_sum_and_count_together_cost_what_the_noise_multiplier_says(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantile": 0.0}, "the quantile of the clip must be between 0 and 1, got 0.0"),
-        ({"quantile": math.nan}, "the quantile of the clip must be between 0 and 1, got nan"),
+        ({"quantile": 0.0}, "the quantile of the clip must be a number between 0 and 1, got 0.0"),
+        ({"quantile": math.nan}, "the quantile of the clip must be a number between 0 and 1, got nan"),
         ({"rate": 0.0}, "the rate of the clip must be a finite number above 0, got 0.0"),
         ({"count_noise": math.inf}, "the noise on the count must be a finite number above 0, got inf"),
     ],

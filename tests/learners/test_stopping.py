@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import sfumato as sf
 from sfumato.learners import PublicReport, Report, Sgd, Trainer
+from tests.learners.trainings import in_groups
 
 
 def people(rows: int = 60, labels: int = 0) -> tuple[Tensor, Tensor]:
@@ -24,8 +25,8 @@ def people(rows: int = 60, labels: int = 0) -> tuple[Tensor, Tensor]:
 
 def trainer_of(**options: Any) -> Trainer:
     torch.manual_seed(0)
-    chosen = {"noise_multiplier": 6.0, "delta": 1e-3, "steps": 4, "rule": Sgd(learning_rate=0.5), **options}
-    return Trainer(nn.Linear(2, 2), **chosen)
+    chosen = {"noise_multiplier": 6.0, "delta": 1e-3, "steps": 4, "optimizer": Sgd(learning_rate=0.5), **options}
+    return Trainer(nn.Linear(2, 2), **in_groups(**chosen))
 
 
 @pytest.mark.parametrize("validation", [False, True])

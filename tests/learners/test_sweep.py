@@ -15,7 +15,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget import Event, spent
-from sfumato.learners import Run, Scores
+from sfumato.learners import Privacy, Run, Scores, Split
+from sfumato.learners.options import grouped
 from sfumato.learners.training.split import material_of
 from sfumato.learners.training.sweep import epsilons_of
 
@@ -87,8 +88,8 @@ def test_finished_runs_are_not_trained_again(tmp_path: Path) -> None:
     ("other", "named"),
     [
         ({"delta": 1e-5}, "delta"),
-        ({"seed": 1}, "seed"),
-        ({"insecure_seed": 3}, "insecure seed"),
+        ({"split": Split(seed=1)}, "seed"),
+        ({"privacy": Privacy(insecure_seed=3)}, "insecure seed"),
         ({"target": "sex"}, "data"),
         ({"cells": 5}, "cells"),
     ],
@@ -136,10 +137,10 @@ def test_the_budget_of_a_table_is_found_by_itself() -> None:
 def test_a_class_that_testing_rows_alone_have_is_left_out_of_the_score() -> None:
     test = people(50, seed=3).with_columns(ill=pl.lit("unheard of"))
     mixed = pl.concat([people(50, seed=4), test])
-    training = sf.train(TABLE, "naive-bayes", target="ill", test=mixed, epsilon="none")
+    training = sf.train(TABLE, "naive-bayes", target="ill", split=Split(test=mixed), epsilon="none")
     assert training.runs[0].scores.rows == 50
     with pytest.raises(sf.errors.InputError, match="no test row has a class"):
-        sf.train(TABLE, "naive-bayes", target="ill", test=test, epsilon="none")
+        sf.train(TABLE, "naive-bayes", target="ill", split=Split(test=test), epsilon="none")
 
 
 @pytest.mark.parametrize(
@@ -162,17 +163,17 @@ def test_a_class_that_testing_rows_alone_have_is_left_out_of_the_score() -> None
 )
 def test_what_cannot_be_trained_is_one_sentence(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(sf.errors.InputError, match=said):
-        sf.train(TABLE, **{"target": "ill", "delta": 1e-4, **asked})
+        sf.train(TABLE, **grouped({"target": "ill", "delta": 1e-4, **asked}, split=Split, privacy=Privacy))
 
 
 def test_rows_are_held_out_at_random_and_a_public_set_by_its_seed() -> None:
-    first, again, other = (material_of("nursery", target="class", seed=seed) for seed in (1, 1, 2))
+    first, again, other = (material_of("nursery", target="class", split=Split(seed=seed)) for seed in (1, 1, 2))
     assert first.train.rows + first.test.rows == 12_960
     assert 2_330 < first.test.rows < 2_850  # seven deviations
     assert first.test.frame.equals(again.test.frame)
     assert not first.test.frame.equals(other.test.frame)
     assert "class" not in first.train.schema.names
-    drawn = [material_of(TABLE, target="ill", seed=1) for _ in range(2)]
+    drawn = [material_of(TABLE, target="ill", split=Split(seed=1)) for _ in range(2)]
     assert drawn[0].key != drawn[1].key
     assert not drawn[0].test.frame.equals(drawn[1].test.frame)
 
@@ -180,8 +181,8 @@ def test_rows_are_held_out_at_random_and_a_public_set_by_its_seed() -> None:
 @pytest.mark.parametrize(("samples", "said"), [(20_000, "must be at most"), (0, "at least 1"), (True, "at least 1")])
 def test_a_number_of_samples_is_for_public_data(samples: Any, said: str) -> None:
     with pytest.raises(sf.errors.OptionError, match=said):
-        material_of("nursery", target="class", samples=samples)
-    assert material_of("nursery", target="class", samples=100).train.rows == 100
+        material_of("nursery", target="class", split=Split(samples=samples))
+    assert material_of("nursery", target="class", split=Split(samples=100)).train.rows == 100
 
 
 def test_identifiers_are_never_learnt_from() -> None:
@@ -214,15 +215,15 @@ def test_epsilons_that_are_nearly_the_same_are_two_models(tmp_path: Path) -> Non
 def test_other_test_rows_another_schema_or_a_budget_meanwhile_are_another_training(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"target": "ill", "epsilon": 1, "delta": 1e-4, "folder": tmp_path / "sweep"}
     test = people(50, seed=3)
-    sf.train(TABLE, "naive-bayes", test=test, **asked)
+    sf.train(TABLE, "naive-bayes", split=Split(test=test), **asked)
     with pytest.raises(sf.errors.FileError, match="another test rows"):
-        sf.train(TABLE, "naive-bayes", test=people(50, seed=4), **asked)
+        sf.train(TABLE, "naive-bayes", split=Split(test=people(50, seed=4)), **asked)
     wider = sf.Table(people(), sf.Schema([sf.Column(name="age", bounds=(0, 120)), *COLUMNS[1:]]))
     with pytest.raises(sf.errors.FileError, match="another schema"):
-        sf.train(wider, "naive-bayes", test=test, **asked)
+        sf.train(wider, "naive-bayes", split=Split(test=test), **asked)
     ledger = sf.Ledger.grant(TABLE, epsilon=3, delta=1e-4, path=tmp_path / "l.ledger")
     with pytest.raises(sf.errors.FileError, match="another budget"):
-        sf.train(TABLE, "naive-bayes", test=test, ledger=ledger, **asked)
+        sf.train(TABLE, "naive-bayes", split=Split(test=test), ledger=ledger, **asked)
 
 
 @pytest.mark.parametrize("text", [b"[]", b"5", b"{", b"\xff\xfe", b"null"], ids=str)
@@ -250,7 +251,7 @@ def test_what_is_kept_is_for_its_owner_alone(tmp_path: Path) -> None:
 def test_rows_without_an_answer_test_nothing() -> None:
     test = pl.concat([people(50, seed=3), people(50, seed=4).with_columns(cost=pl.lit(None, dtype=pl.Float64))])
     asked: dict[str, Any] = {"target": "cost", "regression": True, "epsilon": "none", "epochs": 2}
-    (run,) = sf.train(TABLE, "mlp", test=test, **asked).runs
+    (run,) = sf.train(TABLE, "mlp", split=Split(test=test), **asked).runs
     assert run.scores.rows == 50
     assert run.owner is not None
     assert run.owner["history"][-1]["score"] == pytest.approx(run.scores.loss, rel=1e-3)
@@ -268,15 +269,16 @@ def test_rows_that_nothing_can_be_tested_on_are_refused_before_a_charge(
     tmp_path: Path, test: pl.DataFrame, said: str
 ) -> None:
     ledger = sf.Ledger.grant(TABLE, epsilon=3, delta=1e-4, path=tmp_path / "l.ledger")
+    asked: dict[str, Any] = {"target": "cost", "regression": True, "delta": 1e-4, "ledger": ledger}
     with pytest.raises(sf.errors.InputError, match=said):
-        sf.train(TABLE, "linear", target="cost", regression=True, delta=1e-4, test=test, ledger=ledger)
+        sf.train(TABLE, "linear", split=Split(test=test), **asked)
     assert ledger.spent.epsilon == 0
 
 
 @pytest.mark.parametrize("seed", [-1, 2**80, True, 1.5])
 def test_a_seed_is_a_whole_number(seed: Any) -> None:
     with pytest.raises(sf.errors.OptionError, match="the seed must be a whole number"):
-        sf.train(TABLE, "naive-bayes", target="ill", seed=seed)
+        Split(seed=seed)
 
 
 def test_dates_are_classes_too() -> None:
@@ -289,8 +291,9 @@ def test_dates_are_classes_too() -> None:
 def test_images_of_ones_own_are_in_no_report() -> None:
     digits = sf.datasets.mnist()
     asked: dict[str, Any] = {"epochs": 1, "epsilon": "none"}
-    assert sf.train(digits, "logistic", samples=0.02, test_samples=0.1, **asked).pictures is None
-    assert sf.train("mnist", "cnn", regression=True, samples=200, test_samples=50, **asked).pictures is not None
+    assert sf.train(digits, "logistic", split=Split(samples=0.02, test_samples=0.1), **asked).pictures is None
+    few = Split(samples=200, test_samples=50)
+    assert sf.train("mnist", "cnn", regression=True, split=few, **asked).pictures is not None
 
 
 def test_of_two_trainings_in_one_folder_the_second_is_refused_before_a_charge(tmp_path: Path) -> None:
@@ -318,3 +321,29 @@ def test_a_schema_is_taken_as_everywhere_else_and_the_training_can_be_saved(tmp_
         assert sf.verify(tmp_path / type(given).__name__).ok
     with pytest.raises(sf.errors.OptionError, match="a schema is for a table of your own"):
         sf.train("adult", "naive-bayes", epsilon=1, schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("loose", "said"),
+    [
+        ({"holdout": 0.3}, r"'holdout' is an option of Split \(give split=Split\(holdout=...\)\)"),
+        ({"rows": 300}, r"give privacy=Privacy\(rows=...\)"),
+        ({"insecure_seed": 3}, r"give privacy=Privacy\(insecure_seed=...\)"),
+    ],
+    ids=str,
+)
+def test_an_option_of_a_group_is_not_taken_for_one_of_the_model(loose: dict[str, Any], said: str) -> None:
+    with pytest.raises(sf.errors.OptionError, match=said):
+        sf.train(TABLE, "mlp", target="ill", **loose)
+
+
+def test_the_seed_of_a_network_is_that_of_the_split_unless_it_has_its_own() -> None:
+    asked: dict[str, Any] = {"target": "ill", "epsilon": "none", "epochs": 1, "split": Split(seed=4)}
+    assert sf.train(TABLE, "mlp", **asked).models["epsilon-none"].seed == 4
+    training = sf.train(TABLE, "mlp", seed=5, **asked)
+    assert (training.models["epsilon-none"].seed, training.settings["seed"]) == (5, 5)
+
+
+def test_a_group_shows_what_was_decided_and_no_record() -> None:
+    assert repr(Split(test=people(3), samples=0.5)) == "Split(test=<DataFrame>, samples=0.5)"
+    assert repr(Privacy(noise_multiplier=[1.0, 2.0])) == "Privacy(noise_multiplier=<list>)"

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 import sfumato as sf
 from sfumato.budget import Composed, Event, Gaussian, PoissonSampled, Repeated, spent
-from sfumato.budget.mechanisms.rounded_gaussian import rounding_event
-from sfumato.learners import Adam, AdaptiveClip, Report, Sgd, Trainer
+from sfumato.budget.noise import rounding_event
+from sfumato.learners import Adam, AdaptiveClip, Optimization, Privacy, Report, Sgd, Trainer, make_private
 from tests.budget.chance import assert_variance
+from tests.learners.trainings import in_groups
 
 
 def blobs(rows: int = 200, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -39,12 +40,18 @@ def linear(seed: int = 0) -> nn.Linear:
 
 
 def trainer_of(module: nn.Module | None = None, **options: Any) -> Trainer:
-    chosen: dict[str, Any] = {"delta": 1e-4, "batch_size": 20, "epochs": 2, "rule": Sgd(learning_rate=0.5), **options}
+    chosen: dict[str, Any] = {
+        "delta": 1e-4,
+        "batch_size": 20,
+        "epochs": 2,
+        "optimizer": Sgd(learning_rate=0.5),
+        **options,
+    }
     if "epsilon" not in chosen:
         chosen.setdefault("noise_multiplier", 1.0)
     if "steps" in options and "epochs" not in options:
         del chosen["epochs"]
-    return Trainer(module or linear(), **chosen)
+    return Trainer(module or linear(), **in_groups(**chosen))
 
 
 def poisson(rate: float, noise: float, times: int, dimensions: int = 8) -> Repeated:
@@ -135,7 +142,7 @@ def test_uneven_noise_leaves_one_report_per_epoch() -> None:
 
 
 def test_a_clip_that_adapts_is_charged_as_one_gaussian(ledger: sf.Ledger) -> None:
-    trainer = trainer_of(adaptive=AdaptiveClip(), noise_multiplier=2.0, ledger=ledger, batch_size=100, steps=4)
+    trainer = trainer_of(clip=AdaptiveClip(), noise_multiplier=2.0, ledger=ledger, batch_size=100, steps=4)
     trainer.fit(*blobs())
     assert trainer.events == (poisson(0.5, 2.0, 4, dimensions=9),)  # the count is one more
     assert poisson(0.5, 2.0, 2, dimensions=9) in ledger.events
@@ -152,10 +159,10 @@ def test_the_sum_gets_the_noise_that_the_count_of_a_clip_that_adapts_leaves_it()
 
     module = Zero()
     before = module.of.weight.detach().clone()
-    adaptive = AdaptiveClip(count_noise=0.3)
+    adaptive = AdaptiveClip(start=2.0, count_noise=0.3)
     trainer = Trainer(
-        module, noise_multiplier=4.0, delta=1e-3, steps=1, clip=2.0, adaptive=adaptive, loss="squared-error",
-        rule=Sgd(learning_rate=1.0),
+        module, delta=1e-3, steps=1, clip=adaptive, optimizer=Sgd(learning_rate=1.0),
+        privacy=Privacy(noise_multiplier=4.0), optimization=Optimization(loss="squared-error"),
     )  # fmt: skip
     trainer.fit(torch.zeros(10, 1), torch.zeros(10))
     # Of count and sum together: 1 / 4**2 = 1 / 6**2 + 1 / sum**2; false alarm below 1e-8 (6 standard errors).
@@ -167,8 +174,8 @@ def test_a_step_adds_the_stated_noise_also_if_its_batch_is_empty() -> None:
     module = nn.Linear(50_000, 1, bias=False)
     before = module.weight.detach().clone()
     trainer = Trainer(
-        module, noise_multiplier=3.0, delta=1e-3, batch_size=1, steps=1, clip=0.5, loss="squared-error",
-        rule=Sgd(learning_rate=1.0), insecure_seed=3,
+        module, delta=1e-3, batch_size=1, steps=1, clip=0.5, optimizer=Sgd(learning_rate=1.0),
+        privacy=Privacy(noise_multiplier=3.0, insecure_seed=3), optimization=Optimization(loss="squared-error"),
     )  # fmt: skip
     (told,) = trainer.fit(torch.zeros(2, 50_000), torch.zeros(2))
     assert_variance((module.weight.detach() - before).flatten().double().numpy(), 1.5**2, kurtosis=3.0)
@@ -185,7 +192,7 @@ def test_a_loss_that_is_not_known_is_no_number_in_json() -> None:
 
 
 def test_everything_told_is_json() -> None:
-    trainer = trainer_of(epsilon=1.0, adaptive=AdaptiveClip(count_noise=0.5), rule=Adam(), insecure_seed=1)
+    trainer = trainer_of(epsilon=1.0, clip=AdaptiveClip(count_noise=0.5), optimizer=Adam(), insecure_seed=1)
     trainer.fit(*blobs(), validation=blobs(seed=1))
     told = json.loads(json.dumps(trainer.to_dict(), allow_nan=False))
     assert told["sampling"] == {"kind": "poisson", "rate": 0.1, "rows": 200, "steps": 20}
@@ -388,7 +395,7 @@ def test_the_module_has_the_average_afterwards_and_training_goes_on_from_the_wei
 
 
 def test_weights_that_a_user_puts_in_are_trained_on() -> None:
-    trainer = trainer_of(batch_size=None, noise_multiplier=1e-3, rule=Sgd(learning_rate=1e-6))
+    trainer = trainer_of(batch_size=None, noise_multiplier=1e-3, optimizer=Sgd(learning_rate=1e-6))
     trainer.fit(*blobs())
     with torch.no_grad():
         trainer.module.weight.fill_(7.0)
@@ -403,7 +410,7 @@ def test_the_module_is_left_as_any_other(tmp_path: Path, layout: str) -> None:
     module[3].eval()
     parameters = list(module.parameters())
     modes = [one.training for one in module.modules()]
-    trainer = trainer_of(module, layout=layout, epochs=1)
+    trainer = trainer_of(module, memory_format=layout, epochs=1)
     trainer.fit(
         torch.randn(40, 2, 8, 8), torch.arange(40) % 2, validation=(torch.randn(4, 2, 8, 8), torch.ones(4).long())
     )
@@ -433,11 +440,11 @@ def test_layers_are_replaced_in_a_copy() -> None:
     ):
         trainer_of(module)
     before = copy.deepcopy(module)
-    trainer = trainer_of(module, replace=True)
+    trainer = trainer_of(make_private(module))
     trainer.fit(*blobs())
     assert isinstance(trainer.module[1], nn.GroupNorm)  # type: ignore[index]
     assert same(module, before)
-    assert isinstance(trainer_of(module, replace=True, epsilon=math.inf).module[1], nn.GroupNorm)  # type: ignore[index]
+    assert isinstance(trainer_of(make_private(module), epsilon=math.inf).module[1], nn.GroupNorm)  # type: ignore[index]
 
 
 def test_a_module_that_mixes_samples_only_while_it_is_trained_is_refused() -> None:
@@ -469,7 +476,12 @@ def test_a_seed_repeats_dropout_and_augmentation_whatever_was_drawn_before() -> 
         module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Dropout(), nn.Linear(8, 2))
         torch.rand(int(torch.randint(1, 9, ())))
         trainer = trainer_of(
-            module, insecure_seed=1, seed=5, views=2, augment=lambda some: some + torch.randn_like(some), layout=layout
+            module,
+            insecure_seed=1,
+            seed=5,
+            views=2,
+            augment=lambda some: some + torch.randn_like(some),
+            memory_format=layout,
         )
         trainer.fit(torch.ones(200, 1, 4, 4), torch.arange(200) % 2)
         return module
@@ -564,7 +576,7 @@ def test_regression_is_scored_by_the_squared_error(kind: str, shape: tuple[int, 
     targets = (inputs.numpy() @ [1.0, 2.0, 3.0]).astype(kind).reshape(shape)
     trainer = trainer_of(
         nn.Linear(3, 1), loss="squared-error", batch_size=None, noise_multiplier=0.1, clip=100.0, steps=200,
-        rule=Sgd(learning_rate=0.01, momentum=0.9),
+        optimizer=Sgd(learning_rate=0.01, momentum=0.9),
     )  # fmt: skip
     told = trainer.fit(inputs, targets, validation=(inputs, targets))
     assert told[-1].score is not None
@@ -607,7 +619,7 @@ def test_more_outputs_than_numbers_to_predict_are_refused() -> None:
 
 def test_too_little_noise_on_a_count_is_refused_before_anything_is_charged(ledger: sf.Ledger) -> None:
     with pytest.raises(sf.errors.OptionError, match="needs more noise"):
-        trainer_of(adaptive=AdaptiveClip(count_noise=0.01), ledger=ledger).fit(*blobs())
+        trainer_of(clip=AdaptiveClip(count_noise=0.01), ledger=ledger).fit(*blobs())
     assert not ledger.events
 
 
@@ -703,8 +715,8 @@ def test_an_augmentation_that_changes_the_number_of_samples_is_refused() -> None
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
         ({"noise_schedule": "liner"}, "did you mean 'linear'"),
         ({"precision": "floaat16"}, "did you mean 'float16' or 'bfloat16'"),
-        ({"layout": "channel-last"}, "did you mean 'channels-last'"),
-        ({"layout": "automatic"}, "did you mean 'auto'"),
+        ({"memory_format": "channel-last"}, "did you mean 'channels-last'"),
+        ({"memory_format": "automatic"}, "did you mean 'auto'"),
         ({"averaging": 1.0}, "averaging must be a number between 0 and 1"),
         ({"averaging": "much"}, "averaging must be a number between 0 and 1"),
         ({"views": 2}, "several views of a sample need augment"),
@@ -714,9 +726,9 @@ def test_an_augmentation_that_changes_the_number_of_samples_is_refused() -> None
         ({"seed": 1.5}, "the seed must be a whole number of at least 0"),
         ({"device": "gpu"}, "there is no device 'gpu'"),
         ({"noise_schedule": lambda way: -1.0}, "the noise schedule must be above 0"),
-        ({"together": True}, "several processes can train together only after"),
-        ({"rule": "adam"}, r"the rule must be one like Sgd\(\) or Adam\(\)"),
-        ({"adaptive": True}, r"adaptive must be an AdaptiveClip\(\)"),
+        ({"distributed": True}, "several processes can train together only after"),
+        ({"optimizer": "adam"}, r"the optimizer must be one like Sgd\(\) or Adam\(\)"),
+        ({"clip": True}, "the clip must be a finite number above 0"),
     ],
 )
 def test_options_outside_their_range_are_refused_in_one_sentence(options: dict[str, Any], message: str) -> None:

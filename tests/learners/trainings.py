@@ -16,10 +16,20 @@ from torch import Tensor, nn
 
 from sfumato.budget import Ledger
 from sfumato.errors import SfumatoError
-from sfumato.learners import AdaptiveClip, Sgd, Trainer
+from sfumato.learners import AdaptiveClip, Optimization, Privacy, Sgd, Speed, Trainer
+from sfumato.learners.options import grouped
 
 ROWS = 61
 OPTIONS: dict[str, Any] = {"delta": 1e-3, "noise_multiplier": 1.0, "steps": 6}
+
+
+def in_groups(**options: Any) -> dict[str, Any]:
+    """The parameters of a `Trainer`, given without groups."""
+    return grouped(options, privacy=Privacy, optimization=Optimization, speed=Speed)
+
+
+def trainer_of(module: nn.Module, **options: Any) -> Trainer:
+    return Trainer(module, **in_groups(**options))
 
 
 def people(channels: int = 0) -> tuple[Tensor, Tensor]:
@@ -50,25 +60,23 @@ def part(rank: int, size: int) -> slice:
 
 
 def exact(**options: Any) -> Trainer:
-    return Trainer(linear(), **{**OPTIONS, "noise_multiplier": 1e-7}, **options)
+    return trainer_of(linear(), **{**OPTIONS, "noise_multiplier": 1e-7}, **options)
 
 
 def adaptive(**options: Any) -> Trainer:
-    return Trainer(
-        linear(), adaptive=AdaptiveClip(count_noise=1e-6), **{**OPTIONS, "noise_multiplier": 1e-7}, **options
-    )
+    return trainer_of(linear(), clip=AdaptiveClip(count_noise=1e-6), **{**OPTIONS, "noise_multiplier": 1e-7}, **options)
 
 
 def images(**options: Any) -> Trainer:
-    return Trainer(convolutions(), **{**OPTIONS, "noise_multiplier": 1e-7}, **options)
+    return trainer_of(convolutions(), **{**OPTIONS, "noise_multiplier": 1e-7}, **options)
 
 
 def noisy(**options: Any) -> Trainer:
     """Its gradient is 0, so that it learns nothing but noise."""
-    options = {**OPTIONS, "noise_multiplier": 2.0, "steps": 1, "rule": Sgd(learning_rate=1.0), **options}
+    options = {**OPTIONS, "noise_multiplier": 2.0, "steps": 1, "optimizer": Sgd(learning_rate=1.0), **options}
     module = nn.Linear(3, 40_000, bias=False)
     nn.init.zeros_(module.weight)
-    return Trainer(module, loss=lambda outputs, _: 0 * outputs.sum(1), **options)
+    return trainer_of(module, loss=lambda outputs, _: 0 * outputs.sum(1), **options)
 
 
 def _together(rank: int, size: int, folder: Path) -> None:
@@ -98,27 +106,27 @@ def _together(rank: int, size: int, folder: Path) -> None:
 
     own = [slice(0, 1), slice(1, ROWS)][rank > 0] if size == 2 else slice(20 * rank, 20 * rank + 20)
     checkpoint = folder / "run.safetensors" if rank == 0 else None
-    run("exact", lambda: exact(together=True))
-    run("adaptive", lambda: adaptive(together=True))
-    run("images", lambda: images(together=True), pictures)
-    run("noisy", lambda: noisy(together=True))
-    run("poisson", lambda: Trainer(linear(), **OPTIONS, batch_size=10, together=True))
-    run("empty", lambda: Trainer(linear(), **OPTIONS, batch_size=2, together=True), inputs[own], targets[own])
-    run("refused", lambda: Trainer(linear(), **OPTIONS, together=True, ledger=_ledger(rank, folder)))
-    run("wrong", lambda: Trainer(linear(), **OPTIONS, together=True), theirs=targets[mine] + rank)
+    run("exact", lambda: exact(distributed=True))
+    run("adaptive", lambda: adaptive(distributed=True))
+    run("images", lambda: images(distributed=True), pictures)
+    run("noisy", lambda: noisy(distributed=True))
+    run("poisson", lambda: trainer_of(linear(), **OPTIONS, batch_size=10, distributed=True))
+    run("empty", lambda: trainer_of(linear(), **OPTIONS, batch_size=2, distributed=True), inputs[own], targets[own])
+    run("refused", lambda: trainer_of(linear(), **OPTIONS, distributed=True, ledger=_ledger(rank, folder)))
+    run("wrong", lambda: trainer_of(linear(), **OPTIONS, distributed=True), theirs=targets[mine] + rank)
     few = slice(0, ROWS if rank == 0 else 0)
-    run("none", lambda: Trainer(linear(), **OPTIONS, together=True), inputs[few], targets[few])
+    run("none", lambda: trainer_of(linear(), **OPTIONS, distributed=True), inputs[few], targets[few])
     torch.manual_seed(rank)  # other weights in each: those of the first count
-    run("differing", lambda: Trainer(nn.Linear(3, 2), **OPTIONS, together=True))
-    whole = {**OPTIONS, "steps": 12, "insecure_seed": 1, "batch_size": 10, "together": True}
-    run("whole", lambda: Trainer(linear(), **whole))
-    stopped = Trainer(linear(), **whole, checkpoint=checkpoint)
+    run("differing", lambda: trainer_of(nn.Linear(3, 2), **OPTIONS, distributed=True))
+    whole = {**OPTIONS, "steps": 12, "insecure_seed": 1, "batch_size": 10, "distributed": True}
+    run("whole", lambda: trainer_of(linear(), **whole))
+    stopped = trainer_of(linear(), **whole, checkpoint=checkpoint)
     stopped.fit(inputs[mine], targets[mine], stop=lambda told: rank == size - 1)
     said["stopped"] = stopped.done
-    run("resumed", lambda: Trainer(linear() if rank == 0 else nn.Linear(3, 2), **whole, checkpoint=checkpoint))
+    run("resumed", lambda: trainer_of(linear() if rank == 0 else nn.Linear(3, 2), **whole, checkpoint=checkpoint))
     if rank == 0:
         (folder / "run.safetensors").write_bytes(b"damaged")
-    run("damaged", lambda: Trainer(linear(), **whole, checkpoint=checkpoint))
+    run("damaged", lambda: trainer_of(linear(), **whole, checkpoint=checkpoint))
     save_file(weights, folder / f"{rank}.safetensors")
     (folder / f"{rank}.json").write_text(json.dumps(said))
     torch.distributed.destroy_process_group()
@@ -133,7 +141,9 @@ def _ledger(rank: int, folder: Path) -> Ledger | None:
 
 def _killed(ledger: Path, checkpoint: Path, step: int) -> None:
     """Die without a word after a step."""
-    trainer = Trainer(linear(), **{**OPTIONS, "steps": 12}, batch_size=10, ledger=Ledger(ledger), checkpoint=checkpoint)
+    trainer = trainer_of(
+        linear(), **{**OPTIONS, "steps": 12}, batch_size=10, ledger=Ledger(ledger), checkpoint=checkpoint
+    )
     trainer.fit(*people(), progress=lambda _: os.kill(os.getpid(), 9) if trainer.done == step else None)
 
 

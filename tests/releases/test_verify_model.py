@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load, save
 
 import sfumato as sf
+from sfumato.learners import Privacy
 from tests.forgery import bind, change_json, change_text, failed, unchecked
 
 
@@ -25,8 +26,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = [sf.Column(name="age", bounds=(18, 90)), sf.Column(name="ill", domain=["no", "yes"])]
     table = sf.Table(frame, sf.Schema(columns))
     sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4), folder / "bayes")
-    options = {"batch_size": 50, "epochs": 2, "rows": 400, "model_options": {"hidden": [4]}}
-    network = sf.train(table, "mlp", target="ill", epsilon=None, noise_multiplier=2.0, delta=1e-4, **options)
+    options = {"batch_size": 50, "epochs": 2, "model_options": {"hidden": [4]}}
+    noise = Privacy(noise_multiplier=2.0, rows=400)
+    network = sf.train(table, "mlp", target="ill", epsilon=None, privacy=noise, delta=1e-4, **options)
     sf.save(network, folder / "network")
     return folder
 
@@ -88,7 +90,7 @@ def test_a_seed_of_the_noise_is_told(tmp_path: Path) -> None:
     frame = pl.DataFrame({"age": [20.0, 30.0] * 100, "ill": ["no", "yes"] * 100})
     columns = [sf.Column(name="age", bounds=(18, 90)), sf.Column(name="ill", domain=["no", "yes"])]
     table = sf.Table(frame, sf.Schema(columns))
-    training = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4, insecure_seed=3)
+    training = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4, privacy=Privacy(insecure_seed=3))
     sf.save(training, tmp_path / "model")
     assert failed(tmp_path / "model") == ["its noise cannot be made again"]
 
@@ -277,7 +279,8 @@ def test_a_seeded_model_that_is_relabelled_private_is_found_by_any_mark_that_is_
     frame = pl.DataFrame({"age": [20.0, 30.0] * 100, "ill": ["no", "yes"] * 100})
     columns = [sf.Column(name="age", bounds=(18, 90)), sf.Column(name="ill", domain=["no", "yes"])]
     table, folder = sf.Table(frame, sf.Schema(columns)), tmp_path / "model"
-    sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4, insecure_seed=3), folder)
+    training = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-4, privacy=Privacy(insecure_seed=3))
+    sf.save(training, folder)
     assert "its noise cannot be made again" in failed(folder)
     change_json(folder, "model.json", lambda plain: plain["parameters"].update(insecure_seed=None))
     for name, part in (("model.json", "cost"), ("certificate.json", "parameters")):

@@ -46,24 +46,24 @@ if TYPE_CHECKING:
     from sfumato.budget.mechanisms.randomized_response import NumberResponse as NumberResponse
     from sfumato.budget.mechanisms.randomized_response import UnaryResponse as UnaryResponse
     from sfumato.budget.mechanisms.selection import ExponentialMechanism as ExponentialMechanism
+    from sfumato.budget.mechanisms.selection import Extreme as Extreme
     from sfumato.budget.mechanisms.selection import NoisyMax as NoisyMax
+    from sfumato.budget.mechanisms.selection import Quantile as Quantile
     from sfumato.budget.mechanisms.selection import SparseVector as SparseVector
     from sfumato.budget.mechanisms.statistics import Answer as Answer
     from sfumato.budget.mechanisms.statistics import ContingencyTable as ContingencyTable
     from sfumato.budget.mechanisms.statistics import Count as Count
-    from sfumato.budget.mechanisms.statistics import Extreme as Extreme
     from sfumato.budget.mechanisms.statistics import Histogram as Histogram
     from sfumato.budget.mechanisms.statistics import Mean as Mean
-    from sfumato.budget.mechanisms.statistics import Quantile as Quantile
     from sfumato.budget.mechanisms.statistics import Sum as Sum
     from sfumato.budget.mechanisms.statistics import Variance as Variance
     from sfumato.budget.noise import Source as Source
+    from sfumato.budget.query.answer import QueryAnswer as QueryAnswer
+    from sfumato.budget.query.answer import Row as Row
     from sfumato.budget.query.discovery import CountRows as CountRows
     from sfumato.budget.query.discovery import FindBounds as FindBounds
     from sfumato.budget.query.discovery import SelectCategories as SelectCategories
     from sfumato.budget.query.preview import Preview as Preview
-    from sfumato.budget.query.query import QueryAnswer as QueryAnswer
-    from sfumato.budget.query.query import Row as Row
     from sfumato.budget.query.question import Question as Question
     from sfumato.budget.query.question import StatisticName as StatisticName
 
@@ -84,12 +84,12 @@ __getattr__, __dir__, __all__ = lazy(
             "CategoryResponse CoinResponse Estimate LocalMechanism NumberResponse UnaryResponse"
         ),
         "mechanisms.additive": "AddedNoise Mechanism",
-        "mechanisms.selection": "ExponentialMechanism NoisyMax SparseVector",
-        "mechanisms.statistics": "Answer ContingencyTable Count Extreme Histogram Mean Quantile Sum Variance",
+        "mechanisms.selection": "ExponentialMechanism Extreme NoisyMax Quantile SparseVector",
+        "mechanisms.statistics": "Answer ContingencyTable Count Histogram Mean Sum Variance",
         "noise": "Source",
         "query.discovery": "CountRows FindBounds SelectCategories",
         "query.preview": "Preview",
-        "query.query": "QueryAnswer Row",
+        "query.answer": "QueryAnswer Row",
         "query.question": "Question StatisticName",
     },
 )

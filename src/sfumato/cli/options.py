@@ -198,6 +198,8 @@ class Setting(click.ParamType[tuple[str, Any]]):
         try:
             if column and equals and setting.strip():
                 return column, self.read(setting.strip())
+        except OptionError:
+            raise
         except ValueError:
             pass
         raise OptionError(f"{param.opts[0] if param else 'it'} must look like {self.example}, got '{text}'")

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Claim", "quote", "same_number", "same_plain"]
+from sfumato.errors import SfumatoError
 
+__all__ = ["DAMAGED", "Claim", "quote", "reason_of", "same_number", "same_plain"]
+
+DAMAGED = (TypeError, KeyError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""Errors that values of an unexpected type cause in an untrusted file."""
 _LONGEST = 60  # characters of an untrusted value that a claim quotes
 
 
@@ -89,3 +93,14 @@ def quote(value: Any) -> str:
         return f"{value:,}" if abs(value) < 10**30 else "a number with more than 30 digits"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why an untrusted file cannot be used, in one line of bounded length.
+
+    Examples
+    --------
+    >>> reason_of(SfumatoError("k must be whole")), reason_of(KeyError("k"))
+    ('k must be whole', 'it is damaged')
+    """
+    return str(error).partition("\n")[0][:200] if isinstance(error, SfumatoError) else "it is damaged"

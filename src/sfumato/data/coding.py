@@ -6,8 +6,10 @@ column (its domain). `Table.decode` maps codes back to values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import ClassVar
 
@@ -21,10 +23,22 @@ from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Column, Kind
 from sfumato.errors import ColumnError, SchemaError
 
-__all__ = ["Codes", "Domain", "codes_in", "encode", "encode_column", "refuse_nested", "with_kind"]
+__all__ = [
+    "Codes",
+    "Domain",
+    "canonical_text",
+    "codes_in",
+    "encode",
+    "encode_column",
+    "refuse_nested",
+    "texts_of",
+    "with_kind",
+]
 
 _CALENDAR = (-719_162, 2_932_896)  # the days of the years 1 to 9999, counted from 1970
 _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_NUMBER = re.compile(r"[+-]?(?:(?!0\d)\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|[+-]?(?:inf|nan|Inf|NaN)")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
 _NESTED = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Unknown)
 
 
@@ -165,3 +179,44 @@ def _distinct(values: pl.Series, column: Column) -> pl.Series:
         )
     ordered = [value for value in column.domain if value in present]
     return pl.Series(distinct.name, ordered + [None] * (None in present), dtype=distinct.dtype)
+
+
+def texts_of(domain: Domain) -> list[str | None]:
+    """Return the values of a domain as texts in the order of their codes, with None for a missing value.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> table = sf.Table(pl.DataFrame({"age": [30.0, None, 7.5]}))
+    >>> texts_of(table.encode(["age"]).domains[0])
+    ['7.5', '30', None]
+    """
+    values = domain.values
+    if values.dtype == pl.String:
+        return values.to_list()
+    if values.dtype.is_numeric() and values.dtype != pl.Float32:
+        return [None if value is None else text_of(value) for value in values.to_list()]
+    return [None if code == domain.missing else domain.label(code) for code in range(len(domain))]
+
+
+def canonical_text(text: str) -> str | None:
+    """Return the canonical form of a cell: a number in its shortest form, a date and time in ISO form, or the text.
+
+    In a text file, all values of a column together decide whether it contains numbers, so one record could change how
+    all others are read. The canonical form depends on the cell alone.
+
+    Examples
+    --------
+    >>> [canonical_text(text) for text in ("30.0", " 30", "030", "f", "nan")]
+    ['30', '30', '030', 'f', None]
+    """
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        return text_of(number + 0.0) if number == number else None
+    if _MOMENT.fullmatch(text):
+        try:
+            return str(datetime.fromisoformat(text))
+        except ValueError:  # not a valid date or time
+            return text
+    return text

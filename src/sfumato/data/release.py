@@ -28,6 +28,7 @@ __all__ = ["ARTIFACTS", "Artifact", "Layout", "Provenance", "Release", "Releases
 ARTIFACTS = {
     "table": "sfumato.measures.released_table:ReleasedTable",
     "model": "sfumato.learners.training.released_model:ReleasedModel",
+    "statistics": "sfumato.budget.query.answer:QueryAnswer",
 }
 """The class of each kind of artifact, imported when a release of that kind is read."""
 
@@ -182,7 +183,7 @@ class Release(Discreet):
 
     @property
     def kind(self) -> str:
-        """The kind of artifact: table or model."""
+        """The kind of artifact: table, model or statistics."""
         return self.artifact.kind
 
     @property
@@ -253,7 +254,7 @@ def _events(certificate: Certificate) -> tuple[Any, ...]:
     found = certificate.parameters.get("events", ())
     if not found:
         return ()
-    events: tuple[Any, ...] = importlib.import_module("sfumato.budget.accounting.effort").read_events(found)
+    events: tuple[Any, ...] = importlib.import_module("sfumato.budget.differential_privacy").read_events(found)
     return events
 
 

@@ -1,14 +1,17 @@
-"""Check that an option is a number in its range; every package uses these two checks."""
+"""Check that an option is a number in its range, or one of several names; every package uses these checks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
-from sfumato.errors import OptionError
+from sfumato.errors import OptionError, did_you_mean
 
-__all__ = ["real", "whole"]
+__all__ = ["by_name", "real", "whole"]
+
+_T = TypeVar("_T")
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:
@@ -65,6 +68,24 @@ def real(
     ):
         return number
     raise OptionError(f"{name} must be a {_range(least, above, most, below)}, got {value!r}")
+
+
+def by_name(what: str, value: Any, known: Mapping[str, _T]) -> _T:
+    """Return the entry with a name; a function is returned as it is.
+
+    Examples
+    --------
+    >>> by_name("schedule", "cosin", {"cosine": 1})
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: there is no schedule 'cosin' (did you mean 'cosine'?)
+    """
+    if callable(value):
+        own: _T = value
+        return own
+    if not isinstance(value, str) or value not in known:
+        raise OptionError(f"there is no {what} {value!r}", hint=did_you_mean(str(value), known))
+    return known[value]
 
 
 def _float(value: Any) -> float:

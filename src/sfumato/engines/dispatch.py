@@ -27,15 +27,15 @@ class EngineName(StrEnum):
     """
 
     AUTO = "auto"
-    """Where the rows are: in the database, in DuckDB, in Spark, or in this process."""
+    """Where the rows are: in a database, in DuckDB, in Spark, or in this process."""
     MEMORY = "memory"
-    """In this process; a file is read batch by batch."""
+    """In this process: files batch by batch, and anything else after it was fetched."""
     DUCKDB = "duckdb"
-    """In DuckDB, which spills to disk."""
+    """In DuckDB: a relation or a .duckdb file."""
     SQL = "sql"
-    """In the database of the table."""
+    """In the database that has the table."""
     SPARK = "spark"
-    """In Spark."""
+    """In Spark: a Spark frame."""
 
 
 def reduce(

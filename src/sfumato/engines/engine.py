@@ -8,10 +8,11 @@ decides on a recoding of the tuples, and the same engine applies it to the rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import narwhals as nw
 import numpy as np
@@ -23,10 +24,13 @@ from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError, OptionError
 
-__all__ = ["Counted", "Engine", "Progress", "Recoding", "is_spark"]
+__all__ = ["Counted", "Engine", "Progress", "Recoding", "is_spark", "native", "polars_panics"]
 
 Progress = Callable[[float], None]
 """A progress callback; its argument is the fraction of the rows that has been processed."""
+
+_HERE = "a file or a frame in memory"
+_ELSEWHERE = {"DuckDBPyRelation": "a DuckDB relation", "Database": "a table of a database"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,9 +108,11 @@ class Recoding(Discreet):
 
 
 class Engine(ABC):
-    """An engine counts and recodes the rows of a table where they are."""
+    """An engine counts and recodes the rows of a table where they are; it never moves them."""
 
     name: ClassVar[str]
+    counts: ClassVar[str]
+    """The tables that it counts."""
 
     @abstractmethod
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
@@ -130,6 +136,19 @@ class Engine(ABC):
         """Return whether this engine would create a table of this name instead of a file."""
         return False
 
+    def refusal(self, table: Table) -> OptionError:
+        """Return the error for a table whose rows are elsewhere."""
+        kind = "a Spark frame" if is_spark(table) else _ELSEWHERE.get(type(native(table)).__name__, _HERE)
+        return OptionError(
+            f"the engine {self.name} counts {self.counts}, and this table is {kind}",
+            hint=f"pass {self.counts}, or omit the engine: rows are counted where they are",
+        )
+
+
+def native(table: Table) -> Any:
+    """Return the native frame of a table, or the source of its rows."""
+    return nw.to_native(table.source, pass_through=True)
+
 
 def is_spark(table: Table) -> bool:
     """Say whether the table is a Spark frame, without loading Spark.
@@ -140,7 +159,19 @@ def is_spark(table: Table) -> bool:
     >>> is_spark(sf.read("patients.csv"))
     False
     """
-    return type(nw.to_native(table.source, pass_through=True)).__module__.startswith("pyspark.")
+    return type(native(table)).__module__.startswith("pyspark.")
+
+
+@contextmanager
+def polars_panics() -> Iterator[None]:
+    """Turn a panic of Polars, which ``except Exception`` does not catch, into an `InputError`."""
+    try:
+        yield
+    except pl.exceptions.PanicException:
+        raise InputError(
+            "the table holds values that cannot be counted",
+            hint="check that its types are plain and its timestamps finite",
+        ) from None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,6 +190,7 @@ class Counted(Discreet, Engine):
     tuples: Tuples
 
     name: ClassVar[str] = "counted"
+    counts: ClassVar[str] = "nothing"
 
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
         """Return the tuples; refuse any columns but theirs."""

@@ -44,6 +44,7 @@ class Memory(Engine):
     """
 
     name: ClassVar[str] = "memory"
+    counts: ClassVar[str] = "any table"
 
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
         """Count how often each distinct tuple of the named columns occurs."""

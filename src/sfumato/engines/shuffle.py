@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.data.io.folders import private_folder
+from sfumato.data.io.folders import disk_errors, private_folder
 from sfumato.data.sanitize import permutation, random_keys
-from sfumato.engines.stream import disk_errors
 
 __all__ = ["shuffle_batches"]
 

@@ -1,18 +1,10 @@
-"""Count in Spark: a Spark frame in its own session, a file or another frame in the active one.
-
-Spark reads a Parquet file itself if it supports all of its types. Anything else is sent to it as plain columns; see
-`stream`.
-"""
+"""Count and recode a Spark frame in its own session; only distinct tuples reach this process."""
 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import shutil
-import sys
 import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,43 +14,15 @@ from typing import Any, ClassVar
 import polars as pl
 
 from sfumato.data.io.files import write_frame
-from sfumato.data.io.folders import private_folder
+from sfumato.data.io.folders import is_full, private_folder
 from sfumato.data.io.source import File
 from sfumato.data.table import Table
 from sfumato.engines.counter import Counter
-from sfumato.engines.engine import Engine, Progress, Recoding, is_spark
-from sfumato.engines.memory import Memory
-from sfumato.engines.stream import (
-    Stream,
-    disk_errors,
-    is_full,
-    native,
-    polars_panics,
-    refuse_elsewhere,
-    typed_table,
-)
+from sfumato.engines.engine import Engine, Progress, Recoding, is_spark, native, polars_panics
 from sfumato.engines.tuples import Tuples
-from sfumato.errors import InputError, MissingExtra, SfumatoError, require_extra
+from sfumato.errors import InputError, SfumatoError, require_extra
 
 __all__ = ["SENT_TO_ALL", "Spark", "group_counts", "join_lookup", "quiet", "require_pyspark", "spark_errors"]
-
-_OWN_TYPES = (
-    *(pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Decimal, pl.Float32, pl.Float64),
-    *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32),
-)
-_PATTERN = frozenset("*?[]{}\\%:,")
-_ONLY_ERRORS = """
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-logger.python.name = org.apache.spark.api.python.PythonGatewayServer
-logger.python.level = error
-"""
-"""The Log4j settings to log only errors, even while Spark starts; the last logger is that of its launcher."""
 
 SENT_TO_ALL = 100_000
 """The largest number of tuples in a lookup that is broadcast to every worker, which avoids moving the rows."""
@@ -66,13 +30,7 @@ SENT_TO_ALL = 100_000
 
 @dataclass(frozen=True)
 class Spark(Engine):
-    """Counts in Spark.
-
-    Parameters
-    ----------
-    session : SparkSession, optional
-        The session for files and other frames; by default the active one, or a temporary local
-        session.
+    """Counts in Spark, in the session of the frame.
 
     Examples
     --------
@@ -81,46 +39,27 @@ class Spark(Engine):
     ...     return Spark().count(sf.Table(spark_frame), "age")
     """
 
-    session: Any = None
     name: ClassVar[str] = "spark"
+    counts: ClassVar[str] = "a Spark frame"
 
     @polars_panics()
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
         """Count how often each distinct tuple of the named columns occurs."""
-        require_pyspark()
-        report = progress or (lambda share: None)
-        if is_spark(table):
-            counter = Counter([table.schema[name] for name in names])
-            *values, count = _count(native(table), [table.schema.names.index(name) for name in names], report)
-            counter.add([pl.Series(column) for column in values], pl.Series(count).to_numpy())
-            report(1.0)
-            return counter.tuples()
-        with private_folder() as folder:
-            stream = Stream(table, names, self.name, lambda share: report(share / 2))
-            with self._session() as session:
-                source = table.source
-                if isinstance(source, File) and _spark_can_read(source):
-                    positions = [table.schema.names.index(name) for name in names]
-                    with spark_errors(session):
-                        frame = session.read.parquet(f"file://{source.path.resolve()}")
-                    *values, count = _count(frame, positions, report)
-                else:
-                    frame = _to_spark(session, table, stream, folder)
-                    *values, count = _count(frame, range(len(names)), lambda share: report((1 + share) / 2))
-            stream.add(values, count)
-            report(1.0)
-            return stream.tuples()
+        frame, report = self._frame(table), progress or (lambda share: None)
+        counter = Counter([table.schema[name] for name in names])
+        positions = [table.schema.names.index(name) for name in names]
+        with _poll_progress(frame.sparkSession, report), spark_errors(frame.sparkSession):
+            *values, count = group_counts(frame, positions).toArrow().columns
+        counter.add([pl.Series(column) for column in values], pl.Series(count).to_numpy())
+        report(1.0)
+        return counter.tuples()
 
     @polars_panics()
     def recode(
         self, table: Table, recoding: Recoding, to: str | Path | None = None, progress: Progress | None = None
     ) -> Table:
-        """Replace every tuple by its new values: lazily for a Spark frame, in batches for a file."""
-        require_pyspark()
-        if not is_spark(table):
-            refuse_elsewhere(table, self.name)
-            return Memory().recode(typed_table(table), recoding, to, progress)
-        frame = native(table)
+        """Replace every tuple by its new values: lazily, or in a file."""
+        frame = self._frame(table)
         with spark_errors(frame.sparkSession):
             recoded = _recode(frame, recoding)
             if recoding.shuffle:  # by Spark's random numbers, which are not cryptographic
@@ -133,24 +72,11 @@ class Spark(Engine):
                 write_frame(_copy(recoded, folder / "recoded"), to)
         return Table(File(Path(to)))
 
-    @contextmanager
-    def _session(self) -> Iterator[Any]:
-        """Yield the session to count in; stop it afterwards if it was started here."""
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
-        session = self.session or SparkSession.getActiveSession()
-        if session is None and SparkContext._active_spark_context is not None:  # of another thread
-            session = SparkSession.builder.getOrCreate()
-        if session is not None:
-            yield session
-            return
-        session = _start_session()
-        try:
-            yield session
-        finally:
-            with suppress(Exception), quiet():  # it may have died
-                session.stop()
+    def _frame(self, table: Table) -> Any:
+        if not is_spark(table):
+            raise self.refusal(table)
+        require_pyspark()
+        return native(table)
 
 
 def require_pyspark() -> None:
@@ -158,80 +84,6 @@ def require_pyspark() -> None:
     require_extra("pyarrow", "spark", "the engine spark")
     require_extra("pandas", "spark", "the engine spark")
     require_extra("pyspark", "spark", "the engine spark")
-
-
-def _start_session() -> Any:
-    """Start a local session that accepts no remote connections and logs only errors."""
-    from pyspark.sql import SparkSession
-
-    home = os.environ.get("JAVA_HOME")
-    if not shutil.which("java", path=str(Path(home) / "bin") if home else None):
-        raise MissingExtra(
-            "the engine spark needs Java, which is not installed", hint="install Java 17 or later, or set JAVA_HOME"
-        )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with warnings.catch_warnings(), suppress(ImportError):
-        warnings.simplefilter("ignore", FutureWarning)  # about newer versions of pandas
-        import pyspark.testing.utils  # noqa: F401  Spark imports it later anyway
-    with private_folder() as folder:
-        log4j = folder / "log4j2.properties"
-        try:
-            log4j.write_text(_ONLY_ERRORS)
-            return (
-                SparkSession.builder.master("local[*]")
-                .appName("sfumato")
-                .config("spark.driver.bindAddress", "127.0.0.1")
-                .config("spark.driver.host", "127.0.0.1")
-                .config("spark.ui.enabled", "false")
-                .config("spark.ui.showConsoleProgress", "false")
-                .config("spark.driver.defaultJavaOptions", f'-Dlog4j2.configurationFile="{log4j}"')
-                .getOrCreate()
-            )
-        except Exception as error:
-            raise InputError(
-                f"Spark cannot be started ({type(error).__name__})", hint="check that pyspark starts on its own"
-            ) from error
-
-
-def _to_spark(session: Any, table: Table, stream: Stream, folder: Path) -> Any:
-    """Return the plain columns as a Spark frame; a file goes through a copy on disk, not through memory."""
-    with spark_errors(session):
-        if not table.is_lazy:
-            return session.createDataFrame(stream.arrow().read_all())
-        import pyarrow.parquet
-
-        copy = folder / "plain.parquet"
-        with (
-            disk_errors(folder),
-            stream.arrow() as reader,
-            pyarrow.parquet.ParquetWriter(copy, reader.schema) as writer,
-        ):
-            for batch in reader:
-                writer.write_batch(batch)
-        return session.read.parquet(f"file://{copy}")
-
-
-def _spark_can_read(file: File) -> bool:
-    """Return whether Spark reads a file as we do: it has fewer types, and reads some names as patterns."""
-    if file.format != "parquet" or file.na:
-        return False
-    path, types = file.path.resolve(), file.types()
-    return (
-        not _PATTERN.intersection(str(path))
-        and not path.name.startswith(("_", "."))  # Spark ignores these
-        and len({name.lower() for name in types}) == len(types)
-        and all(
-            dtype in _OWN_TYPES or (isinstance(dtype, pl.Datetime) and dtype.time_unit != "ns")
-            for dtype in types.values()
-        )
-    )
-
-
-def _count(frame: Any, positions: Sequence[int], report: Progress) -> list[Any]:
-    """Count the tuples of some columns of a Spark frame, and fetch them; the last column has the counts."""
-    session = frame.sparkSession
-    with _poll_progress(session, report), spark_errors(session):
-        return list(group_counts(frame, positions).toArrow().columns)
 
 
 def group_counts(frame: Any, positions: Sequence[int]) -> Any:

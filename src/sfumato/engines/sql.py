@@ -59,12 +59,13 @@ class Sql(Engine):
     """
 
     name: ClassVar[str] = "sql"
+    counts: ClassVar[str] = "a table of a database that is named by its URL"
 
     def joint_count(self, table: Table, names: Sequence[str], progress: Progress | None = None) -> Tuples:
         """Count how often each distinct tuple of the named columns occurs."""
         import sqlalchemy as sa
 
-        database = _database(table)
+        database = self._database(table)
         counter = Counter([table.schema[name] for name in names])
         if not names:
             return counter.tuples()
@@ -100,7 +101,7 @@ class Sql(Engine):
         """
         import sqlalchemy as sa
 
-        database = _database(table)
+        database = self._database(table)
         if not to:
             raise OptionError("a table in a database is recoded into a new table", hint="name the new table with to")
         with database.connect(writing=True) as connection:
@@ -124,18 +125,14 @@ class Sql(Engine):
             tuples.drop(connection)
         return Table(Database(database.url, str(to)))
 
+    def _database(self, table: Table) -> Database:
+        if isinstance(table.source, Database):
+            return table.source
+        raise self.refusal(table)
+
     def names_a_table(self, to: str | Path | None) -> bool:
         """Say whether ``to`` is a new table of the database: a name without a suffix of a file."""
         return to is not None and Path(to).suffix not in FORMATS
-
-
-def _database(table: Table) -> Database:
-    if isinstance(table.source, Database):
-        return table.source
-    raise OptionError(
-        "the sql engine counts inside a database, and this table is a file or a frame in memory",
-        hint="omit the engine",
-    )
 
 
 def _new_name(connection: sa.Connection, database: Database, name: str) -> tuple[str | None, str]:

@@ -17,11 +17,11 @@ import polars as pl
 
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Composed, Event
-from sfumato.budget.ledger.fingerprint import canonical_text
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.mechanisms.randomized_response import CategoryResponse, Estimate, NumberResponse
 from sfumato.budget.noise import Source
-from sfumato.budget.query.public import public_schema
+from sfumato.budget.query.plan import public_schema
+from sfumato.data.coding import canonical_text
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.io.files import atomic_path, why
 from sfumato.data.recipe import Recipe

@@ -7,11 +7,11 @@ hold for people, and a guarantee is given only if the caller states that rows, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
+from sfumato._repr import Plain
 from sfumato.data.io.source import Source
 from sfumato.data.schema import Role
 from sfumato.data.suggest import Key, key_of, names_someone
@@ -32,7 +32,7 @@ _MOST_ROWS = 20_000_000
 
 
 @dataclass(frozen=True)
-class People:
+class People(Plain):
     """The number of people behind the rows of a table.
 
     Examples
@@ -57,10 +57,6 @@ class People:
     def in_words(self) -> str:
         """The counts as part of a sentence."""
         return f"{self.rows:,} rows are of {self.people:,} people ('{self.identifier}' repeats)"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain values."""
-        return asdict(self)
 
 
 def keys_of(table: Table) -> list[str]:

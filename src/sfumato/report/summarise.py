@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.data.schema import Role
-from sfumato.measures.assessment import Assessment
-from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
 from sfumato.measures.guarantee import Witness
 from sfumato.measures.people import People
 from sfumato.measures.risk.population import PopulationModel, PopulationUniques
@@ -248,6 +247,17 @@ def count(number: int, noun: str, plural: str = "s") -> str:
     ('1 row', '2,000 classes')
     """
     return f"{number:,} {noun}" + (plural if number != 1 else "")
+
+
+def unused_columns(names: Sequence[str], columns: int, why: str) -> str:
+    """Write which columns a model could not use.
+
+    Examples
+    --------
+    >>> unused_columns(["note", "zip"], 5, "because of too many categories")
+    '2 of 5 columns could not be used, because of too many categories: note, zip'
+    """
+    return f"{len(names)} of {count(columns, 'column')} could not be used, {why}: {', '.join(names)}"
 
 
 def percent(share: float | None) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from sfumato.measures.models import KAnonymity
 
 __all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
 
+_FEW, _FEW_NODES = 20_000, 10_000  # tuples, and nodes of their tree, that are cut without compiling the kernels
 _FEWEST = 200  # records of which some can be held out
 _BLOCK = 4096  # records among which neighbours are looked for at k = 10; in the same time, more if k is larger
 _MOST_NAMES = 1000  # of a category: if half of the rows have one of their own, it names people
@@ -126,10 +128,10 @@ class Tree(Discreet):
         return self._found(positions, np.stack([line.place[code] for line, code in both]).astype(np.float64))
 
     def _found(self, positions: Ints, places: Floats) -> Ints:
-        from sfumato.anonymizers.guided.kernels import find_leaves
-
         ordered = np.array([line.ordered for line in self.lines])
-        found: Ints = find_leaves(positions, places, ordered, self.nodes, self.threshold, self.pool)
+        found: Ints = _kernels(len(self.nodes), places.shape[1]).find_leaves(
+            positions, places, ordered, self.nodes, self.threshold, self.pool
+        )
         return found
 
 
@@ -393,13 +395,14 @@ def guided(
     >>> leaf.tolist()
     [2, 1, 2]
     """
-    from sfumato.anonymizers.guided.kernels import grow
-
     problem.require_reachable()
     asked, space = limits(problem.counts, problem.guarantees), space_of(problem)
     dimensions = np.column_stack([space.length, space.size, space.ordered, space.at, space.height, space.node_at])
     entropy = entropy and guides.classes is not None
-    nodes, threshold, pool, leaf = grow(
+    ahead = asked.rows if asked.rows <= look_ahead * asked.k else 0
+    most_nodes = 2 * min(len(problem), asked.rows // asked.k)
+    tries = 1 + bool(ahead) * len(dimensions) * most_nodes.bit_length()  # of each node
+    nodes, threshold, pool, leaf = _kernels(most_nodes * tries, max(len(problem), len(space.place))).grow(
         (problem.positions + space.at).astype(np.int32),
         np.column_stack([problem.records, guides.mass if entropy else guides.told]).astype(np.float64),
         *_entries(problem),
@@ -409,11 +412,18 @@ def guided(
         asked,
         entropy,
         refine,
-        asked.rows if asked.rows <= look_ahead * asked.k else 0,
+        ahead,
         np.arange(len(problem)),
     )
     problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
     return Tree(nodes, threshold, pool, problem.domains, problem.lines), leaf
+
+
+def _kernels(nodes: int, rows: int) -> ModuleType:
+    """Return the kernels for a tree of so many nodes over so many tuples: plain ones if it is small, else compiled."""
+    from sfumato.anonymizers.guided import kernels, plain
+
+    return plain if nodes <= _FEW_NODES and rows <= _FEW else kernels
 
 
 def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:

@@ -11,21 +11,22 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.class_kernels import keeps
 from sfumato.anonymizers.limits import Limits
+from sfumato.engines.compiling import kernel
 from sfumato.measures.classes import Floats, Ints
 
-__all__ = ["MISSING", "UNKNOWN", "find_leaves", "grow"]
+__all__ = ["LEAST", "MISSING", "UNKNOWN", "find_leaves", "grow", "median"]
 
 UNKNOWN = -1.0
 """The place of a value that no line has: it goes to the side with more records."""
 MISSING = 1.5
 """A place above this is that of a missing value."""
 
-_LEAST = 1e-10  # what a cut must gain per record: less is rounding
+LEAST = 1e-10
+"""What a cut must gain per record: less is rounding."""
 
 
 class _Data(NamedTuple):
@@ -105,7 +106,7 @@ class _Cut(NamedTuple):
     last: int
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def grow(
     cells: NDArray[np.int32],
     amounts: Floats,
@@ -220,13 +221,13 @@ def grow(
     return made[:nodes], threshold[:nodes], pool[:pooled], leaf
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _copy(alive: NDArray[np.bool_], to: NDArray[np.bool_]) -> None:
     for by in range(len(to)):
         to[by] = alive[by]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _room(data: _Data) -> _Room:
     tuples, width = data.amounts.shape
     held = data.limits.offset[-1] if len(data.limits.model) > 0 else 0
@@ -257,7 +258,7 @@ def _room(data: _Data) -> _Room:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _greedy(data: _Data, part: _Part, room: _Room) -> _Cut:
     """Return the best cut of all dimensions."""
     best, number = _Cut(0.0, -1, -1, -1), len(data.dimensions)
@@ -270,7 +271,7 @@ def _greedy(data: _Data, part: _Part, room: _Room) -> _Cut:
     return best
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _reach(data: _Data, part: _Part, cut: _Cut, room: _Room, waiting: Ints, alive: NDArray[np.bool_]) -> float:
     """Return what is gained below a cut if all further ones are the best at their place; the rows are moved."""
     reached, top = 0.0, -1
@@ -292,11 +293,11 @@ def _reach(data: _Data, part: _Part, cut: _Cut, room: _Room, waiting: Ints, aliv
         reached += cut.gained
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _best(data: _Data, part: _Part, by: int, beyond: float, room: _Room) -> _Cut:
     """Return the best cut of one dimension, which was counted: both sides keep their limits, and it gains more."""
     size = part.size
-    least = max(beyond, _LEAST * size)
+    least = max(beyond, LEAST * size)
     cut = _Cut(least, -1, -1, -1)
     room.loss[by] = 0.0
     if room.alive[by]:
@@ -311,7 +312,7 @@ def _best(data: _Data, part: _Part, by: int, beyond: float, room: _Room) -> _Cut
     return cut
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _is_alive(found: int, units: int, size: Any, k: int, ordered: int, height: int, room: _Room) -> Any:
     """Say whether some cut of the listed units leaves k records on both sides, or one of finer units might."""
     below, most = 0, 0
@@ -323,7 +324,7 @@ def _is_alive(found: int, units: int, size: Any, k: int, ordered: int, height: i
     return found > 1 if height > 0 else size - most >= k
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _scan(data: _Data, part: _Part, by: int, units: int, least: float, check: int, room: _Room) -> _Cut:
     """Return the best cut of the listed units, in all orders in which they are tried; check all limits, or only k."""
     order, low, high, size = part
@@ -369,21 +370,21 @@ def _scan(data: _Data, part: _Part, by: int, units: int, least: float, check: in
     return _Cut(best, by if best_cut >= 0 else -1, best_class, best_cut)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _add(data: _Data, row: int, histogram: Ints) -> None:
     """Count the sensitive values of a tuple."""
     for entry in range(data.start[row], data.start[row + 1]):
         histogram[data.cell[entry]] += data.times[entry]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _both_keep(room: _Room, records: Any, size: Any, limits: Limits) -> bool:
     if not keeps(room.left, records, limits, room.scratch):
         return False
     return bool(keeps(room.right, size - records, limits, room.scratch))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _halve(data: _Data, part: _Part, room: _Room) -> _Cut:
     """Return the cut at the median of the dimension that loses most of those that can be cut so, as Mondrian does.
 
@@ -400,7 +401,7 @@ def _halve(data: _Data, part: _Part, room: _Room) -> _Cut:
         loss[by] = 0.0  # it is not tried again
         misses = dimensions[by, 2] and data.place[dimensions[by, 3] + value[found - 1]] > MISSING
         for separate in range(1 if misses else 0, -1, -1):  # a missing value is separated first
-            last = _median(units, weight, size, data.limits.k, separate == 1)
+            last = median(units, weight, size, data.limits.k, separate == 1)
             if last < 0:
                 continue
             if len(left) > 0:
@@ -415,7 +416,7 @@ def _halve(data: _Data, part: _Part, room: _Room) -> _Cut:
     return _Cut(0.0, -1, -1, -1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _divide(data: _Data, part: _Part, cut: _Cut, room: _Room) -> tuple[int, int, Any]:
     """Move the rows left of a cut of a dimension, which was counted, before the others, both in their order.
 
@@ -446,7 +447,7 @@ def _divide(data: _Data, part: _Part, cut: _Cut, room: _Room) -> tuple[int, int,
     return found, middle, records_below
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _score(sums: Floats, size: Any, entropy: bool) -> float:
     """Return what is told of the label by one sum per class: the larger, the purer."""
     score = 0.0
@@ -458,7 +459,7 @@ def _score(sums: Floats, size: Any, entropy: bool) -> float:
     return score
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _gain(below: Floats, total: Floats, records: Any, size: Any, entropy: bool) -> float:
     """Return the score of both sides of a cut."""
     score, rest = 0.0, size - records
@@ -474,7 +475,7 @@ def _gain(below: Floats, total: Floats, records: Any, size: Any, entropy: bool) 
     return score
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _count(data: _Data, part: _Part, only: Any, room: _Room) -> None:
     """Count the records and the label mass of each value of one dimension, or of all alive ones (-1), in one go."""
     order, low, high, _ = part
@@ -502,13 +503,13 @@ def _count(data: _Data, part: _Part, only: Any, room: _Room) -> None:
                     counted[cell, one] += amounts[row, one]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _is_short(length: int, rows: int) -> bool:
     """Say whether the values of a line are counted; else, few rows on a long line, they are sorted."""
     return length <= 4 * rows + 256
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _list(data: _Data, part: _Part, by: int, room: _Room) -> tuple[int, int]:
     """List the values of a dimension in a node, and the records and label mass of each unit that a cut keeps together.
 
@@ -576,7 +577,7 @@ def _list(data: _Data, part: _Part, by: int, room: _Room) -> tuple[int, int]:
     return found, units
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _rank(units: int, by_class: int, ordered: Any, room: _Room) -> None:
     """Put the units into the order in which they are cut: their own, or that of their share of a class."""
     weight, sums, rank, key = room.weight, room.sums, room.rank, room.key
@@ -590,7 +591,7 @@ def _rank(units: int, by_class: int, ordered: Any, room: _Room) -> None:
     _sort(units, room)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _sort(length: int, room: _Room) -> None:
     """Rank the first keys by merging ever longer runs; equal ones stay in their order."""
     rank, other, key = room.rank, room.other, room.key
@@ -613,7 +614,7 @@ def _sort(length: int, room: _Room) -> None:
         width *= 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _bucket(data: _Data, part: _Part, by: int, units: int, room: _Room) -> None:
     """Sort the rows of a node by the rank of their unit; those at rank i are ``bucket[i]`` to ``bucket[i + 1]``."""
     order, low, high, _ = part
@@ -634,8 +635,8 @@ def _bucket(data: _Data, part: _Part, by: int, units: int, room: _Room) -> None:
         rows[bucket[at]] = order[index]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _median(units: int, weight: Ints, size: int, k: int, missing: bool) -> int:
+@kernel(error_model="numpy")
+def median(units: int, weight: Ints, size: int, k: int, missing: bool) -> int:
     """Return the last unit left of the most balanced cut that leaves k records on both sides, or -1.
 
     If the last unit is a missing value, the cut that separates it is meant instead.
@@ -650,7 +651,7 @@ def _median(units: int, weight: Ints, size: int, k: int, missing: bool) -> int:
     return best
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def find_leaves(
     positions: Ints, places: Floats, ordered: NDArray[np.bool_], made: Ints, threshold: Floats, pool: Ints
 ) -> Ints:

@@ -20,8 +20,7 @@ from sfumato.anonymizers.guided.guidance import Task, features_of, is_missing, p
 from sfumato.anonymizers.guided.guided import CutBy, Guided, Routes
 from sfumato.anonymizers.hilbert.hilbert import Hilbert
 from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate
-from sfumato.anonymizers.mondrian.mondrian import Mondrian
-from sfumato.anonymizers.mondrian.rplus import RPlus
+from sfumato.anonymizers.mondrian.mondrian import Mondrian, RPlus
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Output
 from sfumato.data.schema import Role

@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Metric", "Microaggregate", "microaggregate", "neighbours"]
 
+_FEW = 12_000_000  # comparisons of two tuples that take less time than to load the compiled kernels
 _BARELY = 1e-12  # what a class misses that lies on a bound which it must not reach
 
 
@@ -160,9 +162,8 @@ def _blocks(problem: Problem, size: int) -> list[Ints]:
 
 def _mdav(problem: Problem, k: int, blocks: Sequence[Ints], metric: Metric | None) -> Ints:
     """Run MDAV on each block; a group that has less than k records may be left of a block."""
-    from sfumato.anonymizers.microaggregation.kernels import mdav
-
     points, scale = _points(problem, metric)
+    mdav = _kernels(sum(len(block) ** 2 for block in blocks) / k).mdav
     groups = np.full(len(problem), -1)
     # Blocks do not share a tuple, so that the threads never write to the same place.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, len(blocks))) as pool:
@@ -170,6 +171,13 @@ def _mdav(problem: Problem, k: int, blocks: Sequence[Ints], metric: Metric | Non
     for block, before in zip(blocks, np.cumsum(made) - made, strict=True):
         groups[block] += before
     return groups
+
+
+def _kernels(pairs: float) -> ModuleType:
+    """Return the kernels for so many comparisons of two tuples: compiled, unless so few are made sooner without."""
+    from sfumato.anonymizers.microaggregation import kernels, plain
+
+    return kernels if pairs > _FEW else plain
 
 
 def _points(problem: Problem, metric: Metric | None) -> tuple[Floats, Scale]:
@@ -212,23 +220,22 @@ def _deviation(place: Floats, records: Ints) -> float:
 
 def _keeping(problem: Problem, groups: Ints, metric: Metric | None) -> Ints:
     """Merge the group that misses a guarantee most with the nearest one, until none misses any."""
-    from sfumato.anonymizers.microaggregation.kernels import centre_of, nearest
-
     missed = _missed(problem.guarantees, problem.merged(groups))
     if not missed.any():
         return groups
     points, scale = _points(problem, metric)
+    kernels = _kernels(len(missed) * int(np.count_nonzero(missed)))
     members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
     centres, held = np.empty((len(members), points.shape[1])), np.zeros(scale.held_at[-1], dtype=np.int64)
     for centre, rows in zip(centres, members, strict=True):
-        centre_of(points, problem.records, rows, held, scale, centre)
+        kernels.centre_of(points, problem.records, rows, held, scale, centre)
     there = np.ones(len(members), dtype=np.bool_)
     while missed.any():
         worst = int(missed.argmax())
-        other = nearest(centres, there, worst, scale)
+        other = kernels.nearest(centres, there, worst, scale)
         members[worst] = np.concatenate([members[worst], members[other]])
         there[other], missed[other] = False, 0.0
-        centre_of(points, problem.records, members[worst], held, scale, centres[worst])
+        kernels.centre_of(points, problem.records, members[worst], held, scale, centres[worst])
         missed[worst] = _missed(problem.guarantees, _against_the_rest(problem, members[worst]))[0]
     merged = np.empty_like(groups)
     for number, group in enumerate(np.flatnonzero(there).tolist()):

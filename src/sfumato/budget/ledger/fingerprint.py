@@ -7,15 +7,12 @@ another order or in a database are one data set.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
-from datetime import datetime
 
 import numpy as np
 import polars as pl
 
-from sfumato.data.coding import Domain
-from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.coding import texts_of
 from sfumato.data.io.database import Database
 from sfumato.data.io.fingerprint import fingerprint, user_hmac
 from sfumato.data.io.notation import Conventions, Meaning, find_cells
@@ -23,16 +20,13 @@ from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import group
 
-__all__ = ["canonical_text", "content_fingerprint", "origin_marks", "texts_of"]
-
-_NUMBER = re.compile(r"[+-]?(?:(?!0\d)\d+\.?\d*|\.\d+)(?:[eE][+-]\d+)?|[+-]?(?:inf|nan|Inf|NaN)")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?")
+__all__ = ["content_fingerprint", "origin_marks"]
 
 
 def content_fingerprint(table: Table) -> tuple[str, int]:
     """Return the HMAC-SHA256 of the rows of a table under this user's key, and the number of rows.
 
-    It depends neither on the order of rows and columns nor on types: values are compared as `canonical_text`.
+    It depends neither on the order of rows and columns nor on types: values are compared as texts.
 
     Examples
     --------
@@ -92,44 +86,3 @@ def _mark(place: str) -> str:
     mac = user_hmac()
     mac.update(b"place\n" + place.encode(errors="surrogateescape"))
     return f"hmac-sha256:{mac.hexdigest()}"
-
-
-def texts_of(domain: Domain) -> list[str | None]:
-    """Return the values of a domain as texts in the order of their codes, with None for a missing value.
-
-    Examples
-    --------
-    >>> import sfumato as sf
-    >>> table = sf.Table(pl.DataFrame({"age": [30.0, None, 7.5]}))
-    >>> texts_of(table.encode(["age"]).domains[0])
-    ['7.5', '30', None]
-    """
-    values = domain.values
-    if values.dtype == pl.String:
-        return values.to_list()
-    if values.dtype.is_numeric() and values.dtype != pl.Float32:
-        return [None if value is None else text_of(value) for value in values.to_list()]
-    return [None if code == domain.missing else domain.label(code) for code in range(len(domain))]
-
-
-def canonical_text(text: str) -> str | None:
-    """Return the canonical form of a cell: a number in its shortest form, a date and time in ISO form, or the text.
-
-    In a text file, all values of a column together decide whether it contains numbers, so one record could change how
-    all others are read. The canonical form depends on the cell alone.
-
-    Examples
-    --------
-    >>> [canonical_text(text) for text in ("30.0", " 30", "030", "f", "nan")]
-    ['30', '30', '030', 'f', None]
-    """
-    text = text.strip()
-    if _NUMBER.fullmatch(text):
-        number = float(text)
-        return text_of(number + 0.0) if number == number else None
-    if _MOMENT.fullmatch(text):
-        try:
-            return str(datetime.fromisoformat(text))
-        except ValueError:  # not a valid date or time
-            return text
-    return text

@@ -32,8 +32,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.budget.ledger.fingerprint import canonical_text, texts_of
-from sfumato.data.coding import Domain
+from sfumato.data.coding import Domain, canonical_text, texts_of
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import OptionError
 

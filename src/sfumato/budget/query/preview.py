@@ -7,7 +7,6 @@ which is private, so it is simulated with artificial columns of several lengths.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ import numpy as np
 
 from sfumato.budget.events import Event, Relation
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import Count, OfRecords, Quantile, Sum
+from sfumato.budget.mechanisms.selection import Quantile
+from sfumato.budget.mechanisms.statistics import Count, OfRecords, Records, Sum
 from sfumato.budget.noise import Source
-from sfumato.budget.query.query import BoundQuestion, bin_edges
-from sfumato.budget.query.question import Question, StatisticName
+from sfumato.budget.query.plan import Plan
+from sfumato.budget.query.question import Question
 from sfumato.data.schema import Schema
+from sfumato.data.table import Table
 from sfumato.errors import BudgetError
 
 __all__ = ["Preview", "preview"]
@@ -108,29 +108,31 @@ def preview(
     >>> [rows for rows, width in asked.widths.items() if width < 10]
     [1000, 10000, 100000]
     """
-    bound = BoundQuestion.of(
-        data, question, epsilon=epsilon, delta=delta, schema=schema, discover=discover, confidence=confidence
+    plan = Plan.of(
+        Table.of(data).as_declared(),
+        question,
+        schema=schema,
+        epsilon=epsilon,
+        delta=delta,
+        discover=discover,
+        confidence=confidence,
     )
     relation, left, fits = Relation.ADD_REMOVE, None, None
-    statistic, selection, event = bound.plan(relation)
     if ledger is not None:
         with Ledger(ledger) as book:
             relation, left = book.relation, book.left
-            statistic, selection, event = bound.plan(relation)
-            fits = _fits(book, event)
-    groups = None if discover else math.prod(map(len, bound.domains))
-    if groups is not None and bound.question.statistic is StatisticName.HISTOGRAM and bound.bounded:
-        groups *= len(bin_edges(bound.question, bound.bounded))
+            fits = _fits(book, plan.event(relation))
+    statistic, selection = plan.statistic(relation), plan.selection(relation)
     return Preview(
-        bound.question,
-        bound.epsilon,
-        bound.delta,
+        plan.question,
+        plan.epsilon,
+        plan.delta,
         relation,
-        bound.confidence,
-        event,
-        groups,
+        plan.confidence,
+        plan.event(relation),
+        plan.groups,
         None if selection is None else selection.threshold,
-        2 * statistic.noise.half_width(bound.confidence) if isinstance(statistic, Count | Sum) else None,
+        2 * statistic.noise.half_width(plan.confidence) if isinstance(statistic, Count | Sum) else None,
         {} if isinstance(statistic, Count | Sum) else {rows: _width(statistic, rows) for rows in _SIZES},
         statistic.rank_error if isinstance(statistic, Quantile) else None,
         left,

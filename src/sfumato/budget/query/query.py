@@ -10,7 +10,6 @@ record may move from one group to another, and both are paid for.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,88 +19,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.budget.accounting.accountant import check_delta
-from sfumato.budget.events import Composed, Event, Relation
-from sfumato.budget.ledger.fingerprint import canonical_text, texts_of
-from sfumato.budget.ledger.ledger import Budget, Ledger
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import Count, Extreme, Mean, OfRecords, Quantile, Sum, Variance
+from sfumato.budget.ledger.ledger import Ledger
+from sfumato.budget.mechanisms.statistics import Records
 from sfumato.budget.noise import Source
+from sfumato.budget.query.answer import QueryAnswer, Row
 from sfumato.budget.query.condition import numbers_of
 from sfumato.budget.query.discovery import SelectCategories
-from sfumato.budget.query.public import Bounded, public_schema
-from sfumato.budget.query.question import Question, StatisticName
+from sfumato.budget.query.plan import Plan
+from sfumato.budget.query.question import Question
+from sfumato.data.coding import canonical_text, texts_of
 from sfumato.data.hierarchies.label_paths import text_of
-from sfumato.data.schema import Column, Schema
+from sfumato.data.recipe import Recipe
+from sfumato.data.release import Release
+from sfumato.data.schema import Schema
 from sfumato.data.table import Table
-from sfumato.data.validate import real
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.tuples import group as group_rows
-from sfumato.errors import OptionError, SchemaError
+from sfumato.errors import OptionError
 
-__all__ = ["BoundQuestion", "QueryAnswer", "Row", "bin_edges", "check_terms", "query", "statistic_for"]
+__all__ = ["query", "run_recipe"]
 
 Ints = NDArray[np.int64]
-
-_MOST_GROUPS = 1_000_000
-_LEAST_EPSILON = 1e-9  # for a smaller epsilon, the noise would not fit into 64 bits
-
-
-@dataclass(frozen=True)
-class Row:
-    """The answer for one group.
-
-    Examples
-    --------
-    >>> Row({"sex": "f"}, 12, (9, 15)).to_dict()
-    {'sex': 'f', 'value': 12, 'interval': [9, 15]}
-    """
-
-    group: dict[str, Any]
-    """The value of each grouping column; None if it is missing or not in the domain."""
-    value: float
-    interval: tuple[float, float]
-    """The confidence interval of the exact value for this data."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the answer as plain values."""
-        return {**self.group, "value": self.value, "interval": list(self.interval)}
-
-
-@dataclass(frozen=True)
-class QueryAnswer:
-    """The answer to a question; see `query`."""
-
-    question: Question
-    rows: tuple[Row, ...]
-    epsilon: float
-    """The cost of the answer."""
-    delta: float
-    relation: Relation
-    confidence: float
-    event: Event
-    spent: Budget
-    """The total spent for the data set, including this answer."""
-    limit: Budget
-    left: float
-    private: bool = True
-    """False if the noise came from a given seed: the answer is then reproducible and not private."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the answer as plain values."""
-        return {
-            "question": str(self.question),
-            "rows": [row.to_dict() for row in self.rows],
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "relation": self.relation.value,
-            "confidence": self.confidence,
-            "event": self.event.to_dict(),
-            "spent": self.spent.to_dict(),
-            "limit": self.limit.to_dict(),
-            "left": self.left,
-            "private": self.private,
-        }
 
 
 def query(
@@ -116,7 +54,7 @@ def query(
     note: str = "",
     ledger: Ledger | str | Path | None = None,
     insecure_seed: int | None = None,
-) -> QueryAnswer:
+) -> Release:
     """Ask a table for a statistic, and pay for the answer from its budget.
 
     Parameters
@@ -146,7 +84,9 @@ def query(
 
     Returns
     -------
-    QueryAnswer
+    Release
+        Of kind ``statistics``, with the attributes of `QueryAnswer`. Its folder (`sf.save`) holds nothing that is not
+        noisy or declared public.
 
     Examples
     --------
@@ -160,177 +100,43 @@ def query(
     epsilon 4, delta 0
     """
     source = Source(insecure_seed=insecure_seed)
-    bound = BoundQuestion.of(
-        data, question, epsilon=epsilon, delta=delta, schema=schema, discover=discover, confidence=confidence
+    table = Table.of(data).as_declared()
+    plan = Plan.of(
+        table, question, schema=schema, epsilon=epsilon, delta=delta, discover=discover, confidence=confidence
     )
-    asked, bounded = bound.question, bound.bounded
-    with Ledger.of(bound.table, ledger) as book:
-        statistic, selection, event = bound.plan(book.relation)
-        rows = _Rows.of(bound.table, asked, bounded)  # before the charge: a question that fails is not charged
-        book.charge(event, note=f"{asked} ({note})" if note else str(asked), private=source.private)
-        spent, limit, left = book.spent, book.limit, book.left
-    keys, records = rows.selected(selection, source) if selection else rows.within(bound.domains)
-    groups = list(bound.groups)
-    if asked.statistic is StatisticName.HISTOGRAM and bounded:
-        edges = bin_edges(asked, bounded)
-        records = _in_bins(records, edges)
-        bins: list[Any] = [*map(list, itertools.pairwise(edges.tolist())), None]
-        groups, keys = [*groups, bounded.name], [(*key, one) for key in keys for one in bins]
-    answers = statistic.each(records, source)
-    values = zip(keys, answers.value.tolist(), answers.low.tolist(), answers.high.tolist(), strict=True)
-    return QueryAnswer(
-        asked,
-        tuple(Row(dict(zip(groups, key, strict=True)), value, (low, high)) for key, value, low, high in values),
-        epsilon=float(epsilon),
-        delta=float(delta),
-        relation=book.relation,
-        confidence=float(confidence),
-        event=event,
-        spent=spent,
-        limit=limit,
-        left=left,
-        private=source.private,
-    )
+    with Ledger.of(table, ledger) as book:
+        relation, event = book.relation, plan.event(book.relation)
+        rows = _Rows.of(table, plan)  # before the charge: a question that fails is not charged
+        asked = str(plan.question)
+        book.charge(event, note=f"{asked} ({note})" if note else asked, private=source.private)
+        account = book.account
+    selection = plan.selection(relation)
+    if selection:
+        found, records = rows.selected(selection, source)
+        keys = plan.with_bins(found)
+    else:
+        keys, records = plan.keys, rows.within(plan.domains)
+    if plan.edges is not None:
+        records = _in_bins(records, plan.edges)
+    answers = plan.statistic(relation).each(records, source)
+    values = zip(keys, *(one.tolist() for one in (answers.value, answers.low, answers.high)), strict=True)
+    each = tuple(Row(dict(zip(plan.names, key, strict=True)), value, (low, high)) for key, value, low, high in values)
+    return QueryAnswer(plan, each, relation, source.private, account).release(table.origin)
 
 
-@dataclass(frozen=True, eq=False)
-class BoundQuestion:
-    """A question that was checked against the public schema of a table, without reading a row."""
-
-    table: Table
-    question: Question
-    groups: tuple[str, ...]
-    domains: list[list[Any]]
-    """The values of each grouping column; empty if the groups are to be discovered."""
-    bounded: Bounded | None
-    epsilon: float
-    delta: float
-    discover: bool
-    confidence: float
-
-    @classmethod
-    def of(
-        cls,
-        data: Any,
-        question: str | Question,
-        *,
-        epsilon: float,
-        delta: float,
-        schema: Schema | str | Path | None,
-        discover: bool,
-        confidence: float,
-    ) -> BoundQuestion:
-        """Check a question against the names, types and declarations of the columns."""
-        asked = question if isinstance(question, Question) else Question.parse(question)
-        check_terms(epsilon, delta, confidence, discover)
-        table = Table.of(data).as_declared()
-        public = public_schema(table, schema)
-        groups = [public[name] for name in asked.groups]
-        bounded = None if asked.column is None else Bounded.of(table, public[asked.column])
-        for name in asked.where.columns if asked.where else ():
-            _ = public[name]  # raises an error if there is no such column
-        _refuse_names(asked, discover)
-        domains = [] if discover else _domains(groups)
-        names = tuple(column.name for column in groups)
-        return cls(table, asked, names, domains, bounded, float(epsilon), float(delta), discover, float(confidence))
-
-    def plan(self, relation: Relation) -> tuple[OfRecords, SelectCategories | None, Event]:
-        """Return the statistic, the mechanism that selects its groups if any, and the cost of both."""
-        share = self.epsilon / 2 if self.discover else self.epsilon
-        statistic = statistic_for(self.question, self.bounded, share, self.confidence, relation)
-        if not self.discover:
-            return statistic, None, statistic.event
-        selection = SelectCategories(epsilon=self.epsilon / 2, delta=self.delta, relation=relation)
-        return statistic, selection, Composed((selection.event, statistic.event))
-
-
-def statistic_for(
-    question: Question,
-    bounded: Bounded | None,
-    epsilon: float,
-    confidence: float = 0.95,
-    relation: Relation = Relation.ADD_REMOVE,
-) -> OfRecords:
-    """Return the statistic that answers a question for an epsilon.
-
-    Examples
-    --------
-    >>> print(statistic_for(Question.parse("count by sex"), None, 0.5).event)
-    discrete Laplace noise of scale 2 on a sensitivity of 1
-    """
-    name, bins = question.statistic, question.statistic is StatisticName.HISTOGRAM  # a histogram counts groups
-    options: dict[str, Any] = {"epsilon": epsilon, "confidence": confidence, "relation": relation}
-    options["grouped"] = bins or bool(question.groups)
-    if bins or name is StatisticName.COUNT:
-        return Count(**options)
-    assert bounded is not None
-    options["bounds"] = bounded.low, bounded.high
-    simple: dict[StatisticName, type[OfRecords]] = {
-        StatisticName.SUM: Sum,
-        StatisticName.MEAN: Mean,
-        StatisticName.VARIANCE: Variance,
-    }
-    if name in simple:
-        return simple[name](**options)
-    if name in (StatisticName.MIN, StatisticName.MAX):
-        return Extreme(**options, share=float(name is StatisticName.MAX), whole=bounded.whole)
-    return Quantile(**options, share=question.share, whole=bounded.whole)
-
-
-def bin_edges(question: Question, bounded: Bounded) -> NDArray[np.float64]:
-    """Return the edges of the bins of a histogram.
-
-    Examples
-    --------
-    >>> bin_edges(Question.parse("histogram of age in 2 bins"), Bounded("age", 0, 120)).tolist()
-    [0.0, 60.0, 120.0]
-    """
-    return np.linspace(bounded.low, bounded.high, question.bins + 1)
-
-
-def check_terms(epsilon: Any, delta: Any, confidence: Any, discover: bool) -> None:
-    """Raise an `OptionError` if no question can be asked on these terms, independent of the table."""
-    if real("epsilon", epsilon, above=0) < _LEAST_EPSILON:
-        raise OptionError(f"epsilon must be at least {_LEAST_EPSILON:g} for a question, got {epsilon!r}")
-    real("the confidence", confidence, above=0, below=1)
-    if discover and delta == 0:
+def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
+    """Ask the question of a recipe again, with new noise; it is charged again, to a ledger that must be named."""
+    if data is None:
+        raise OptionError("a recipe of query does not name its data", hint="give the table")
+    if options.get("ledger") is None:
         raise OptionError(
-            "discovering groups needs a delta, the probability that a group of a single person is revealed",
-            hint="give delta= or --delta, far below one over the number of people, such as 1e-6",
+            "a question that is asked again is charged again, so its ledger must be named",
+            hint="run(recipe, data, ledger=Ledger.of(data))",
         )
-    if discover:
-        check_delta(delta)
-    elif delta != 0:
-        raise OptionError(f"delta is only for discovering groups, got {delta!r}", hint="add discover / --discover")
-
-
-def _refuse_names(question: Question, discover: bool) -> None:
-    if discover and not question.groups:
-        raise OptionError("groups can only be discovered for a question with 'by' and its columns")
-    named = [*question.groups, question.column] if question.statistic is StatisticName.HISTOGRAM else question.groups
-    for name in named:
-        if name in ("value", "interval"):
-            raise OptionError(
-                f"a grouping column cannot be called '{name}', like a part of the answer", hint="rename the column"
-            )
-    if len(set(named)) < len(named):
-        raise OptionError(f"the question asks for a histogram of '{question.column}' by itself")
-
-
-def _domains(groups: Sequence[Column]) -> list[list[Any]]:
-    """Return the domain of each grouping column, with None for missing and unlisted values."""
-    for column in groups:
-        if column.domain is None:
-            raise SchemaError(
-                f"column '{column.name}' has no public domain, so its groups are unknown",
-                hint="list its values in the schema, or find large groups with discover / --discover",
-            )
-        if len({canonical_text(text_of(value)) for value in column.domain}) < len(column.domain):
-            raise SchemaError(f"the domain of column '{column.name}' lists the same value twice")
-    domains = [[*(column.domain or ()), None] for column in groups]
-    if math.prod(map(len, domains)) > _MOST_GROUPS:
-        raise OptionError(f"the question asks for more than {_MOST_GROUPS:,} groups", hint="group by fewer columns")
-    return domains
+    terms = {"question", "epsilon", "delta", "discover", "confidence"}
+    if recipe.options.keys() != terms:
+        raise OptionError("the recipe does not describe a question", hint="'sfumato query -o FOLDER' writes one")
+    return query(data, schema=recipe.schema, **recipe.options, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,14 +150,10 @@ class _Rows:
     """The records, all in one group."""
 
     @classmethod
-    def of(cls, table: Table, question: Question, bounded: Bounded | None) -> _Rows:
+    def of(cls, table: Table, plan: Plan) -> _Rows:
+        question, bounded = plan.question, plan.bounded
         plain = Table(table.source, origin=table.origin)  # without its schema, which must not reject values
-        needed = [
-            *question.groups,
-            *([bounded.name] if bounded else []),
-            *(question.where.columns if question.where else ()),
-        ]
-        tuples = reduce(plain, list(dict.fromkeys(needed)) or plain.schema.names[:1])
+        tuples = reduce(plain, list(plan.schema.names) or plain.schema.names[:1])
         if question.where is not None:
             kept = question.where.holds(tuples)
             tuples = replace(tuples, codes=tuples.codes[kept], count=tuples.count[kept])
@@ -369,15 +171,14 @@ class _Rows:
             codes[:, at] = np.array([place[text] for text in read], dtype=np.int64)[tuples.codes[:, at]]
         return cls(texts, codes, Records(np.zeros(len(value), dtype=np.int64), value, tuples.count, 1))
 
-    def within(self, domains: Sequence[Sequence[Any]]) -> tuple[list[tuple[Any, ...]], Records]:
-        """Return all groups of the public domains, and the records in them."""
+    def within(self, domains: Sequence[Sequence[Any]]) -> Records:
+        """Return the records in the groups of the public domains."""
         group = np.zeros(len(self.codes), dtype=np.int64)
         for position, domain in enumerate(domains):
             place = {None if value is None else canonical_text(text_of(value)): at for at, value in enumerate(domain)}
             of_code = np.array([place.get(text, len(domain) - 1) for text in self.texts[position]], dtype=np.int64)
             group = group * len(domain) + of_code[self.codes[:, position]]
-        keys = [tuple(map(_plain, key)) for key in itertools.product(*domains)]
-        return keys, replace(self.records, group=group, groups=len(keys))
+        return replace(self.records, group=group, groups=math.prod(map(len, domains)))
 
     def selected(self, selection: SelectCategories, source: Source) -> tuple[list[tuple[Any, ...]], Records]:
         """Return the groups whose noisy size reaches the threshold, and the records in them."""
@@ -401,7 +202,3 @@ def _in_bins(records: Records, edges: NDArray[np.float64]) -> Records:
     place = np.clip(np.searchsorted(edges, records.value, side="right") - 1, 0, width - 2)
     bins = np.where(np.isnan(records.value), width - 1, place)
     return replace(records, group=records.group * width + bins, groups=records.groups * width)
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool | int | float | str) else text_of(value)

@@ -119,7 +119,7 @@ class Question:
     def __str__(self) -> str:
         parts = [self.statistic.value]
         if self.statistic is StatisticName.QUANTILE:
-            parts = ["median"] if self.share == 0.5 else [*parts, f"{self.share:g}"]
+            parts = ["median"] if self.share == 0.5 else [*parts, repr(float(self.share))]
         if self.column is not None:
             parts += ["of", quoted(self.column)]
         if self.statistic is StatisticName.HISTOGRAM:
@@ -310,7 +310,8 @@ class _Reader:
 
 def _tokens(text: str) -> Sequence[_Token]:
     tokens, at, pattern = list[_Token](), 0, _TOKEN
-    while text[at:].strip():
+    end = len(text.rstrip())
+    while at < end:
         found = pattern.match(text, at)
         if not found:
             rest = text[at:].strip()

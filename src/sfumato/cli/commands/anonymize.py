@@ -74,7 +74,7 @@ def _guarantee_options(command: Any) -> Any:
 @click.option(
     "--method",
     "methods",
-    type=Choice("anonymizers.methods:METHODS", several=True),
+    type=Choice("anonymizers.anonymize:METHODS", several=True),
     default="mondrian",
     show_default=True,
     help="How rows are grouped into classes.",
@@ -290,10 +290,9 @@ def _methods(
     model: str | None,
 ) -> list[Anonymizer]:
     """Return the methods with their options; refuse an option that applies to none of them."""
-    from sfumato.anonymizers.anonymize import tightened
-    from sfumato.anonymizers.methods import METHODS
+    from sfumato.anonymizers.anonymize import as_method, tightened
 
-    chosen = [METHODS[name]() for name in methods]
+    chosen = [as_method(name) for name in methods]
 
     def give(refused: OptionError, **parameters: Any) -> None:
         takers = [one for one in chosen if parameters.keys() <= one.get_params().keys()]

@@ -79,17 +79,16 @@ __all__ = ["assess", "print_assessment"]
 )
 @click.option(
     "--preset",
-    type=Choice("measures.presets:PRESETS", "measures.assess:SAFE_HARBOR"),
+    type=Choice("measures.risk.reidentification:PRESETS", "measures.assess:SAFE_HARBOR"),
     help="The rules of an authority.",
 )
 @click.option(
     "--engine",
-    type=Choice("engines.dispatch:EngineName"),
+    type=click.Choice(["auto", "memory", "duckdb", "sql"]),
     default="auto",
     show_default=True,
-    help="Where the rows are counted; auto: where they are stored.",
+    help="Where the rows are counted: auto is where they are stored, memory fetches those of a database.",
 )
-@click.option("--memory", metavar="4GB", help="How much memory DuckDB may use before it uses the disk.")
 @click.option("--detail", is_flag=True, help="Find the columns that single people out; implied by --report.")
 @click.pass_context
 def assess(
@@ -103,7 +102,6 @@ def assess(
     population: str | None,
     population_table: str | None,
     engine: str,
-    memory: str | None,
     detail: bool,
     **options: Any,
 ) -> None:
@@ -128,7 +126,6 @@ def assess(
 
     if require:
         parse(",".join(require))  # finds a mistake before a large file is read
-    counting = _engine(engine, memory)
     names = ("rows_are_units", "missing", "classes", "distance", "absent", "population_size", "threshold", "preset")
     measures = {name: options.pop(name) for name in names}
     with progress_bar("Counting") as progress:
@@ -138,7 +135,7 @@ def assess(
             suppressed=suppressed or None,
             population=_population(population, population_table, reading_of(options)),
             detail=detail or report is not None,
-            engine=counting,
+            engine=engine,
             progress=progress,
             **measures,
         )
@@ -164,14 +161,6 @@ def _population(data: str | None, table: str | None, reading: dict[str, Any]) ->
         if table is None:
             raise OptionError("the population is a database, but no table is named", hint="give --population-table")
     return read_table(data, None, table=table, **reading)
-
-
-def _engine(name: str, memory: str | None) -> Any:
-    if memory is None:
-        return name
-    if name != "duckdb":
-        raise OptionError("--memory is for DuckDB", hint="give --engine duckdb too")
-    return sf.engines.DuckDB(memory_limit=memory)
 
 
 def print_assessment(assessment: sf.Assessment) -> None:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import sfumato as sf
 from sfumato.cli.commands.budget import NOT_PRIVATE
-from sfumato.cli.options import Command, Number, file_options, ledger_option, print_json, public_options, seed_option
+from sfumato.cli.options import (
+    Command,
+    Number,
+    check_not_input,
+    check_output,
+    file_options,
+    force_option,
+    ledger_option,
+    print_json,
+    public_options,
+    seed_option,
+)
 from sfumato.cli.terminal import echo, printable, style
+from sfumato.errors import OptionError
 
 if TYPE_CHECKING:
-    from sfumato.budget import Preview, QueryAnswer, Question, Row
+    from sfumato.budget import Preview, Question
 
 __all__ = ["query"]
 
@@ -48,6 +61,8 @@ _SAYS_NOTHING = (
 @click.option("--note", default="", metavar="TEXT", help="The purpose, for the history.")
 @ledger_option
 @seed_option
+@force_option
+@click.option("-o", "--output", metavar="FOLDER", help="Save the answer as a release: a new folder with a certificate.")
 def query(
     as_json: bool,
     question: str,
@@ -59,6 +74,8 @@ def query(
     note: str,
     ledger: str | None,
     insecure_seed: int | None,
+    force: bool,
+    output: str | None,
     **options: Any,
 ) -> None:
     """Ask a table for a statistic, with noise, and charge its budget.
@@ -82,12 +99,22 @@ def query(
     sfumato query patients.csv "quantile 0.9 of age" --bounds age=0,120 --epsilon 0.5
     sfumato query patients.csv "count where age >= 40 and zip in ('13053', '14850')" --epsilon 0.5
     sfumato query patients.csv "mean of age" --bounds age=0,120 --epsilon 0.5 --dry-run
+    sfumato query patients.csv "count by sex" --domain sex=f,m --epsilon 0.5 -o answer
     """
-    from sfumato.budget.query.query import check_terms
+    from sfumato.budget.query.plan import check_terms
     from sfumato.cli.tables import read_declared, warn_if_people_repeat
+    from sfumato.data.io.files import FORMATS
 
     asked = sf.budget.Question.parse(question)  # finds a mistake before a large file is read
     check_terms(epsilon, delta, confidence, discover)
+    if output is not None and dry_run:
+        raise OptionError("a dry run has no answer to save", hint="leave out -o or --dry-run")
+    if output is not None and Path(output).suffix.lower() in (".json", *FORMATS):
+        raise OptionError(
+            f"-o names the folder of a release, got '{output}'", hint="name a new folder; --json prints the answer"
+        )
+    check_not_input(output, options["data"], options["schema_file"], ledger)
+    check_output(output, force=force, folder=True)
     table, public = read_declared(**options)
     terms: dict[str, Any] = {
         "schema": public,
@@ -107,6 +134,9 @@ def query(
         print_json(answer.to_dict())
     else:
         _print(answer)
+    if output is not None:  # after the answer, which is paid for, is shown
+        sf.save(answer, output, replace=force)
+        echo(f"The answer is in {output}", err=True)
     bounds = None if asked.column is None else public[asked.column].bounds
     if asked.statistic in _OF_VALUES and any(row.interval == bounds for row in answer.rows):
         echo(_SAYS_NOTHING, err=True)
@@ -114,9 +144,9 @@ def query(
         echo(NOT_PRIVATE, err=True)
 
 
-def _print(answer: QueryAnswer) -> None:
-    lines = [[*map(_text, row.group.values()), _number(row.value, row), _interval(row)] for row in answer.rows]
-    names = list(map(printable, answer.rows[0].group)) if answer.rows else []
+def _print(answer: sf.Release) -> None:
+    lines = [[*map(printable, group), *numbers] for group, *numbers in (row.words() for row in answer.rows)]
+    names = list(map(printable, answer.plan.names))
     percent = f"{100 * answer.confidence:g} % interval"
     table = [[*names, _title(answer.question), percent], *lines]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -127,16 +157,18 @@ def _print(answer: QueryAnswer) -> None:
         ]
         echo(style("  ".join(cells).rstrip(), bold=number == 0))
     if not answer.rows:
-        needed = sf.budget.SelectCategories(
-            epsilon=answer.epsilon / 2, delta=answer.delta, relation=answer.relation
-        ).threshold
+        needed = answer.plan.selection(answer.relation).threshold
         echo(f"No group was found: at this epsilon and delta, a group needs about {needed:,} rows.")
     cost = f"epsilon {answer.epsilon:g}" + (f" and delta {answer.delta:g}" if answer.delta else "")
     echo()
-    echo(
-        f"{cost} charged, to {answer.relation.in_words}; "
-        f"spent epsilon {answer.spent.epsilon:.4g} of {answer.limit.epsilon:.4g}, left {answer.left:.4g}"
-    )
+    limit, quick = answer.limit.epsilon, answer.account.quick
+    if quick is None:
+        state = f"spent epsilon {answer.spent.epsilon:.4g} of {limit:.4g}, left {answer.left:.4g}"
+    else:
+        state = f"spent at most epsilon {quick[0]:.4g} of {limit:.4g}, left at least {quick[1]:.4g}"
+    echo(f"{cost} charged, to {answer.relation.in_words}; {state}")
+    if quick is not None:
+        echo("(`sfumato budget show` gives the exact amount: many small charges cost less than their sum)")
 
 
 def _print_preview(asking: Preview) -> None:
@@ -164,24 +196,3 @@ def _print_preview(asking: Preview) -> None:
 
 def _title(question: Question) -> str:
     return printable(str(replace(question, groups=(), where=None)))
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "(other or missing)"
-    return f"{value[0]:g} to {value[1]:g}" if isinstance(value, list) else printable(str(value))
-
-
-def _interval(row: Row) -> str:
-    return " to ".join(_number(end, row) for end in row.interval)
-
-
-def _number(value: float, row: Row) -> str:
-    """Write a number with as many digits as its interval justifies."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    low, high = row.interval
-    digits = 0
-    while digits < 9 and (high - low) * 10**digits < 20 and value * 10**digits % 1:
-        digits += 1
-    return f"{value:,.{digits}f}"

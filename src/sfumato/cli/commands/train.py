@@ -91,7 +91,7 @@ class _Samples(click.ParamType[float]):
 )
 @click.option(
     "--scores",
-    type=Choice("learners.training.sweep:SCORES"),
+    type=Choice("learners.options:SCORES"),
     help="Whether scores on private test rows are released.  [default: noisy]",
 )
 @click.option("--full", is_flag=True, default=None, help="Use all 70,000 images of mnist instead of 12,000.")
@@ -153,6 +153,7 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
         raise OptionError("DATA is missing: a table, or mnist, adult or nursery", hint="see sfumato train --help")
 
     from sfumato.data.io.files import refuse_unwritable
+    from sfumato.learners.options import Privacy, Split, grouped
     from sfumato.learners.training.catalogue import best_model
     from sfumato.releases.save import owner_file
 
@@ -167,7 +168,8 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
     unfinished = Path(f"{out}.unfinished")
     if isinstance(asked.get("classes"), str):
         asked["classes"] = Names().convert(asked["classes"], None, None)
-    recorded = {"data": shown, "model": model, **{name: one for name, one in asked.items() if name != "published"}}
+    published = asked.pop("published", None)
+    recorded = {"data": shown, "model": model, **asked}
     reading = {name: asked.pop(name, None) for name in READING}
     identifiers = asked.pop("identifiers", [])
     if default:
@@ -179,13 +181,15 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
             table = _table(data, reading, public, schema, identifiers)
             if "test" in asked:
                 asked["test"] = _test_table(asked["test"], reading)
-            training = sf.train(table, model, folder=unfinished, watch=_print_epoch, progress=progress, **asked)
+            groups = grouped(asked, split=Split, privacy=Privacy)
+            training = sf.train(table, model, folder=unfinished, watch=_print_epoch, progress=progress, **groups)
     except KeyboardInterrupt:
         if unfinished.exists():
             echo(err=True)
             echo(f"The progress so far is in {unfinished}: run the same command again to continue.", err=True)
         raise
-    sf.save(replace(training, options=recorded), out, replace=force)
+    training = replace(training, options=recorded, published=published)
+    sf.save(training, out, replace=force)
     shutil.rmtree(unfinished, ignore_errors=True)
     if as_json:
         print_json(training.to_dict())
@@ -323,6 +327,7 @@ def _print_epoch(label: str, report: Any) -> None:
 
 def _print(training: Training) -> None:
     from sfumato.learners.training.runs import surest
+    from sfumato.report.model.page import unused_notes
 
     records = "" if training.rows is None else f", {training.rows:,} records"
     echo(style(f"{training.model} on {training.data}{records}", bold=True))
@@ -340,6 +345,8 @@ def _print(training: Training) -> None:
         cost = "" if run.epsilon == float("inf") else f", delta {run.facts['delta']:g}"
         mark = "" if run.epsilon == float("inf") or run.facts["private"] else "  NOT PRIVATE: its noise has a seed"
         echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
+    for note in unused_notes(training):
+        echo(note)
     always = surest(training.runs)
     what = "the most frequent class" if always.accuracy is not None else "the mean"
     base = f"{100 * always.baseline:.2f} %" if always.accuracy is not None else f"{always.baseline:.4g}"

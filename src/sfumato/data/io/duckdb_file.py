@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sfumato.errors import FileError, InputError, OptionError, did_you_mean, require_extra
 
-__all__ = ["open_duckdb"]
+__all__ = ["connection_of", "open_duckdb"]
 
 _SETTINGS = {
     "access_mode": "READ_ONLY",
@@ -15,6 +16,7 @@ _SETTINGS = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+_CONNECTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def open_duckdb(path: Path, table: str | None = None) -> Any:
@@ -35,15 +37,13 @@ def open_duckdb(path: Path, table: str | None = None) -> Any:
     try:
         connection = duckdb.connect(str(path), config=_SETTINGS)
     except duckdb.Error as error:
-        busy = "lock" in str(error).lower()
-        raise FileError(
-            f"'{path}' cannot be opened: "
-            + (
-                "another program is writing it"
-                if busy
-                else "it is damaged, of another version, or not a DuckDB database"
-            )
-        ) from None
+        if "different configuration" in str(error):
+            hint = "pass a relation of that connection, or close it"
+            raise FileError(f"'{path}' cannot be opened: this process has it open already", hint=hint) from None
+        reason = "it is damaged, of another version, or not a DuckDB database"
+        if "lock" in str(error).lower():
+            reason = "another program is writing it"
+        raise FileError(f"'{path}' cannot be opened: {reason}") from None
     names = [".".join(row) for row in connection.execute(_TABLES).fetchall()]
     short = {name.removeprefix("main."): name for name in names}
     if table is None and len(names) != 1:
@@ -55,11 +55,21 @@ def open_duckdb(path: Path, table: str | None = None) -> Any:
     schema, _, name = short.get(chosen, chosen).partition(".")
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name))
     try:
-        return connection.sql(f"SELECT * FROM {quoted}")  # noqa: S608 - both names are quoted
+        relation = connection.sql(f"SELECT * FROM {quoted}")  # noqa: S608 - both names are quoted
     except duckdb.Error:
         raise InputError(
             f"the table '{chosen}' of '{path}' cannot be read", hint="is it a view of a table in another file?"
         ) from None
+    _CONNECTIONS[relation] = connection
+    return relation
+
+
+def connection_of(relation: Any) -> Any:
+    """Return the connection of a relation that `open_duckdb` made, or None.
+
+    Without external access, a query finds Python objects only if they are registered on the connection.
+    """
+    return _CONNECTIONS.get(relation)
 
 
 _TABLES = """

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from sfumato.data.io.files import why
 from sfumato.data.io.temporary import sweep, temporary_name, try_lock
-from sfumato.errors import FileError
+from sfumato.errors import FileError, InputError
 
-__all__ = ["atomic_folder", "private_folder", "refuse_taken", "sweep_private", "try_lock"]
+__all__ = ["atomic_folder", "disk_errors", "is_full", "private_folder", "refuse_taken", "sweep_private", "try_lock"]
 
 _OF_SEVERAL = {"recipe.toml", "report.html", "training.json"}  # beside the folders of several releases
 _SPILL = "sfumato-spill"
+_FULL = ("no space left", "file too large", "disk quota", "max_temp_directory_size")
 _SHELL = Path("/bin/sh")
 _GUARD = 'trap "" HUP INT TERM; cat >/dev/null; rm -rf -- "$1"'
 
@@ -121,6 +122,25 @@ def private_folder(parent: Path | None = None) -> Iterator[Path]:
         raise FileError(f"no temporary folder can be created in {where}: {why(error)}") from error
     with stack:
         yield folder
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Report a full disk while a private folder is written, instead of an error about the rows."""
+    try:
+        yield
+    except Exception as error:
+        if not is_full(error) or not (isinstance(error, OSError) or folder.name in str(error)):
+            raise
+        raise InputError(
+            f"the disk of the folder '{folder.parent}' is too full for a copy of the rows",
+            hint="set TMPDIR to a folder with more space",
+        ) from error
+
+
+def is_full(error: Exception) -> bool:
+    """Return whether an error of the system or of a database means that a disk is full."""
+    return any(sign in str(error).lower() for sign in _FULL)
 
 
 def sweep_private() -> None:

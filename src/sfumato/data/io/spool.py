@@ -7,7 +7,6 @@ bounded, because a few kilobytes of gzip can expand to gigabytes.
 from __future__ import annotations
 
 import codecs
-import errno
 import gzip
 import shutil
 import weakref
@@ -17,9 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
-from sfumato.data.io.folders import private_folder
+from sfumato.data.io.folders import disk_errors, private_folder
 from sfumato.data.io.metadata_checks import memory
-from sfumato.errors import FileError, InputError, require_extra
+from sfumato.errors import FileError, require_extra
 
 __all__ = ["Spool"]
 
@@ -95,24 +94,16 @@ class Spool:
 
     def _copy(self, read: Callable[[int], bytes]) -> Path:
         size = 0
-        try:
-            with self.path.open("wb") as copy:
-                while part := read(_PART):
-                    size += len(part)
-                    if size > self._most:
-                        most = f"{self._most / 2**30:,.1f} GiB"
-                        raise FileError(
-                            f"'{self.shown}' expands to more than {most}, which this machine cannot hold",
-                            hint="it is damaged or meant to exhaust this machine; if not, expand it yourself",
-                        )
-                    copy.write(part)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-                raise
-            raise InputError(
-                f"the disk of the folder '{self.path.parent.parent}' is too full for a copy of the rows",
-                hint="set TMPDIR to a folder with more space",
-            ) from error
+        with disk_errors(self.path.parent), self.path.open("wb") as copy:
+            while part := read(_PART):
+                size += len(part)
+                if size > self._most:
+                    most = f"{self._most / 2**30:,.1f} GiB"
+                    raise FileError(
+                        f"'{self.shown}' expands to more than {most}, which this machine cannot hold",
+                        hint="it is damaged or meant to exhaust this machine; if not, expand it yourself",
+                    )
+                copy.write(part)
         return self.path
 
 

@@ -130,11 +130,6 @@ class TextFile:
         self.cells[texts.name] = cells = find_cells(trimmed.drop_nulls().unique(), self.conventions)
         return texts if cells.meaning is Meaning.TEXT else cells.read(trimmed)
 
-    def read_as(self, cells: Cells, texts: pl.Series) -> pl.Series:
-        """Convert some texts of a column whose meaning is known."""
-        texts, trimmed = self._normalize(texts)
-        return texts if cells.meaning is Meaning.TEXT else cells.read(trimmed)
-
     def _normalize(self, texts: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Return the texts with declared notations normalized, and the same without surrounding spaces."""
         texts = texts.set(texts == "", None)  # a quoted empty field is missing, too

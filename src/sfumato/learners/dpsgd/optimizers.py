@@ -1,4 +1,4 @@
-"""Update rules (SGD, Adam) and learning-rate schedules.
+"""Optimizers (SGD, Adam) and learning-rate schedules.
 
 They use only the noisy gradients that a private step has released, so they cost no privacy.
 """
@@ -7,35 +7,32 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sfumato.errors import OptionError, did_you_mean
+from sfumato.data.validate import by_name, real
+from sfumato.errors import OptionError
 
-__all__ = ["SCHEDULES", "Adam", "Rule", "Schedule", "Sgd", "by_name", "schedule_of"]
-
-_T = TypeVar("_T")
+__all__ = ["SCHEDULES", "Adam", "Optimizer", "Schedule", "Sgd", "schedule_of"]
 
 Schedule = Callable[[float], float]
 """A factor as a function of the fraction of steps done, from 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule(ABC):
+class Optimizer(ABC):
     """How the weights follow a gradient."""
 
     learning_rate: float
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.learning_rate < math.inf:
-            raise OptionError(f"the learning rate must be a finite number above 0, got {self.learning_rate!r}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise OptionError(f"the weight decay must be a finite number of at least 0, got {self.weight_decay!r}")
+        real("the learning rate", self.learning_rate, above=0)
+        real("the weight decay", self.weight_decay, least=0)
 
     @abstractmethod
     def begin(self, weights: Tensor) -> dict[str, Tensor]:
@@ -46,18 +43,18 @@ class Rule(ABC):
         """Update the weights in place; ``rate`` is the learning rate of this step."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the rule as plain values."""
+        """Return the optimizer as plain values."""
         return {"rule": type(self).__name__.lower(), **vars(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sgd(Rule):
+class Sgd(Optimizer):
     """Gradient descent with momentum.
 
     Examples
     --------
-    >>> rule, weights = Sgd(learning_rate=0.5), torch.tensor([1.0, 2.0])
-    >>> rule.follow(weights, torch.tensor([1.0, 0.0]), rule.begin(weights), 0.5)
+    >>> sgd, weights = Sgd(learning_rate=0.5), torch.tensor([1.0, 2.0])
+    >>> sgd.follow(weights, torch.tensor([1.0, 0.0]), sgd.begin(weights), 0.5)
     >>> weights
     tensor([0.5000, 2.0000])
     """
@@ -67,8 +64,7 @@ class Sgd(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise OptionError(f"the momentum must be at least 0 and below 1, got {self.momentum!r}")
+        real("the momentum", self.momentum, least=0, below=1)
         if self.nesterov and not self.momentum:
             raise OptionError("Nesterov momentum needs a momentum above 0")
 
@@ -87,7 +83,7 @@ class Sgd(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(Rule):
+class Adam(Optimizer):
     """Adam (Kingma and Ba 2015) on private gradients; the weight decay is decoupled (AdamW)."""
 
     learning_rate: float = 1e-3
@@ -98,10 +94,8 @@ class Adam(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("first", "second"):
-            if not 0 <= getattr(self, name) < 1:
-                raise OptionError(f"Adam's {name} must be at least 0 and below 1, got {getattr(self, name)!r}")
-        if not 0 < self.small < math.inf:
-            raise OptionError(f"Adam's small must be a finite number above 0, got {self.small!r}")
+            real(f"Adam's {name}", getattr(self, name), least=0, below=1)
+        real("Adam's small", self.small, above=0)
 
     def begin(self, weights: Tensor) -> dict[str, Tensor]:
         """Return moments of zero."""
@@ -146,20 +140,3 @@ def schedule_of(schedule: str | Schedule) -> Schedule:
     [1.0, 0.5, 0.0]
     """
     return by_name("schedule", schedule, SCHEDULES)
-
-
-def by_name(what: str, value: Any, known: Mapping[str, _T]) -> _T:
-    """Return the entry with a name; a function is returned as it is.
-
-    Examples
-    --------
-    >>> by_name("layout", "contigous", {"contiguous": 1})
-    Traceback (most recent call last):
-        ...
-    sfumato.errors.OptionError: there is no layout 'contigous' (did you mean 'contiguous'?)
-    """
-    if callable(value):
-        return value
-    if not isinstance(value, str) or value not in known:
-        raise OptionError(f"there is no {what} {value!r}", hint=did_you_mean(str(value), known))
-    return known[value]

@@ -1,4 +1,7 @@
-"""One private step: the clipped gradient sum of a batch, noise, and the update of the weights."""
+"""One private step: the clipped gradient sum of a batch, noise, and the update of the weights.
+
+The noise is Gaussian on a public grid; `budget.noise` has the guarantee.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,24 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from sfumato.budget.noise import Source, grid_of
+from sfumato.data.validate import real
 from sfumato.errors import ModelError, OptionError
-from sfumato.learners.dpsgd.optimizers import Rule
-from sfumato.learners.dpsgd.rounded_noise import NoiseMaker
+from sfumato.learners.dpsgd.optimizers import Optimizer
 from sfumato.learners.gradients.clipping import ClippedSum, Clipper, Loss
 from sfumato.learners.gradients.gradients import CHAIN, IN_BLOCKS, ROUNDING
 
-__all__ = ["AdaptiveClip", "ParameterVector", "Step"]
+__all__ = ["AdaptiveClip", "HostNoise", "NoiseMaker", "ParameterVector", "Step"]
 
 _LITTLE = 0.02  # clips that rounding may add to the sensitivity before batches are divided
+_PAIRS = 1 << 14  # per block, to stay in the cache
+_BYTES = 24  # per pair: two words for the radius, one for the angle
+_POSITIVE = 2**63 - 1  # a word without its sign
 
 
 class ParameterVector:
@@ -73,6 +81,8 @@ class AdaptiveClip:
 
     Parameters
     ----------
+    start : float
+        The clip of the first step.
     quantile : float
         The fraction of samples that should remain unclipped.
     rate : float
@@ -81,17 +91,16 @@ class AdaptiveClip:
         The standard deviation of the noise on the count, as a fraction of the expected batch size.
     """
 
+    start: float = 1.0
     quantile: float = 0.5
     rate: float = 0.2
     count_noise: float = 0.05
 
     def __post_init__(self) -> None:
-        if not 0 < self.quantile < 1:
-            raise OptionError(f"the quantile of the clip must be between 0 and 1, got {self.quantile!r}")
-        if not 0 < self.rate < math.inf:
-            raise OptionError(f"the rate of the clip must be a finite number above 0, got {self.rate!r}")
-        if not 0 < self.count_noise < math.inf:
-            raise OptionError(f"the noise on the count must be a finite number above 0, got {self.count_noise!r}")
+        real("the clip", self.start, above=0)
+        real("the quantile of the clip", self.quantile, above=0, below=1)
+        real("the rate of the clip", self.rate, above=0)
+        real("the noise on the count", self.count_noise, above=0)
 
     def for_sum(self, noise_multiplier: float, expected: float) -> float:
         """Return the noise multiplier of the sum with which count and sum together cost the given one.
@@ -119,7 +128,7 @@ class Step:
     ----------
     module, loss
         See `Clipper`.
-    rule : Rule
+    optimizer : Optimizer
         How the weights follow the gradient.
     noise : NoiseMaker
     clip : float or None
@@ -145,7 +154,7 @@ class Step:
         self,
         module: nn.Module,
         loss: Loss,
-        rule: Rule,
+        optimizer: Optimizer,
         noise: NoiseMaker,
         *,
         clip: float | None,
@@ -158,16 +167,15 @@ class Step:
         reduce: Callable[[Tensor], None] | None = None,
         share: Callable[[Tensor], None] | None = None,
     ) -> None:
-        for name, value in (("clip", 1.0 if clip is None else clip), ("expected batch", expected)):
-            if not 0 < value < math.inf:
-                raise OptionError(f"the {name} must be a finite number above 0, got {value!r}")
-        self.module, self.loss, self.rule, self.noise = module, loss, rule, noise
+        real("the clip", 1.0 if clip is None else clip, above=0)
+        real("the expected batch", expected, above=0)
+        self.module, self.loss, self.optimizer, self.noise = module, loss, optimizer, noise
         self.expected, self.views, self.adaptive, self.averaging = expected, views, adaptive, averaging
         self.micro_batch, self.precision, self.reduce, self.share = micro_batch, precision, reduce, share
         self.clipper = Clipper(module, loss, views=views)
         self.flat = ParameterVector(self.clipper.parameters)
         weights = self.flat.values
-        self.memory = rule.begin(weights)
+        self.memory = optimizer.begin(weights)
         self.clip = None if clip is None else torch.full((), clip, device=weights.device, dtype=weights.dtype)
         self.average = weights.clone() if averaging else None
         self._taken = torch.zeros((), device=weights.device)
@@ -271,7 +279,7 @@ class Step:
             if self.share:
                 for one in sums:
                     self.share(one)
-        self.rule.follow(self.flat.values, total.div_(self.expected), self.memory, rate)
+        self.optimizer.follow(self.flat.values, total.div_(self.expected), self.memory, rate)
         if self.adaptive and self.clip is not None and below is not None:
             share = below / self.expected + 0.5
             self.clip.mul_(torch.exp(-self.adaptive.rate * (share.squeeze(0) - self.adaptive.quantile)))
@@ -332,3 +340,75 @@ class Step:
             for one, gradient in zip(self.clipper.parameters, gradients, strict=True)
         ]
         return ClippedSum(filled, losses.new_zeros(0), losses.detach().view(-1, self.views).mean(1))
+
+
+class NoiseMaker(Protocol):
+    """Adds unpredictable Gaussian noise and rounds the result to a grid."""
+
+    def add(self, values: Tensor, scale: Tensor) -> None:
+        """Add noise in place and round to the grid of the scale."""
+        ...
+
+
+class HostNoise:
+    """Noise from the operating system's entropy through AES (see `budget.noise`), computed on the CPU.
+
+    Examples
+    --------
+    >>> values = torch.full((3,), 0.1)
+    >>> HostNoise(Source()).add(values, torch.tensor(1.0))
+    >>> bool((values % grid_of(1.0) == 0).all())
+    True
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._pairs, self._dtype = 0, torch.float32
+
+    def add(self, values: Tensor, scale: Tensor) -> None:
+        """Add noise in place and round to the grid of the scale."""
+        deviation = float(scale)
+        if deviation == 0:
+            return
+        flat = values.reshape(-1).cpu()
+        self._prepare(min(_PAIRS, math.ceil(flat.numel() / 2)), flat.dtype)
+        grid = grid_of(deviation)
+        for part in flat.split(2 * _PAIRS):
+            self._add(part, grid, deviation / grid)
+        if flat.data_ptr() != values.data_ptr():
+            values.copy_(flat.view_as(values))
+
+    def _prepare(self, pairs: int, dtype: torch.dtype) -> None:
+        """Allocate buffers for this many pairs; intermediate results reuse them, to stay in the cache."""
+        if self._pairs >= pairs and self._dtype == dtype:
+            return
+        self._pairs, self._dtype = pairs, dtype
+        self._bytes = bytearray(max(_BYTES, 4 * dtype.itemsize) * pairs + 16)
+        self._noise, self._rest = torch.empty(2, 2 * pairs, dtype=torch.float64)
+        self._radius, self._angle = self._rest.split(pairs)
+        self._cells, self._whole = torch.frombuffer(self._bytes, dtype=dtype, count=4 * pairs).split(2 * pairs)
+
+    def _add(self, part: Tensor, grid: float, deviation: float) -> None:
+        count = len(part)
+        noise = self._normal(math.ceil(count / 2), deviation)[:count]
+        cells, whole, rest = self._cells[:count], self._whole[:count], self._rest[:count]
+        torch.mul(part, 1 / grid, out=cells)  # exact, because the grid is a power of two
+        torch.round(cells, out=whole)
+        rest.copy_(cells.sub_(whole))  # exact too: the position within a cell is not rounded, however large the sum
+        noise.add_(rest).round_()
+        torch.mul(cells.copy_(noise).add_(whole), grid, out=part)
+
+    def _normal(self, pairs: int, deviation: float) -> Tensor:
+        """Return pairs of normal deviates as 64-bit floats (Box-Muller)."""
+        self.source.fill(self._bytes, _BYTES * pairs)
+        words = torch.frombuffer(self._bytes, dtype=torch.int64, count=3 * pairs)
+        first, more, turned = words.split(pairs)
+        radius, angle, noise = self._radius[:pairs], self._angle[:pairs], self._noise[: 2 * pairs]
+        # The second word continues the first: a small uniform number (a far tail) keeps full relative precision.
+        radius.copy_(first.bitwise_and_(_POSITIVE)).mul_(2.0**-63)
+        radius.add_(angle.copy_(more.bitwise_and_(_POSITIVE)).add_(0.5), alpha=2.0**-126)
+        radius.log_().mul_(-2 * deviation**2).sqrt_()
+        angle.copy_(turned).mul_(math.pi * 2.0**-63)
+        torch.cos(angle, out=noise[:pairs]).mul_(radius)
+        torch.sin(angle, out=noise[pairs:]).mul_(radius)
+        return noise

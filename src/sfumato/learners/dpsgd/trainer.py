@@ -21,28 +21,33 @@ from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
 from sfumato.data.io.files import refuse_unwritable
 from sfumato.data.io.fingerprint import user_hmac
-from sfumato.data.validate import real, whole
+from sfumato.data.validate import by_name, real, whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd import checkpoint as checkpoints
 from sfumato.learners.dpsgd.account import Account
 from sfumato.learners.dpsgd.distributed import Distributed, SingleProcess
-from sfumato.learners.dpsgd.module_checks import check, make_private, refuse_mixing
-from sfumato.learners.dpsgd.optimizers import Rule, Schedule, Sgd, by_name, schedule_of
+from sfumato.learners.dpsgd.module_checks import check, refuse_mixing
+from sfumato.learners.dpsgd.optimizers import Optimizer, Sgd, schedule_of
 from sfumato.learners.dpsgd.progress import PublicReport, Report, sample_scores
-from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss
-from sfumato.learners.dpsgd.samples import Samples, in_mode
-from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler
-from sfumato.learners.dpsgd.steps import AdaptiveClip, Step
-from sfumato.learners.gpu.memory_format import LAYOUTS, fastest_layout, in_layout, to_layout
-from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error
+from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler, Samples, in_mode
+from sfumato.learners.dpsgd.steps import AdaptiveClip, HostNoise, NoiseMaker, Step
+from sfumato.learners.gradients.clipping import (
+    LAYOUTS,
+    Loss,
+    cross_entropy,
+    fastest_layout,
+    in_layout,
+    squared_error,
+    to_layout,
+)
+from sfumato.learners.options import Optimization, Privacy, Speed
 
 __all__ = ["Report", "Trainer"]
 
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
 _MOST_REPORTS = 50  # a run of more epochs is charged, scored and saved every few epochs
 _FEW_MORE = 32  # on a GPU, batches have room for 1/32 more samples than declared
-_PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Trainer:
@@ -56,70 +61,36 @@ class Trainer:
     module : torch.nn.Module
         Trained in place. A layer that mixes samples raises a `ModelError` that names its replacement.
     epsilon : float, optional
-        The target, never exceeded; infinity trains without privacy. Give this or ``noise_multiplier``.
+        The target, never exceeded; infinity trains without privacy. Give this or ``Privacy(noise_multiplier=...)``.
     delta : float
         Must be below one over the number of samples.
-    noise_multiplier : float, optional
-        The standard deviation of the noise on the sum of a batch, in clips.
-    clip : float
-        The largest norm of a sample's gradient.
+    clip : float or AdaptiveClip
+        The largest norm of a sample's gradient. An `AdaptiveClip` follows a quantile of the norms; that is charged.
     batch_size : int, optional
         The average number of samples per step, each drawn with the same probability. By default all.
     epochs : float, optional
         How often each sample is drawn on average. Give this or ``steps``.
     steps : int, optional
-    rows : int, optional
-        The public number of samples, which determines the sampling rate, the number of steps and the divisor of a
-        batch; each sample is drawn at that rate, however many there are. By default the actual number, which then
-        counts as public.
-    rule : Rule
-        `Sgd` or `Adam`.
-    loss : str or callable
-        "cross-entropy", "squared-error", or a function that returns one number per sample. The function is tested on
-        random outputs and targets, and rejected if the loss of one sample depends on another.
-    schedule : str or callable
-        The learning-rate schedule: "constant", "linear", "cosine", "warm-cosine".
-    noise_schedule : str or callable
-        The noise schedule: a smaller factor spends more of the budget.
-    averaging : float, optional
-        The decay of a moving average of the weights, which then is the result; it costs no privacy.
-    augment : callable, optional
-        Augments each sample of a batch at random; called once per view. The function is tested on random samples, and
-        rejected if the view of one depends on another (mixup, cutmix). Random numbers must come from torch, from
-        ``np.random`` or from ``random``; otherwise wrap the function in `OneByOne`.
-    views : int
-        How many views of a sample are averaged before clipping.
-    adaptive : AdaptiveClip, optional
-        Adapts the clip to a quantile of the norms; charged.
-    micro_batch : int, optional
-        How many samples the module processes at once. Batches that do not fit into memory are divided anyway.
-    precision : str, optional
-        "bfloat16" or "float16" for the forward and the backward pass.
-    layout : str
-        Memory format of images: "contiguous", "channels-last", or "auto", the faster of the two.
-    replace : bool
-        Trains a copy of the module with group normalisation in place of batch normalisation;
-        ``trainer.module`` is that copy.
-    device : str, optional
-    seed : int, optional
-        Makes augmentation and dropout reproducible, not the noise.
-    insecure_seed : int, optional
-        Makes noise and samples reproducible: the result is then not private.
+    optimizer : Sgd or Adam, optional
+        By default `Sgd` with a learning rate of 0.1 and momentum 0.9.
     ledger : Ledger, optional
         Charged before the steps run, one epoch at a time.
     checkpoint : str or Path, optional
         Written after every epoch. An interrupted run resumes from it, with the same options and samples and for the
         same user. Steps made after it was written are lost, and stay charged.
-    together : bool
-        Whether this is one of several processes of ``torch.distributed`` that train one model, each on its own
-        samples. Only the first process uses the ledger and the checkpoint.
+    privacy : Privacy, optional
+        A fixed noise, the public number of samples, a seed.
+    optimization : Optimization, optional
+        The loss, schedules, averaging, augmentation.
+    speed : Speed, optional
+        The device, precision, memory format, micro-batches, several processes.
 
     Examples
     --------
     >>> import torch
     >>> inputs, targets = torch.randn(400, 2), torch.randint(0, 2, (400,))
     >>> trainer = Trainer(
-    ...     torch.nn.Linear(2, 2), epsilon=1.0, delta=1e-4, batch_size=40, epochs=2, rule=Sgd(learning_rate=0.5)
+    ...     torch.nn.Linear(2, 2), epsilon=1.0, delta=1e-4, batch_size=40, epochs=2, optimizer=Sgd(learning_rate=0.5)
     ... )
     >>> reports = trainer.fit(inputs, targets)
     >>> [report.step for report in reports]
@@ -137,64 +108,41 @@ class Trainer:
         *,
         epsilon: float | None = None,
         delta: float = 1e-5,
-        noise_multiplier: float | None = None,
-        clip: float = 1.0,
+        clip: float | AdaptiveClip = 1.0,
         batch_size: int | None = None,
         epochs: float | None = None,
         steps: int | None = None,
-        rows: int | None = None,
-        rule: Rule | None = None,
-        loss: str | Loss = "cross-entropy",
-        schedule: str | Schedule = "constant",
-        noise_schedule: str | Schedule = "constant",
-        averaging: float | None = None,
-        augment: Callable[[Tensor], Tensor] | None = None,
-        views: int = 1,
-        adaptive: AdaptiveClip | None = None,
-        micro_batch: int | None = None,
-        precision: str | None = None,
-        layout: str = "auto",
-        replace: bool = False,
-        device: str = "cpu",
-        seed: int | None = None,
-        insecure_seed: int | None = None,
+        optimizer: Optimizer | None = None,
         ledger: Ledger | None = None,
         checkpoint: str | Path | None = None,
-        together: bool = False,
+        privacy: Privacy | None = None,
+        optimization: Optimization | None = None,
+        speed: Speed | None = None,
     ) -> None:
+        privacy, how, speed = privacy or Privacy(), optimization or Optimization(), speed or Speed()
         self._account = Account(
             epsilon=epsilon,
-            noise_multiplier=noise_multiplier,
+            noise_multiplier=privacy.noise_multiplier,  # type: ignore[arg-type]  # several are rejected
             delta=delta,
             epochs=epochs,
             steps=steps,
-            course=schedule_of(noise_schedule),
+            course=schedule_of(how.noise_schedule),
             ledger=ledger,
         )
-        self.clip = real("the clip", clip, above=0)
+        self.rows, self.insecure_seed = privacy.rows, privacy.insecure_seed
+        self.adaptive = clip if isinstance(clip, AdaptiveClip) and self.private else None
+        self.clip = real("the clip", clip.start if isinstance(clip, AdaptiveClip) else clip, above=0)
         self.batch_size = None if batch_size is None else whole("the batch size", batch_size)
-        self.rows = None if rows is None else whole("the number of rows", rows)
-        self.rule = rule or Sgd(learning_rate=0.1, momentum=0.9)
-        if not isinstance(self.rule, Rule):
-            raise OptionError(f"the rule must be one like Sgd() or Adam(), got {rule!r}")
-        self.loss, self.schedule = by_name("loss", loss, LOSSES), schedule_of(schedule)
-        if averaging is not None and not (isinstance(averaging, float) and 0 < averaging < 1):
-            raise OptionError(f"averaging must be a number between 0 and 1, got {averaging!r}")
-        self.averaging, self.augment, self.views = averaging, augment, whole("the number of views", views)
-        if self.views > 1 and augment is None:
-            raise OptionError("several views of a sample need augment")
-        if adaptive is not None and not isinstance(adaptive, AdaptiveClip):
-            raise OptionError(f"adaptive must be an AdaptiveClip(), got {adaptive!r}")
-        self.adaptive = adaptive if self.private else None
-        self.micro_batch = None if micro_batch is None else whole("the micro-batch", micro_batch)
-        self.precision = None if precision is None else by_name("precision", precision, _PRECISIONS)
-        self.layout = by_name("layout", layout, {name: name for name in ("auto", *LAYOUTS)})
-        self.seed = None if seed is None else whole("the seed", seed, least=0)
-        self.insecure_seed = None if insecure_seed is None else whole("the seed of noise", insecure_seed, least=0)
+        self.optimizer = optimizer or Sgd(learning_rate=0.1, momentum=0.9)
+        if not isinstance(self.optimizer, Optimizer):
+            raise OptionError(f"the optimizer must be one like Sgd() or Adam(), got {optimizer!r}")
+        self.loss, self.schedule = by_name("loss", how.loss, LOSSES), schedule_of(how.schedule)
+        self.averaging, self.augment, self.views, self.seed = how.averaging, how.augment, how.views, how.seed
+        self.micro_batch, self.layout = speed.micro_batch, speed.memory_format
+        self.precision = None if speed.precision is None else getattr(torch, speed.precision)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
-        self.processes = Distributed() if together else SingleProcess()
-        self.device = _device(device)
-        module = make_private(module) if replace else module
+        self.processes = Distributed() if speed.distributed else SingleProcess()
+        self.device = _device(speed.device)
         if self.private:
             check(module)
         self.module = module.to(self.device)
@@ -241,7 +189,7 @@ class Trainer:
             "noise_multiplier": self.noise_multiplier,
             "clip": self.clip if self.private else None,
             "sampling": {**({**sampler.to_dict(), "rows": sampler.rows} if sampler else {}), "steps": self.done},
-            "rule": self.rule.to_dict(),
+            "rule": self.optimizer.to_dict(),
             "private": self.private and self.insecure_seed is None,
             "events": [event.to_dict() for event in self.events],
             "history": [(one.without_data() if self.private else one).to_dict() for one in self.history],
@@ -352,7 +300,7 @@ class Trainer:
     def _run_step(self, step: Step, sampler: Sampler, samples: Samples, source: Source, graph: Any = None) -> Tensor:
         """Run one step (Abadi et al. 2016, algorithm 1), also on an empty batch, and return its loss."""
         way = self.done / self._account.progress.total
-        rate = self.rule.learning_rate * self.schedule(way)
+        rate = self.optimizer.learning_rate * self.schedule(way)
         if self.insecure_seed is not None:  # a fresh source per step lets a run resume anywhere
             source, step.noise = self._source("samples"), HostNoise(self._source("noise"))
         noise = self._account.begin()
@@ -431,7 +379,7 @@ class Trainer:
         return Step(
             self.module,
             self.loss,
-            self.rule,
+            self.optimizer,
             self._noise(),
             clip=self.clip if self.private else None,
             expected=sampler.expected,
@@ -496,6 +444,9 @@ class Trainer:
     def _settings(self, sampler: Sampler) -> dict[str, Any]:
         """Return the settings that a resumed run must share, under the names that error messages use."""
         shapes = {name: [list(one.shape), one.requires_grad] for name, one in self.module.named_parameters()}
+        adaptive = None if self.adaptive is None else asdict(self.adaptive)
+        if adaptive is not None:
+            del adaptive["start"]  # the clip
         return {
             "model": {**shapes, **{name: list(one.shape) for name, one in self.module.named_buffers()}},
             "clip": self.clip if self.private else None,
@@ -503,10 +454,10 @@ class Trainer:
             "batch size": self.batch_size,
             "number of samples": sampler.rows,
             "set of samples": self._data,
-            "rule": self.rule.to_dict(),
+            "rule": self.optimizer.to_dict(),
             "number of views": self.views,
             "averaging": self.averaging,
-            "adaptive clip": None if self.adaptive is None else asdict(self.adaptive),
+            "adaptive clip": adaptive,
             "seed of the noise": self.insecure_seed,
             **({} if self.layout == "auto" else {"layout": self.layout}),
             **({} if self._account.extended else self._account.requested),

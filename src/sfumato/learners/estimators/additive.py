@@ -16,8 +16,16 @@ from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.estimators.binning import Binning, Histogram, histogram, make_bins
 from sfumato.learners.estimators.estimator import Classifier, Ints, PrivateEstimator, Regressor
 from sfumato.learners.estimators.features import Columns, Feature
-from sfumato.learners.estimators.noisy_descent import Descent, ridge_against, softmax
-from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share, on_grid, within
+from sfumato.learners.estimators.noisy_sums import (
+    Descent,
+    Floats,
+    NoisySums,
+    Share,
+    on_grid,
+    ridge_against,
+    softmax,
+    within,
+)
 
 __all__ = ["PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
 
@@ -163,7 +171,7 @@ class PrivateAdditiveClassifier(Classifier, _Additive):
 
     Notes
     -----
-    The defaults, and the constants of this module, of `binning` and of `noisy_descent`, were chosen by five-fold
+    The defaults, and the constants of this module, of `binning` and of `noisy_sums`, were chosen by five-fold
     cross-validation on the training part of Adult, most of them at epsilon 1.
 
     Examples

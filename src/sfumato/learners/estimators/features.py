@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.budget.ledger.fingerprint import canonical_text
 from sfumato.budget.mechanisms.additive import Mechanism, declared_bounds
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import FindBounds, SelectCategories
+from sfumato.data.coding import canonical_text
 from sfumato.data.hierarchies.label_paths import is_missing, text_of
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
@@ -300,7 +300,7 @@ class Features:
 
     def _warn(self, columns: Columns) -> None:
         for one, values in zip(self.features, columns.values, strict=True):
-            if one.domain is not None:
+            if one.domain:  # a column without a known value is reported as unused
                 unseen = int((one.codes(values) == len(one.domain)).sum()) - values.null_count()
                 if unseen > 0:
                     warnings.warn(

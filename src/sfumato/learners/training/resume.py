@@ -23,10 +23,9 @@ from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.io.folders import atomic_folder, try_lock
 from sfumato.data.table import Table
 from sfumato.errors import FileError
-from sfumato.learners.training.division import KEY_BYTES
+from sfumato.learners.training.released_model import load_model, write_model
 from sfumato.learners.training.runs import Run
-from sfumato.learners.training.split import Material
-from sfumato.learners.training.stored import load_model, write_model
+from sfumato.learners.training.split import KEY_BYTES, Material
 
 __all__ = ["checkpoint_of", "key_in", "read_run", "settings_of", "sweep_folder", "write_run"]
 
@@ -42,7 +41,6 @@ def settings_of(
     delta: float,
     seed: int,
     insecure_seed: int | None,
-    charged: bool,
     parameters: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the settings that a resumed sweep must share."""
@@ -57,7 +55,6 @@ def settings_of(
         "insecure seed": insecure_seed,
         "data": [material.name, material.target, material.rows, prints[0]],
         "schema": material.schema.to_dict(),
-        "budget": charged,
         "model": model,
         "regression": regression,
         "delta": delta,

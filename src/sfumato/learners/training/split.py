@@ -1,26 +1,39 @@
-"""Split a data set into records for training and records for testing."""
+"""Split a data set into records for training and records for testing.
+
+Each record of a table is assigned by its own coin. The coin depends on the values of the record and on a secret key,
+never on its position or on other records. So two tables that differ by one record assign all other records alike,
+whatever the key. Equal records are numbered, and each copy has its own coin; which copy gets which number makes no
+difference.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.budget.ledger.fingerprint import content_fingerprint
 from sfumato.data import datasets
+from sfumato.data.coding import canonical_text, texts_of
 from sfumato.data.schema import Kind, Schema
 from sfumato.data.table import Table, read
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.estimators.features import as_numbers, as_read, classes_of
-from sfumato.learners.training.division import coins_below, coins_of, key_of, new_key, records_of
+from sfumato.learners.options import Split
 
-__all__ = ["Material", "material_of"]
+__all__ = ["Material", "coins_below", "coins_of", "key_of", "material_of", "new_key", "records_of"]
 
 _TARGETS = {"adult": "income"}  # where the schema gives the target another role
+KEY_BYTES = 32
+Coins = NDArray[np.uint64]
+Records = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,7 +42,7 @@ class Material(Discreet):
 
     Examples
     --------
-    >>> digits = material_of("mnist", samples=500, test_samples=100)
+    >>> digits = material_of("mnist", split=Split(samples=500, test_samples=100))
     >>> digits.train.shape, digits.target, digits.are_images
     ((500, 28, 28), 'label', True)
     >>> people = material_of("adult", target="income")
@@ -93,17 +106,7 @@ class Material(Discreet):
 
 
 def material_of(
-    data: Any,
-    *,
-    target: str | None = None,
-    test: Any = None,
-    holdout: float = 0.2,
-    full: bool = False,
-    root: str | Path | None = None,
-    samples: float | None = None,
-    test_samples: float | None = None,
-    seed: int = 0,
-    key: bytes | None = None,
+    data: Any, *, target: str | None = None, split: Split | None = None, key: bytes | None = None
 ) -> Material:
     """Load the records and split them into training and test records.
 
@@ -116,32 +119,17 @@ def material_of(
         "mnist" is the built-in 10,000 training and 2,000 test images; a table needs a target.
     target : str, optional
         The column to predict; by default the target of the schema, and income for "adult".
-    test : path, Table or frame, optional
-        Other rows to test on. By default the official test rows of a built-in table, else a part of the rows.
-        A row that is in both tables counts as two records.
-    holdout : float
-        The probability that a row is held out for testing.
-    full : bool
-        Use all 60,000 and 10,000 images of MNIST.
-    root : path, optional
-        The folder of the full data set.
-    samples, test_samples : number, optional
-        Use only a fraction of the records, from 0 to 1, each chosen by its own coin. For a built-in data set also a
-        number: the first images, or random rows of a table. Other data cannot have a number, because one more record
-        would then displace another.
-    seed : int
-        The seed of the split of a built-in public data set; other data has no seed.
+    split : Split, optional
     key : bytes, optional
         The secret key of the split of other data; by default a new one.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise OptionError(f"the seed must be a whole number from 0 to below 2^63, got {seed!r}")
+    split = split or Split()
     named = isinstance(data, str) and not Path(data).exists()
     if isinstance(data, datasets.Images) or (named and data == "mnist"):
-        if target is not None or test is not None:
+        if target is not None or split.test is not None:
             raise OptionError("a target and test rows are for tables: images have their labels")
-        return _images(data, full, root, (samples, test_samples), key or new_key())
-    if full or root is not None:
+        return _images(data, split, key or new_key())
+    if split.full or split.root is not None:
         raise OptionError("'full' and a data root are for mnist")
     built_in = named and data in datasets.TABLES
     if built_in:
@@ -149,22 +137,19 @@ def material_of(
     else:
         table = Table.of(data if not isinstance(data, str | Path) else read(data, inferred=False)).as_declared()
         name = table.origin.name if table.origin else "table"
-    if isinstance(holdout, bool) or not isinstance(holdout, int | float) or not 0 < holdout < 1:
-        raise OptionError(f"the share of rows held out must be a number between 0 and 1, got {holdout!r}")
-    public = built_in and test is None
-    secret = key_of(seed) if public else key or new_key()
-    return _table(name, table, target, test, holdout, (samples, test_samples), seed if public else None, secret)
+    public = built_in and split.test is None
+    return _table(name, table, target, split, public, key_of(split.seed) if public else key or new_key())
 
 
-def _images(data: Any, full: bool, root: Any, samples: tuple[Any, Any], key: bytes) -> Material:
+def _images(data: Any, split: Split, key: bytes) -> Material:
     public = isinstance(data, str)
-    images = datasets.mnist(full=full or root is not None, path=root) if public else data
+    images = datasets.mnist(full=split.full or split.root is not None, path=split.root) if public else data
     parts = []
-    for name, pixels, labels in (
-        ("train", images.train_images, images.train_labels),
-        ("test", images.test_images, images.test_labels),
+    for samples, pixels, labels in (
+        (split.samples, images.train_images, images.train_labels),
+        (split.test_samples, images.test_images, images.test_labels),
     ):
-        count = _number("samples", samples[name == "test"], len(labels), public)
+        count = _number("samples", samples, len(labels), public)
         kept: Any = slice(count)
         if isinstance(count, float):
             records = np.concatenate(
@@ -174,7 +159,6 @@ def _images(data: Any, full: bool, root: Any, samples: tuple[Any, Any], key: byt
             kept = coins_below(coins_of(records, key)[:, 1], count)
         parts.append((pixels[kept], labels[kept].astype(np.int64)))
     (train, train_labels), (test, test_labels) = parts
-    split = "the test images that belong to the data set"
     return Material(
         "mnist" if public else "images",
         "label",
@@ -182,71 +166,50 @@ def _images(data: Any, full: bool, root: Any, samples: tuple[Any, Any], key: byt
         train_labels,
         test,
         test_labels,
-        split=split,
+        split="the test images that belong to the data set",
         is_public=public,
         key=key if not public else b"",
     )
 
 
-def _table(
-    name: str,
-    table: Table,
-    target: str | None,
-    test: Any,
-    holdout: float,
-    samples: tuple[Any, Any],
-    seed: int | None,
-    key: bytes,
-) -> Material:
-    """Split a table; one with a seed is public."""
+def _table(name: str, table: Table, target: str | None, split: Split, public: bool, key: bytes) -> Material:
     chosen = target or table.schema.target
     if chosen is None:
         raise OptionError("a table needs a column to predict", hint="--target NAME, or target=")
     if chosen not in table.schema.names:
         raise ColumnError(f"there is no column '{chosen}' to predict", hint=did_you_mean(chosen, table.schema.names))
     frame = table.to_polars()
-    official = seed is not None and name == "adult" and "split" in frame.columns
+    official = public and name == "adult" and "split" in frame.columns
     left_out = [*table.schema.identifiers, *(["split"] if official else [])]
     kept = [column for column in table.schema.names if column not in left_out]
-    if test is not None:
-        parts = [frame, _given(table, test, kept)]
-        coins, split = [coins_of(records_of(part), key) for part in parts], "the rows given for testing"
+    if split.test is not None:
+        parts = [frame, _given(table, split.test, kept)]
+        coins, how = [coins_of(records_of(part), key) for part in parts], "the rows given for testing"
     else:
         all_coins = coins_of(records_of(frame), key)
-        tests = coins_below(all_coins[:, 0], holdout)
-        split = f"{holdout:.0%} of the rows, each by a coin of its own"
+        tests = coins_below(all_coins[:, 0], split.holdout)
+        how = f"{split.holdout:.0%} of the rows, each by a coin of its own"
         if official:
-            tests, split = (frame["split"] == "test").to_numpy(), "the official test rows"
+            tests, how = (frame["split"] == "test").to_numpy(), "the official test rows"
         parts, coins = [frame.filter(~tests), frame.filter(tests)], [all_coins[~tests], all_coins[tests]]
     if not len(parts[0]):
         raise InputError("the table has too few rows to hold some out", hint="hold out fewer, or give test rows")
     schema = Schema(table.schema[column] for column in kept if column != chosen)
-    tables = []
-    generator = np.random.default_rng(seed)
-    for at, (part, own) in enumerate(zip(parts, coins, strict=True)):
-        usable = part[chosen].is_not_null().to_numpy() | (at == 0)  # a row without a target cannot test
+    tables = list[tuple[Table, pl.Series]]()
+    generator = np.random.default_rng(split.seed if public else None)
+    for part, own, samples in zip(parts, coins, (split.samples, split.test_samples), strict=True):
+        usable = part[chosen].is_not_null().to_numpy() | (not tables)  # a row without a target cannot test
         part, own = part.filter(usable), own[usable]
-        count = _number("samples", samples[at], len(part), seed is not None)
+        count = _number("samples", samples, len(part), public)
         if isinstance(count, float):
             part = part.filter(coins_below(own[:, 1], count))
         elif count < len(part):
             part = part[np.sort(generator.permutation(len(part))[:count])]
         tables.append((Table(part.select(schema.names), schema), part[chosen]))
     (train, train_target), (other_rows, test_target) = tables
-    if test is not None and not len(test_target):
+    if split.test is not None and not len(test_target):
         raise InputError(f"no test row has a value in '{chosen}'")
-    return Material(
-        name,
-        chosen,
-        train,
-        train_target,
-        other_rows,
-        test_target,
-        table,
-        split,
-        is_public=seed is not None,
-        key=key,
-    )
+    return Material(name, chosen, train, train_target, other_rows, test_target, table, how, is_public=public, key=key)
 
 
 def _given(table: Table, test: Any, kept: list[str]) -> pl.DataFrame:
@@ -286,3 +249,86 @@ def _number(name: str, count: Any, there: int, public: bool) -> int | float:
     if count > there:
         raise OptionError(f"the number of {name} must be at most {there:,}, got {count:,}")
     return count
+
+
+def new_key() -> bytes:
+    """Return a random key from the operating system."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def key_of(seed: int) -> bytes:
+    """Return the key of a seed, for public data and for training without privacy.
+
+    Examples
+    --------
+    >>> key_of(1) == key_of(1), key_of(1) == key_of(2)
+    (True, False)
+    """
+    return hashlib.blake2b(b"sfumato division %d" % seed, digest_size=KEY_BYTES).digest()
+
+
+def records_of(frame: pl.DataFrame) -> Records:
+    """Return a row of bytes for each record of a table; records with the same normalised values have equal rows.
+
+    Values are compared by their normalised text, not by type: in a text file, one record can change the type, and with
+    it the form, of all values of a column.
+
+    Examples
+    --------
+    >>> numbers, texts = pl.DataFrame({"age": [30, 7]}), pl.DataFrame({"age": ["30.0", "unknown"]})
+    >>> bool((records_of(numbers)[0] == records_of(texts)[0]).all())
+    True
+    """
+    names = sorted(frame.columns)
+    codes = Table(frame).encode(names)
+    parts = [np.zeros((len(frame), 0), dtype=np.uint8)]
+    for at, domain in enumerate(codes.domains):
+        texts = texts_of(domain)
+        if domain.values.dtype != pl.Float64:  # floats are already in their shortest form
+            texts = [None if text is None else canonical_text(text) for text in texts]
+        digests = [hashlib.blake2b(repr((domain.name, text)).encode(), digest_size=8).digest() for text in texts]
+        table = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 8)
+        parts.append(table[codes.values[:, at]])
+    return np.concatenate(parts, axis=1)
+
+
+def coins_of(records: Any, key: bytes) -> Coins:
+    """Return two independent coins for each record: one for the test part, one for subsampling.
+
+    Parameters
+    ----------
+    records : array
+        A row per record.
+    key : bytes
+
+    Examples
+    --------
+    >>> records = records_of(pl.DataFrame({"sex": ["f", "m", "f"]}))
+    >>> coins = coins_of(records, key_of(1))
+    >>> coins.shape, len(np.unique(coins))
+    ((3, 2), 6)
+    """
+    rows = np.ascontiguousarray(records).reshape(len(records), -1)
+    if not len(rows):
+        return np.zeros((0, 2), dtype=np.uint64)
+    whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
+    _, which, sizes = np.unique(whole, return_inverse=True, return_counts=True)
+    order = np.argsort(which, kind="stable")
+    copy = np.empty(len(rows), dtype=np.int64)  # the number of equal records before
+    copy[order] = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    digests = [
+        hashlib.blake2b(number.to_bytes(8, "little") + one.tobytes(), key=key, digest_size=16).digest()
+        for number, one in zip(copy.tolist(), whole, strict=True)
+    ]
+    return np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2)
+
+
+def coins_below(coins: Coins, chance: float) -> NDArray[np.bool_]:
+    """Return which coins select their record, with this probability.
+
+    Examples
+    --------
+    >>> coins_below(np.array([0, 2**63, 2**64 - 1], dtype=np.uint64), 0.5).tolist()
+    [True, False, False]
+    """
+    return np.ones(len(coins), dtype=bool) if chance >= 1 else coins < np.uint64(int(chance * 2.0**64))

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,18 @@ from sfumato.data import datasets
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
-from sfumato.data.validate import real, whole
+from sfumato.data.validate import real
 from sfumato.errors import InputError, ModelError, OptionError
 from sfumato.learners.estimators.features import texts_in
+from sfumato.learners.options import Privacy, Split, grouped
 from sfumato.learners.training.catalogue import Model, best_model, model_of
-from sfumato.learners.training.division import key_of
 from sfumato.learners.training.resume import checkpoint_of, key_in, read_run, settings_of, sweep_folder, write_run
-from sfumato.learners.training.runs import Run, Scores, Training, label_of
+from sfumato.learners.training.runs import Run, Scores, Training, label_of, pictures_of
 from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events
-from sfumato.learners.training.split import Material, material_of
+from sfumato.learners.training.split import Material, key_of, material_of
 
-__all__ = ["SCORES", "Asked", "epsilons_of", "run_recipe", "train"]
+__all__ = ["Asked", "epsilons_of", "run_recipe", "train"]
 
-SCORES = ("noisy", "none")
-"""How the scores of a private model on private records can be released."""
 _PUBLIC_HISTORY = ("epoch", "step", "epsilon")
 
 Watch = Callable[[str, Any], None]
@@ -110,25 +108,14 @@ def train(
     model: str | None = None,
     *,
     epsilon: str | float | Iterable[Any] | None = 1.0,
-    noise_multiplier: float | Sequence[float] = (),
     delta: float = 1e-5,
-    schema: Schema | Mapping[str, Any] | str | Path | None = None,
     target: str | None = None,
     regression: bool = False,
-    test: Any = None,
-    holdout: float = 0.2,
-    full: bool = False,
-    root: str | Path | None = None,
-    samples: float | None = None,
-    test_samples: float | None = None,
-    rows: int | None = None,
-    scores: str = "noisy",
-    seed: int = 0,
-    insecure_seed: int | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
     ledger: Ledger | None = None,
+    split: Split | None = None,
+    privacy: Privacy | None = None,
     folder: str | Path | None = None,
-    ordinary: Mapping[str, Any] | None = None,
-    published: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
     progress: Callable[[float], None] | None = None,
     **options: Any,
@@ -150,41 +137,31 @@ def train(
         small grey images.
     epsilon : number, text or list
         One or several, such as ``"1,5,10,none"``; "none" trains without privacy.
-    noise_multiplier : float or list
-        Additional runs of networks with this noise, whatever epsilon results.
     delta : float
-    schema : Schema, path or mapping, optional
-        What is public of the columns of a table: see `Schema.of`.
     target : str, optional
         The column to predict. Built-in tables have a default.
     regression : bool
         Whether the target is a number.
-    test, holdout, full, root, samples, test_samples
-        The records to train and test on: see `material_of`.
-    rows : int, optional
-        The number of training rows, if it is public, as for a built-in data set: see `PrivateClassifier`.
-    scores : {"noisy", "none"}
-        How the scores of a private model on private data are released.
-    seed : int
-        The seed of initial weights, and of the split of a built-in data set. Other data is split by a secret key.
-    insecure_seed : int, optional
-        Makes the noise and the split reproducible: the models are then not private.
+    schema : Schema, path or mapping, optional
+        What is public of the columns of a table: see `Schema.of`.
     ledger : Ledger, optional
         Charged for every run. By default the ledger of the table, if a budget was granted for it; ``charged`` of the
         result says so. A file with a granted budget that is read in another way raises an error.
+    split : Split, optional
+        The records to train and test on, and how scores are released.
+    privacy : Privacy, optional
+        The public number of rows, additional runs of networks with a fixed noise, a seed of the noise.
     folder : path, optional
         The folder for finished runs while the sweep is unfinished. If it exists, the sweep resumes: finished runs are
         not trained again, and an interrupted run continues.
-    ordinary : mapping, optional
-        Different options for the run without privacy, which for instance needs another learning rate without clipping.
-    published : mapping, optional
-        Published results of the experiment, for the report.
     watch : callable, optional
         Called with the label of a run and a report, after each epoch.
     progress : callable, optional
         Called with the fraction done, from 0 to 1.
     **options
-        Parameters of the estimator, such as ``epochs``, ``batch_size``, ``clip`` and ``learning_rate`` of a network.
+        Parameters of the estimator, such as ``clip``, ``epochs``, ``batch_size``, ``learning_rate``, ``device`` and
+        ``seed`` of a network. The mapping ``ordinary`` has different ones for the run without privacy, which for
+        instance needs another learning rate without clipping.
 
     Examples
     --------
@@ -193,71 +170,47 @@ def train(
     >>> [(run.name, run.scores.accuracy > 0.75) for run in training.runs]
     [('epsilon-1', True), ('epsilon-none', True)]
     """
-    asked = _asked(epsilon, noise_multiplier)
-    if scores not in SCORES:
-        raise OptionError(f"the scores must be one of {', '.join(SCORES)}, got {scores!r}")
+    split, privacy = split or Split(), privacy or Privacy()
+    _refuse_loose(options, split=Split, privacy=Privacy)
+    if isinstance(split.test, str | Path):
+        split = replace(split, test=read(split.test, inferred=False))
+    asked = _asked(epsilon, privacy)
     kept = None if folder is None else Path(folder)
-    key = key_in(kept) if insecure_seed is None else _seeded_key(insecure_seed)
-    if schema is not None:
-        data = _declared(data, schema)
-    if isinstance(test, str | Path):
-        test = read(test, inferred=False)
-    material = material_of(
-        data,
-        target=target,
-        test=test,
-        holdout=holdout,
-        full=full,
-        root=root,
-        samples=samples,
-        test_samples=test_samples,
-        seed=seed,
-        key=key,
-    ).with_target_type(regression=regression)
-    if model is None:
-        model = best_model(material.train.shape[1:] if material.are_images else None)
+    key = key_in(kept) if privacy.insecure_seed is None else key_of(privacy.insecure_seed)
+    material = material_of(data if schema is None else _declared(data, schema), target=target, split=split, key=key)
+    material = material.with_target_type(regression=regression)
+    model = model or best_model(material.train.shape[1:] if material.are_images else None)
     kind = model_of(model, images=material.are_images)
-    parameters = {name: value for name, value in options.items() if value is not None}
-    book = ledger if ledger is not None else _ledger_of(material.whole)
-    other = None if test is None else _ledger_of(Table.of(test))
-    if (book is not None or other is not None) and any(one.epsilon == math.inf for one in asked):
-        raise OptionError(
-            "a budget was granted for this data, and a model without privacy cannot be charged to it",
-            hint="leave 'none' out of the epsilons",
-        )
-    public = material.declared_target(regression=regression)
-    _refuse_classes(parameters.get("classes"), public.get("classes"))
-    if test is not None:
-        _refuse_test(material, regression, parameters.get("classes", public.get("classes")))
-    common = {"delta": delta, "insecure_seed": insecure_seed, "ledger": book, **public, **parameters}
-    known = material.public_rows if rows is None else whole("the number of rows", rows)
-    if kind.network:
-        common |= {"seed": seed, "rows": known}
-    estimators = [_estimator(kind, one, regression, common, ordinary or {}) for one in asked]
+    parameters = {name: value for name, value in options.items() if value is not None and name != "ordinary"}
+    ordinary = options.get("ordinary") or {}
+    ledger, test_ledger = _ledgers(ledger, material, split, asked)
+    rows = material.public_rows if privacy.rows is None else privacy.rows
+    common = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
+    common |= _declared_target(material, regression, parameters.get("classes"), tested=split.test is not None)
+    common |= {"seed": split.seed, "rows": rows} if kind.network else {}
+    estimators = [_estimator(kind, one, regression, {**common, **parameters}, ordinary) for one in asked]
     settings: dict[str, Any] = {}
     if kept is not None:
-        own = {**parameters, **{f"ordinary {name}": value for name, value in (ordinary or {}).items()}}
-        own |= {"rows": rows, "scores": scores}
-        settings = settings_of(material, model, regression, delta, seed, insecure_seed, book is not None, own)
-    sweep = _Sweep(asked, kind, material, scores, book, other, kept, watch, progress)
+        own = {**parameters, **{f"ordinary {name}": value for name, value in ordinary.items()}}
+        own |= {"rows": privacy.rows, "scores": split.scores, "budget": ledger is not None}
+        settings = settings_of(material, model, regression, delta, split.seed, privacy.insecure_seed, own)
+    sweep = _Sweep(asked, kind, material, split.scores, ledger, test_ledger, kept, watch, progress)
     runs, models = sweep.run(estimators, settings)
+    scores = {} if split.scores == "noisy" else {"scores": split.scores}
     return Training(
         data=material.name,
         model=model,
         target=material.target,
-        rows=known,
+        rows=rows,
         runs=tuple(runs),
         together=_together(runs, delta),
-        settings={
-            "tested on": material.split,
-            "seed": seed,
-            **({} if scores == "noisy" else {"scores": scores}),
-            **parameters,
-        },
-        pictures=_pictures(material, models),
+        settings={"tested on": material.split, "seed": split.seed, **scores, **parameters},
+        # Images of the user are records, which no report shows.
+        pictures=pictures_of(material.test, material.test_target, models)
+        if material.are_images and material.is_public
+        else None,
         models=models,
-        published=None if published is None else dict(published),
-        charged=book is not None,
+        charged=ledger is not None,
         material=material,
         is_public=material.is_public,
     )
@@ -276,7 +229,9 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Training:
     if identifiers:
         given = Table.of(given, identifiers=identifiers)
     asked.setdefault("epsilon", None if asked.get("noise_multiplier") else 1.0)
-    return train(given, model, **asked, **options)
+    published = asked.pop("published", None)
+    training = train(given, model, **grouped(asked, split=Split, privacy=Privacy), **options)
+    return replace(training, published=published)
 
 
 def _declared(data: Any, schema: Any) -> Table:
@@ -286,14 +241,20 @@ def _declared(data: Any, schema: Any) -> Table:
     return Table.of(read(data, inferred=False) if isinstance(data, str | Path) else data, schema=schema)
 
 
-def _asked(epsilon: Any, noise_multiplier: Any) -> list[Asked]:
-    noises = [noise_multiplier] if isinstance(noise_multiplier, int | float) else list(noise_multiplier)
-    asked = [Asked(None, real("the noise multiplier", noise, above=0)) for noise in noises]
-    if len(set(asked)) < len(asked):
-        raise OptionError("a noise multiplier is listed twice")
+def _asked(epsilon: Any, privacy: Privacy) -> list[Asked]:
+    asked = [Asked(None, noise) for noise in privacy.noise_multipliers]
     if epsilon is not None or not asked:
         asked += [Asked(one) for one in epsilons_of(epsilon)]
     return asked
+
+
+def _refuse_loose(options: Mapping[str, Any], **groups: Any) -> None:
+    """Raise an error for an option that belongs into a group; the seed is also an option of networks."""
+    for name, group in groups.items():
+        for one in fields(group):
+            if one.name in options and one.name != "seed":
+                hint = f"give {name}={group.__name__}({one.name}=...)"
+                raise OptionError(f"'{one.name}' is an option of {group.__name__}", hint=hint)
 
 
 def _estimator(
@@ -420,14 +381,19 @@ def _refuse_beyond(book: Ledger | None, estimators: Sequence[Any], material: Mat
     book.check(Composed(tuple(planned)))
 
 
-def _refuse_classes(given: Any, declared: Any) -> None:
-    """Raise an error if the classes differ from those of the schema: a model of absent classes learns nothing."""
-    if given is not None and declared is not None and {*map(str, given)} != {*map(str, declared)}:
-        raise OptionError(
-            f"the classes are {', '.join(map(str, given))}, but the domain of the target is "
+def _declared_target(material: Material, regression: bool, classes: Any, *, tested: bool) -> dict[str, Any]:
+    """Return the declared bounds or classes of the target, or raise an error if the given classes or rows differ."""
+    public = material.declared_target(regression=regression)
+    declared = public.get("classes")
+    if classes is not None and declared is not None and {*map(str, classes)} != {*map(str, declared)}:
+        raise OptionError(  # a model of absent classes learns nothing
+            f"the classes are {', '.join(map(str, classes))}, but the domain of the target is "
             f"{', '.join(map(str, declared))}",
             hint="declare them once",
         )
+    if tested:
+        _refuse_test(material, regression, declared if classes is None else classes)
+    return public
 
 
 def _refuse_test(material: Material, regression: bool, classes: Any) -> None:
@@ -449,20 +415,15 @@ def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
     return spent(events, delta).bound() if events else None
 
 
-def _seeded_key(seed: Any) -> bytes:
-    Source(insecure_seed=seed)  # raises an error for an invalid seed
-    return key_of(seed)
-
-
-def _ledger_of(table: Table | None) -> Ledger | None:
-    return None if table is None else Ledger.find(table)
-
-
-def _pictures(material: Material, models: Mapping[str, Any]) -> Any:
-    if not material.are_images:
-        return None
-    if material.name != "mnist":
-        return None  # images of the user are records, which no report shows
-    from sfumato.learners.training.pictures import pictures_of
-
-    return pictures_of(material.test, material.test_target, models)
+def _ledgers(
+    given: Ledger | None, material: Material, split: Split, asked: Sequence[Asked]
+) -> tuple[Ledger | None, Ledger | None]:
+    """Return the ledgers of the table and of other test rows; a model without privacy cannot be charged to them."""
+    ledger = Ledger.find(material.whole) if given is None and material.whole is not None else given
+    test_ledger = None if split.test is None else Ledger.find(Table.of(split.test))
+    if (ledger is not None or test_ledger is not None) and any(one.epsilon == math.inf for one in asked):
+        raise OptionError(
+            "a budget was granted for this data, and a model without privacy cannot be charged to it",
+            hint="leave 'none' out of the epsilons",
+        )
+    return ledger, test_ledger

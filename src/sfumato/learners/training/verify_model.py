@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.budget.accounting.effort import Bounded, bounded_epsilon, read_events
 from sfumato.budget.accounting.training_events import missing_charges
-from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.budget.differential_privacy import Bounded, DifferentialPrivacy, bounded_epsilon, read_events
 from sfumato.budget.events import Event
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
-from sfumato.data.claim import Claim, quote, same_number, same_plain
+from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
 from sfumato.data.recipe import Recipe
 from sfumato.errors import FileError, SfumatoError
 
@@ -30,8 +29,6 @@ _MODEL = "model.json"
 _NUMBERS = ("epsilon", "delta", "relation")
 _FACTS = ("format", "estimator", "parameters", "state", "cost", "sfumato")
 """The keys of ``model.json``."""
-_DAMAGED = (TypeError, KeyError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""Errors caused by values of an unexpected type."""
 _NOT_SETTINGS = {"data", "model", "epsilon", "noise_multiplier", "target", "insecure_seed"}
 """Options of a recipe that a certificate states elsewhere, or not at all."""
 
@@ -45,8 +42,8 @@ def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
     try:
         events = read_events(certificate.parameters.get("events"))
         promises = [DifferentialPrivacy.from_plain(one) for one in certificate.guarantees]
-    except (SfumatoError, *_DAMAGED) as error:
-        yield Claim("its events can be accounted for", False, _why(error))
+    except (SfumatoError, *DAMAGED) as error:
+        yield Claim("its events can be accounted for", False, reason_of(error))
         return
     if not promises:
         yield Claim("something is guaranteed", False, "it was trained without privacy")
@@ -100,7 +97,7 @@ def _read_model(folder: Path) -> _Beside:
             raise FileError("a part of it is of another type")
         if strange := plain.keys() - {*_FACTS}:
             return _Beside(plain, Claim(claim, False, f"it holds {', '.join(map(quote, sorted(strange)))}, too"))
-    except (FileError, *_DAMAGED):
+    except (FileError, *DAMAGED):
         return _Beside({}, Claim(claim, False, "it is damaged"))
     return _Beside(plain)
 
@@ -110,7 +107,7 @@ def _read_recipe(folder: Path, certificate: Certificate) -> _Beside:
     try:
         recipe = Recipe.of_release(folder, "train")
     except SfumatoError as error:
-        return _Beside({}, Claim(claim, False, _why(error)))
+        return _Beside({}, Claim(claim, False, reason_of(error)))
     if recipe.schema != certificate.schema:
         return _Beside(recipe.options, Claim(claim, False, "it declares other columns"))
     return _Beside(recipe.options)
@@ -189,8 +186,8 @@ def _accounted(certificate: Certificate, events: tuple[Event, ...], promise: Dif
     claimed, parameters = certificate.claims, certificate.parameters
     try:
         found = bounded_epsilon(events, promise) if events else Bounded(math.inf)
-    except (SfumatoError, *_DAMAGED) as error:
-        yield Claim(str(promise), False, _why(error))
+    except (SfumatoError, *DAMAGED) as error:
+        yield Claim(str(promise), False, reason_of(error))
         return
     epsilon = claimed.get("epsilon")
     if found.exact:
@@ -226,8 +223,8 @@ def _steps(certificate: Certificate, events: tuple[Event, ...], model: Mapping[s
             varies=varies,
             dimensions=1,
         )
-    except (SfumatoError, *_DAMAGED) as error:
-        yield Claim(claim, False, _why(error))
+    except (SfumatoError, *DAMAGED) as error:
+        yield Claim(claim, False, reason_of(error))
         return
     yield Claim(claim, not lacking, lacking or f"all {quote(stated['sampling']['steps'])}")
     if varies:
@@ -257,8 +254,8 @@ def _scores(certificate: Certificate, promise: DifferentialPrivacy) -> Iterator[
         return
     try:
         found = bounded_epsilon(read_events(certificate.loss.get("events")), promise)
-    except (SfumatoError, *_DAMAGED) as error:
-        yield Claim(claim, False, _why(error))
+    except (SfumatoError, *DAMAGED) as error:
+        yield Claim(claim, False, reason_of(error))
         return
     if found.exact or found.epsilon <= promise.epsilon:
         yield Claim(claim, found.epsilon <= promise.epsilon, _inf(found.epsilon))
@@ -306,8 +303,3 @@ def _unchecked(certificate: Certificate, model: Mapping[str, Any], recipe: Mappi
 
 def _inf(value: float) -> Any:
     return "inf" if value == math.inf else value
-
-
-def _why(error: BaseException) -> str:
-    """Return the reason of an error in one line of bounded length."""
-    return str(error).partition("\n")[0][:200] if isinstance(error, SfumatoError) else "it is damaged"

@@ -7,7 +7,7 @@ page's style sheet, with one set for light and one for dark screens. Tooltips (`
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
@@ -19,6 +19,7 @@ __all__ = [
     "broken",
     "hatching",
     "heat_map",
+    "interval_bars",
     "legend",
     "split_bars",
     "svg",
@@ -56,6 +57,33 @@ def bar_list(title: str, bars: Sequence[tuple[str, float, str]], *, full: float 
         top = below + 15
     described = "; ".join(f"{label}: {text}" for label, _, text in bars)
     return svg(title, described, SMALL, top, parts)
+
+
+def interval_bars(title: str, bars: Sequence[tuple[str, float, float, float, str]]) -> Markup:
+    """Draw bars from 0 with a line over each interval: each a (label, value, low, high, text beside it) tuple.
+
+    Examples
+    --------
+    >>> svg = interval_bars("count", [("f", 4, 1, 7, "4"), ("m", -1, -1, 2, "-1")])
+    >>> svg.count("<rect"), svg.count("<line")
+    (2, 2)
+    """
+    least = min(0.0, *(min(value, low) for _, value, low, _, _ in bars))
+    most = max(0.0, *(max(value, high) for _, value, _, high, _ in bars))
+    scale = SMALL / ((most - least) or 1)
+    parts, top = [], 0
+    for label, value, low, high, text in bars:
+        lines = broken(label, max(_ABOVE - len(text), _BESIDE), 3)
+        below = top + 15 * len(lines) + 6
+        start, end, left, right = ((one - least) * scale for one in (min(value, 0), max(value, 0), low, high))
+        parts.append(
+            f"<g>{_hover(f'{label}: {text}')}{_lines(lines, 0, top + 15, 15, 'start')}"
+            f'<text x="{SMALL}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
+            f'<rect x="{start:.1f}" y="{below}" width="{end - start:.1f}" height="12" class="safe"/>'
+            f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{below + 6}" y2="{below + 6}" stroke="currentColor"/></g>'
+        )
+        top = below + 15
+    return svg(title, "; ".join(f"{label}: {text}" for label, *_, text in bars), SMALL, top, parts)
 
 
 def hatching() -> Markup:
@@ -204,10 +232,12 @@ def heat_map(
     signed: bool = False,
     cell: tuple[float, float] = (36.0, 21.0),
     axes: tuple[str, str] = ("", ""),
+    write: Callable[[float], str] | None = None,
 ) -> Markup:
     """Draw shares as a grid of cells, darker the closer to `full`, with whole percentages in them.
 
     A cell of None is marked with a dot. Signed shares (differences) are plain if positive and hatched if negative.
+    Numbers that are not shares need a function to `write` them.
     A cell is at most as wide as the first number of `cell`, and as tall as the second, or taller if a label needs it.
     `axes` names the rows and the columns.
 
@@ -217,18 +247,20 @@ def heat_map(
     >>> svg.count("<rect"), svg.count("·")
     (4, 1)
     """
+    in_full = write or "{:.1%}".format
     named = [broken(label, _BESIDE, 4) for label in rows]
     size = max(cell[1], 10.0 * max(map(len, named), default=0) + 1)
     margin = 17.0 if axes[0] else 0.0
-    left = margin + min(92.0, 10 + 8.0 * max((len(line) for lines in named for line in lines), default=0))
+    left = margin + min(104.0, 10 + 8.0 * max((len(line) for lines in named for line in lines), default=0))
     wide = min(cell[0], (SMALL - left) / max(len(columns), 1))
     floor = size * len(rows)
     parts = []
     for i, (label, lines) in enumerate(zip(rows, named, strict=True)):
         parts.append(_lines(lines, left - 5, size * (i + 0.5) + 3.5 - 5 * (len(lines) - 1), 10, "end"))
         for j, share in enumerate(cells[i]):
-            said = f"{label}, {columns[j]}: " + ("too few" if share is None else f"{100 * share:.1f}%")
-            parts.append(_cell(said, share, (left + wide * j, size * i), (wide, size), full=full, signed=signed))
+            said = f"{label}, {columns[j]}: " + ("too few" if share is None else in_full(share))
+            text = "·" if share is None else write(share) if write else _points(share, signed)
+            parts.append(_cell(said, text, share, (left + wide * j, size * i), (wide, size), full=full, signed=signed))
     parts.append(_columns(columns, left, wide, floor))
     deepest = floor + _depth(columns, wide)
     across = left + wide * len(columns) / 2
@@ -247,12 +279,13 @@ def heat_map(
         ),
         key=lambda one: -abs(one[0]),
     )
-    described = "Largest: " + "; ".join(f"{row}, {column}: {100 * share:.1f}%" for share, row, column in ranked[:5])
+    described = "Largest: " + "; ".join(f"{row}, {column}: {in_full(share)}" for share, row, column in ranked[:5])
     return svg(title, described, SMALL, deepest, parts)
 
 
 def _cell(
     said: str,
+    text: str,
     share: float | None,
     at: tuple[float, float],
     size: tuple[float, float],
@@ -264,7 +297,6 @@ def _cell(
     (x, y), (wide, tall) = at, size
     strength = 0.0 if share is None else min(abs(share) / (full or 1), 1.0) ** 0.7
     fewer = signed and share is not None and share < 0
-    text = "·" if share is None else _points(share, signed)
     fill = 'fill="url(#fewer)"' if fewer else 'class="cell"'
     ink = "halo" if fewer else "in-dark" if strength > 0.86 else "in-light"
     written = (
@@ -305,7 +337,7 @@ def _depth(labels: Sequence[str], wide: float) -> float:
     """Return the height of the labels of columns."""
     if _upright(labels, wide):
         return 18.0
-    return 8 + 5.6 * max((len(line) for lines in _turned(labels, wide) for line in lines), default=0)
+    return 8 + 6.4 * max((len(line) for lines in _turned(labels, wide) for line in lines), default=0)
 
 
 def _points(share: float, signed: bool) -> str:

@@ -22,9 +22,9 @@ from sfumato.report.model.figures import (
 from sfumato.report.model.outcome import Outcome, Verdict, known, outcomes_of, write, write_epsilon
 from sfumato.report.model.shapes import shapes_of
 from sfumato.report.page import Page, facts_page, fill
-from sfumato.report.summarise import count, share, words
+from sfumato.report.summarise import count, share, unused_columns, words
 
-__all__ = ["page_of", "page_of_all", "render_training"]
+__all__ = ["page_of", "page_of_all", "render_training", "unused_notes"]
 
 _ACCOUNTANTS = {"pld": "the privacy loss distribution", "rdp": "Renyi privacy"}
 _MOST_EVENTS = 4  # listed one by one
@@ -82,6 +82,7 @@ def render_training(training: Training, *, title: str | None = None) -> str:
         facts=verdict.facts(),
         regression=verdict.regression,
         runs=rows,
+        unused=unused_notes(training),
         clipped=any(row["noise"] != "-" or row["clip"] != "-" for row in rows),
         noisy_scores=verdict.noisy,
         exact_scores=any(one.run.scores.how == "exact" for one in private),
@@ -115,6 +116,21 @@ def render_training(training: Training, *, title: str | None = None) -> str:
             }.items()
         ],
     )
+
+
+def unused_notes(training: Training) -> list[str]:
+    """Say which columns the models could not use; models are named if they differ."""
+    found = dict[str, list[str]]()
+    for run in training.runs:
+        if names := training.unused(run):
+            why = "because they hold no values"
+            if run.epsilon != math.inf:
+                why = "because no value is frequent enough to stand out from the noise"
+            columns = len(training.models[run.name].features_.names)
+            found.setdefault(unused_columns(names, columns, why), []).append(run.label)
+    return [
+        note if len(labels) == len(training.runs) else f"{', '.join(labels)}: {note}" for note, labels in found.items()
+    ]
 
 
 def _row(one: Outcome) -> dict[str, Any]:

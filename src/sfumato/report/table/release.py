@@ -9,10 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from sfumato.data.schema import Role
-from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.assessment import SMALLEST_SHOWN, Profile
 from sfumato.measures.guarantee import Check
 from sfumato.measures.loss.utility import ModelAccuracy
-from sfumato.measures.profile import Profile
 from sfumato.report.charts.plot import bar_pairs, bar_rows, heat_map, legend
 from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, percent, risks_of, role_of, share, title_of, words
