@@ -163,7 +163,7 @@ def test_the_input_is_never_written_over(anonymize: Run) -> None:
         (["--k", "2", "--suppress", "0.1"], ["--suppress is for the methods lattice and suppress"]),
         (
             ["--k", "2", "--suppress", "1.1", "--method", "lattice"],
-            ["--suppress must be a number from 0 to 1, got 1.1"],
+            ["must be a number from 0 to 1, got 1.1"],
         ),
         (["--k", "2", "--suppress", "x", "--method", "lattice"], ["--suppress must be a number from 0 to 1, got 'x'"]),
         (
