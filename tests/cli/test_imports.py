@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import sfumato as sf
+from sfumato.budget import PureEvent
+
 PROGRAM = """
 import json, sys
 from sfumato.cli.main import main
@@ -83,6 +86,14 @@ def test_a_wrong_option_is_refused_without_loading_a_method(
         assert ours(modules, "learners", "report.charts", "anonymizers.guided", "anonymizers.lattice") == []
 
 
+def test_a_wrong_option_is_refused_before_numpy_is_loaded(run_python: Callable[[str], str]) -> None:
+    program = PROGRAM.replace("assert not end.code, end.code", "assert end.code == 2, end.code")
+    for command in ("assess", "anonymize -o x --k 5", "train", "query", "mask -o x", "pseudonymize -o x", "schema"):
+        arguments = (*command.split(), "none.csv", "--no-such-option")
+        modules: list[str] = json.loads(run_python(program.format(arguments=arguments)).splitlines()[-1])
+        assert {"numpy", "polars", "narwhals"}.isdisjoint(modules), command
+
+
 @pytest.mark.parametrize("command", ["anonymize", "assess", "query", "verify", "budget"])
 def test_the_help_of_a_command_loads_nothing_heavy(loaded: Callable[..., list[str]], command: str) -> None:
     assert heavy(loaded(command, "--help")) == []
@@ -94,3 +105,18 @@ def test_a_query_loads_no_accountant_that_it_does_not_need(loaded: Callable[...,
         assert heavy(loaded("budget", "grant", "adult", *grant, *ledger)) == []
         for _ in range(2):
             assert heavy(loaded("query", "adult", "count by sex", "--epsilon", "0.5", *ledger)) == []
+
+
+def test_a_query_after_many_others_bounds_what_is_spent_without_the_accountant(
+    loaded: Callable[..., list[str]],
+) -> None:
+    with sf.Ledger.grant(sf.datasets.adult(), epsilon=20, delta=1e-6, path="many.ledger") as ledger:
+        ledger.charge(PureEvent(0.25), times=40)
+    assert heavy(loaded("query", "adult", "count by sex", "--epsilon", "0.5", "--ledger", "many.ledger")) == []
+
+
+@pytest.mark.parametrize("method", ["guided", "lattice", "microaggregate", "suppress"])
+def test_no_method_compiles_for_a_small_table(loaded: Callable[..., list[str]], method: str) -> None:
+    sf.datasets.adult().frame.head(1000).write_csv("adult.csv")
+    more = ("--target", "income", "--method", method, "--keep", "education-num")
+    assert heavy(loaded("anonymize", "adult.csv", *ROLES, *more, "-o", "release.csv")) == []
