@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -67,7 +67,7 @@ class Packing:
         """Return the packing of columns with these numbers of codes."""
         return cls([max(int(size - 1).bit_length(), 1) for size in sizes], most)
 
-    def pack(self, columns: Sequence[NDArray[Any]]) -> Keys:
+    def pack(self, columns: Iterable[NDArray[Any]]) -> Keys:
         """Return the keys of rows that are given by column."""
         keys: Keys = []
         for column, width, (key, _, _) in zip(columns, self.bits, self.lanes, strict=True):
