@@ -274,7 +274,7 @@ class Table:
                 mixed.append(name)
         if not mixed:
             return self
-        texts = {name: self.frame[name].map(text_of, na_action="ignore").astype("string") for name in mixed}
+        texts = {name: self.frame[name].map(text_of, na_action="ignore").astype(object) for name in mixed}
         columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
         return Table(self.frame.assign(**texts), columns, origin=self.origin)
 
