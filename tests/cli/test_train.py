@@ -180,7 +180,7 @@ def test_a_training_that_was_stopped_goes_on(sfumato: Run) -> None:
                 process.send_signal(signal.SIGTERM)
                 break
         rest = process.stderr.read()
-    assert "go on" in rest
+    assert "to continue" in rest
     assert process.returncode == 128 + signal.SIGTERM
     assert "sweep" not in names()
     kept = json.loads(Path("sweep.unfinished/epsilon-3/run.json").read_text())
@@ -245,7 +245,7 @@ def test_a_seed_of_the_noise_is_told_everywhere(sfumato: Run, people: str) -> No
         (["mnst", "--model", "cnn"], "did you mean 'mnist'?"),
         (["people.csv", "--target", "ill", "--model", "naive-bayes", "--test", "nowhere.csv"], "nowhere.csv"),
         (["nowhere.csv", "--target", "ill", "--model", "naive-bayes"], "nowhere.csv"),
-        (["mnist", "--model", "cnn", "--batch-size", "0"], "batch size"),
+        (["mnist", "--model", "cnn", "--batch-size", "0"], "--batch-size must be a whole number of at least 1"),
         (["mnist", "--model", "cnn", "--epochs", "-1"], "epochs"),
         (["mnist", "--model", "cnn", "--clip", "0"], "clip"),
         (["mnist", "--model", "cnn", "--noise-multiplier", "1,x"], "numbers separated by commas"),
@@ -318,7 +318,7 @@ def test_an_existing_folder_is_never_overwritten(sfumato: Run) -> None:
 def test_help_says_what_a_newcomer_needs(sfumato: Run) -> None:
     told = sfumato("train", "--help")
     assert told.code == 0
-    for word in ("sfumato train mnist --model resnet18", "--epsilon", "verify", "goes on"):
+    for word in ("sfumato train mnist --model resnet18", "--epsilon", "verify", "stopped training"):
         assert word in told.out
 
 
@@ -360,7 +360,7 @@ def test_a_recipe_with_another_type_is_one_sentence(sfumato: Run, line: str) -> 
     Path("bad.toml").write_text("\n".join(['command = "train"', "[train]", *rest, line]))
     ran = sfumato("train", "--recipe", "bad.toml", "-o", "out")
     assert (ran.code, names()) == (2, ["bad.toml"])
-    assert f"the option '{line.split()[0]}' of the recipe 'bad.toml' is of another type" in ran.err
+    assert f"the option '{line.split()[0]}' of the recipe 'bad.toml' has the wrong type" in ran.err
 
 
 @pytest.mark.parametrize("noise", [",", "1,", "1,1", ""])

@@ -408,7 +408,7 @@ def test_an_augmentation_that_mixes_samples_is_refused_before_anything_is_charge
 @pytest.mark.parametrize("name", VIEWS)
 def test_ordinary_augmentations_are_taken_and_move_the_sum_by_one_clip(name: str) -> None:
     from sfumato.learners import Clipper
-    from sfumato.learners.dpsgd.sampling import Batch
+    from sfumato.learners.dpsgd.samples import Batch
 
     module, (inputs, targets) = network(), images(8)
     assert trainer_of(module, augment=VIEWS[name], views=2, batch_size=8).fit(*images())[-1].step == 2

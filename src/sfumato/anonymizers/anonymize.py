@@ -322,7 +322,8 @@ class _Job:
                 if self.escape_formulas:
                     escape_file(temporary)
                 released, assessment = self.measured(table, read(temporary).source)
-            released = Table(read(self.to).source, released.schema)
+            written = read(self.to)
+            released = Table(written.source, released.schema, origin=written.file or written.origin)
         pairing = method.published().paired(method.problem_, method.columns)
         artifact = AnonymizedTable(
             table=released,

@@ -30,7 +30,8 @@ from sfumato.learners.dpsgd.module_checks import check, refuse_mixing
 from sfumato.learners.dpsgd.optimizers import Optimizer, Sgd, schedule_of
 from sfumato.learners.dpsgd.progress import PublicReport, Report, sample_scores
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss
-from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler, Samples, in_mode
+from sfumato.learners.dpsgd.samples import Samples, in_mode
+from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler
 from sfumato.learners.dpsgd.steps import AdaptiveClip, HostNoise, NoiseMaker, Step
 from sfumato.learners.gradients.clipping import (
     LAYOUTS,

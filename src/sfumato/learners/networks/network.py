@@ -34,7 +34,8 @@ from sfumato.learners.dpsgd.account import Account, events_of
 from sfumato.learners.dpsgd.module_checks import make_private
 from sfumato.learners.dpsgd.optimizers import Adam, Optimizer, Schedule, Sgd, schedule_of
 from sfumato.learners.dpsgd.progress import Report
-from sfumato.learners.dpsgd.sampling import Full, Poisson, in_mode
+from sfumato.learners.dpsgd.samples import in_mode
+from sfumato.learners.dpsgd.sampling import Full, Poisson
 from sfumato.learners.dpsgd.steps import AdaptiveClip
 from sfumato.learners.dpsgd.trainer import Trainer
 from sfumato.learners.estimators.estimator import PrivateEstimator, Purchase

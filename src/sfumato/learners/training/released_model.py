@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 import sfumato
 from sfumato._repr import Discreet
@@ -31,15 +32,27 @@ from sfumato.data.io.files import why
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Artifact, Layout, Provenance, Release
 from sfumato.data.schema import Column, Role, Schema
-from sfumato.errors import FileError, ModelError
+from sfumato.errors import FileError, MissingExtra, ModelError
 from sfumato.learners.estimators.estimator import PrivateEstimator
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.training.runs import Run, Training
 
-__all__ = ["FACTS", "WEIGHTS", "ReleasedModel", "load_model", "options_of", "release_of", "schema_of", "write_model"]
+__all__ = [
+    "FACTS",
+    "WEIGHTS",
+    "ReleasedModel",
+    "load_model",
+    "options_of",
+    "read_arrays",
+    "release_of",
+    "schema_of",
+    "stored_form",
+    "write_model",
+]
 
 WEIGHTS, FACTS = "model.safetensors", "model.json"
 _FORMAT = 1
+_MOST_BYTES = 2**31  # of weights; the largest named network has 45 MB
 _SMALL = 2**18  # largest image on which a model is tried when it is loaded, in numbers
 _NEVER = ("ledger", "schema", "checkpoint")  # parameters that are not stored
 
@@ -194,6 +207,15 @@ def write_model(model: PrivateEstimator, folder: str | Path) -> None:
     """
     from safetensors.numpy import save
 
+    arrays, plain = stored_form(model)
+    text = json.dumps(plain, indent=2, allow_nan=False)
+    weights = save({name: np.ascontiguousarray(one) for name, one in arrays.items()})
+    Path(folder, FACTS).write_text(text + "\n", encoding="utf-8")
+    Path(folder, WEIGHTS).write_bytes(weights)
+
+
+def stored_form(model: PrivateEstimator) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays and the plain values of a fitted model, as `write_model` stores them."""
     arrays, facts = model.state()
     cost = {name: value for name, value in model.to_dict().items() if name != "history"}
     if model.is_private and "history" in facts:
@@ -206,10 +228,7 @@ def write_model(model: PrivateEstimator, folder: str | Path) -> None:
         "cost": cost,
         "sfumato": sfumato.__version__,
     }
-    text = json.dumps(plain, indent=2, allow_nan=False)
-    weights = save({name: np.ascontiguousarray(one) for name, one in arrays.items()})
-    Path(folder, FACTS).write_text(text + "\n", encoding="utf-8")
-    Path(folder, WEIGHTS).write_bytes(weights)
+    return arrays, plain
 
 
 def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
@@ -237,7 +256,7 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
     (16281,)
     """
     plain = _read_facts(Path(folder, FACTS))
-    arrays = _read_arrays(Path(folder, WEIGHTS))
+    arrays = read_arrays(Path(folder, WEIGHTS))
     try:
         kind = _estimator(plain["estimator"])
         names = set(kind().get_params(deep=False))
@@ -257,7 +276,7 @@ def load_model(folder: str | Path, *, module: Any = None) -> PrivateEstimator:
         epsilon = math.inf if cost["epsilon"] == "inf" else float(cost["epsilon"])
         model.noise_multiplier_, model.sampling_ = cost["noise_multiplier"], cost["sampling"]
         model.spent_ = Spent(epsilon, cost["delta"], Relation(cost["relation"]), cost["accountant"], model.events_)
-    except ModelError:
+    except (ModelError, MissingExtra):
         raise
     except Exception as error:  # an untrusted file may cause any error
         raise FileError(f"the model in '{folder}' is damaged, or is not of this version of Sfumato") from error
@@ -317,16 +336,21 @@ def _read_facts(path: Path) -> dict[str, Any]:
     return plain
 
 
-def _read_arrays(path: Path) -> dict[str, Any]:
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a model, or raise a `FileError` if they are damaged or larger than any model of Sfumato."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     if not is_regular_file(path):
         raise FileError(f"'{path.parent}' does not hold a model: there is no {WEIGHTS}")
     try:
-        arrays: dict[str, Any] = load(path.read_bytes())
+        if (size := path.stat().st_size) > _MOST_BYTES:
+            raise FileError(f"'{path}' has {size:,} bytes, and at most {_MOST_BYTES:,} are read")
+        arrays: dict[str, NDArray[Any]] = load(path.read_bytes())
     except OSError as error:
         raise FileError(f"'{path}' cannot be read: {why(error)}") from error
+    except FileError:
+        raise
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"'{path}' is damaged, or is not a safetensors file") from error
     return arrays
