@@ -196,7 +196,7 @@ def test_an_unexpected_error_is_one_sentence_too(assess: Run, monkeypatch: pytes
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("SECRET")
 
-    monkeypatch.setattr("sfumato.cli.commands.assess.assess_table", broken)
+    monkeypatch.setattr("sfumato.assess", broken)
     ran = assess("t.csv", "--qi", "age")
     refused(ran, "something unexpected went wrong (ZeroDivisionError)", "--debug")
     assert "SECRET" not in ran.err

@@ -62,7 +62,7 @@ def test_warnings_of_other_libraries_are_not_shown(
         warnings.warn_explicit("did not converge", UserWarning, "/lib/other.py", 2)
         warnings.warn_explicit("this matters", UserWarning, str(Path(module.__file__)), 3)
 
-    monkeypatch.setattr(module, "keep_input", warns)
+    monkeypatch.setattr(module, "check_not_input", warns)
     Path("patients.csv").write_text(PATIENTS)
     with warnings.catch_warnings():
         warnings.simplefilter("always")

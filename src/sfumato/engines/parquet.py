@@ -24,8 +24,7 @@ from sfumato.data.coding import Domain
 from sfumato.data.io.files import format_of
 from sfumato.data.io.source import File
 from sfumato.data.sanitize import drop_unused_entries
-from sfumato.engines.counter import BATCH, Counter
-from sfumato.engines.dictionary import Dictionary
+from sfumato.engines.counter import BATCH, Counter, Dictionary
 from sfumato.engines.engine import Progress, Recoding
 from sfumato.engines.lookup import Lookup
 from sfumato.engines.shuffle import shuffle_batches

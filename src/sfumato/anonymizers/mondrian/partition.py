@@ -7,7 +7,7 @@ sensitive values, then the number of the piece and its records.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.anonymizers.limits import Limits, limits
 from sfumato.anonymizers.problem import Pieces, Problem
+from sfumato.engines.tuples import Packing
 from sfumato.errors import InputError
 from sfumato.measures.classes import Floats, Ints
 
@@ -89,25 +90,13 @@ def rows_of(
     values, kinds : the value of each sensitive attribute in each row, and the number of values of each attribute
     """
     rows = len(positions)
-    lanes = _lanes([max(int(length - 1).bit_length(), 1) for length in (*lengths, *kinds)])
-    words = np.zeros((int(lanes[-1, 0]) + 2, rows), dtype=np.int64)
-    for column, (word, shift, _) in zip((*positions.T, *values.T), lanes, strict=True):
-        words[word] |= column.astype(np.int64) << shift
+    packing = Packing.of([*lengths, *kinds], 63)
+    words = np.empty((packing.lanes[-1][0] + 2, rows), dtype=np.int64)
+    words[:-1] = packing.pack([*positions.T, *values.T])
     if rows > RECORDS or (rows and int(records.max()) > RECORDS):
         raise InputError(f"Mondrian can cut at most {RECORDS:,} tuples, with at most as many equal rows each")
     words[-1] = (np.arange(rows) << _NUMBER) | records
-    return words, lanes
-
-
-def _lanes(bits: Sequence[int]) -> Ints:
-    """Pack lanes of these widths into words of 63 bits; return the word, the shift and the mask of each lane."""
-    lanes, word, used = [], 0, 0
-    for width in bits:
-        if used + width > 63:
-            word, used = word + 1, 0
-        lanes.append((word, used, (1 << width) - 1))
-        used += width
-    return np.array(lanes, dtype=np.int64)
+    return words, np.array(packing.lanes, dtype=np.int64)
 
 
 def partition(problem: Problem, pieces: Pieces, *, relaxed: bool = False, look_ahead: bool = False) -> Ints:

@@ -296,10 +296,8 @@ def _only(tuples: Tuples, quasi: Sequence[str]) -> Tuples:
 def _class_sizes(tuples: Tuples, positions: Sequence[int]) -> Ints:
     """Return the sizes of the classes of some columns."""
     sizes = [len(tuples.domains[position]) for position in positions]
-    if math.prod(sizes) <= _DENSE:
-        key = np.zeros(len(tuples.count), dtype=np.int64)
-        for position, size in zip(positions, sizes, strict=True):
-            key = key * size + tuples.codes[:, position]
+    if sizes and math.prod(sizes) <= _DENSE:
+        key = np.ravel_multi_index(tuple(tuples.codes[:, position] for position in positions), sizes)
     else:
         _, key = group(tuples.codes[:, list(positions)], sizes)
     classes = np.bincount(key, weights=tuples.count).astype(np.int64)
