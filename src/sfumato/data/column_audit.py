@@ -3,7 +3,7 @@
 A column that has a role is accounted for. One that has none is released as it is, and is therefore looked at, in a
 sample of the rows: it must not look like an identifier or a text, nor reproduce a column that is to be protected: as
 a copy, in another unit, coarser or finer. If rows that agree in one column agree in the other far more often than by
-chance, the second follows from the first, whatever their names. A unique value is no evidence of that.
+chance, the second follows from the first, whatever their names. A unique value is not evidence of that.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def accounted(table: Table) -> Table:
 
 
 def doubts(table: Table) -> dict[str, str]:
-    """Return what speaks against releasing each column that is kept or has no role; nothing of those that may be.
+    """Return why each column that is kept or has no role looks identifying; columns that do not are left out.
 
     At most 10,000 rows are looked at, wherever they are.
 
