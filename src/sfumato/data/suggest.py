@@ -39,7 +39,7 @@ class Key(IntEnum):
     NONE = 0
     """Its name says nothing."""
     NAME = 1
-    """It holds names or addresses, which several people share, or names somebody else."""
+    """It holds names or addresses, which several people may share, or names another person."""
     SOME = 2
     """It is some number or address."""
     PERSON = 3
@@ -260,7 +260,7 @@ def _named(names: re.Pattern[str], what: str) -> Callable[[Facts], str]:
 
 
 def _flagged(facts: Facts) -> bool:
-    """Say whether a column only answers yes or no, such as whether somebody has a telephone: that names no one."""
+    """Return whether a column only says yes or no, such as whether a person has a telephone."""
     few = facts.present >= _FEWEST_ROWS and facts.distinct <= _FLAGS
     return few and (facts.is_truth or (bool(facts.texts) and all(map(_FLAG.fullmatch, facts.texts))))
 
