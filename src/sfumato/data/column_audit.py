@@ -3,7 +3,7 @@
 A column with a role passes. A column without one would be released as it is, so a sample of its values is examined: it
 must not look like an identifier or a text, nor reproduce a protected column as a copy, in another unit, coarser or
 finer. If rows that agree in one column agree in the other far more often than by chance, the second follows from the
-first, whatever their names. A unique value is no evidence of that.
+first, whatever their names. A unique value is not evidence of that.
 """
 
 from __future__ import annotations

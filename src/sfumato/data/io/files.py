@@ -10,7 +10,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def refuse_only_read(path: str | Path) -> None:
         ...
     sfumato.errors.FileError: Sfumato reads .xls files but does not write them (write old.xlsx or old.csv)
     """
-    format_of(Path(path))  # refuses an unknown format
+    format_of(Path(path), [ending for ending in FORMATS if ending not in _ONLY_READ])  # refuses an unknown format
     if (ending := Path(path).suffix.lower()) in _ONLY_READ:
         stem = Path(path).stem
         hint = f"write {stem}.xlsx or {stem}.csv" if ending in (".xls", ".ods") else f"write {stem}.parquet"
@@ -326,8 +326,8 @@ def why(error: BaseException, encoding: str = "UTF-8") -> str:
     return "it is damaged or of another format"
 
 
-def format_of(path: Path) -> str:
-    """Return the format of a file by its suffix, ignoring that of a compression.
+def format_of(path: Path, known: Iterable[str] = FORMATS) -> str:
+    """Return the format of a file by its suffix, ignoring that of a compression; an error lists the `known` suffixes.
 
     Examples
     --------
@@ -340,7 +340,7 @@ def format_of(path: Path) -> str:
     if kind is None:
         raise FileError(
             f"the format of '{path.name or path}' is unknown",
-            hint="the name must end in " + ", ".join(FORMATS) + "; text files may add .gz or .zst",
+            hint="the name must end in " + ", ".join(known) + "; text files may add .gz or .zst",
         )
     if compression and kind not in ("csv", "tsv", "jsonl"):
         raise FileError(f"'{path.name}' is a compressed {kind} file", hint="only text files may be compressed")
