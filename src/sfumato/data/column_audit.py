@@ -1,9 +1,9 @@
-"""Account for every column before a table is released: nothing identifying leaves without anyone having decided so.
+"""Audit the columns of a table before its release: no identifying column is released by oversight.
 
-A column that has a role is accounted for. One that has none is released as it is, and is therefore looked at, in a
-sample of the rows: it must not look like an identifier or a text, nor reproduce a column that is to be protected: as
-a copy, in another unit, coarser or finer. If rows that agree in one column agree in the other far more often than by
-chance, the second follows from the first, whatever their names. A unique value is not evidence of that.
+A column with a role passes. A column without one would be released as it is, so a sample of its values is examined: it
+must not look like an identifier or a text, nor reproduce a protected column as a copy, in another unit, coarser or
+finer. If rows that agree in one column agree in the other far more often than by chance, the second follows from the
+first, whatever their names. A unique value is not evidence of that.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sfumato.errors import ColumnError, looks_like_data
 __all__ = ["Values", "accounted", "doubts", "naming", "reproduces"]
 
 _ROWS = 10_000
-"""How many rows are looked at."""
+"""The number of rows that are examined."""
 _COMPARED = 4_000
-"""How many of them are compared with those of other columns."""
+"""The number of rows that are compared with other columns."""
 _SHOWN = 30
-"""How many columns an error names."""
+"""The number of columns that an error names."""
 _DIFFER = 0.05  # the share of rows, among those that would differ by chance, that may differ in a dependent column
 _EVIDENCE = 40  # rows that must differ by chance; that none of them does has a probability of about e^-20
 _FEWEST_ROWS = 10
@@ -43,7 +43,7 @@ _BINS = 100  # a quantity with more values is compared by percentiles
 
 
 def accounted(table: Table) -> Table:
-    """Return the table with what speaks against each kept column; refuse one with other columns of that kind.
+    """Refuse a table with a doubtful column that is not kept on purpose; note in the schema why a kept one is doubtful.
 
     Examples
     --------
@@ -73,9 +73,9 @@ def accounted(table: Table) -> Table:
 
 
 def doubts(table: Table) -> dict[str, str]:
-    """Return why each column that is kept or has no role looks identifying; columns that do not are left out.
+    """Return the reason against releasing each doubtful column, among those that are kept or have no role.
 
-    At most 10,000 rows are looked at, wherever they are.
+    At most 10,000 rows are examined, wherever they are.
 
     Examples
     --------
@@ -109,9 +109,9 @@ def doubts(table: Table) -> dict[str, str]:
 
 
 def naming(table: Table) -> dict[str, str]:
-    """Return why columns without a role name people: by their names or by what their values look like alone.
+    """Return why columns without a role name people, judged by their names and the form of their values alone.
 
-    Of `doubts`, this is what the release of a table shows as clearly as the table itself.
+    Unlike other `doubts`, these are as visible in a release as in the original table.
     """
     open_ = [column.name for column in table.schema.columns if column.role is Role.OTHER]
     rows = table.sample(_ROWS, open_) if open_ else table

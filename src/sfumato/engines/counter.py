@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.data.coding import encode_column, refuse_nested
+from sfumato.data.coding import encode_column, positions_in, refuse_nested
 from sfumato.data.schema import Column
 from sfumato.engines.group_by import GroupBy
 from sfumato.engines.tuples import Tuples
@@ -122,9 +122,7 @@ class Dictionary:
     def _by_join(self, values: pl.Series) -> NDArray[np.uint32]:
         distinct = values.drop_nulls().unique().rename("value")
         self._learn(distinct if self._known.is_empty() else distinct.filter(~distinct.is_in(self._known.implode())))
-        look_up = self._known.rename("value").to_frame().with_row_index("number")
-        found = values.rename("value").to_frame().join(look_up, on="value", how="left", maintain_order="left")
-        return _plus_one(found["number"])
+        return _plus_one(positions_in(values, self._known))
 
     def _learn(self, new: pl.Series) -> None:
         self._known = new if self._known.is_empty() else pl.concat([self._known, new.rename(self._known.name)])

@@ -78,7 +78,7 @@ def write_as_read(frame: pl.DataFrame, file: File, path: str | Path, *, escape_f
 
 
 def escape_file(path: str | Path) -> None:
-    """Escape the formulas in a CSV or TSV file (see `formulas`) and leave the rest unchanged."""
+    """Escape the formulas in a CSV or TSV file (see `escape_cells`) and leave the rest unchanged."""
     refuse_typed(path, format_of(Path(path)))
     file = File(Path(path))
     with file.reading():
