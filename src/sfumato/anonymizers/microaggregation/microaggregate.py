@@ -9,7 +9,6 @@ microaggregation: strict privacy with enhanced utility preservation", IEEE TKDE 
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,8 @@ from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.mondrian.partition import partition
 from sfumato.anonymizers.problem import APART, Pieces, Problem
 from sfumato.anonymizers.publish import Members, Output, alike, publish
-from sfumato.errors import OptionError, one_of
+from sfumato.data.validate import whole
+from sfumato.errors import one_of
 from sfumato.measures.classes import ClassCounts, Floats, Ints, ranges
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import AlphaK, KAnonymity, RecursiveCL
@@ -130,11 +130,10 @@ def microaggregate(problem: Problem, *, block: int = 4096, metric: Metric | None
     >>> microaggregate(problem).tolist()
     [0, 0, 1, 1, 1]
     """
-    if not isinstance(block, numbers.Integral) or block < 1:
-        raise OptionError(f"the tuples of a block must be a whole number of at least 1, got {block!r}")
+    block = whole("the tuples of a block", block)
     problem.require_reachable()
     k = limits(problem.counts, problem.guarantees).k
-    groups = _mdav(problem, k, _blocks(problem, max(int(block), k)), metric)
+    groups = _mdav(problem, k, _blocks(problem, max(block, k)), metric)
     groups = _keeping(problem, groups, metric)
     problem.require_kept(problem.merged(groups))
     return groups
