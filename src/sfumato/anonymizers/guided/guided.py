@@ -42,7 +42,7 @@ from sfumato.errors import ColumnError, InputError, did_you_mean, one_of
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.models import KAnonymity
 
-__all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
+__all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "prune"]
 
 _FEW, _FEW_NODES = 20_000, 10_000  # up to so many tuples and tree nodes, the kernels are not compiled
 _FEWEST = 200  # records needed to hold some out
@@ -292,7 +292,7 @@ class Guided(Partitioner):
         else:
             tree, leaf = guided(grown, guides if fitted is None else fitted.guides, **options)
             if grown is not wide:
-                tree, leaf = pruned(tree, wide, tree.leaves(wide.tuples))
+                tree, leaf = prune(tree, wide, tree.leaves(wide.tuples))
             of_leaf, groups = np.unique(leaf, return_inverse=True)
         used, unused = usable_features(table)
         self.unused_: list[str] = unused if cut_by is CutBy.ALL or isinstance(self.model, str) else []
@@ -403,7 +403,7 @@ def guided(
         ahead,
         np.arange(len(problem)),
     )
-    problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
+    problem.require_kept(problem.merge(np.unique(leaf, return_inverse=True)[1]))
     return Tree(nodes, threshold, pool, problem.domains, problem.lines), leaf
 
 
@@ -414,7 +414,7 @@ def _kernels(nodes: int, rows: int) -> ModuleType:
     return plain if nodes <= _FEW_NODES and rows <= _FEW else kernels
 
 
-def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
+def prune(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
     """Collapse leaves that break a guarantee into their parents, repeatedly; return the tree and the new leaves.
 
     A tree that was grown on other rows may have leaves with few of the released rows, or none.
@@ -455,7 +455,7 @@ def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
         if nodes[stays[parent[node]], 0] < 0:
             stays[node] = stays[parent[node]]
     leaf = stays[leaf]
-    problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
+    problem.require_kept(problem.merge(np.unique(leaf, return_inverse=True)[1]))
     return replace(tree, nodes=nodes), leaf
 
 

@@ -135,7 +135,7 @@ def microaggregate(problem: Problem, *, block: int = 4096, metric: Metric | None
     k = limits(problem.counts, problem.guarantees).k
     groups = _mdav(problem, k, _blocks(problem, max(block, k)), metric)
     groups = _keeping(problem, groups, metric)
-    problem.require_kept(problem.merged(groups))
+    problem.require_kept(problem.merge(groups))
     return groups
 
 
@@ -210,7 +210,7 @@ def _deviation(place: Floats, records: Ints) -> float:
 
 def _keeping(problem: Problem, groups: Ints, metric: Metric | None) -> Ints:
     """Merge the group that misses a guarantee most with the nearest one, until none misses any."""
-    missed = _missed(problem.guarantees, problem.merged(groups))
+    missed = _missed(problem.guarantees, problem.merge(groups))
     if not missed.any():
         return groups
     points, scale = _points(problem, metric)
