@@ -45,7 +45,7 @@ from sfumato.measures.models import KAnonymity
 
 __all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
 
-_FEW, _FEW_NODES = 20_000, 10_000  # tuples, and nodes of their tree, that are cut without compiling the kernels
+_FEW, _FEW_NODES = 12_000, 10_000  # tuples, and nodes of their tree, that are cut without compiling the kernels
 _FEWEST = 200  # records of which some can be held out
 _BLOCK = 4096  # records among which neighbours are looked for at k = 10; in the same time, more if k is larger
 _MOST_NAMES = 1000  # of a category: if half of the rows have one of their own, it names people

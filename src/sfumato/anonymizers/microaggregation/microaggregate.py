@@ -163,7 +163,7 @@ def _blocks(problem: Problem, size: int) -> list[Ints]:
 def _mdav(problem: Problem, k: int, blocks: Sequence[Ints], metric: Metric | None) -> Ints:
     """Run MDAV on each block; a group that has less than k records may be left of a block."""
     points, scale = _points(problem, metric)
-    mdav = _kernels(sum(len(block) ** 2 for block in blocks) / k).mdav
+    mdav = _kernels(len(problem) ** 2 / k).mdav
     groups = np.full(len(problem), -1)
     # Blocks do not share a tuple, so that the threads never write to the same place.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, len(blocks))) as pool:
