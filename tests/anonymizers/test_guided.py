@@ -321,6 +321,17 @@ def test_a_named_model_learns_the_target_from_the_other_columns() -> None:
     assert release.parameters["model"] == "tree"
 
 
+@pytest.mark.parametrize("how", [{"model": "tree"}, {"cut_by": "all"}])
+def test_columns_of_free_text_are_not_used_and_named(how: dict[str, Any]) -> None:
+    crowd = CROWD.assign(buys=BUYS, note=[f"note {row}" for row in range(len(CROWD))])
+    schema = sf.Schema([sf.Column(name="note", kind="text", role="kept")])
+    people = sf.Table.of(crowd, schema=schema, qi=list(CROWD.columns), target="buys")
+    release = sf.anonymize(people, "k=10", method=sf.Guided(**how), keep=["note"])
+    assert (release.details["unused"], release.details["features"]) == (["note"], len(CROWD.columns) + 1)
+    plain = sf.Table.of(crowd.drop(columns="note"), qi=list(CROWD.columns), target="buys")
+    assert "unused" not in sf.anonymize(plain, "k=10", method=sf.Guided(**how)).details
+
+
 def test_parameters_never_show_rows() -> None:
     release = sf.anonymize(CROWD, "k=10", method=sf.Guided(labels=BUYS), qi=list(CROWD.columns))
     assert release.parameters["labels"] == "ndarray"

@@ -188,7 +188,7 @@ def test_a_spark_frame_is_released_as_one_and_only_spark_saves_it(
     assert_same(release, expected)
     assert release.details["groups"] == expected.assessment.classes
     assert release.before.to_dict() == expected.before.to_dict()
-    with pytest.raises(sf.errors.InputError, match=r"in Spark cannot be saved.*let Spark write it.*or fetch the table"):
+    with pytest.raises(sf.errors.InputError, match=r"cannot be saved.*write it with Spark.*or fetch the table"):
         sf.save(release, tmp_path / "release")
     assert not list(tmp_path.iterdir())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -588,3 +589,17 @@ def test_one_record_more_makes_no_answer_more_likely_than_claimed(
     assert largest <= claimed
     if question in ("count", "sum of age") and len(set(ages)) == 1:
         assert largest > claimed / 1.5, "the test would catch noise that is too small by a factor of 1.5"
+
+
+@pytest.mark.parametrize("odd", ["a text", 2.5, b"bytes", [1, 2], True, np.datetime64("2020-01-01")], ids=str)
+def test_one_value_of_another_type_makes_no_question_fail(odd: Any) -> None:
+    """Otherwise the error alone would tell whether that record is there."""
+    cells = [30, 40, None] * 30
+    schema = sf.Schema([sf.Column(name="age", domain=[30, 40]), sf.Column(name="n", bounds=(0, 1))])
+    for more in ([], [odd]):
+        frame = pd.DataFrame({"age": pd.Series([*cells, *more], dtype=object), "n": 1})
+        sf.Ledger.grant(frame, epsilon=1e6).close()
+        counts = values(sf.query(frame, "count by age", epsilon=1e3, schema=schema))
+        assert counts == {("30",): 30, ("40",): 30, ("None",): 30 + len(more)}
+        (row,) = sf.query(frame, "sum of n", epsilon=1e3, schema=schema).rows
+        assert row.value == pytest.approx(90 + len(more), abs=0.1)

@@ -93,7 +93,7 @@ def test_a_schema_says_the_roles(anonymize: Run, sfumato: Run) -> None:
         "--schema", "schema.toml", "--k", "2", "--method", "lattice", "--suppress", "0.5", "--force", "-o", "out.csv"
     )
     assert ran.code == 0, ran.err
-    assert set(pl.read_csv("out.csv")["age"]) <= {"[20, 40)", "[40, 60]", "(missing)", "*"}
+    assert set(pl.read_csv("out.csv")["age"]) <= {"20-39", "40-60", "(missing)", "*"}
 
 
 def test_cells_can_be_suppressed(anonymize: Run) -> None:
@@ -257,6 +257,17 @@ def test_a_model_guides_and_the_recipe_does_it_again(anonymize: Run, sfumato: Ru
     made, remade = (Path(folder, "table.csv").read_text().splitlines() for folder in ("out", "again"))
     assert sorted(made) == sorted(remade)
     assert sfumato("verify", "out").code == 0
+
+
+def test_columns_that_the_guiding_model_cannot_use_are_named(anonymize: Run) -> None:
+    rows = [f"{name},{20 + i},{i % 3},{'fm'[i % 2]},flu" for i, name in enumerate("abcdefghijklmnopqrst")]
+    Path("t.csv").write_text("name,age,zip,sex,disease\n" + "\n".join(rows) + "\n")
+    Path("s.toml").write_text('[columns.disease]\nkind = "text"\n')
+    options = [*GUIDED, "--model", "tree", "--schema", "s.toml", "--keep", "disease"]
+    ran = anonymize(*options, "-o", "out.csv")
+    assert ran.code == 0, ran.err
+    assert "1 of 3 columns could not be used, because of free text: disease" in ran.out
+    assert anonymize(*options, "-o", "again.csv", "--json").json["details"]["unused"] == ["disease"]
 
 
 def test_guided_without_a_target_is_refused(anonymize: Run) -> None:

@@ -91,6 +91,21 @@ def test_kinds_and_rows_are_declared_and_the_ledger_is_named(sfumato: Run, peopl
     assert "a budget was granted for this file, but its content now reads differently" in ran.err
 
 
+def test_a_ledger_in_a_file_of_its_own_is_charged(sfumato: Run, people: str) -> None:
+    assert sfumato("budget", "grant", people, "--epsilon", "10", "--delta", "1e-4", "--ledger", "own.ledger").code == 0
+    asked = [people, "--target", "ill", "--model", "naive-bayes", "--delta", "1e-4", "--epsilon", "9", "--json"]
+    asked += ["--numbers", "age,cost", "--categories", "sex", "--classes", "no,yes", "--ledger"]
+    ran = sfumato("train", *asked, "own.ledger", "-o", "one")
+    assert (ran.code, ran.json["charged"]) == (0, True), ran.err
+    shown = sfumato("budget", "show", people, "--ledger", "own.ledger", "--json").json
+    assert 8 < shown["spent"]["epsilon"] <= 9
+    assert "ledger" not in Path("one/recipe.toml").read_text()
+    ran = sfumato("train", *asked, "own.ledger", "-o", "two")  # it does not fit any more
+    assert (ran.code, Path("two").exists()) == (2, False)
+    ran = sfumato("train", *asked, "nowhere.ledger", "-o", "two")
+    assert (ran.code, "there is no ledger 'nowhere.ledger'" in ran.err) == (2, True)
+
+
 def test_several_epsilons_give_a_folder_each_and_one_report(sfumato: Run) -> None:
     ran = sfumato("train", "adult", "--target", "income", "--model", "naive-bayes", "--epsilon", "0.5,none")
     assert ran.code == 0, ran.err
@@ -188,7 +203,7 @@ def test_a_training_that_was_stopped_goes_on(sfumato: Run) -> None:
     assert ran.code == 0, ran.err
     assert "epsilon 3" not in ran.err
     assert "epsilon 5: epoch 1," not in ran.err
-    assert ran.json["runs"][0] == kept
+    assert ran.json["runs"][0] == {**kept, "unused": []}
     assert [one["epoch"] for one in ran.json["runs"][1]["history"]] == [1, 2, 3, 4, 5, 6]
     assert names() == ["sweep"]
     assert sfumato("verify", "sweep/epsilon-5").code == 0

@@ -1,6 +1,6 @@
 """Kernels that several methods share: whether a class keeps its limits, and the size of a set of bits.
 
-Numba compiles this on first use and keeps the result on disk; import it inside the functions that run it.
+Numba compiles them on first use and caches the result on disk.
 """
 
 from __future__ import annotations

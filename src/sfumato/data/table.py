@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato._repr import named
 from sfumato.data.coding import Codes, encode, with_kind
+from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.io.database import Database
 from sfumato.data.io.dialect import write_as_read
 from sfumato.data.io.duckdb_file import open_duckdb
@@ -254,6 +255,29 @@ class Table:
         dtype = self._types[name]
         return None if isinstance(dtype, nw.Unknown | nw.Object) else dtype
 
+    def mixed_as_texts(self) -> Table:
+        """Return the table with pandas object columns of several types as texts, each cell on its own.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import sfumato as sf
+        >>> table = sf.Table(pd.DataFrame({"a": pd.Series([1, "x", None], dtype=object)}))
+        >>> table.mixed_as_texts().column("a").to_list()
+        ['1', 'x', None]
+        """
+        mixed = []
+        for name in filter(self.holds_objects, self._types):
+            try:
+                self.column(name)
+            except ColumnError:
+                mixed.append(name)
+        if not mixed:
+            return self
+        texts = {name: self.frame[name].map(text_of, na_action="ignore").astype(object) for name in mixed}
+        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
+        return Table(self.frame.assign(**texts), columns, origin=self.origin)
+
     def as_declared(self) -> Table:
         """Return the table read with only the declared encoding and notation of its file.
 
@@ -272,7 +296,7 @@ class Table:
         """
         file = self.file
         if file is None or not file.inferred or not (file.is_text or file.format == "jsonl"):
-            return self
+            return self.mixed_as_texts()  # one record must not make a column unreadable
         declared = replace(file, inferred=False)
         columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
         if file.format == "jsonl":

@@ -1,6 +1,6 @@
 """Kernels of the Hilbert method: the position of a point on the curve, and the cuts of the line.
 
-Numba compiles this on first use and keeps the result on disk; import it inside the functions that run it.
+Numba compiles them on first use and caches the result on disk.
 """
 
 from __future__ import annotations

@@ -378,6 +378,10 @@ def _print(release: sf.Release) -> None:
         line("labels predicted by class", f"{100 * details['agreement']:.1f} %")
     if "chosen" in details:
         line("partition", f"{details['chosen']}: predictions explain {100 * details['told']:.1f} % of held-out labels")
+    if "unused" in details:
+        from sfumato.report.summarise import unused_columns
+
+        echo(unused_columns(details["unused"], details["features"], "because of free text"))
     if "exact_ends" in details:
         line("classes with exact ends", f"{details['exact_ends']:,}, which rounded ones would have merged")
     if "cells" in details:

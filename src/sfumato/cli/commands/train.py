@@ -23,6 +23,7 @@ from sfumato.cli.options import (
     check_not_input,
     check_output,
     force_option,
+    ledger_option,
     names_option,
     print_json,
     public_options,
@@ -117,6 +118,7 @@ class _Samples(click.ParamType[float]):
     "--seed", type=click.INT, metavar="N", help="The seed of the initial weights, not of the noise.  [default: 0]"
 )
 @click.option("--insecure-seed", type=click.INT, metavar="N", help="Make the noise reproducible, and not private.")
+@ledger_option
 @click.option(
     "--recipe", metavar="FILE", help="Options in TOML, or the name of a built-in study: epsilon-sweep, private-cnn."
 )
@@ -124,7 +126,9 @@ class _Samples(click.ParamType[float]):
 @force_option
 @public_options
 @reading_options
-def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **options: Any) -> None:
+def train(
+    as_json: bool, output: str | None, force: bool, recipe: str | None, ledger: str | None, **options: Any
+) -> None:
     """Train a model that does not reveal who it was trained on.
 
     DATA is a table with a --target, or the built-in mnist, adult or nursery. A model is
@@ -162,7 +166,7 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
     model = model or best_model((28, 28) if data == "mnist" else None)
     shown = _without_password(data)
     out = output or f"{Path(shown).stem}-{model}"
-    check_not_input(out, data, recipe)
+    check_not_input(out, data, recipe, ledger)
     check_output(out, force=force, instead="name a new folder", folder=True)
     refuse_unwritable(owner_file(out))
     unfinished = Path(f"{out}.unfinished")
@@ -181,7 +185,7 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
             table = _table(data, reading, public, schema, identifiers)
             if "test" in asked:
                 asked["test"] = _test_table(asked["test"], reading)
-            groups = grouped(asked, split=Split, privacy=Privacy)
+            groups = {**grouped(asked, split=Split, privacy=Privacy), "ledger": ledger}
             training = sf.train(table, model, folder=unfinished, watch=_print_epoch, progress=progress, **groups)
     except KeyboardInterrupt:
         if unfinished.exists():

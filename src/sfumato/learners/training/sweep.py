@@ -112,7 +112,7 @@ def train(
     target: str | None = None,
     regression: bool = False,
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
-    ledger: Ledger | None = None,
+    ledger: Ledger | str | Path | None = None,
     split: Split | None = None,
     privacy: Privacy | None = None,
     folder: str | Path | None = None,
@@ -144,7 +144,7 @@ def train(
         Whether the target is a number.
     schema : Schema, path or mapping, optional
         What is public of the columns of a table: see `Schema.of`.
-    ledger : Ledger, optional
+    ledger : Ledger or path, optional
         Charged for every run. By default the ledger of the table, if a budget was granted for it; ``charged`` of the
         result says so. A file with a granted budget that is read in another way raises an error.
     split : Split, optional
@@ -230,7 +230,7 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Training:
         given = Table.of(given, identifiers=identifiers)
     asked.setdefault("epsilon", None if asked.get("noise_multiplier") else 1.0)
     published = asked.pop("published", None)
-    training = train(given, model, **grouped(asked, split=Split, privacy=Privacy), **options)
+    training = train(given, model, **grouped({**asked, **options}, split=Split, privacy=Privacy))
     return replace(training, published=published)
 
 
@@ -416,10 +416,15 @@ def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
 
 
 def _ledgers(
-    given: Ledger | None, material: Material, split: Split, asked: Sequence[Asked]
+    given: Ledger | str | Path | None, material: Material, split: Split, asked: Sequence[Asked]
 ) -> tuple[Ledger | None, Ledger | None]:
     """Return the ledgers of the table and of other test rows; a model without privacy cannot be charged to them."""
-    ledger = Ledger.find(material.whole) if given is None and material.whole is not None else given
+    if given is None or isinstance(given, Ledger):
+        ledger = Ledger.find(material.whole) if given is None and material.whole is not None else given
+    elif material.whole is None:
+        raise OptionError("a ledger is for a table, and this data is not one", hint="leave it out")
+    else:
+        ledger = Ledger.of(material.whole, given)
     test_ledger = None if split.test is None else Ledger.find(Table.of(split.test))
     if (ledger is not None or test_ledger is not None) and any(one.epsilon == math.inf for one in asked):
         raise OptionError(
