@@ -34,7 +34,10 @@ TRAIN = "train none.csv --model forest --target y"
         ),
         ("assess none.csv --qi a --missing drpo", "'drpo' is unknown (did you mean 'drop'?)"),
         (f"{ANONYMIZE} --method mondrain -o out", "'mondrain' is unknown (did you mean 'mondrian'?)"),
-        (f"{ANONYMIZE} -o out.pdf", "the format of 'out.pdf' is unknown"),
+        (
+            f"{ANONYMIZE} -o out.pdf",
+            "(the name must end in .csv, .txt, .tsv, .tab, .parquet, .pq, .arrow, .feather, .ipc, .xlsx,",
+        ),
         ("query none.csv count --epsilon 1 --bounds age=5", "--bounds must look like age=0,100, got 'age=5'"),
         ("query none.csv count --epsilon 1 --bounds age=9,5", "--bounds needs the smaller number first, got '9,5'"),
         ("query none.csv count --epsilon 1 --domain age", "--domain must look like sex=f,m, got 'age'"),

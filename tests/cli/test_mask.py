@@ -116,3 +116,10 @@ def test_a_folder_is_a_release_that_can_be_verified(sfumato: Run) -> None:
     assert ran.code == 0, ran.err
     assert sfumato("verify", "local").code == 0
     refused(sfumato("mask", "people.csv", "--noise", "age=0.1", "-o", "masked"), "masked", "--force")
+
+
+def test_a_column_that_looks_identifying_is_released_in_a_folder_only_on_purpose(mask: Run, sfumato: Run) -> None:
+    masks = ("--top", "age=90", "-o", "masked")
+    refused(mask(*masks), "'name'", "--keep")
+    assert mask(*masks, "--keep", "name,income,born").code == 0
+    assert sfumato("verify", "masked").code == 0

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.problem import APART, Line, Problem
-from sfumato.data.coding import Domain
+from sfumato.data.coding import Domain, positions_in
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Kind
 from sfumato.engines.tuples import Tuples, group
@@ -61,11 +61,7 @@ def nearest_groups(problem: Problem, groups: Ints, tuples: Tuples) -> Ints:
 def known_codes(known: Domain, new: Domain) -> Ints:
     """Return the fitted code of each value, or -1 if it is new."""
     fitted, values = _comparable(known, new)
-    look_up = fitted.rename("value").to_frame().with_row_index("code")
-    joined = (
-        values.rename("value").to_frame().join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
-    )
-    return joined["code"].cast(pl.Int64).fill_null(_UNSEEN).to_numpy()
+    return positions_in(values, fitted).cast(pl.Int64).fill_null(_UNSEEN).to_numpy()
 
 
 def _old_codes(known: Domain, new: Domain) -> Ints:

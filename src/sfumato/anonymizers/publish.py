@@ -46,18 +46,18 @@ class Output(StrEnum):
     rounded outward to readable steps (see `anonymizers.rounding`). A set is written with the names of the column's
     hierarchy, if these stand for the same values."""
     TIGHT = "tight"
-    """The same with exact ends: the least and the greatest value that somebody of the group has."""
+    """The same with exact ends: the smallest and the largest value of the group."""
     LEVEL = "level"
     """The lowest node of the column's hierarchy that covers its values. Its ends come from the hierarchy, never from
     the group. A column without a hierarchy gets an automatic one, as in the lattice; only the root ``*`` covers a
     missing value among others."""
     MEDIAN = "median"
     """The median of its numbers, dates and ordinals, the most frequent of its categories: maybe a combination
-    that nobody has."""
+    that no row has."""
     MEAN = "mean"
     """The mean of its numbers, to as many decimal places as the column has; all else as ``median``."""
     MEDOID = "medoid"
-    """The values of the record nearest to all of these medians: a combination that somebody has."""
+    """The values of the record nearest to all of these medians: the combination of a real person."""
 
     @property
     def is_value(self) -> bool:
@@ -91,7 +91,7 @@ class Published(NamedTuple):
     values: list[pl.Series]
 
     def recoding(self, problem: Problem, without: Sequence[str] = (), *, shuffle: bool = False) -> Recoding:
-        """Return what each tuple becomes, if all of its records are in one group."""
+        """Return the released values of each tuple, if all of its records are in one group."""
         return Recoding(problem.tuples, self.values, self.members.group, without, shuffle=shuffle)
 
     def paired(self, problem: Problem, columns: Sequence[Column]) -> Pairing:
@@ -150,7 +150,7 @@ def alike(published: Sequence[pl.Series]) -> Ints:
 def tell_apart(problem: Problem, members: Members, published: list[pl.Series]) -> tuple[list[pl.Series], int]:
     """Give groups whose rounded ranges are the same exact ends, if the class that they make breaks a guarantee.
 
-    Only whole tuples can be told apart.
+    Only whole tuples can be distinguished.
 
     Returns
     -------
@@ -198,7 +198,7 @@ class _Held:
         return self._medians() if ordered else self._modes()
 
     def means(self, medians: pl.Series) -> pl.Series:
-        """Return the mean of the numbers of each group, missing where the median is; the median of what is no number.
+        """Return the mean of the numbers of each group, missing where the median is; the median of other values.
 
         Numbers beyond 2**53, of which floats cannot tell neighbours apart, keep their medians too.
         """

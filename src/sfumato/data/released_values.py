@@ -138,35 +138,17 @@ class Interval:
 
 
 def short(number: float) -> str:
-    """Return the shortest text that parses back to the number.
-
-    Examples
-    --------
-    >>> short(20.0), short(0.5)
-    ('20', '0.5')
-    """
+    """Return the shortest text that parses back to the number."""
     return str(int(number)) if abs(number) < 1e22 and number == int(number) else repr(float(number))
 
 
 def write_brackets(low: str, high: str) -> str:
-    """Write the range between two ends, both included.
-
-    Examples
-    --------
-    >>> write_brackets("low", "mid")
-    '[low, mid]'
-    """
+    """Write the range between two ends, both included."""
     return f"[{low}, {high}]"
 
 
 def read_brackets(text: str) -> tuple[str, str, str, str] | None:
-    """Parse a range in brackets: the opening bracket, both ends as texts, the closing bracket.
-
-    Examples
-    --------
-    >>> read_brackets("[20, 30)")
-    ('[', '20', '30', ')')
-    """
+    """Parse a range in brackets: the opening bracket, both ends as texts, the closing bracket."""
     found = _BRACKETS.fullmatch(text)
     return (found[1], found[2], found[3], found[4]) if found else None
 
@@ -386,13 +368,7 @@ def write_complement(members: Sequence[str]) -> str:
 
 
 def is_long(members: int, others: int) -> bool:
-    """Return whether a set is shorter when written by its complement.
-
-    Examples
-    --------
-    >>> is_long(38, 4), is_long(5, 1), is_long(10, 6)
-    (True, False, False)
-    """
+    """Return whether a set is shorter when written by its complement."""
     return members > _LONG and 2 * others <= members
 
 
@@ -410,25 +386,13 @@ def read_set(text: str) -> list[str] | None:
 
 
 def read_complement(text: str) -> str | None:
-    """Return the set whose complement a text is.
-
-    Examples
-    --------
-    >>> read_complement("all but {Bonn, Oslo}")
-    '{Bonn, Oslo}'
-    """
+    """Return the set whose complement a text is."""
     rest = text.removeprefix(_ALL_BUT)
     return rest if rest != text and rest.startswith("{") and rest.endswith("}") else None
 
 
 def write_span(first: str, last: str) -> str:
-    """Write the ordinals from one to another.
-
-    Examples
-    --------
-    >>> write_span("low", "mid")
-    'low to mid'
-    """
+    """Write the ordinals from one to another."""
     return f"{first} to {last}"
 
 

@@ -105,7 +105,7 @@ def people_of(
     for key in keys:
         try:
             tuples = reduce(table, [key])
-        except SfumatoError:  # a column that cannot be read identifies nobody
+        except SfumatoError:  # a column that cannot be read identifies no one
             continue
         known = np.ones(len(tuples.count), dtype=bool)
         if (gap := tuples.domains[0].missing) is not None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from sfumato._repr import Discreet
-from sfumato.data.io.field_offsets import Fields, encode_like
+from sfumato.data.io.dialect import Fields, encode_like
 from sfumato.data.io.files import format_of, write_bytes
 from sfumato.data.io.source import File, Source
 from sfumato.data.sanitize import sanitize

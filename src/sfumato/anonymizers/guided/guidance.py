@@ -144,7 +144,7 @@ def guidance(
     """
     task = one_of(Task, task, "task")
     if model is not None and labels is not None:
-        raise OptionError("a model and labels are both given", hint="give the one that shall guide")
+        raise OptionError("a model and labels are both given", hint="give only one of them")
     if isinstance(model, str):
         told = _of_rows(_named(model, table), soft, task)
     elif model is not None:
@@ -156,7 +156,7 @@ def guidance(
     mass, classes = told
     if len(mass) != table.rows:
         raise InputError(
-            f"the label must be told of every row: there are {table.rows:,} rows and {len(mass):,} labels",
+            f"every row needs a label: there are {table.rows:,} rows and {len(mass):,} labels",
         )
     if model is None:
         _warn_of_the_same(table, mass)

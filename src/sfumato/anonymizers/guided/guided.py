@@ -44,7 +44,7 @@ from sfumato.measures.models import KAnonymity
 
 __all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "prune"]
 
-_FEW, _FEW_NODES = 20_000, 10_000  # up to so many tuples and tree nodes, the kernels are not compiled
+_FEW, _FEW_NODES = 12_000, 10_000  # up to so many tuples and tree nodes, the kernels are not compiled
 _FEWEST = 200  # records needed to hold some out
 _BLOCK = 4096  # records among which neighbours are searched at k = 10; more in the same time for a larger k
 _MOST_NAMES = 1000  # a category with more values, unique in half of the rows, identifies people

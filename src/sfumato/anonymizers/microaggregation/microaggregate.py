@@ -153,7 +153,7 @@ def _blocks(problem: Problem, size: int) -> list[Ints]:
 def _mdav(problem: Problem, k: int, blocks: Sequence[Ints], metric: Metric | None) -> Ints:
     """Run MDAV on each block; the last group of a block may have fewer than k records."""
     points, scale = _points(problem, metric)
-    mdav = _kernels(sum(len(block) ** 2 for block in blocks) / k).mdav
+    mdav = _kernels(len(problem) ** 2 / k).mdav
     groups = np.full(len(problem), -1)
     # Blocks share no tuple, so threads never write to the same place.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, len(blocks))) as pool:

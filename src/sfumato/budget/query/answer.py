@@ -259,7 +259,7 @@ class QueryAnswer(Artifact, Discreet):
             held = same_number(claimed, claims.get(name), precision=1e-6)
             yield Claim(f"{quote(name)} is {quote(claimed)}", held, claims.get(name))
         if certificate.loss or certificate.source.get("rows") is not None:
-            yield Claim("nothing else is told of the data", False, "the certificate names its rows, or a loss")
+            yield Claim("nothing else is stated about the data", False, "the certificate names its rows, or a loss")
 
     def _verify_promise(self, certificate: Certificate) -> Iterator[Claim]:
         if not self.private or len(certificate.guarantees) != 1:

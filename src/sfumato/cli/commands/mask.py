@@ -18,6 +18,7 @@ from sfumato.cli.options import (
     file_options,
     force_option,
     is_file,
+    names_option,
     print_json,
 )
 from sfumato.cli.terminal import echo
@@ -48,6 +49,7 @@ def _option(
 @_option("--noise", "NAME=SCALE", "age=0.1", "Add noise of SCALE standard deviations of the column.")
 @_option("--top", "NAME=VALUE", "age=90", "Replace larger values by VALUE.", _bound)
 @_option("--bottom", "NAME=VALUE", "age=18", "Replace smaller values by VALUE.", _bound)
+@names_option("--keep", "Columns to release in a folder although they look identifying.")
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Make it reproducible; keep the seed secret.")
 @escape_option
 @force_option
@@ -65,6 +67,7 @@ def mask(
     noise: tuple[tuple[str, float], ...],
     top: tuple[tuple[str, Any], ...],
     bottom: tuple[tuple[str, Any], ...],
+    keep: list[str],
     seed: int | None,
     escape_formulas: bool,
     force: bool,
@@ -97,7 +100,7 @@ def mask(
             for column in {**highs, **lows}
         ),
     ]
-    masked = sf.mask(read_table(schema=None, **options), methods, seed=seed)
+    masked = sf.mask(sf.Table.of(read_table(schema=None, **options), keep=keep), methods, seed=seed)
     if alone:
         masked.write(output, escape_formulas=escape_formulas)
     else:

@@ -139,8 +139,8 @@ def _drawn(paths: Sequence[Labels], level: int, lowest: int, indent: str) -> Ite
         level -= 1
     is_set = label.startswith("{") and sorted(label) == sorted(write_set(leaves, ()))
     shown = f"{{{_listed(leaves)}}}" if is_set else label
-    told = is_set and (level <= lowest or (shown == label and all(path[level - 1] == path[0] for path in paths)))
-    if leaves == [label] or told:
+    is_complete = is_set and (level <= lowest or (shown == label and all(path[level - 1] == path[0] for path in paths)))
+    if leaves == [label] or is_complete:
         yield indent + shown
     elif level <= lowest:
         yield f"{indent}{shown}: {_listed(leaves)}"

@@ -27,16 +27,8 @@ _LEVELS = 10  # the number of noise levels that a noise schedule is divided into
 class Account:
     """The privacy account of a training run.
 
-    Parameters
-    ----------
-    epsilon, noise_multiplier : float, optional
-        Give one: the target, or the noise. An infinite epsilon trains without privacy.
-    delta : float
-    epochs, steps : number, optional
-        Give one.
-    course : callable
-        The noise factor as a function of the fraction of steps done.
-    ledger : Ledger, optional
+    Give epsilon (infinite without privacy) or noise_multiplier, and epochs or steps. The course is the noise factor as
+    a function of the fraction of steps done.
 
     Examples
     --------
@@ -280,14 +272,9 @@ def plan(
 ) -> list[Stage]:
     """Divide steps into stages of equal noise.
 
-    Parameters
-    ----------
-    course : callable
-        The noise factor as a function of the fraction of steps done; a smaller factor spends more of the budget.
-    epsilon : float, optional
-        The most that all events, including those in `past`, may cost together.
-    noise_multiplier : float
-        The noise at a factor of 1, if no epsilon is given.
+    The course is the noise factor as a function of the fraction of steps done; a smaller factor spends more of the
+    budget. All events, including those in `past`, cost at most epsilon; without one, `noise_multiplier` is the noise at
+    a factor of 1.
 
     Examples
     --------

@@ -124,30 +124,10 @@ class AdaptiveClip:
 class Step:
     """Runs private steps on a module.
 
-    Parameters
-    ----------
-    module, loss
-        See `Clipper`.
-    optimizer : Optimizer
-        How the weights follow the gradient.
-    noise : NoiseMaker
-    clip : float or None
-        None trains without clipping and noise: an ordinary step, not private.
-    expected : float
-        The average batch size, by which sums are divided.
-    views : int
-        The number of consecutive rows that are views (augmentations) of one sample.
-    adaptive : AdaptiveClip, optional
-    averaging : float, optional
-        The decay of the moving average of the weights.
-    micro_batch : int, optional
-        How many samples the module processes at once; halved when memory runs out.
-    precision : torch.dtype, optional
-        The type of the forward and backward pass; norms, sums and weights keep their type.
-    reduce : callable, optional
-        Adds up the sums of several processes in place.
-    share : callable, optional
-        Copies a tensor of the first process to all others, in place.
+    A clip of None trains without clipping and noise. Sums are divided by the expected batch size. Consecutive rows are
+    ``views`` (augmentations) of one sample. The module processes ``micro_batch`` samples at once, halved when memory
+    runs out. ``precision`` is the type of the forward and backward pass; norms, sums and weights keep their type.
+    ``reduce`` adds up the sums of several processes in place, ``share`` copies a tensor of the first process to all.
     """
 
     def __init__(
@@ -254,16 +234,8 @@ class Step:
     ) -> Tensor:
         """Run one step; return the mean loss of the batch before the step, which is not private.
 
-        Parameters
-        ----------
-        inputs, targets : Tensor
-            ``views`` consecutive rows per sample; possibly none.
-        weights : Tensor, optional
-            0 for samples that are padding.
-        rate, noise_multiplier : float or Tensor
-            The learning rate, and the noise on the sum in clips.
-        noisy : bool
-            Whether this process adds the noise; exactly one of several processes does.
+        A batch may be empty; weights are 0 for samples that are padding. The noise multiplier is in clips. Exactly one
+        of several processes is ``noisy``: it adds the noise.
         """
         total, below, loss = self._sums(inputs, targets, weights)
         sums = [total] if below is None else [total, below]

@@ -111,16 +111,9 @@ class _Additive(PrivateEstimator):
     ) -> None:
         """Fit the curves: each round takes a step on all of them, from noisy sums of the residuals in each bin.
 
-        Parameters
-        ----------
-        places : array of int
-            The bin of every record in every column.
-        residuals : function
-            Returns a row for each record, of at most the norm, given the scores.
-        curvature : array
-            The second derivative of the loss of one record, for each output.
-        start : array
-            The initial intercept.
+        ``places`` has the bin of every record in every column. ``residuals`` returns a row for each record, of at most
+        the norm, given the scores. ``curvature`` is the second derivative of the loss of one record, for each output;
+        ``start`` is the initial intercept.
         """
         binning = self._binning
         rows, shares = found.rows, binning.shares(found.counts)[:, None]

@@ -30,12 +30,8 @@ _IS_THERE = 3.0  # and in standard deviations of the noise on all its cells
 class Binning:
     """The bin of each cell of each column; the last cell and the last bin of a column are for unknown values.
 
-    Parameters
-    ----------
-    bins : array of int
-        The bin of every cell, one column after the other; this array is stored with the model.
-    cells : sequence of int
-        The number of cells of each column.
+    ``bins`` has the bin of every cell, one column after the other, and is stored with the model; ``cells`` has the
+    number of cells of each column.
 
     Examples
     --------
@@ -131,17 +127,8 @@ def histogram(
 ) -> Histogram:
     """Measure the counts of every column's cells in one noisy sum; a record counts once per column.
 
-    Parameters
-    ----------
-    features : Features
-    columns : Columns
-    sums : NoisySums
-    name : str
-        The kind of sum.
-    fine : int
-        The number of cells that a number is divided into. Categories have few cells, so they get more of the noise.
-    target : tuple of array and int, optional
-        The cells of one more column, and their number.
+    A number is divided into ``fine`` cells. Categories have few cells, so they get more of the noise. ``target`` has
+    the cells of one more column, and their number.
     """
     sizes, cells = features.sizes(fine), features.cells(columns, fine)
     weights = [1.0 if one.is_number else _FEW for one in features.features]

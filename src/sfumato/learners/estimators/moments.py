@@ -90,14 +90,8 @@ class OfNumbers(PrivateEstimator):
 def noisy_means(x: Floats, roots: Floats, sums: NoisySums) -> tuple[Floats, Any, Floats]:
     """Measure the count of each group, whether it stands out from the noise, and the means.
 
-    Parameters
-    ----------
-    x : array
-        A row per record, in [-1, 1].
-    roots : array
-        A row per record: the square roots of its parts in each group. Their squares add up to at most 1.
-    sums : NoisySums
-        With shares for "counts" and "means".
+    ``x`` has a row per record, in [-1, 1]; ``roots`` the square roots of its parts in each group, whose squares add up
+    to at most 1.
     """
     # Products of two numbers on the grid add up exactly.
     parts, given = on_grid(roots), on_grid(x)

@@ -48,13 +48,7 @@ class Share:
 class NoisySums:
     """The noisy sums of one estimator.
 
-    Parameters
-    ----------
-    shares : mapping of str to Share
-        The kinds of sums.
-    multiplier : float
-        The noise multiplier of a single sum that would cost as much as all sums; 0 adds no noise.
-    source : Source
+    The multiplier is that of a single sum that would cost as much as all sums; 0 adds no noise.
 
     Examples
     --------
@@ -152,13 +146,7 @@ class Descent:
     The rounds share a budget, so each is noisier the more there are. The noise averages out again in the mean, which
     gives later rounds more weight (Polyak and Juditsky 1992).
 
-    Parameters
-    ----------
-    start : array
-    curvature : array
-        The curvature of the loss of all records, for each coefficient.
-    ridge : array
-        The ridge penalty of each coefficient.
+    Curvature (of the loss of all records) and ridge penalty have a number for each coefficient.
 
     Examples
     --------
@@ -189,12 +177,7 @@ def ridge_against(noise: Any, curvature: Floats) -> Floats:
     This is the form of the Bayes estimate for normal coefficients and normal noise. Without noise, the penalty equals
     one additional record with a coefficient of zero.
 
-    Parameters
-    ----------
-    noise : float or array
-        The standard deviation of the noise on the sum of gradients, over all rounds.
-    curvature : array
-        The curvature of the loss of all records, for each coefficient.
+    ``noise`` is the standard deviation of the noise on the sum of gradients, over all rounds.
 
     Examples
     --------

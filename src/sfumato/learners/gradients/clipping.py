@@ -5,7 +5,7 @@ weight gradient is computed), the norm of every sample's gradient over all train
 layer (see `layers`). The sum changes by at most ``clip`` when one sample is added or removed; noise in proportion to
 ``clip`` makes a step differentially private (Abadi et al. 2016).
 
-`fastest_layout` measures which memory format of weights and images makes that faster.
+`fastest_memory_format` measures which memory format of weights and images makes that faster.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from sfumato.learners.gradients.gradients import Call, Factors, Layer, norm, ten
 from sfumato.learners.gradients.layers import Unknown, layer_of
 
 __all__ = [
-    "LAYOUTS",
+    "MEMORY_FORMATS",
     "ClippedSum",
     "Clipper",
     "Loss",
-    "fastest_layout",
-    "in_layout",
+    "fastest_memory_format",
+    "in_memory_format",
     "private_step",
-    "set_layout",
-    "to_layout",
+    "set_memory_format",
+    "to_memory_format",
 ]
 
 Loss = Callable[[Any, Tensor], Tensor]
 _NEVER = 1e30  # a clip that no gradient reaches
-LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
+MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
 
 
 class ClippedSum(NamedTuple):
@@ -353,39 +353,42 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs.flatten(1) - targets.reshape(len(targets), -1)).square().mean(1)
 
 
-def set_layout(module: nn.Module, layout: torch.memory_format) -> nn.Module:
+def set_memory_format(module: nn.Module, memory_format: torch.memory_format) -> nn.Module:
     """Convert the weights of a module, in place, to a memory format."""
-    return module.to(memory_format=layout)  # type: ignore[call-overload]
+    return module.to(memory_format=memory_format)  # type: ignore[call-overload]
 
 
-def to_layout(inputs: Tensor, layout: torch.memory_format) -> Tensor:
+def to_memory_format(inputs: Tensor, memory_format: torch.memory_format) -> Tensor:
     """Return images in a memory format; other inputs are returned as they are."""
-    return inputs.contiguous(memory_format=layout) if inputs.dim() == 4 else inputs
+    return inputs.contiguous(memory_format=memory_format) if inputs.dim() == 4 else inputs
 
 
 @contextmanager
-def in_layout(module: nn.Module, layout: torch.memory_format) -> Iterator[None]:
+def in_memory_format(module: nn.Module, memory_format: torch.memory_format) -> Iterator[None]:
     """Temporarily use another memory format for the weights."""
-    set_layout(module, layout)
+    set_memory_format(module, memory_format)
     try:
         yield
     finally:
-        set_layout(module, torch.contiguous_format)
+        set_memory_format(module, torch.contiguous_format)
 
 
-def fastest_layout(module: nn.Module, images: Tensor, *, private: bool) -> str:
+def fastest_memory_format(module: nn.Module, images: Tensor, *, private: bool) -> str:
     """Return the memory format in which a module runs faster, measured on random numbers in the shape of the images.
 
     Examples
     --------
-    >>> fastest_layout(nn.Linear(2, 1), torch.zeros(8, 2), private=True)
+    >>> fastest_memory_format(nn.Linear(2, 1), torch.zeros(8, 2), private=True)
     'contiguous'
     """
     if images.dim() != 4 or not any(isinstance(one, nn.Conv2d) for one in module.modules()):
         return "contiguous"
     took: dict[str, float] = {}
-    for name, layout in LAYOUTS.items():
-        copied, random = set_layout(copy.deepcopy(module), layout), to_layout(torch.randn_like(images), layout)
+    for name, wanted in MEMORY_FORMATS.items():
+        copied, random = (
+            set_memory_format(copy.deepcopy(module), wanted),
+            to_memory_format(torch.randn_like(images), wanted),
+        )
         clipper = Clipper(copied, _mean_square) if private else None
         for _ in range(4):  # the first is a warm-up
             began = time.process_time()

@@ -132,12 +132,8 @@ def architecture(name: str, inputs: int | Sequence[int], outputs: int, **options
 def rebuild(plain: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Architecture:
     """Build the network that stored weights belong to, after checking its size against the weights.
 
-    Parameters
-    ----------
-    plain : mapping
-        A result of `Architecture.to_dict`, possibly from an untrusted file.
-    shapes : mapping
-        The shapes of the stored weights, by name.
+    ``plain`` is a result of `Architecture.to_dict`, possibly from an untrusted file; ``shapes`` are those of the
+    weights.
 
     Examples
     --------

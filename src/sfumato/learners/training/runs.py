@@ -328,13 +328,8 @@ def _tuples(value: Any) -> Any:
 def pictures_of(images: Bytes, labels: Any, models: Mapping[str, Any]) -> Pictures:
     """Return the first image of each class with increasing noise, and the feature maps of one image.
 
-    Parameters
-    ----------
-    images : array of bytes
-        Images of a public data set, because they are shown unchanged.
-    labels : array
-    models : mapping
-        The fitted networks by name; networks without convolutions have no feature maps.
+    The images must be of a public data set, because they are shown unchanged. Networks without convolutions have no
+    feature maps.
 
     Examples
     --------

@@ -293,13 +293,7 @@ def records_of(frame: pl.DataFrame) -> Records:
 
 
 def coins_of(records: Any, key: bytes) -> Coins:
-    """Return two independent coins for each record: one for the test part, one for subsampling.
-
-    Parameters
-    ----------
-    records : array
-        A row per record.
-    key : bytes
+    """Return two independent coins for each row of an array: one for the test part, one for subsampling.
 
     Examples
     --------

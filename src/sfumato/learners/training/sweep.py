@@ -230,7 +230,7 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Training:
         given = Table.of(given, identifiers=identifiers)
     asked.setdefault("epsilon", None if asked.get("noise_multiplier") else 1.0)
     published = asked.pop("published", None)
-    training = train(given, model, **grouped(asked, split=Split, privacy=Privacy), **options)
+    training = train(given, model, **grouped({**asked, **options}, split=Split, privacy=Privacy))
     return replace(training, published=published)
 
 

@@ -79,8 +79,9 @@ def interval_bars(title: str, bars: Sequence[tuple[str, float, float, float, str
         parts.append(
             f"<g>{_hover(f'{label}: {text}')}{_lines(lines, 0, top + 15, 15, 'start')}"
             f'<text x="{SMALL}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
-            f'<rect x="{start:.1f}" y="{below}" width="{end - start:.1f}" height="12" class="safe"/>'
-            f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{below + 6}" y2="{below + 6}" stroke="currentColor"/></g>'
+            f'<rect x="{start:.1f}" y="{below}" width="{end - start:.1f}" height="12" class="safe" fill-opacity=".45"/>'
+            f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{below + 6}" y2="{below + 6}" '
+            'stroke="currentColor" stroke-width="2"/></g>'
         )
         top = below + 15
     return svg(title, "; ".join(f"{label}: {text}" for label, *_, text in bars), SMALL, top, parts)

@@ -40,7 +40,7 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
     facts |= {one: words(release.parameters[one]) for one in _FACTS if release.parameters.get(one) is not None}
     scores = release.certified_loss
     facts |= {f"{one} on held-out records": words(scores[one]) for one in _SCORES if scores.get(one) is not None}
-    note = "The curves of the training are in the report of whoever trained the model; its folder does not have them."
+    note = "The folder does not contain the curves of the training; they are in the report of the training itself."
     return facts_page(release, name, facts, note=note)
 
 

@@ -57,7 +57,7 @@ def render_release(
 ) -> str:
     """Return an HTML page that compares a release with its original table.
 
-    The page shows figures of the original table: whoever publishes the release decides whether to publish them too.
+    The page shows figures of the original table, which the publisher may not want to publish.
 
     Parameters
     ----------
