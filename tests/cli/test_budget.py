@@ -24,6 +24,13 @@ def run(sfumato: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return sfumato
 
 
+def test_a_file_that_is_not_a_ledger_is_named_as_such(run: Run) -> None:
+    Path("other.csv").write_text("a,b\n1,2\n")
+    for command in (["budget", "show", "t.csv"], ["budget", "grant", "t.csv", "--epsilon", "1"]):
+        refused(run(*command, "--ledger", "other.csv"), "'other.csv' is not a ledger", "sfumato budget grant")
+    assert Path("other.csv").read_text() == "a,b\n1,2\n"
+
+
 def test_an_answer_is_saved_as_a_release(run: Run) -> None:
     run("budget", "grant", "t.csv", "--epsilon", "2")
     asked = ["query", "t.csv", "count by sex", "--epsilon", "0.5", *SEX]

@@ -53,6 +53,7 @@ READ = "sfumato.read"
 _TO_STDOUT = ("anonymize", "mask", "pseudonymize")
 """The commands that can write their table to the standard output, as CSV."""
 _COMPILING = "Compiling for tables of this size, once on this machine; this takes up to half a minute ..."
+_LEDGER = b"SQLite format 3\0"  # how a ledger file begins
 _SQLITE = re.compile(r"^sqlite(\+\w+)?:///")
 
 
@@ -244,6 +245,11 @@ def ledger_option(command: Callable[..., Any]) -> Callable[..., Any]:
     def check(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
         if path is not None and ctx.command.name != "grant" and not Path(path).exists():
             raise FileError(f"there is no ledger '{path}'", hint="create one with sfumato budget grant")
+        if path is not None and Path(path).is_file():
+            with Path(path).open("rb") as file:
+                begin = file.read(len(_LEDGER))
+            if begin and begin != _LEDGER:
+                raise FileError(f"'{path}' is not a ledger", hint="give --ledger a file that sfumato budget grant made")
         return path
 
     text = "The ledger file.  [default: the one for this data, found by its content]"
