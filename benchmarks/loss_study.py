@@ -63,7 +63,7 @@ class Greedy(Partitioner):
         order, asked = order_of(problem, space_of(problem)), limits(problem.counts, problem.guarantees)
         place, begins = np.empty_like(order), np.zeros(len(order), dtype=np.bool_)
         place[order] = np.arange(len(order))
-        cut_greedily(*sparse(problem.merged(place), asked), asked, begins)
+        cut_greedily(*sparse(problem.merge(place), asked), asked, begins)
         return Members.of(problem, (np.cumsum(begins) - 1)[place])
 
 

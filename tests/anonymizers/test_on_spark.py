@@ -23,7 +23,7 @@ from sfumato.anonymizers.mondrian import spark as on_spark
 from sfumato.anonymizers.mondrian import spark_cuts as first_cuts
 from sfumato.anonymizers.mondrian.mondrian import mondrian
 from sfumato.anonymizers.mondrian.spark import OnSpark, mondrian_on_spark
-from sfumato.anonymizers.mondrian.spark_cuts import Count, Layout, packed, unpacked
+from sfumato.anonymizers.mondrian.spark_cuts import Count, Layout, pack, unpack
 from sfumato.anonymizers.problem import with_hierarchies
 from sfumato.anonymizers.publish import Members, publish
 
@@ -50,7 +50,7 @@ def summed(workers: list[Any], layout: Layout, count: Count, shape: tuple[int, i
     """Add up what workers count, without Spark."""
     sums = np.zeros(shape, dtype=np.int64)
     for worker in workers:
-        for cell, records in count(*unpacked(layout, worker.to_batches())):
+        for cell, records in count(*unpack(layout, worker.to_batches())):
             np.add.at(sums.ravel(), cell, records)
     return sums
 
@@ -63,7 +63,7 @@ def test_parts_of_a_table_make_the_groups_of_the_whole(one: Case, output: Output
     problem = with_hierarchies(one.problem) if output is Output.LEVEL else one.problem
     layout = Layout.of(problem)
     schema = pyarrow.schema([(name, pyarrow.int64()) for name in layout.names])
-    workers = [pyarrow.Table.from_batches(packed(layout, iter(each.to_batches())), schema) for each in batches(one)]
+    workers = [pyarrow.Table.from_batches(pack(layout, iter(each.to_batches())), schema) for each in batches(one)]
     cuts = first_cuts.first_cuts(partial(summed, workers, layout), layout, cores)
     parted = pyarrow.concat_tables(
         pyarrow.Table.from_batches(on_spark._parted(layout, cuts, iter(each.to_batches()))) for each in workers

@@ -45,10 +45,10 @@ __all__ = [
     "anonymize",
     "as_method",
     "in_spark",
-    "planned",
+    "read_plan",
     "refuse_new",
     "run_recipe",
-    "tightened",
+    "tight_output",
 ]
 
 METHODS = {
@@ -238,7 +238,7 @@ def anonymize(
         people = people_of(table, keys_of(table))
     parameters = method.get_params() | {"guarantees": asked, "qi": (), "sensitive": ()}
     if exact_ends:
-        parameters["output"] = tightened(method)
+        parameters["output"] = tight_output(method)
     anonymizer = type(method)(**parameters)
     refuse_repeated(people, anonymizer.asked, rows_are_units)
     _refuse_output(table, to, escape_formulas)
@@ -360,13 +360,13 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
     """Anonymize a table by a recipe."""
     if data is None:
         raise OptionError("a recipe of anonymize does not name its data", hint="give the table")
-    guarantees, method, keep_order = planned(recipe)
+    guarantees, method, keep_order = read_plan(recipe)
     table = Table.of(data, schema=recipe.schema)
     refuse_new(table, recipe.schema)
     return anonymize(table, guarantees, method=method, keep_order=keep_order, **options)
 
 
-def planned(recipe: Recipe) -> tuple[list[Guarantee], Anonymizer, bool]:
+def read_plan(recipe: Recipe) -> tuple[list[Guarantee], Anonymizer, bool]:
     """Return the guarantees and the method of a recipe, and whether it keeps the order of the rows."""
     name, parameters, asked = (recipe.options.get(key) for key in ("method", "parameters", "guarantees"))
     parameters = {} if parameters is None else parameters
@@ -411,13 +411,13 @@ def _asked(guarantees: Any, named: Mapping[str, float]) -> list[ClassGuarantee]:
     return asked
 
 
-def tightened(method: Anonymizer) -> Output:
+def tight_output(method: Anonymizer) -> Output:
     """Return the output with exact ends, for a method that publishes intervals.
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> tightened(sf.Mondrian())
+    >>> tight_output(sf.Mondrian())
     <Output.TIGHT: 'tight'>
     """
     if getattr(method, "output", None) not in (Output.INTERVAL, Output.TIGHT):

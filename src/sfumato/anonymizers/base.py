@@ -34,7 +34,15 @@ from sfumato.measures.assessment import Assessment
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import as_guarantees
 
-__all__ = ["Anonymizer", "NewRows", "Partitioner", "measure_release", "refuse_unreadable", "require_quasi"]
+__all__ = [
+    "Anonymizer",
+    "NewRows",
+    "Parameters",
+    "Partitioner",
+    "measure_release",
+    "refuse_unreadable",
+    "require_quasi",
+]
 
 _FIT_THEM = (
     "fit the rows that are released, with fit_transform; transform rows that are not released, such as the test rows "
@@ -59,8 +67,25 @@ class NewRows(StrEnum):
     model."""
 
 
+class Parameters:
+    """Base class for dataclasses whose fields scikit-learn can read and change by name."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters by name."""
+        known = self.get_params(deep=False)
+        for name, value in parameters.items():
+            if name not in known:
+                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
+            setattr(self, name, value)
+        return self
+
+
 @dataclass(eq=False, repr=False)
-class Anonymizer(ABC):
+class Anonymizer(Parameters, ABC):
     """An anonymization method, with the conventions of scikit-learn's transformers.
 
     ``fit`` decides which tuples of quasi-identifiers are published together, and ``transform`` recodes each row like
@@ -178,8 +203,11 @@ class Anonymizer(ABC):
 
         The rows keep their order, unless both are Parquet files and `shuffle` is true.
         """
-        recoding = self.published().recoding(self.problem_, without, shuffle=shuffle)
-        return recode(table, recoding, to, progress=progress)
+        return recode(table, self._recoding(without, shuffle), to, progress=progress)
+
+    def _recoding(self, without: Sequence[str], shuffle: bool) -> Recoding:
+        """Return the recoding of the training table, without some columns."""
+        return self.published().recoding(self.problem_, without, shuffle=shuffle)
 
     def published(self) -> Published:
         """Return the groups of the training table and their published values."""
@@ -202,19 +230,6 @@ class Anonymizer(ABC):
     @abstractmethod
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
         """Return the published values of each tuple, a series per quasi-identifier."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Change parameters by name."""
-        known = self.get_params()
-        for name, value in parameters.items():
-            if name not in known:
-                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
-            setattr(self, name, value)
-        return self
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the columns, which do not change."""

@@ -277,7 +277,7 @@ def _settled(problem: Problem, left: Ints, worth: Floats, masks: Masks, most_row
         settled = search.found != WHOLE
         if settled.all():
             of_tuple[left] = search.found
-            part.require_kept(part.merged(search.classes(np.arange(len(part)))[1]))
+            part.require_kept(part.merge(search.classes(np.arange(len(part)))[1]))
             break
         left = left[settled]
     return Suppression(masks, of_tuple)

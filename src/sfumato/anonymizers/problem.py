@@ -23,7 +23,7 @@ from sfumato.measures.guarantee import Check, ClassGuarantee
 from sfumato.measures.loss.universe import as_floats, universe
 from sfumato.measures.models import LDiversity, RecursiveCL
 
-__all__ = ["APART", "Line", "Pieces", "Problem", "with_hierarchies", "with_hierarchy", "written"]
+__all__ = ["APART", "Line", "Pieces", "Problem", "exact_floats", "with_hierarchies", "with_hierarchy"]
 
 APART = 2.0
 """The place of a missing number, date or ordinal, away from all others, which are between 0 and 1."""
@@ -191,13 +191,13 @@ class Problem(Discreet):
         tuples = np.searchsorted(before, end, side="left") - 1
         return Pieces(tuples, values, np.diff(end, prepend=0), joint=len(self.counts) == 1)
 
-    def merged(self, groups: NDArray[Any]) -> list[ClassCounts]:
+    def merge(self, groups: NDArray[Any]) -> list[ClassCounts]:
         """Merge the tuples of each group, numbered from 0, into one class, labelled by its first tuple."""
         labels = self.codes[_first(groups)]
         size = np.bincount(groups, weights=self.records).astype(np.int64)
         return [_merged(one, groups[one.owner], one.value, one.count, size, labels) for one in self.counts]
 
-    def merged_pieces(self, pieces: Pieces, groups: NDArray[Any]) -> list[ClassCounts]:
+    def merge_pieces(self, pieces: Pieces, groups: NDArray[Any]) -> list[ClassCounts]:
         """Merge the pieces of each group, rather than whole tuples, into one class."""
         labels = self.codes[pieces.tuple[_first(groups)]]
         size = np.bincount(groups, weights=pieces.records).astype(np.int64)
@@ -207,13 +207,13 @@ class Problem(Discreet):
 
     def check(self, groups: NDArray[Any]) -> tuple[Check, ...]:
         """Check every guarantee on the classes formed by groups of tuples."""
-        return self._checks(self.merged(groups))
+        return self._checks(self.merge(groups))
 
     def require_reachable(self) -> None:
         """Raise an error if even the whole table as one class breaks a guarantee."""
         for guarantee in self.guarantees:
             guarantee.refuse_unknown([one.attribute for one in self.counts if one.attribute is not None])
-        whole = self.merged(np.zeros(len(self), dtype=np.int64))
+        whole = self.merge(np.zeros(len(self), dtype=np.int64))
         for check in self._checks(whole):
             if not check.held:
                 asked, measured = check.guarantee, check.measured.value
@@ -239,7 +239,7 @@ class Problem(Discreet):
         return tuple(guarantee.check(counts) for guarantee in self.guarantees)
 
 
-def written(domain: Domain) -> Domain:
+def exact_floats(domain: Domain) -> Domain:
     """Return a domain in which 32-bit floats have the value of their text, as hierarchies and readers see them."""
     return replace(domain, values=as_floats(domain.values)) if domain.values.dtype == pl.Float32 else domain
 
@@ -273,14 +273,14 @@ def with_hierarchies(problem: Problem) -> Problem:
     quasi = []
     for at, domain in enumerate(problem.domains):
         records = np.bincount(problem.codes[:, at], problem.records, len(domain))
-        quasi.append(replace(domain, column=with_hierarchy(written(domain), records).column))
+        quasi.append(replace(domain, column=with_hierarchy(exact_floats(domain), records).column))
     return replace(problem, counts=tuple(replace(one, quasi=tuple(quasi)) for one in problem.counts))
 
 
 def _line(domain: Domain) -> Line:
     of = universe(domain)
     rank = np.arange(len(domain), dtype=np.int32)
-    hierarchy, values = domain.column.hierarchy, written(domain).values.to_list()
+    hierarchy, values = domain.column.hierarchy, exact_floats(domain).values.to_list()
     none = np.zeros((0, len(domain)), dtype=np.int32)
     if of.column.kind.is_ordered:
         place = of.place / max(len(of) - (of.missing is not None) - 1, 1)

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.anonymizers.problem import Problem, written
+from sfumato.anonymizers.problem import Problem, exact_floats
 from sfumato.anonymizers.rounding import decimal_places, range_texts
 from sfumato.data.coding import Codes, Domain
 from sfumato.data.released_values import MARK, MISSING, is_long, write_brackets, write_complement, write_set
@@ -411,7 +411,7 @@ def _nodes(held: _Held) -> list[str | None]:
     """
     domain, hierarchy = held.domain, held.domain.column.hierarchy
     assert hierarchy is not None
-    values = written(domain).values.to_list()
+    values = exact_floats(domain).values.to_list()
     hierarchy.check(values, domain.name)
     number = len(held.start) - 1
     names: list[str | None] = [None] * number

@@ -10,12 +10,10 @@ al., "Classification and regression trees", 1984.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -27,7 +25,7 @@ from sfumato._repr import Discreet
 from sfumato.anonymizers.base import Partitioner
 from sfumato.anonymizers.guided.crossfit import CrossFitted, cross_fitted
 from sfumato.anonymizers.guided.guidance import Guidance, Task, guidance, usable_features
-from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.limits import limits, sparse
 from sfumato.anonymizers.microaggregation.microaggregate import neighbours
 from sfumato.anonymizers.mondrian.partition import space_of
 from sfumato.anonymizers.nearest_group import known_codes, places_on
@@ -36,16 +34,17 @@ from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.data.coding import Domain
 from sfumato.data.schema import Kind, Role, Schema
 from sfumato.data.table import Table
+from sfumato.data.validate import whole
 from sfumato.engines.dispatch import recode, reduce
-from sfumato.engines.engine import Progress, Recoding
+from sfumato.engines.engine import Recoding
 from sfumato.engines.tuples import Tuples, group
-from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato.errors import ColumnError, InputError, did_you_mean, one_of
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.models import KAnonymity
 
-__all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
+__all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "prune"]
 
-_FEW, _FEW_NODES = 20_000, 10_000  # up to so many tuples and tree nodes, the kernels are not compiled
+_FEW, _FEW_NODES = 12_000, 10_000  # up to so many tuples and tree nodes, the kernels are not compiled
 _FEWEST = 200  # records needed to hold some out
 _BLOCK = 4096  # records among which neighbours are searched at k = 10; more in the same time for a larger k
 _MOST_NAMES = 1000  # a category with more values, unique in half of the rows, identifies people
@@ -266,10 +265,8 @@ class Guided(Partitioner):
         options: dict[str, Any] = {
             "entropy": one_of(Criterion, self.criterion, "criterion") is Criterion.ENTROPY,
             "refine": bool(self.refine),
-            "look_ahead": self.look_ahead,
+            "look_ahead": whole("look_ahead", self.look_ahead, least=0),
         }
-        if not isinstance(self.look_ahead, numbers.Integral) or self.look_ahead < 0:
-            raise OptionError(f"look_ahead must be a whole number of at least 0, got {self.look_ahead!r}")
         problem.require_reachable()
         names = [*table.schema.quasi, *(_others(table, self.labels) if cut_by is CutBy.ALL else ())]
         wide = problem
@@ -295,7 +292,7 @@ class Guided(Partitioner):
         else:
             tree, leaf = guided(grown, guides if fitted is None else fitted.guides, **options)
             if grown is not wide:
-                tree, leaf = pruned(tree, wide, tree.leaves(wide.tuples))
+                tree, leaf = prune(tree, wide, tree.leaves(wide.tuples))
             of_leaf, groups = np.unique(leaf, return_inverse=True)
         used, unused = usable_features(table)
         self.unused_: list[str] = unused if cut_by is CutBy.ALL or isinstance(self.model, str) else []
@@ -315,18 +312,8 @@ class Guided(Partitioner):
             group_of[of_leaf] = np.arange(len(of_leaf))
             self.routes_ = Routes(tree, group_of, self.published_)
 
-    def apply(
-        self,
-        table: Table,
-        *,
-        without: Sequence[str] = (),
-        to: str | Path | None = None,
-        shuffle: bool = False,
-        progress: Progress | None = None,
-    ) -> Table:
-        """Apply the fitted recoding to the training table."""
-        recoding = Recoding(self.wide_.tuples, self.published_, self.groups_, without, shuffle=shuffle)
-        return recode(table, recoding, to, progress=progress)
+    def _recoding(self, without: Sequence[str], shuffle: bool) -> Recoding:
+        return Recoding(self.wide_.tuples, self.published_, self.groups_, without, shuffle=shuffle)
 
     def _routed(self, table: Table) -> Table:
         if self.routes_ is None:
@@ -406,7 +393,7 @@ def guided(
     nodes, threshold, pool, leaf = _kernels(most_nodes * tries, max(len(problem), len(space.place))).grow(
         (problem.positions + space.at).astype(np.int32),
         np.column_stack([problem.records, guides.mass if entropy else guides.told]).astype(np.float64),
-        *_entries(problem),
+        *sparse(problem.counts, asked)[1:],
         dimensions.astype(np.int64),
         space.place,
         space.node,
@@ -416,7 +403,7 @@ def guided(
         ahead,
         np.arange(len(problem)),
     )
-    problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
+    problem.require_kept(problem.merge(np.unique(leaf, return_inverse=True)[1]))
     return Tree(nodes, threshold, pool, problem.domains, problem.lines), leaf
 
 
@@ -427,7 +414,7 @@ def _kernels(nodes: int, rows: int) -> ModuleType:
     return plain if nodes <= _FEW_NODES and rows <= _FEW else kernels
 
 
-def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
+def prune(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
     """Collapse leaves that break a guarantee into their parents, repeatedly; return the tree and the new leaves.
 
     A tree that was grown on other rows may have leaves with few of the released rows, or none.
@@ -444,7 +431,7 @@ def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
     asked, nodes = limits(problem.counts, problem.guarantees), tree.nodes.copy()
     number = len(nodes)
     size = np.bincount(leaf, weights=problem.records, minlength=number).astype(np.int64)
-    start, cell, count = _entries(problem)
+    _, start, cell, count = sparse(problem.counts, asked)
     held = np.zeros((number, asked.values), dtype=np.int64)
     if asked.values:
         np.add.at(held, (np.repeat(leaf, np.diff(start)), cell), count)
@@ -468,22 +455,8 @@ def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
         if nodes[stays[parent[node]], 0] < 0:
             stays[node] = stays[parent[node]]
     leaf = stays[leaf]
-    problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
+    problem.require_kept(problem.merge(np.unique(leaf, return_inverse=True)[1]))
     return replace(tree, nodes=nodes), leaf
-
-
-def _entries(problem: Problem) -> tuple[Ints, Ints, Ints]:
-    """Return the sensitive values of each tuple as cells of one histogram of all attributes."""
-    several = [one for one in problem.counts if one.attribute is not None]
-    if not several:
-        none = np.zeros(0, dtype=np.int64)
-        return np.zeros(len(problem) + 1, dtype=np.int64), none, none
-    offset = np.cumsum([0, *(len(one.total) for one in several)])
-    owner = np.concatenate([one.owner for one in several])
-    order = np.argsort(owner, kind="stable")
-    cell = np.concatenate([one.value + first for one, first in zip(several, offset[:-1], strict=True)])[order]
-    count = np.concatenate([one.count for one in several])[order]
-    return np.searchsorted(owner[order], np.arange(len(problem) + 1)), cell, count
 
 
 def _block(problem: Problem) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.anonymize import anonymize
-from sfumato.anonymizers.base import Partitioner, require_quasi
+from sfumato.anonymizers.base import Parameters, Partitioner, require_quasi
 from sfumato.anonymizers.guided.guidance import Task, features_of, is_missing, predictions
 from sfumato.anonymizers.guided.guided import CutBy, Guided, Routes
 from sfumato.anonymizers.hilbert.hilbert import Hilbert
@@ -25,6 +24,7 @@ from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Output
 from sfumato.data.schema import Role
 from sfumato.data.table import Table
+from sfumato.data.validate import real, whole
 from sfumato.engines.dispatch import reduce
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.measures.classes import Floats
@@ -92,7 +92,7 @@ class Trial(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class AnonymizedModel:
+class AnonymizedModel(Parameters):
     """An estimator that anonymizes its training rows, guided by a model of the same kind, and learns only from these.
 
     It can be cloned, can end a pipeline, and predicts like the estimator that it wraps. Options that are not given are
@@ -271,22 +271,16 @@ class AnonymizedModel:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; those of the estimator have the prefix ``estimator__``."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        own = super().get_params()
         if deep and hasattr(self.estimator, "get_params"):
             own |= {f"estimator__{name}": value for name, value in self.estimator.get_params().items()}
         return own
 
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters by name."""
-        known = self.get_params(deep=False)
-        for name, value in parameters.items():
-            if name.startswith("estimator__"):
-                self.estimator.set_params(**{name.removeprefix("estimator__"): value})
-            elif name not in known:
-                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
-            else:
-                setattr(self, name, value)
-        return self
+        for name in [name for name in parameters if name.startswith("estimator__")]:
+            self.estimator.set_params(**{name.removeprefix("estimator__"): parameters.pop(name)})
+        return super().set_params(**parameters)
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Do nothing: pipelines mistake the parameter ``transform`` for a method and call this."""
@@ -314,18 +308,15 @@ class AnonymizedModel:
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "estimator_"):
-            raise InputError("this model has learnt no table yet", hint="call fit first")
+            raise InputError("this model is not fitted", hint="call fit first")
 
     def _check(self) -> Output:
         output = one_of(Output, self.output, "output")
         if output not in _REPRESENTATIVES:
             raise OptionError(f"a model learns from values, and output '{output}' publishes texts", hint="take median")
-        if not isinstance(self.holdout, numbers.Real) or not 0 < self.holdout < 1:
-            raise OptionError(f"holdout must be between 0 and 1, got {self.holdout!r}")
-        for name, least in {"folds": 2, "seed": 0}.items():
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < least:
-                raise OptionError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        real("holdout", self.holdout, above=0, below=1)
+        whole("folds", self.folds, least=2)
+        whole("seed", self.seed, least=0)
         if self.transform not in (_AUTO, True, False):
             raise OptionError(f"transform must be 'auto', True or False, got {self.transform!r}")
         if self.guide != _AUTO:

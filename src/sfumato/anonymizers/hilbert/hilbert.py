@@ -74,7 +74,7 @@ def hilbert(problem: Problem) -> Ints:
     if is_plain:
         plain.cut_greedily(problem.records[order], int(asked.k), begins)
     else:
-        kernels.cut_greedily(*sparse(problem.merged(alone), asked), asked, begins)
+        kernels.cut_greedily(*sparse(problem.merge(alone), asked), asked, begins)
     greedy = np.cumsum(begins) - 1
     # Cuts are tried between blocks: runs of tuples that are a small part of an average group.
     records = problem.records[order]
@@ -84,7 +84,7 @@ def hilbert(problem: Problem) -> Ints:
     loss_of_all = plain.loss_of_all if is_plain else kernels.loss_of_all
     groups = np.empty_like(order)
     groups[order] = min(best, greedy, key=lambda cut: loss_of_all(*_boxes(problem, order, cut), records, cut, space))
-    problem.require_kept(problem.merged(groups))
+    problem.require_kept(problem.merge(groups))
     return groups
 
 
@@ -104,7 +104,7 @@ def _best(problem: Problem, order: Ints, block: Ints, asked: Limits, space: Spac
 
     of_tuple = np.empty_like(order)
     of_tuple[order] = block
-    counts = problem.merged(of_tuple)
+    counts = problem.merge(of_tuple)
     begins = np.zeros(len(counts[0]), dtype=np.bool_)
     boxes = _boxes(problem, order, block)
     if is_plain:

@@ -12,7 +12,7 @@ import polars as pl
 from sfumato.anonymizers.base import Anonymizer
 from sfumato.anonymizers.lattice.nodes import levels_of
 from sfumato.anonymizers.lattice.search import Objective, lattice
-from sfumato.anonymizers.problem import Problem, with_hierarchy, written
+from sfumato.anonymizers.problem import Problem, exact_floats, with_hierarchy
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.hierarchy import Hierarchy
 from sfumato.data.released_values import MARK, write_set
@@ -86,7 +86,7 @@ class Lattice(Anonymizer):
 
     def _decide(self, problem: Problem) -> None:
         self.domains_ = tuple(
-            with_hierarchy(written(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
+            with_hierarchy(exact_floats(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
             for column, domain in enumerate(problem.domains)
         )
         self.generalisation_ = lattice(
@@ -105,7 +105,7 @@ class Lattice(Anonymizer):
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
         """Generalise the tuples, and suppress those whose class is not in the release."""
         both = zip(tuples.domains, self.domains_, strict=True)
-        new = [written(replace(mine, column=known.column)) for mine, known in both]
+        new = [exact_floats(replace(mine, column=known.column)) for mine, known in both]
         for domain in new:
             _hierarchy(domain).check(domain.values, domain.name)
         labels = pl.DataFrame(

@@ -35,7 +35,7 @@ __all__ = ["Classes", "Judge", "Levels", "Nodes", "levels_of"]
 _LARGEST_KEY = 2**63
 _WORTH_KEEPING = 0.8  # classes of a coarser node, as a share of those it was made from
 _CALL, _SORT = 500, 4  # the costs of a call, and of sorting a class, in rows read
-_FEW = 30_000_000  # rows read before compiled kernels are loaded
+_FEW, _FEW_TUPLES = 30_000_000, 12_000  # rows read, and tuples, up to which no compiled kernels are loaded
 _MOST_KEPT = 2**23  # classes and entries kept as starting points for other nodes: about 250 MB
 
 
@@ -155,7 +155,8 @@ class Nodes:
     def kernels(self, work: int) -> ModuleType:
         """Return the kernels for some more work, in rows read: plain ones until compiled ones are worth loading."""
         self._done += _CALL + work
-        return plain if self._exact and self._done <= _FEW else kernels
+        is_small = self._exact and self.codes.shape[1] <= _FEW_TUPLES and self._done <= _FEW
+        return plain if is_small else kernels
 
     def _lay_out(self, groups: Sequence[Ints], costs: Sequence[Floats]) -> None:
         """Concatenate the groups of all levels of all columns, with a word and a cost for each."""

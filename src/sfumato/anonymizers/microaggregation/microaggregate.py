@@ -9,7 +9,6 @@ microaggregation: strict privacy with enhanced utility preservation", IEEE TKDE 
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,8 @@ from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.mondrian.partition import partition
 from sfumato.anonymizers.problem import APART, Pieces, Problem
 from sfumato.anonymizers.publish import Members, Output, alike, publish
-from sfumato.errors import OptionError, one_of
+from sfumato.data.validate import whole
+from sfumato.errors import one_of
 from sfumato.measures.classes import ClassCounts, Floats, Ints, ranges
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import AlphaK, KAnonymity, RecursiveCL
@@ -130,13 +130,12 @@ def microaggregate(problem: Problem, *, block: int = 4096, metric: Metric | None
     >>> microaggregate(problem).tolist()
     [0, 0, 1, 1, 1]
     """
-    if not isinstance(block, numbers.Integral) or block < 1:
-        raise OptionError(f"the tuples of a block must be a whole number of at least 1, got {block!r}")
+    block = whole("the tuples of a block", block)
     problem.require_reachable()
     k = limits(problem.counts, problem.guarantees).k
-    groups = _mdav(problem, k, _blocks(problem, max(int(block), k)), metric)
+    groups = _mdav(problem, k, _blocks(problem, max(block, k)), metric)
     groups = _keeping(problem, groups, metric)
-    problem.require_kept(problem.merged(groups))
+    problem.require_kept(problem.merge(groups))
     return groups
 
 
@@ -154,7 +153,7 @@ def _blocks(problem: Problem, size: int) -> list[Ints]:
 def _mdav(problem: Problem, k: int, blocks: Sequence[Ints], metric: Metric | None) -> Ints:
     """Run MDAV on each block; the last group of a block may have fewer than k records."""
     points, scale = _points(problem, metric)
-    mdav = _kernels(sum(len(block) ** 2 for block in blocks) / k).mdav
+    mdav = _kernels(len(problem) ** 2 / k).mdav
     groups = np.full(len(problem), -1)
     # Blocks share no tuple, so threads never write to the same place.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, len(blocks))) as pool:
@@ -211,7 +210,7 @@ def _deviation(place: Floats, records: Ints) -> float:
 
 def _keeping(problem: Problem, groups: Ints, metric: Metric | None) -> Ints:
     """Merge the group that misses a guarantee most with the nearest one, until none misses any."""
-    missed = _missed(problem.guarantees, problem.merged(groups))
+    missed = _missed(problem.guarantees, problem.merge(groups))
     if not missed.any():
         return groups
     points, scale = _points(problem, metric)

@@ -191,7 +191,7 @@ def mondrian(problem: Problem, *, strict: bool = True) -> Ints | tuple[Pieces, I
     if strict:
         groups = np.empty(len(problem), dtype=np.int64)
         groups[pieces.tuple] = partition(problem, pieces)
-        problem.require_kept(problem.merged(groups))
+        problem.require_kept(problem.merge(groups))
         return groups
     if not pieces.joint:
         raise OptionError(
@@ -207,7 +207,7 @@ def mondrian(problem: Problem, *, strict: bool = True) -> Ints | tuple[Pieces, I
     piece, of_piece = of_record[first], groups[first]
     records = np.bincount(of_pair).astype(np.int64)
     divided = Pieces(pieces.tuple[piece], pieces.values[piece], records, joint=True)
-    problem.require_kept(problem.merged_pieces(divided, of_piece))
+    problem.require_kept(problem.merge_pieces(divided, of_piece))
     return divided, of_piece
 
 
@@ -235,5 +235,5 @@ def rplus(problem: Problem) -> Ints:
     problem.require_reachable()
     groups = np.empty(len(problem), dtype=np.int64)
     groups[problem.pieces.tuple] = partition(problem, problem.pieces, look_ahead=True)
-    problem.require_kept(problem.merged(groups))
+    problem.require_kept(problem.merge(groups))
     return groups

@@ -20,8 +20,8 @@ import polars as pl
 
 from sfumato._repr import Discreet
 from sfumato.anonymizers.base import measure_release, refuse_unreadable, require_quasi
-from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, Layout, batch_of, first_cuts, packed, unpacked
-from sfumato.anonymizers.mondrian.spark_parts import Summaries, finished, loss_of_parts
+from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, Layout, batch_of, first_cuts, pack, unpack
+from sfumato.anonymizers.mondrian.spark_parts import Summaries, finish_part, loss_of_parts
 from sfumato.anonymizers.problem import Problem, with_hierarchy
 from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.coding import Domain, encode_column
@@ -124,7 +124,7 @@ def mondrian_on_spark(
             ]
         whole = _whole(columns[:number], columns[number:], guarantees)
         layout = Layout.of(whole)
-        words = _cached(tuples.mapInArrow(partial(packed, layout), _longs(layout.names)), caches)
+        words = _cached(tuples.mapInArrow(partial(pack, layout), _longs(layout.names)), caches)
         cuts = first_cuts(partial(_summed, words, layout), layout, cores)
         look_up = _cached(_published(words, layout, cuts, tuples, output, columns[:number]), lasting)
         summaries = pl.Series(look_up.where("summary IS NOT NULL").select("summary").toArrow().column(0))
@@ -201,7 +201,7 @@ def _summed(words: Any, layout: Layout, count: Count, shape: tuple[int, int]) ->
 
 def _cells(layout: Layout, count: Count, batches: Iterator[Any]) -> Iterator[Any]:
     """Count the tuples of a worker."""
-    for cells in count(*unpacked(layout, batches)):
+    for cells in count(*unpack(layout, batches)):
         yield batch_of(("cell", "records"), cells)
 
 
@@ -231,7 +231,7 @@ def _published(words: Any, layout: Layout, cuts: Cuts, tuples: Any, output: Outp
 
 def _parted(layout: Layout, cuts: Cuts, batches: Iterator[Any]) -> Iterator[Any]:
     """Add the part of each tuple, in a worker."""
-    words, records = unpacked(layout, batches)
+    words, records = unpack(layout, batches)
     yield batch_of(("part", *layout.names), [cuts.parts(layout, words), *words, records])
 
 
@@ -239,7 +239,7 @@ def _finished(layout: Layout, output: Output, counts: Sequence[Ints], arrow: Seq
     """Finish a part in a worker; its summary is in the row of the first tuple."""
     import pyarrow
 
-    before, after, summary = finished(layout, *unpacked(layout, part.to_batches()), output, counts)
+    before, after, summary = finish_part(layout, *unpack(layout, part.to_batches()), output, counts)
     kinds = [*arrow, *(arrow if output.is_value else [pyarrow.string()] * len(after))]
     columns = [series.to_arrow().cast(kind) for series, kind in zip((*before, *after), kinds, strict=True)]
     summaries = pyarrow.array([summary, *[None] * (len(before[0]) - 1)], pyarrow.list_(pyarrow.float64()))

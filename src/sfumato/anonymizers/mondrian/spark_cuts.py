@@ -22,7 +22,7 @@ from sfumato.anonymizers.problem import Problem
 from sfumato.data.coding import Domain, codes_in
 from sfumato.measures.classes import Ints, sum_by_index
 
-__all__ = ["Count", "Cuts", "Layout", "Summed", "Words", "batch_of", "first_cuts", "packed", "unpacked"]
+__all__ = ["Count", "Cuts", "Layout", "Summed", "Words", "batch_of", "first_cuts", "pack", "unpack"]
 
 _BATCH = 2**18  # tuples packed at a time
 _PARTS_PER_CORE = 4
@@ -86,7 +86,7 @@ class Layout(NamedTuple):
         return codes
 
 
-def packed(layout: Layout, batches: Iterator[Any]) -> Iterator[Any]:
+def pack(layout: Layout, batches: Iterator[Any]) -> Iterator[Any]:
     """Pack tuples from Arrow batches whose last column is the number of records."""
     for *columns, last in _larger(batches):
         domains = (*layout.quasi, *layout.sensitive)
@@ -99,7 +99,7 @@ def packed(layout: Layout, batches: Iterator[Any]) -> Iterator[Any]:
         yield batch_of(layout.names, [*words[:-1], records])
 
 
-def unpacked(layout: Layout, batches: Iterable[Any]) -> tuple[Words, Ints]:
+def unpack(layout: Layout, batches: Iterable[Any]) -> tuple[Words, Ints]:
     """Return the words and the records of all packed tuples in some batches."""
     import pyarrow
 

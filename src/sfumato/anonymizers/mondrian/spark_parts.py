@@ -24,7 +24,7 @@ from sfumato.measures.classes import ClassCounts, Floats, Ints, sum_by_index
 from sfumato.measures.loss.generalised import pair_codes
 from sfumato.measures.loss.information_loss import ColumnLoss, Loss, bits, ncp
 
-__all__ = ["Finished", "Summaries", "finished", "loss_of_parts"]
+__all__ = ["Finished", "Summaries", "finish_part", "loss_of_parts"]
 
 
 class Finished(NamedTuple):
@@ -65,7 +65,7 @@ class Summaries(NamedTuple):
         return cls(*rows[:, :3].T, *(rows[:, at : at + columns] for at in range(3, rows.shape[1], columns)))
 
 
-def finished(layout: Layout, words: Words, records: Ints, output: Output, counts: Sequence[Ints]) -> Finished:
+def finish_part(layout: Layout, words: Words, records: Ints, output: Output, counts: Sequence[Ints]) -> Finished:
     """Cut a part completely, and return the published values of its tuples.
 
     Parameters

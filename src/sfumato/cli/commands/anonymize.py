@@ -242,12 +242,12 @@ def _refuse_unguided(plans: dict[str, tuple[Any, Anonymizer]]) -> None:
 
 def _read_recipe(path: str, others: Sequence[Any]) -> tuple[list[sf.Guarantee], Anonymizer, sf.Schema, bool]:
     """Read a recipe; refuse options that it contains."""
-    from sfumato.anonymizers.anonymize import planned
+    from sfumato.anonymizers.anonymize import read_plan
 
     if any(one not in (None, False, ["mondrian"], []) for one in others):
         raise OptionError("--recipe says what to do and what the columns are", hint="leave the other options out")
     recipe = sf.data.Recipe.load(path)
-    guarantees, method, keep_order = planned(recipe)
+    guarantees, method, keep_order = read_plan(recipe)
     return guarantees, method, recipe.schema, keep_order
 
 
@@ -290,7 +290,7 @@ def _methods(
     model: str | None,
 ) -> list[Anonymizer]:
     """Return the methods with their options; refuse an option that applies to none of them."""
-    from sfumato.anonymizers.anonymize import as_method, tightened
+    from sfumato.anonymizers.anonymize import as_method, tight_output
 
     chosen = [as_method(name) for name in methods]
 
@@ -311,7 +311,7 @@ def _methods(
         give(refused, output=representative)
     if exact_ends:
         for one in [one for one in chosen if getattr(one, "output", None) == sf.anonymizers.Output.INTERVAL] or chosen:
-            one.set_params(output=tightened(one))
+            one.set_params(output=tight_output(one))
     if relaxed:
         give(OptionError("--relaxed is for Mondrian", hint="leave it out"), strict=False)
     for one in chosen:

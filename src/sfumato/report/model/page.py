@@ -138,12 +138,13 @@ def _row(one: Outcome) -> dict[str, Any]:
     facts, scores = one.run.facts, one.run.scores
     sampling = facts.get("sampling") or {}
     noise = sorted(_noises(one))
+    margin = f"± {write(scores.margin)}" if scores.accuracy is None else f"± {100 * scores.margin:.1f} points"
     return {
         "label": one.label,
         "spent": f"spent {write(one.spent)}" if one.private else "no bound",
         "delta": f"at delta {write(facts.get('delta'))}" if one.private else "",
         "seeded": one.seeded,
-        "margin": _margin(one),
+        "margin": "" if scores.how != "noisy" else margin,
         "accuracy": "-" if scores.accuracy is None or math.isnan(scores.accuracy) else share(scores.accuracy),
         "auc": "-" if scores.auc is None or math.isnan(scores.auc) else f"{scores.auc:.3f}",
         "loss": write(scores.loss),
@@ -157,13 +158,6 @@ def _row(one: Outcome) -> dict[str, Any]:
         ),
         "seconds": f"{one.run.seconds:,.1f} s" if one.run.seconds < 100 else f"{one.run.seconds:,.0f} s",
     }
-
-
-def _margin(one: Outcome) -> str:
-    scores = one.run.scores
-    if scores.how != "noisy":
-        return ""
-    return f"± {write(scores.margin)}" if scores.accuracy is None else f"± {100 * scores.margin:.1f} points"
 
 
 # --- the accounting in words ----------------------------------------------------------------------
