@@ -197,6 +197,7 @@ def train(
     sweep = _Sweep(asked, kind, material, split.scores, ledger, test_ledger, kept, watch, progress)
     runs, models = sweep.run(estimators, settings)
     scores = {} if split.scores == "noisy" else {"scores": split.scores}
+    shows_images = material.are_images and material.is_public  # images of the user are records, which no report shows
     return Training(
         data=material.name,
         model=model,
@@ -205,10 +206,7 @@ def train(
         runs=tuple(runs),
         together=_together(runs, delta),
         settings={"tested on": material.split, "seed": split.seed, **scores, **parameters},
-        # Images of the user are records, which no report shows.
-        pictures=pictures_of(material.test, material.test_target, models)
-        if material.are_images and material.is_public
-        else None,
+        pictures=pictures_of(material.test, material.test_target, models) if shows_images else None,
         models=models,
         charged=ledger is not None,
         material=material,
