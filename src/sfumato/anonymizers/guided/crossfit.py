@@ -52,13 +52,13 @@ class CrossFitted(NamedTuple):
     Attributes
     ----------
     guides : the predictions and the columns, as numbers
-    told : the share of the variance of the held-out labels that the predictions explain; 0 if that may be chance
+    explained : the share of the variance of the held-out labels that the predictions explain; 0 if that may be chance
     metric : the distance between two people. Columns have weight 1 on average, and more if the label depends on them;
-        the prediction weighs as much as all columns together times the square of `told`
+        the prediction weighs as much as all columns together times the square of `explained`
     """
 
     guides: Guidance
-    told: float
+    explained: float
     metric: Metric
 
 
@@ -116,10 +116,10 @@ def cross_fitted(problem: Problem, labels: Guidance, grow: Grow) -> CrossFitted:
     important = _importance(problem, models, weight, apart, records)
     sway = _SWAY * min(1.0, classes / _SWAYED) * bool(important.any())
     counts = 1.0 + sway * (important / (important.mean() or 1.0) - 1.0)
-    told = float(gain.sum() / spread)
+    explained = float(gain.sum() / spread)
     deviation = math.sqrt(within / records.sum())
-    beside = predicted / problem.records[:, None] * (told * math.sqrt(len(counts)) / deviation)
-    return CrossFitted(guides, told, Metric(counts, beside))
+    beside = predicted / problem.records[:, None] * (explained * math.sqrt(len(counts)) / deviation)
+    return CrossFitted(guides, explained, Metric(counts, beside))
 
 
 def _gain(said: Floats, apart: Floats, records: Ints) -> Floats:
@@ -157,12 +157,12 @@ def _dealt(problem: Problem, labels: Guidance) -> tuple[Ints, Floats]:
     draw = np.random.default_rng(0)  # a fixed seed, for reproducible folds
     if labels.classes is None:
         mine = draw.integers(_FOLDS, size=len(problem)) == np.arange(_FOLDS)[:, None]
-        return mine * problem.records, mine[:, :, None] * labels.told
+        return mine * problem.records, mine[:, :, None] * labels.columns
     count = labels.mass.astype(np.int64)
     turn = draw.integers(_FOLDS, size=count.shape)
     dealt = np.stack([(count + (turn + fold) % _FOLDS) // _FOLDS for fold in range(_FOLDS)])
-    told = dealt[:, :, 1:] if count.shape[1] == 2 else dealt
-    return dealt.sum(axis=2), told.astype(np.float64)
+    columns = dealt[:, :, 1:] if count.shape[1] == 2 else dealt
+    return dealt.sum(axis=2), columns.astype(np.float64)
 
 
 def _bins(problem: Problem) -> list[Ints]:

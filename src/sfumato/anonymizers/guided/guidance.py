@@ -80,7 +80,7 @@ class Guidance(Discreet):
     spread: float = 0.0
 
     @property
-    def told(self) -> Floats:
+    def columns(self) -> Floats:
         """The informative columns of the mass: for two classes, one."""
         return self.mass[:, 1:] if self.classes is not None and len(self.classes) == 2 else self.mass
 
@@ -146,14 +146,14 @@ def guidance(
     if model is not None and labels is not None:
         raise OptionError("a model and labels are both given", hint="give only one of them")
     if isinstance(model, str):
-        told = _of_rows(_named(model, table), soft, task)
+        found = _of_rows(_named(model, table), soft, task)
     elif model is not None:
-        told = _of_rows(predictions(model, table, soft=soft), soft, task)
+        found = _of_rows(predictions(model, table, soft=soft), soft, task)
     elif labels is None or isinstance(labels, str):
         return _of_column(problem, table, _label_column(table, labels), task)
     else:
-        told = _of_rows(_array(labels, "the labels"), soft, task)
-    mass, classes = told
+        found = _of_rows(_array(labels, "the labels"), soft, task)
+    mass, classes = found
     if len(mass) != table.rows:
         raise InputError(
             f"every row needs a label: there are {table.rows:,} rows and {len(mass):,} labels",

@@ -326,7 +326,7 @@ class Guided(Partitioner):
 
         ``agreement`` is that of the guiding labels, see `Guidance.agreement`. ``chosen`` is "neighbours" or "tree"; if
         no model predicted held-out labels better than their mean, it is "microaggregate" or "mondrian", which publish
-        the same. ``told`` is the share of the held-out labels' variance that predictions explain.
+        the same. ``explained`` is the share of the held-out labels' variance that predictions explain.
         ``unused`` lists columns that could not be used because they hold free text, out of all ``features``.
         """
         found: dict[str, Any] = {"leaves": len(self.published_[0])}
@@ -334,7 +334,10 @@ class Guided(Partitioner):
             found["agreement"] = round(self.agreement_, 6)
         if self.fitted_ is not None:
             by_label, by_chance = ("tree", "mondrian") if self.routes_ else ("neighbours", "microaggregate")
-            found |= {"chosen": by_label if self.fitted_.told else by_chance, "told": round(self.fitted_.told, 6)}
+            found |= {
+                "chosen": by_label if self.fitted_.explained else by_chance,
+                "explained": round(self.fitted_.explained, 6),
+            }
         if self.unused_:
             found |= {"unused": self.unused_, "features": self.features_}
         return found
@@ -392,7 +395,7 @@ def guided(
     tries = 1 + bool(ahead) * len(dimensions) * most_nodes.bit_length()  # of each node
     nodes, threshold, pool, leaf = _kernels(most_nodes * tries, max(len(problem), len(space.place))).grow(
         (problem.positions + space.at).astype(np.int32),
-        np.column_stack([problem.records, guides.mass if entropy else guides.told]).astype(np.float64),
+        np.column_stack([problem.records, guides.mass if entropy else guides.columns]).astype(np.float64),
         *sparse(problem.counts, asked)[1:],
         dimensions.astype(np.int64),
         space.place,

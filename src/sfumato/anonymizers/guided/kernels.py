@@ -449,7 +449,7 @@ def _divide(data: _Data, part: _Part, cut: _Cut, room: _Room) -> tuple[int, int,
 
 @kernel(error_model="numpy")
 def _score(sums: Floats, size: Any, entropy: bool) -> float:
-    """Return what is told of the label by one sum per class: the larger, the purer."""
+    """Return the purity of a group from its sum of each class: the larger, the purer."""
     score = 0.0
     for one in range(len(sums)):
         if not entropy:

@@ -377,7 +377,10 @@ def _print(release: sf.Release) -> None:
     if "agreement" in details:
         line("labels predicted by class", f"{100 * details['agreement']:.1f} %")
     if "chosen" in details:
-        line("partition", f"{details['chosen']}: predictions explain {100 * details['told']:.1f} % of held-out labels")
+        line(
+            "partition",
+            f"{details['chosen']}: predictions explain {100 * details['explained']:.1f} % of held-out labels",
+        )
     if "unused" in details:
         from sfumato.report.summarise import unused_columns
 

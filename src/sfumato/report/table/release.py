@@ -270,7 +270,7 @@ def _kept(one: ModelAccuracy) -> str:
 
 def _made(method: str, facts: Mapping[str, Any], details: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = {"method": method, **facts, **details}
-    if "chosen" in lines and isinstance(lines.get("told"), int | float):
-        explained = share(lines.pop("told"))
+    if "chosen" in lines and isinstance(lines.get("explained"), int | float):
+        explained = share(lines.pop("explained"))
         lines["partition"] = f"{words(lines.pop('chosen'))}: predictions explain {explained} of held-out labels"
     return [(name.replace("_", " "), words(value)) for name, value in lines.items()]
