@@ -32,6 +32,7 @@ __all__ = [
     "Feature",
     "Features",
     "Unknown",
+    "UnusedColumn",
     "as_numbers",
     "as_read",
     "classes_of",
@@ -46,6 +47,10 @@ Ints = NDArray[np.int64]
 
 _DAY = r"^(\d{4}-\d\d-\d\d)(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"  # dates in text files
 _LONGEST, _SHORTEST = 1e100, 1e-100  # distance between bounds, such that squares fit into floats
+
+
+class UnusedColumn(UserWarning):
+    """No value of a column stood out from the noise: the model does not use it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,12 +305,12 @@ class Features:
 
     def _warn(self, columns: Columns) -> None:
         for one, values in zip(self.features, columns.values, strict=True):
-            if one.domain:  # a column without a known value is reported as unused
+            if one.domain is not None:
                 unseen = int((one.codes(values) == len(one.domain)).sum()) - values.null_count()
                 if unseen > 0:
                     warnings.warn(
                         f"column '{one.name}': {unseen:,} values are not in its domain and count as unknown",
-                        UserWarning,
+                        UserWarning if one.domain else UnusedColumn,
                         stacklevel=4,
                     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real
 from sfumato.errors import InputError, ModelError, OptionError
-from sfumato.learners.estimators.features import texts_in
+from sfumato.learners.estimators.features import UnusedColumn, texts_in
 from sfumato.learners.options import Privacy, Split, grouped
 from sfumato.learners.training.catalogue import Model, best_model, model_of
 from sfumato.learners.training.resume import checkpoint_of, key_in, read_run, settings_of, sweep_folder, write_run
@@ -302,7 +303,9 @@ class _Sweep:
                 if place is not None and place.exists():
                     run, fitted = read_run(place)
                 else:
-                    run, fitted = self._train(one, estimator, at)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", UnusedColumn)  # `Training.unused` names these columns
+                        run, fitted = self._train(one, estimator, at)
                     if place is not None:
                         write_run(place, run, fitted)
                         checkpoint_of(place).unlink(missing_ok=True)
