@@ -466,6 +466,11 @@ def test_several_classes_have_a_line_each_and_the_rest_are_named() -> None:
     assert f'aria-label="What age adds. {shown}: ' in made
     for chart in re.findall("<svg.*?</svg>", made, flags=re.DOTALL):
         ElementTree.fromstring(chart)
+    table = sf.Table(frame.with_columns(kind=kind).drop("age"), sf.Schema(schema.columns[1:]))
+    model = PrivateAdditiveClassifier(epsilon=math.inf).fit(table, "kind")
+    made = page(replace(training(run(1, 0.8), target="kind"), models={"epsilon-1": model}))
+    assert 'aria-label="What sex adds' in made
+    assert "Legend." not in made, "the grids name the classes"
 
 
 def test_columns_that_some_models_could_not_use_are_named_for_each() -> None:

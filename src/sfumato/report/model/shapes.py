@@ -85,7 +85,8 @@ def _of_classes(training: Training, one: Outcome, model: Any) -> Shapes | None:
         figures.append((name, *(_lines if name in numbers else _grid)(name, places, added[:, shown], labels)))
     what = f"the score of each class of {training.target}, compared with the mean of all classes ({one.label})"
     others = tuple(label for at, label in enumerate(classes) if at not in shown)
-    return Shapes(what, line_legend(labels), tuple(figures), tuple(ranked[_MOST_COLUMNS:]), others)
+    key = line_legend(labels) if numbers.intersection(ranked[:_MOST_COLUMNS]) else ""  # a grid names its classes
+    return Shapes(what, key, tuple(figures), tuple(ranked[_MOST_COLUMNS:]), others)
 
 
 def _lines(name: str, edges: list[Any], added: Floats, labels: Sequence[str]) -> tuple[str, Markup]:
