@@ -115,7 +115,9 @@ def test_how_it_was_made_is_written_for_a_person() -> None:
 
 
 def test_what_held_out_labels_chose_is_one_line() -> None:
-    made = text_of(page(people(), blurred(people()), details={"leaves": 40, "chosen": "neighbours", "told": 0.2187}))
+    made = text_of(
+        page(people(), blurred(people()), details={"leaves": 40, "chosen": "neighbours", "explained": 0.2187})
+    )
     assert "leaves 40 partition neighbours: predictions explain 21.9% of held-out labels" in re.sub(r"\s+", " ", made)
 
 
