@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 import sfumato as sf
 from sfumato.budget import PureEvent
+from sfumato.cli.main import _sfumato as group
+from sfumato.cli.options import Choice
 
 PROGRAM = """
 import json, sys
@@ -94,9 +98,30 @@ def test_a_wrong_option_is_refused_before_numpy_is_loaded(run_python: Callable[[
         assert {"numpy", "polars", "narwhals"}.isdisjoint(modules), command
 
 
-@pytest.mark.parametrize("command", ["anonymize", "assess", "query", "verify", "budget"])
+@pytest.mark.parametrize("command", ["anonymize", "assess", "train", "query", "verify", "budget"])
 def test_the_help_of_a_command_loads_nothing_heavy(loaded: Callable[..., list[str]], command: str) -> None:
-    assert heavy(loaded(command, "--help")) == []
+    modules = loaded(command, "--help")
+    assert heavy(modules) == []
+    assert {"numpy", "polars", "narwhals"}.isdisjoint(modules)
+
+
+def test_the_choices_of_an_option_are_those_of_the_module_that_defines_them() -> None:
+    seen = 0
+    with click.Context(group) as context:
+        commands = [group.get_command(context, name) for name in group.list_commands(context)]
+    for command in commands:
+        assert command is not None
+        parts = command.commands.values() if isinstance(command, click.Group) else [command]
+        for option in (option for part in parts for option in part.params):
+            if isinstance(option.type, Choice):
+                known = list[str]()
+                for source in option.type.of.split():
+                    module, _, attribute = source.partition(":")
+                    found = getattr(importlib.import_module(f"sfumato.{module}"), attribute)
+                    known += [found] if isinstance(found, str) else map(str, found)
+                assert list(option.type.names) == list(dict.fromkeys(known)), option.name
+                seen += 1
+    assert seen >= 12
 
 
 def test_a_query_loads_no_accountant_that_it_does_not_need(loaded: Callable[..., list[str]]) -> None:

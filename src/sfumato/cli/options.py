@@ -6,13 +6,11 @@ imported when a command runs.
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shutil
 import sys
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -132,25 +130,16 @@ class Names(click.ParamType[list[str]]):
 
 
 class Choice(click.ParamType[Any]):
-    """One of the names in modules such as ``measures.classes:Missing``, which are imported when they are needed.
+    """One of some names; with `several`, any number of them separated by commas.
 
-    With `several`, any number of them separated by commas.
+    The names are defined in modules such as ``measures.classes:Missing`` (`of`). They are repeated in the commands, and
+    compared by a test, because importing the modules would delay every help text and every refusal.
     """
 
     name = "name"
 
-    def __init__(self, *sources: str, several: bool = False) -> None:
-        self.sources, self.several = sources, several
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The names to choose from."""
-        names: list[str] = []
-        for source in self.sources:
-            module, _, attribute = source.partition(":")
-            choices = getattr(importlib.import_module(f"sfumato.{module}"), attribute)
-            names += [choices] if isinstance(choices, str) else map(str, choices)
-        return list(dict.fromkeys(names))
+    def __init__(self, *names: str, of: str, several: bool = False) -> None:
+        self.names, self.of, self.several = names, of, several
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return the names for the help."""

@@ -74,7 +74,17 @@ def _guarantee_options(command: Any) -> Any:
 @click.option(
     "--method",
     "methods",
-    type=Choice("anonymizers.anonymize:METHODS", several=True),
+    type=Choice(
+        "mondrian",
+        "hilbert",
+        "rplus",
+        "lattice",
+        "microaggregate",
+        "suppress",
+        "guided",
+        of="anonymizers.anonymize:METHODS",
+        several=True,
+    ),
     default="mondrian",
     show_default=True,
     help="How rows are grouped into classes.",
@@ -87,7 +97,7 @@ def _guarantee_options(command: Any) -> Any:
 )
 @click.option(
     "--representative",
-    type=Choice("anonymizers.publish:Output"),
+    type=Choice("interval", "tight", "level", "median", "mean", "medoid", of="anonymizers.publish:Output"),
     help="How the values of a class are published.  [default: interval; microaggregate: mean; guided: median]",
 )
 @click.option(
@@ -97,14 +107,14 @@ def _guarantee_options(command: Any) -> Any:
 @click.option("--recipe", metavar="FILE", help="Take all of the above from a recipe.toml.")
 @click.option(
     "--model",
-    type=Choice("measures.loss.utility:MODELS"),
+    type=Choice("logistic", "tree", "forest", "boosting", of="measures.loss.utility:MODELS"),
     help="With --target: the model whose accuracy the report compares, and whose predictions guide the method guided.  "
     "[default: forest; guided by the target itself]",
 )
 @click.option(
     "--format",
     "kind",
-    type=Choice("measures.released_table:Format"),
+    type=Choice("csv", "parquet", of="measures.released_table:Format"),
     help="The format of the table in a folder.  [default: that of FILE]",
 )
 @click.option("--keep-order", is_flag=True, help="Leave the rows in their order instead of shuffling them.")

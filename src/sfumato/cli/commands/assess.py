@@ -34,28 +34,28 @@ __all__ = ["assess", "print_assessment"]
 @force_option
 @click.option(
     "--missing",
-    type=Choice("measures.classes:Missing"),
+    type=Choice("value", "wildcard", "drop", of="measures.classes:Missing"),
     default="value",
     show_default=True,
     help="A missing value is one more value, matches any value, or drops its row.",
 )
 @click.option(
     "--classes",
-    type=Choice("measures.assess:Classes"),
+    type=Choice("qi", "qi+other-sensitive", of="measures.assess:Classes"),
     default="qi",
     show_default=True,
     help="With several sensitive columns: whether the others count as quasi-identifiers.",
 )
 @click.option(
     "--distance",
-    type=Choice("measures.distance:Distance"),
+    type=Choice("auto", "equal", "ordered", "scaled", "hierarchical", of="measures.distance:Distance"),
     default="auto",
     show_default=True,
     help="The distance between two sensitive values, for t-closeness.",
 )
 @click.option(
     "--absent",
-    type=Choice("measures.models:Absent"),
+    type=Choice("ignore", "infinite", of="measures.models:Absent"),
     default="ignore",
     show_default=True,
     help="Whether a value that a class lacks makes delta-disclosure infinite.",
@@ -79,7 +79,9 @@ __all__ = ["assess", "print_assessment"]
 )
 @click.option(
     "--preset",
-    type=Choice("measures.risk.reidentification:PRESETS", "measures.assess:SAFE_HARBOR"),
+    type=Choice(
+        "ema", "health-canada", "hipaa", of="measures.risk.reidentification:PRESETS measures.assess:SAFE_HARBOR"
+    ),
     help="The rules of an authority.",
 )
 @click.option(

@@ -53,7 +53,7 @@ def budget(ctx: click.Context) -> None:
 )
 @click.option(
     "--relation",
-    type=Choice("budget.events:Relation"),
+    type=Choice("add-remove", "replace-one", of="budget.events:Relation"),
     help="What is hidden: whether a record is there, or what is in it.  [default: add-remove]",
 )
 @click.option("--note", default="", metavar="TEXT", help="The reason, for the history.")

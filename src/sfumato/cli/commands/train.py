@@ -71,7 +71,18 @@ class _Samples(click.ParamType[float]):
 @click.argument("data", metavar="DATA", required=False)
 @click.option(
     "--model",
-    type=Choice("learners.training.catalogue:TABLE_MODELS", "learners.training.catalogue:IMAGE_MODELS"),
+    type=Choice(
+        "additive",
+        "logistic",
+        "linear",
+        "forest",
+        "naive-bayes",
+        "mlp",
+        "cnn",
+        "resnet18",
+        "scattering-linear",
+        of="learners.training.catalogue:TABLE_MODELS learners.training.catalogue:IMAGE_MODELS",
+    ),
     help="The model.  [default: additive for tables, scattering-linear for mnist]",
 )
 @click.option(
@@ -92,7 +103,7 @@ class _Samples(click.ParamType[float]):
 )
 @click.option(
     "--scores",
-    type=Choice("learners.options:SCORES"),
+    type=Choice("noisy", "none", of="learners.options:SCORES"),
     help="Whether scores on private test rows are released.  [default: noisy]",
 )
 @click.option("--full", is_flag=True, default=None, help="Use all 70,000 images of mnist instead of 12,000.")
