@@ -29,7 +29,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from sfumato import learners
 from sfumato.data import datasets
-from sfumato.learners.estimators.features import Columns, Features, Unknown, describe
+from sfumato.learners.estimators.features import Columns, Features, Undeclared, describe
 
 KEPT = Path(__file__).with_suffix(".json")
 PEER = Path(__file__).with_name("private_tables_diffprivlib.py")
@@ -87,7 +87,7 @@ def arrays() -> dict[str, Any]:
     parts = {"train": Columns.of(datasets.adult("train")), "test": Columns.of(datasets.adult("test"))}
     public = describe(parts["train"], None)
     known = [
-        one.read(values) if isinstance(one, Unknown) else one
+        one.read(values) if isinstance(one, Undeclared) else one
         for one, values in zip(public, parts["train"].values, strict=True)
     ]
     at = parts["train"].names.index(TARGET)

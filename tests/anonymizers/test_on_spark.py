@@ -23,7 +23,7 @@ from sfumato.anonymizers.mondrian import spark as on_spark
 from sfumato.anonymizers.mondrian import spark_cuts as first_cuts
 from sfumato.anonymizers.mondrian.mondrian import mondrian
 from sfumato.anonymizers.mondrian.spark import OnSpark, mondrian_on_spark
-from sfumato.anonymizers.mondrian.spark_cuts import Count, Layout, pack, unpack
+from sfumato.anonymizers.mondrian.spark_cuts import Count, TupleLayout, pack, unpack
 from sfumato.anonymizers.problem import with_hierarchies
 from sfumato.anonymizers.publish import Members, publish
 
@@ -46,7 +46,7 @@ def batches(one: Case) -> list[Any]:
     return [plain.slice(0, 7).combine_chunks(), plain.slice(7).combine_chunks()]
 
 
-def summed(workers: list[Any], layout: Layout, count: Count, shape: tuple[int, int]) -> NDArray[np.int64]:
+def summed(workers: list[Any], layout: TupleLayout, count: Count, shape: tuple[int, int]) -> NDArray[np.int64]:
     """Add up what workers count, without Spark."""
     sums = np.zeros(shape, dtype=np.int64)
     for worker in workers:
@@ -61,7 +61,7 @@ def test_parts_of_a_table_make_the_groups_of_the_whole(one: Case, output: Output
     if not whole_table_keeps(one):
         return
     problem = with_hierarchies(one.problem) if output is Output.LEVEL else one.problem
-    layout = Layout.of(problem)
+    layout = TupleLayout.of(problem)
     schema = pyarrow.schema([(name, pyarrow.int64()) for name in layout.names])
     workers = [pyarrow.Table.from_batches(pack(layout, iter(each.to_batches())), schema) for each in batches(one)]
     cuts = first_cuts.first_cuts(partial(summed, workers, layout), layout, cores)

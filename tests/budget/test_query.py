@@ -19,10 +19,10 @@ import pytest
 import sfumato as sf
 from sfumato.budget import Budget, Quantile, Question, Relation, Source, spent
 from sfumato.budget.mechanisms.statistics import Records
-from sfumato.budget.query.plan import Bounded, Plan, statistic_for
+from sfumato.budget.query.plan import NumberColumn, Plan, statistic_for
 
 SIGMAS = 5.5
-AGES = Bounded("age", 0.0, 100.0)
+AGES = NumberColumn("age", 0.0, 100.0)
 QUESTIONS = ["count", "sum of age", "mean of age", "quantile 0.3 of age"]
 PEOPLE = pl.DataFrame(
     {
@@ -519,9 +519,9 @@ PEOPLE_OF = {
 
 
 @pytest.mark.parametrize("ages", PEOPLE_OF.values(), ids=PEOPLE_OF)
-@pytest.mark.parametrize("bounded", [AGES, Bounded("age", 0.0, 100.5)], ids=["whole", "cells"])
+@pytest.mark.parametrize("bounded", [AGES, NumberColumn("age", 0.0, 100.5)], ids=["whole", "cells"])
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_intervals_hold_as_often_as_they_say(question: str, bounded: Bounded, ages: list[float]) -> None:
+def test_intervals_hold_as_often_as_they_say(question: str, bounded: NumberColumn, ages: list[float]) -> None:
     asked = Question.parse(question)
     groups = 300 if "quantile" in question else 3000
     found = statistic_for(asked, bounded, 1.0, 0.8).each(many(ages, groups), Source())
@@ -574,7 +574,7 @@ def test_one_record_more_makes_no_answer_more_likely_than_claimed(
 ) -> None:
     chosen = question.startswith(("quantile", "min", "max"))
     groups = 4000 if chosen else 60_000
-    bounded = Bounded("age", 0.0, 3.0, whole=True) if chosen else AGES
+    bounded = NumberColumn("age", 0.0, 3.0, whole=True) if chosen else AGES
     how = statistic_for(Question.parse(question), bounded, 1.0)
     drawn = [getattr(how.each(many(people, groups), Source()), part) for people in (ages, without)]
     largest = 0.0

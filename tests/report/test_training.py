@@ -39,7 +39,7 @@ from sfumato.learners.training.runs import Pictures
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.model.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
 from sfumato.report.model.figures import png, tiled
-from sfumato.report.model.outcome import Verdict, outcomes_of
+from sfumato.report.model.outcome import PrivacyCost, outcomes_of
 from sfumato.report.model.page import render_training, unused_notes
 
 DELTA = 1e-5
@@ -774,7 +774,7 @@ def test_an_error_below_its_noise_is_hidden_and_not_0() -> None:
 def test_what_all_runs_share_is_taken_from_the_scores_with_the_least_noise() -> None:
     first, second = with_noise(run(1, 0.8), 0.2), with_noise(run(5, 0.9), 0.01)
     rough = replace(first, scores=replace(first.scores, baseline=0.77, rows=7))
-    assert Verdict(training(rough, second), outcomes_of(training(rough, second))).rows == second.scores.rows
+    assert PrivacyCost(training(rough, second), outcomes_of(training(rough, second))).rows == second.scores.rows
 
 
 def test_a_page_without_scores_says_so() -> None:

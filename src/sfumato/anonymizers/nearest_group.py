@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.anonymizers.problem import APART, Line, Problem
+from sfumato.anonymizers.problem import APART, Problem, ValueLine
 from sfumato.data.coding import Domain, positions_in
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Kind
@@ -105,7 +105,7 @@ def _nearest(problem: Problem, groups: Ints, tuples: Tuples, codes: NDArray[np.i
 _Widening = Callable[[NDArray[Any]], Floats]  # the widening that each group needs to contain each value
 
 
-def _out_of_range(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int) -> _Widening:
+def _out_of_range(of_tuple: NDArray[np.int32], line: ValueLine, groups: Ints, number: int) -> _Widening:
     """Measure the distance of a place on a line from the range of each group."""
     low, high = np.full(number, np.inf), np.full(number, -np.inf)
     np.minimum.at(low, groups, line.place[of_tuple])
@@ -113,7 +113,7 @@ def _out_of_range(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number:
     return lambda place: np.maximum(np.maximum(low - place[:, None], place[:, None] - high), 0.0)
 
 
-def _one_more(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int) -> _Widening:
+def _one_more(of_tuple: NDArray[np.int32], line: ValueLine, groups: Ints, number: int) -> _Widening:
     """Measure the cost of one more value of a category for groups that lack it."""
     held = np.unique(of_tuple.astype(np.int64) * number + groups)  # sparse: a matrix of both might be huge
     holder, start = held % number, np.searchsorted(held // number, np.arange(len(line.position) + 1))
@@ -127,7 +127,7 @@ def _one_more(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int
     return cost
 
 
-def places_on(known: Domain, line: Line, new: Domain) -> Floats:
+def places_on(known: Domain, line: ValueLine, new: Domain) -> Floats:
     """Return the places of new values on the line of the known ones; values beyond it are at its ends."""
     ranks = _ranks(known)
     if ranks is not None:

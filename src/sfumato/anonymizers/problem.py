@@ -23,14 +23,14 @@ from sfumato.measures.guarantee import Check, ClassGuarantee
 from sfumato.measures.loss.universe import as_floats, universe
 from sfumato.measures.models import LDiversity, RecursiveCL
 
-__all__ = ["APART", "Line", "Pieces", "Problem", "exact_floats", "with_hierarchies", "with_hierarchy"]
+__all__ = ["APART", "Pieces", "Problem", "ValueLine", "exact_floats", "with_hierarchies", "with_hierarchy"]
 
 APART = 2.0
 """The place of a missing number, date or ordinal, away from all others, which are between 0 and 1."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Line(Discreet):
+class ValueLine(Discreet):
     """The values of one quasi-identifier on a line, where a group is a range or part of one.
 
     Attributes
@@ -151,13 +151,13 @@ class Problem(Discreet):
         return self.counts[0].quasi
 
     @cached_property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[ValueLine, ...]:
         """The line of each quasi-identifier."""
         return tuple(map(_line, self.domains))
 
     @property
     def places(self) -> tuple[Floats, ...]:
-        """The place of each code of each quasi-identifier; see `Line`."""
+        """The place of each code of each quasi-identifier; see `ValueLine`."""
         return tuple(line.place for line in self.lines)
 
     @cached_property
@@ -277,7 +277,7 @@ def with_hierarchies(problem: Problem) -> Problem:
     return replace(problem, counts=tuple(replace(one, quasi=tuple(quasi)) for one in problem.counts))
 
 
-def _line(domain: Domain) -> Line:
+def _line(domain: Domain) -> ValueLine:
     of = universe(domain)
     rank = np.arange(len(domain), dtype=np.int32)
     hierarchy, values = domain.column.hierarchy, exact_floats(domain).values.to_list()
@@ -288,9 +288,9 @@ def _line(domain: Domain) -> Line:
             place = (of.numbers[of.place] - of.low) / ((of.high - of.low) or 1.0)
         if domain.missing is not None:
             place[domain.missing] = APART
-        return Line(rank, place, True, len(of), none)
+        return ValueLine(rank, place, True, len(of), none)
     if hierarchy is None:
-        return Line(rank, rank / max(len(rank) - 1, 1), False, len(of), none)
+        return ValueLine(rank, rank / max(len(rank) - 1, 1), False, len(of), none)
     hierarchy.check(values, domain.name)
     levels = hierarchy.levels(values)
     order = np.lexsort((rank, *levels))  # highest level first, values within a node by rank
@@ -301,7 +301,7 @@ def _line(domain: Domain) -> Line:
     for level in reversed(range(len(levels))):  # a node ends where its parent does
         differ |= np.diff(levels[level][order]) != 0
         nodes[level, 1:] = np.cumsum(differ)
-    return Line(position, position / max(len(rank) - 1, 1), False, len(of), nodes)
+    return ValueLine(position, position / max(len(rank) - 1, 1), False, len(of), nodes)
 
 
 def _first(groups: NDArray[Any]) -> Ints:

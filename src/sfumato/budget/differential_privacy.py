@@ -34,7 +34,7 @@ from sfumato.errors import InputError, OptionError, SfumatoError, one_of
 if TYPE_CHECKING:
     from sfumato.data.release import Release
 
-__all__ = ["Bounded", "DifferentialPrivacy", "bounded_epsilon", "read_events", "verify_events"]
+__all__ = ["DifferentialPrivacy", "EpsilonBound", "bounded_epsilon", "read_events", "verify_events"]
 
 _MOST_EVENTS = 2_000
 _DEEPEST = 16
@@ -110,7 +110,7 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
 
 
 @dataclass(frozen=True)
-class Bounded:
+class EpsilonBound:
     """An upper bound on the epsilon of events, and whether it equals the result of `spent`."""
 
     epsilon: float
@@ -132,7 +132,7 @@ def read_events(plain: Any) -> tuple[Event, ...]:
     return tuple(Event.from_dict(one) for one in plain)
 
 
-def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> Bounded:
+def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> EpsilonBound:
     """Return an upper bound on the epsilon of events at the delta of a guarantee, in bounded time and memory.
 
     Examples
@@ -143,15 +143,15 @@ def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> Bo
     given = tuple(events)
     work = _work(given)
     if work <= _MOST_WORK:
-        return Bounded(spent(given, promise.delta, relation=promise.relation).epsilon)
+        return EpsilonBound(spent(given, promise.delta, relation=promise.relation).epsilon)
     why = f"accounting for its events exactly would take about {work / 10:,.0f} s"
     if len(distinct_events(given)) > _MOST_RENYI:
-        return Bounded(math.inf, exact=False, why=why)
+        return EpsilonBound(math.inf, exact=False, why=why)
     try:
         cheap = spent(given, promise.delta, relation=promise.relation, accountant="rdp").epsilon
     except OptionError:  # Renyi privacy does not support some event
-        return Bounded(math.inf, exact=False, why=why)
-    return Bounded(cheap, exact=False, why=f"{why}; Renyi privacy proves epsilon {cheap:.3g}")
+        return EpsilonBound(math.inf, exact=False, why=why)
+    return EpsilonBound(cheap, exact=False, why=f"{why}; Renyi privacy proves epsilon {cheap:.3g}")
 
 
 def verify_events(plain: Any, promise: DifferentialPrivacy) -> Iterator[Claim]:
@@ -164,7 +164,7 @@ def verify_events(plain: Any, promise: DifferentialPrivacy) -> Iterator[Claim]:
     """
     try:
         events = read_events(plain)
-        bound = bounded_epsilon(events, promise) if events else Bounded(math.inf)
+        bound = bounded_epsilon(events, promise) if events else EpsilonBound(math.inf)
     except (SfumatoError, *DAMAGED) as error:
         yield Claim("its events can be accounted for", False, reason_of(error))
         return

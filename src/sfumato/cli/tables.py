@@ -121,10 +121,10 @@ def read_declared(
 
 def warn_if_people_repeat(table: Table) -> None:
     """Warn the owner of the data on stderr if people have several rows, since epsilon protects one row."""
-    from sfumato.data.suggest import Key, key_of
+    from sfumato.data.suggest import PersonKey, key_of
     from sfumato.measures.people import people_of
 
-    people = people_of(table, [name for name in table.schema.names if key_of(name) is Key.PERSON])
+    people = people_of(table, [name for name in table.schema.names if key_of(name) is PersonKey.PERSON])
     if people is not None and people.repeat:
         echo(
             f"'{people.identifier}' repeats: people have several rows, and epsilon protects one row, not one person",

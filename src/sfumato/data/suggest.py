@@ -20,7 +20,7 @@ from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError
 
-__all__ = ["Key", "against_release", "key_of", "names_someone", "singles_out", "suggest", "words_of"]
+__all__ = ["PersonKey", "against_release", "key_of", "names_someone", "singles_out", "suggest", "words_of"]
 
 _SAMPLE = 10_000  # distinct values that are examined
 _ONE_IN = 5  # of them may look different: 80 % must look alike
@@ -32,7 +32,7 @@ _MANY = 0.5  # of the values of a free text, so many differ
 _LONG = 40  # characters of a free text, on average; half of it if its name says that it is one
 
 
-class Key(IntEnum):
+class PersonKey(IntEnum):
     """How well a column tells people apart, by its name."""
 
     NONE = 0
@@ -45,7 +45,7 @@ class Key(IntEnum):
     """It is the number of a person."""
 
 
-def key_of(name: str) -> Key:
+def key_of(name: str) -> PersonKey:
     """Return how well a column of this name tells people apart.
 
     Examples
@@ -55,11 +55,11 @@ def key_of(name: str) -> Key:
     """
     words = words_of(name)
     if _PERSON_NUMBERS.search(words):
-        return Key.PERSON
+        return PersonKey.PERSON
     if _PERSON_NAMES.search(words) or _PERSONAL.search(words):
-        return Key.NAME
+        return PersonKey.NAME
     is_known = (_IDENTIFIERS.search(words) or _IDS.search(words)) and not _QUASI.search(words)
-    return Key.SOME if is_known and not _SENSITIVE.search(words) else Key.NONE
+    return PersonKey.SOME if is_known and not _SENSITIVE.search(words) else PersonKey.NONE
 
 
 def suggest(table: Table | Any) -> Schema:

@@ -23,7 +23,7 @@ from sfumato.data.io.dialect import write_as_read
 from sfumato.data.io.duckdb_file import open_duckdb
 from sfumato.data.io.encodings import find_encoding
 from sfumato.data.io.files import FORMATS, compression_of, format_of, write_frame
-from sfumato.data.io.source import File, Source
+from sfumato.data.io.source import DataSource, File
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.errors import (
     ColumnError,
@@ -150,11 +150,11 @@ class Table:
     @cached_property
     def frame(self) -> Any:
         """The frame; reads all rows if they are elsewhere."""
-        return self.source.read() if isinstance(self.source, Source) else self.source
+        return self.source.read() if isinstance(self.source, DataSource) else self.source
 
     @property
     def _is_unread(self) -> bool:
-        return isinstance(self.source, Source) and "frame" not in self.__dict__
+        return isinstance(self.source, DataSource) and "frame" not in self.__dict__
 
     @cached_property
     def _narwhal(self) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
@@ -172,7 +172,7 @@ class Table:
     @cached_property
     def _types(self) -> dict[str, Any]:
         source = self.source
-        frame = nw.from_native(pl.DataFrame(schema=source.types())) if isinstance(source, Source) else self._narwhal
+        frame = nw.from_native(pl.DataFrame(schema=source.types())) if isinstance(source, DataSource) else self._narwhal
         with frame_errors():
             return dict(frame.collect_schema())
 
@@ -225,7 +225,7 @@ class Table:
         if column.kind not in (Kind.AUTO, Kind.ORDINAL):
             return column
         dtype = self._types[column.name]
-        if isinstance(self.source, Source):
+        if isinstance(self.source, DataSource):
             return column if isinstance(dtype, nw.Unknown) else with_kind(column, dtype)  # known after reading
         if isinstance(dtype, nw.Object) and not self.is_lazy:
             try:
@@ -250,7 +250,7 @@ class Table:
         """
         if self.has_inferred_types:
             return None
-        if not isinstance(self.source, Source) and self.implementation.is_pandas():
+        if not isinstance(self.source, DataSource) and self.implementation.is_pandas():
             return None
         dtype = self._types[name]
         return None if isinstance(dtype, nw.Unknown | nw.Object) else dtype
@@ -317,7 +317,7 @@ class Table:
     @property
     def is_lazy(self) -> bool:
         """Whether the rows are elsewhere (a file, a database, DuckDB, Spark) and are read on demand."""
-        return isinstance(self.source, Source) or isinstance(self._narwhal, nw.LazyFrame)
+        return isinstance(self.source, DataSource) or isinstance(self._narwhal, nw.LazyFrame)
 
     @property
     def implementation(self) -> nw.Implementation:
@@ -397,7 +397,7 @@ class Table:
         >>> sf.read("patients.csv").to_polars().shape
         (8, 4)
         """
-        if isinstance(self.source, Source):
+        if isinstance(self.source, DataSource):
             frame: pl.DataFrame = self.frame
             return frame
         return pl.DataFrame([self.column(name).alias(name) for name in self.schema.names])

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato._repr import Plain
-from sfumato.data.io.source import Source
+from sfumato.data.io.source import DataSource
 from sfumato.data.schema import Role
-from sfumato.data.suggest import Key, key_of, names_someone
+from sfumato.data.suggest import PersonKey, key_of, names_someone
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.engine import is_spark
@@ -71,17 +71,17 @@ def keys_of(table: Table) -> list[str]:
     ['patient_id']
     """
     rank = {one.name: key_of(one.name) for one in table.schema.columns if one.role in _NAMING}
-    if Key.PERSON not in rank.values():
-        rank |= _by_their_looks(table, [name for name, one in rank.items() if one is Key.NONE])
-    best = max(rank.values(), default=Key.NONE)
-    return [name for name, one in rank.items() if one is best] if best >= Key.SOME else []
+    if PersonKey.PERSON not in rank.values():
+        rank |= _by_their_looks(table, [name for name, one in rank.items() if one is PersonKey.NONE])
+    best = max(rank.values(), default=PersonKey.NONE)
+    return [name for name, one in rank.items() if one is best] if best >= PersonKey.SOME else []
 
 
-def _by_their_looks(table: Table, names: Sequence[str]) -> dict[str, Key]:
+def _by_their_looks(table: Table, names: Sequence[str]) -> dict[str, PersonKey]:
     """Return the columns whose values look like personal addresses or numbers, whatever their names."""
     rows = table.sample(_SAMPLE, names) if names else table
     readable = {*rows.schema.names}
-    return {name: Key.SOME for name in names if name in readable and names_someone(rows, rows.schema[name])}
+    return {name: PersonKey.SOME for name in names if name in readable and names_someone(rows, rows.schema[name])}
 
 
 def people_of(
@@ -99,7 +99,7 @@ def people_of(
     source = table.source
     if not keys or is_spark(table):
         return None
-    if isinstance(source, Source) and not table.has_inferred_types and source.rows() > _MOST_ROWS:
+    if isinstance(source, DataSource) and not table.has_inferred_types and source.rows() > _MOST_ROWS:
         return None
     best: tuple[People, Tuples] | None = None
     for key in keys:

@@ -22,7 +22,7 @@ from sfumato.report.table.comparison import CLASS_SIZES, Standing, rows_by_size,
 __all__ = [
     "SMALLEST_SHOWN",
     "Bar",
-    "Line",
+    "MeasureLine",
     "Summary",
     "count",
     "number",
@@ -51,7 +51,7 @@ _LIKEN = "coarsen the quasi-identifiers until every class looks like the whole t
 
 
 @dataclass(frozen=True)
-class Line:
+class MeasureLine:
     """One measure in words and numbers."""
 
     key: str
@@ -82,7 +82,7 @@ class Summary:
     warnings: tuple[str, ...]
     """Shown first."""
     facts: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[MeasureLine, ...]
     bars: tuple[Bar, ...]
     columns: tuple[ColumnRisk, ...]
     subsets: tuple[tuple[str, str, str], ...]
@@ -385,10 +385,10 @@ def _facts(a: Assessment) -> list[str]:
     return facts
 
 
-def _line(a: Assessment, key: str) -> Line:
+def _line(a: Assessment, key: str) -> MeasureLine:
     model = _MODELS[key]
     checks = [check for check in a.verdict.checks if check.guarantee.key == key] if a.verdict is not None else []
-    return Line(
+    return MeasureLine(
         key=key,
         title=model.title,
         value=number(getattr(a, key)),

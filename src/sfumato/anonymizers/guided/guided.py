@@ -29,7 +29,7 @@ from sfumato.anonymizers.limits import limits, sparse
 from sfumato.anonymizers.microaggregation.microaggregate import neighbours
 from sfumato.anonymizers.mondrian.partition import space_of
 from sfumato.anonymizers.nearest_group import known_codes, places_on
-from sfumato.anonymizers.problem import Line, Problem
+from sfumato.anonymizers.problem import Problem, ValueLine
 from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.data.coding import Domain
 from sfumato.data.schema import Kind, Role, Schema
@@ -42,7 +42,7 @@ from sfumato.errors import ColumnError, InputError, did_you_mean, one_of
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.models import KAnonymity
 
-__all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "prune"]
+__all__ = ["Criterion", "CutBy", "Guided", "GuidedTree", "Routes", "guided", "prune"]
 
 _FEW, _FEW_NODES = 12_000, 10_000  # up to so many tuples and tree nodes, the kernels are not compiled
 _FEWEST = 200  # records needed to hold some out
@@ -82,7 +82,7 @@ class CutBy(StrEnum):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tree(Discreet):
+class GuidedTree(Discreet):
     """A tree over tuples, as arrays with an entry per node; a child has a larger number than its parent.
 
     Attributes
@@ -98,7 +98,7 @@ class Tree(Discreet):
     threshold: Floats
     pool: Ints
     domains: tuple[Domain, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ValueLine, ...]
 
     def leaves(self, tuples: Tuples) -> Ints:
         """Return the leaf of each tuple, including tuples with new values.
@@ -140,12 +140,12 @@ class Routes(Discreet):
 
     Attributes
     ----------
-    tree : Tree
+    tree : GuidedTree
     group : the group of each leaf
     published : the published values of each group, a series per quasi-identifier
     """
 
-    tree: Tree
+    tree: GuidedTree
     group: Ints
     published: list[pl.Series]
 
@@ -345,7 +345,7 @@ class Guided(Partitioner):
 
 def guided(
     problem: Problem, guides: Guidance, *, entropy: bool = False, refine: bool = True, look_ahead: int = 0
-) -> tuple[Tree, Ints]:
+) -> tuple[GuidedTree, Ints]:
     """Grow a tree whose leaves predict the label and keep every guarantee.
 
     ::
@@ -407,7 +407,7 @@ def guided(
         np.arange(len(problem)),
     )
     problem.require_kept(problem.merge(np.unique(leaf, return_inverse=True)[1]))
-    return Tree(nodes, threshold, pool, problem.domains, problem.lines), leaf
+    return GuidedTree(nodes, threshold, pool, problem.domains, problem.lines), leaf
 
 
 def _kernels(nodes: int, rows: int) -> ModuleType:
@@ -417,14 +417,14 @@ def _kernels(nodes: int, rows: int) -> ModuleType:
     return plain if nodes <= _FEW_NODES and rows <= _FEW else kernels
 
 
-def prune(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
+def prune(tree: GuidedTree, problem: Problem, leaf: Ints) -> tuple[GuidedTree, Ints]:
     """Collapse leaves that break a guarantee into their parents, repeatedly; return the tree and the new leaves.
 
     A tree that was grown on other rows may have leaves with few of the released rows, or none.
 
     Parameters
     ----------
-    tree : Tree
+    tree : GuidedTree
     problem : the released rows, with the guarantees that they must keep
     leaf : the leaf of each tuple
     """

@@ -30,7 +30,7 @@ from sfumato.measures.models import (
     TCloseness,
 )
 
-__all__ = ["Classes", "Judge", "Levels", "Nodes", "levels_of"]
+__all__ = ["Judge", "Levels", "NodeClasses", "Nodes", "levels_of"]
 
 _LARGEST_KEY = 2**63
 _WORTH_KEEPING = 0.8  # classes of a coarser node, as a share of those it was made from
@@ -90,7 +90,7 @@ def levels_of(domain: Domain, counts: Sequence[int] | None = None) -> Levels:
     return Levels(groups, leaves)
 
 
-class Classes(NamedTuple):
+class NodeClasses(NamedTuple):
     """The classes of a node.
 
     Attributes
@@ -139,7 +139,7 @@ class Nodes:
             key += self._word[self._place[column, 0] + code]
             price += costs[column][0][code]
         entries = tuple((one.start, one.value, one.count) for one in counts) if sensitive else ()
-        given = Classes(np.arange(len(key), dtype=np.int32), key, counts[0].size, price, entries)
+        given = NodeClasses(np.arange(len(key), dtype=np.int32), key, counts[0].size, price, entries)
         # The buffers are reused: allocating memory would take longer than the work.
         self._slots = np.empty(1 << (4 * len(key)).bit_length(), dtype=np.int32)
         self._moved = np.empty_like(key)
@@ -179,7 +179,7 @@ class Nodes:
     def __len__(self) -> int:
         return math.prod(level + 1 for level in self.top)
 
-    def classes(self, node: bytes) -> Classes:
+    def classes(self, node: bytes) -> NodeClasses:
         """Return the classes of a node; they are valid until the next call."""
         levels = np.frombuffer(node, dtype=np.uint8)
         known = len(self._kept)
@@ -190,12 +190,12 @@ class Nodes:
             self._keep(levels, made)
         return made
 
-    def of_tuple(self, node: bytes) -> tuple[Classes, Ints]:
+    def of_tuple(self, node: bytes) -> tuple[NodeClasses, Ints]:
         """Return the classes of a node, and the class of each tuple."""
         made, of = self._merge(0, np.frombuffer(node, dtype=np.uint8))
         return made, of.astype(np.int64)
 
-    def _merge(self, nearest: int, node: NDArray[np.uint8]) -> tuple[Classes, NDArray[np.int32]]:
+    def _merge(self, nearest: int, node: NDArray[np.uint8]) -> tuple[NodeClasses, NDArray[np.int32]]:
         finer = self._kept[nearest]
         shape = (self.codes, self._place, self._word, self._group, self._cost, self._exact)
         room = (self._slots, self._moved, *self._room)
@@ -207,9 +207,9 @@ class Nodes:
             chosen.merge_entries(of, classes, values, *entry)
             for values, entry in zip(self.values, finer.entries, strict=True)
         )
-        return Classes(first[:classes], key[:classes], size[:classes], price[:classes], entries), of
+        return NodeClasses(first[:classes], key[:classes], size[:classes], price[:classes], entries), of
 
-    def _keep(self, node: NDArray[np.uint8], made: Classes) -> None:
+    def _keep(self, node: NDArray[np.uint8], made: NodeClasses) -> None:
         if self._work + made.work > _MOST_KEPT:  # drop the older half, but keep the tuples
             half = [0, *range(1 + len(self._kept) // 2, len(self._kept))]
             self._kept = [self._kept[one] for one in half]
@@ -222,7 +222,7 @@ class Nodes:
         self._kept_nodes[known], self._kept_work[known] = node, made.work
         self._work += made.work
         first, key, size, price, entries = made
-        self._kept.append(Classes(first.copy(), key.copy(), size.copy(), price.copy(), entries))
+        self._kept.append(NodeClasses(first.copy(), key.copy(), size.copy(), price.copy(), entries))
 
 
 class Judge:
@@ -248,7 +248,7 @@ class Judge:
         self.sensitive = self.l > 1 or bool(others)
         self.can_tag = self.k > 1 or self.l > 1 or (limit == 0 and any(map(_improves_by_merging, others)))
 
-    def judge(self, classes: Classes) -> tuple[NDArray[np.bool_] | None, bool]:
+    def judge(self, classes: NodeClasses) -> tuple[NDArray[np.bool_] | None, bool]:
         """Return the mask of suppressed classes, or None and whether every finer node is infeasible too."""
         fails = self._fails[: len(classes.size)]
         np.less(classes.size, self.k, out=fails)
@@ -274,7 +274,7 @@ class Judge:
                     break
         return fails, False
 
-    def _too_many(self, classes: Classes, fails: NDArray[np.bool_]) -> bool:
+    def _too_many(self, classes: NodeClasses, fails: NDArray[np.bool_]) -> bool:
         return bool(classes.size[fails].sum() > self.limit or fails.all())
 
     def _failing(
@@ -293,7 +293,7 @@ class Judge:
                 fails |= wrong
         return fails, hopeless
 
-    def counts_of(self, classes: Classes, attribute: int, kept: NDArray[np.intp]) -> ClassCounts:
+    def counts_of(self, classes: NodeClasses, attribute: int, kept: NDArray[np.intp]) -> ClassCounts:
         """Return the counts of the kept classes, over the sensitive values in them."""
         start, value, count = classes.entries[attribute]
         size, given = classes.size, self.counts[attribute]

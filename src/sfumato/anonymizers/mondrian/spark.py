@@ -20,7 +20,7 @@ import polars as pl
 
 from sfumato._repr import Discreet
 from sfumato.anonymizers.base import measure_release, refuse_unreadable, require_quasi
-from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, Layout, batch_of, first_cuts, pack, unpack
+from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, TupleLayout, batch_of, first_cuts, pack, unpack
 from sfumato.anonymizers.mondrian.spark_parts import Summaries, finish_part, loss_of_parts
 from sfumato.anonymizers.problem import Problem, with_hierarchy
 from sfumato.anonymizers.publish import Output, released_schema
@@ -123,7 +123,7 @@ def mondrian_on_spark(
                 _Column(with_hierarchy(column.domain, column.records), column.records) for column in columns[:number]
             ]
         whole = _whole(columns[:number], columns[number:], guarantees)
-        layout = Layout.of(whole)
+        layout = TupleLayout.of(whole)
         words = _cached(tuples.mapInArrow(partial(pack, layout), _longs(layout.names)), caches)
         cuts = first_cuts(partial(_summed, words, layout), layout, cores)
         look_up = _cached(_published(words, layout, cuts, tuples, output, columns[:number]), lasting)
@@ -187,7 +187,7 @@ def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: S
 # Decide
 
 
-def _summed(words: Any, layout: Layout, count: Count, shape: tuple[int, int]) -> Ints:
+def _summed(words: Any, layout: TupleLayout, count: Count, shape: tuple[int, int]) -> Ints:
     """Add up the cells that workers count, and fetch the sums."""
     from pyspark.sql import functions
 
@@ -199,7 +199,7 @@ def _summed(words: Any, layout: Layout, count: Count, shape: tuple[int, int]) ->
     return found
 
 
-def _cells(layout: Layout, count: Count, batches: Iterator[Any]) -> Iterator[Any]:
+def _cells(layout: TupleLayout, count: Count, batches: Iterator[Any]) -> Iterator[Any]:
     """Count the tuples of a worker."""
     for cells in count(*unpack(layout, batches)):
         yield batch_of(("cell", "records"), cells)
@@ -208,7 +208,9 @@ def _cells(layout: Layout, count: Count, batches: Iterator[Any]) -> Iterator[Any
 # Apply
 
 
-def _published(words: Any, layout: Layout, cuts: Cuts, tuples: Any, output: Output, columns: Sequence[_Column]) -> Any:
+def _published(
+    words: Any, layout: TupleLayout, cuts: Cuts, tuples: Any, output: Output, columns: Sequence[_Column]
+) -> Any:
     """Return a frame with the original and published values of each tuple, and one summary per part."""
     from pyspark.sql import types
 
@@ -229,13 +231,13 @@ def _published(words: Any, layout: Layout, cuts: Cuts, tuples: Any, output: Outp
     return parts.applyInArrow(lambda part: _finished(layout, output, records, arrow, part), schema)
 
 
-def _parted(layout: Layout, cuts: Cuts, batches: Iterator[Any]) -> Iterator[Any]:
+def _parted(layout: TupleLayout, cuts: Cuts, batches: Iterator[Any]) -> Iterator[Any]:
     """Add the part of each tuple, in a worker."""
     words, records = unpack(layout, batches)
     yield batch_of(("part", *layout.names), [cuts.parts(layout, words), *words, records])
 
 
-def _finished(layout: Layout, output: Output, counts: Sequence[Ints], arrow: Sequence[Any], part: Any) -> Any:
+def _finished(layout: TupleLayout, output: Output, counts: Sequence[Ints], arrow: Sequence[Any], part: Any) -> Any:
     """Finish a part in a worker; its summary is in the row of the first tuple."""
     import pyarrow
 

@@ -22,7 +22,7 @@ from sfumato.anonymizers.problem import Problem
 from sfumato.data.coding import Domain, codes_in
 from sfumato.measures.classes import Ints, sum_by_index
 
-__all__ = ["Count", "Cuts", "Layout", "Summed", "Words", "batch_of", "first_cuts", "pack", "unpack"]
+__all__ = ["Count", "Cuts", "Summed", "TupleLayout", "Words", "batch_of", "first_cuts", "pack", "unpack"]
 
 _BATCH = 2**18  # tuples packed at a time
 _PARTS_PER_CORE = 4
@@ -33,7 +33,7 @@ Words = NDArray[np.int64]
 """A row per word, a column per tuple."""
 
 
-class Layout(NamedTuple):
+class TupleLayout(NamedTuple):
     """The layout of packed tuples, with all that is needed to cut a part of a table.
 
     Attributes
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
     lanes: Ints
 
     @classmethod
-    def of(cls, whole: Problem) -> Layout:
+    def of(cls, whole: Problem) -> TupleLayout:
         """Lay out the columns of the whole table."""
         space = space_of(whole)
         sensitive = tuple(one.attribute for one in whole.counts if one.attribute is not None)
@@ -86,7 +86,7 @@ class Layout(NamedTuple):
         return codes
 
 
-def pack(layout: Layout, batches: Iterator[Any]) -> Iterator[Any]:
+def pack(layout: TupleLayout, batches: Iterator[Any]) -> Iterator[Any]:
     """Pack tuples from Arrow batches whose last column is the number of records."""
     for *columns, last in _larger(batches):
         domains = (*layout.quasi, *layout.sensitive)
@@ -99,7 +99,7 @@ def pack(layout: Layout, batches: Iterator[Any]) -> Iterator[Any]:
         yield batch_of(layout.names, [*words[:-1], records])
 
 
-def unpack(layout: Layout, batches: Iterable[Any]) -> tuple[Words, Ints]:
+def unpack(layout: TupleLayout, batches: Iterable[Any]) -> tuple[Words, Ints]:
     """Return the words and the records of all packed tuples in some batches."""
     import pyarrow
 
@@ -163,7 +163,7 @@ class Cuts(NamedTuple):
             array[part] = value
         return Cuts(*changed)
 
-    def parts(self, layout: Layout, words: Words) -> Ints:
+    def parts(self, layout: TupleLayout, words: Words) -> Ints:
         """Return the part of each tuple."""
         part = np.zeros(words.shape[1], dtype=np.int64)
         while (cut := np.flatnonzero(self.by[part] >= 0)).size:
@@ -188,7 +188,7 @@ class _Cut(NamedTuple):
     records: int
 
 
-def first_cuts(summed: Summed, layout: Layout, cores: int) -> Cuts:
+def first_cuts(summed: Summed, layout: TupleLayout, cores: int) -> Cuts:
     """Cut the table like Mondrian, level by level, until there are several small parts for each core."""
     cuts, open_parts, enough = Cuts.none(), np.zeros(1, dtype=np.int64), 0
     while len(open_parts):
@@ -203,7 +203,7 @@ def first_cuts(summed: Summed, layout: Layout, cores: int) -> Cuts:
     return cuts
 
 
-def _chosen(summed: Summed, layout: Layout, cuts: Cuts, parts: Ints, sums: Ints) -> list[_Cut]:
+def _chosen(summed: Summed, layout: TupleLayout, cuts: Cuts, parts: Ints, sums: Ints) -> list[_Cut]:
     """Choose for each part the first cut whose two sides keep every guarantee, if there is one."""
     from sfumato.anonymizers.class_kernels import keeps
 
@@ -226,7 +226,7 @@ def _chosen(summed: Summed, layout: Layout, cuts: Cuts, parts: Ints, sums: Ints)
     return list(chosen.values())
 
 
-def _possible(layout: Layout, part: int, sums: Ints) -> Iterator[_Cut]:
+def _possible(layout: TupleLayout, part: int, sums: Ints) -> Iterator[_Cut]:
     """Yield the cuts of a part with at least k records on both sides, in the order of the kernel."""
     from sfumato.anonymizers.mondrian.kernels import boundary, dimension
 
@@ -252,12 +252,14 @@ def _loss(space: Space, by: int, present: Ints) -> float:
     return float(min(place[present[-1]] - place[present[0]], 1.0))
 
 
-def _begins(layout: Layout) -> Ints:
+def _begins(layout: TupleLayout) -> Ints:
     """Return the offset of each column in the sums of a part, and their total length."""
     return np.concatenate([[0], np.cumsum(layout.widths)])
 
 
-def _histograms(layout: Layout, cuts: Cuts, parts: Ints, words: Words, records: Ints) -> Iterator[tuple[Ints, Ints]]:
+def _histograms(
+    layout: TupleLayout, cuts: Cuts, parts: Ints, words: Words, records: Ints
+) -> Iterator[tuple[Ints, Ints]]:
     """Count the records of each value of each column, and the tuples, in each of the parts."""
     number = np.full(len(cuts.by), -1)
     number[parts] = np.arange(len(parts))
@@ -272,7 +274,7 @@ def _histograms(layout: Layout, cuts: Cuts, parts: Ints, words: Words, records: 
 
 
 def _left(
-    layout: Layout, cuts: Cuts, tried: Sequence[_Cut], words: Words, records: Ints
+    layout: TupleLayout, cuts: Cuts, tried: Sequence[_Cut], words: Words, records: Ints
 ) -> Iterator[tuple[Ints, Ints]]:
     """Count the sensitive values left of each cut."""
     of_tuple = cuts.parts(layout, words)

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.mondrian.partition import cut_rows
-from sfumato.anonymizers.mondrian.spark_cuts import Layout, Words
+from sfumato.anonymizers.mondrian.spark_cuts import TupleLayout, Words
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.data.coding import Codes, Domain
@@ -65,12 +65,12 @@ class Summaries(NamedTuple):
         return cls(*rows[:, :3].T, *(rows[:, at : at + columns] for at in range(3, rows.shape[1], columns)))
 
 
-def finish_part(layout: Layout, words: Words, records: Ints, output: Output, counts: Sequence[Ints]) -> Finished:
+def finish_part(layout: TupleLayout, words: Words, records: Ints, output: Output, counts: Sequence[Ints]) -> Finished:
     """Cut a part completely, and return the published values of its tuples.
 
     Parameters
     ----------
-    layout : Layout
+    layout : TupleLayout
     words, records : the tuples of the part; a tuple with several sensitive values may be there several times
     output : Output
     counts : the number of records of the whole table with each value of each quasi-identifier

@@ -19,12 +19,12 @@ from sfumato.learners.dpsgd.distributed import SingleProcess
 from sfumato.learners.dpsgd.optimizers import Schedule
 from sfumato.learners.dpsgd.sampling import Sampler
 
-__all__ = ["Account", "Progress", "Stage", "events_of", "plan"]
+__all__ = ["Progress", "RunAccount", "Stage", "events_of", "plan"]
 
 _LEVELS = 10  # the number of noise levels that a noise schedule is divided into
 
 
-class Account:
+class RunAccount:
     """The privacy account of a training run.
 
     Give epsilon (infinite without privacy) or noise_multiplier, and epochs or steps. The course is the noise factor as
@@ -33,7 +33,8 @@ class Account:
     Examples
     --------
     >>> from sfumato.learners.dpsgd.sampling import Full
-    >>> account = Account(epsilon=1.0, noise_multiplier=None, delta=1e-3, epochs=None, steps=2, course=lambda way: 1.0)
+    >>> terms = {"epsilon": 1.0, "noise_multiplier": None, "delta": 1e-3, "epochs": None, "steps": 2}
+    >>> account = RunAccount(**terms, course=lambda way: 1.0)
     >>> account.open(Full(100))
     >>> account.begin() == account.begin()
     True

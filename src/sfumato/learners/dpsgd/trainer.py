@@ -24,7 +24,7 @@ from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.validate import by_name, real, whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd import checkpoint as checkpoints
-from sfumato.learners.dpsgd.account import Account
+from sfumato.learners.dpsgd.account import RunAccount
 from sfumato.learners.dpsgd.distributed import Distributed, SingleProcess
 from sfumato.learners.dpsgd.module_checks import check, refuse_mixing
 from sfumato.learners.dpsgd.optimizers import Optimizer, Sgd, schedule_of
@@ -121,7 +121,7 @@ class Trainer:
         speed: Speed | None = None,
     ) -> None:
         privacy, how, speed = privacy or Privacy(), optimization or Optimization(), speed or Speed()
-        self._account = Account(
+        self._account = RunAccount(
             epsilon=epsilon,
             noise_multiplier=privacy.noise_multiplier,  # type: ignore[arg-type]  # several are rejected
             delta=delta,

@@ -13,7 +13,7 @@ import polars as pl
 
 from sfumato.data.validate import whole
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.learners.estimators.binning import Binning, Histogram, histogram, make_bins
+from sfumato.learners.estimators.binning import Binning, CellCounts, histogram, make_bins
 from sfumato.learners.estimators.estimator import Classifier, Ints, PrivateEstimator, Regressor
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import (
@@ -102,7 +102,7 @@ class _Additive(PrivateEstimator):
     def _descend(
         self,
         places: Ints,
-        found: Histogram,
+        found: CellCounts,
         residuals: Callable[[Floats], Floats],
         norm: float,
         curvature: Floats,

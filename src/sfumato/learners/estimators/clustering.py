@@ -14,7 +14,14 @@ from sfumato.data.validate import whole
 from sfumato.errors import one_of
 from sfumato.learners.estimators.estimator import Ints
 from sfumato.learners.estimators.features import Columns
-from sfumato.learners.estimators.moments import Covariance, Moments, OfNumbers, noisy_means, noisy_moments, spread
+from sfumato.learners.estimators.moments import (
+    Covariance,
+    Moments,
+    NumericEstimator,
+    noisy_means,
+    noisy_moments,
+    spread,
+)
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
 
 __all__ = ["PrivateGaussianMixture", "PrivateKMeans"]
@@ -24,7 +31,7 @@ _LEAST_WEIGHT = 1e-3  # of a component, times one over their number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, OfNumbers):  # type: ignore[misc]
+class PrivateKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, NumericEstimator):  # type: ignore[misc]
     """K-means with differential privacy (DPLloyd: Su et al. 2016).
 
     Initial centres are spread around the mean of all records, in proportion to the standard deviations. In each round
@@ -135,7 +142,7 @@ def _beside_the_largest(centres: Floats, counts: Floats, clear: Any) -> Floats:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateGaussianMixture(DensityMixin, OfNumbers):  # type: ignore[misc]
+class PrivateGaussianMixture(DensityMixin, NumericEstimator):  # type: ignore[misc]
     """A mixture of normal distributions with differential privacy (DP-EM: Park et al. 2017).
 
     Initial components are spread according to the mean and covariance of all records. In each round every record is

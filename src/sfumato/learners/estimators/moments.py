@@ -22,10 +22,10 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sfumato.data.validate import whole
 from sfumato.errors import ColumnError, InputError, OptionError
 from sfumato.learners.estimators.estimator import PrivateEstimator
-from sfumato.learners.estimators.features import Columns, Feature, Unknown
+from sfumato.learners.estimators.features import Columns, Feature, Undeclared
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share, on_grid
 
-__all__ = ["Covariance", "Moments", "OfNumbers", "PrivatePCA", "noisy_means", "noisy_moments", "spread"]
+__all__ = ["Covariance", "Moments", "NumericEstimator", "PrivatePCA", "noisy_means", "noisy_moments", "spread"]
 
 _STANDS_OUT = 2.0  # least count of a group, in standard deviations of the noise on it
 
@@ -57,7 +57,7 @@ class Moments:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OfNumbers(PrivateEstimator):
+class NumericEstimator(PrivateEstimator):
     """The base of estimators for numbers only; a missing number counts as the middle of its bounds."""
 
     def __sklearn_tags__(self) -> Any:
@@ -65,7 +65,7 @@ class OfNumbers(PrivateEstimator):
         tags.input_tags.string = tags.input_tags.categorical = False
         return tags
 
-    def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Unknown]:
+    def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Undeclared]:
         features = super()._described(columns, target)
         for one in features:
             if not one.is_number:
@@ -147,7 +147,7 @@ def spread(count: int, width: int) -> tuple[Floats, float]:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OfNumbers):  # type: ignore[misc]
+class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NumericEstimator):  # type: ignore[misc]
     """Principal component analysis with differential privacy (Analyze Gauss: Dwork et al. 2014).
 
     The mean and the second moments of numbers scaled by their bounds are measured with noise; everything else is

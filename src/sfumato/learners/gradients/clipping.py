@@ -29,7 +29,7 @@ from sfumato.errors import ModelError, OptionError
 from sfumato.learners.dpsgd.module_checks import refuse_wrong_gradients
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_loss
 from sfumato.learners.gradients.gradients import Call, Factors, Layer, norm, tensors
-from sfumato.learners.gradients.layers import Unknown, layer_of
+from sfumato.learners.gradients.layers import OtherModule, layer_of
 
 __all__ = [
     "MEMORY_FORMATS",
@@ -149,7 +149,7 @@ class Clipper:
         if [id(one) for one in self.module.parameters() if one.requires_grad] != [id(one) for one in self.parameters]:
             raise ModelError("the trained weights of the model have changed since the clipper was created")
         for layer in self.layers:
-            if isinstance(layer, Unknown):
+            if isinstance(layer, OtherModule):
                 self._hooks.append(layer.module.register_forward_pre_hook(self._enter))
             # Before the user's own hooks, which may change the outputs.
             listener = self._listener(layer)
@@ -294,10 +294,10 @@ class Clipper:
         def listen(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], outputs: Any) -> None:
             if self._calls is None:
                 return
-            random = self._inside.pop() if isinstance(layer, Unknown) else None
+            random = self._inside.pop() if isinstance(layer, OtherModule) else None
             if self._inside:
                 return
-            if not inputs and not isinstance(layer, Unknown):  # known layers take one argument, by whatever name
+            if not inputs and not isinstance(layer, OtherModule):  # known layers take one argument, by whatever name
                 inputs, options = tuple(options.values()), {}
             results = tensors(outputs)
             given = tuple(at for at, one in enumerate(results) if one.requires_grad)

@@ -24,7 +24,7 @@ from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.networks.scattering import channels_of, normalized_scattering
 
-__all__ = ["ARCHITECTURES", "Architecture", "Images", "architecture", "rebuild"]
+__all__ = ["ARCHITECTURES", "Architecture", "ImageInputs", "architecture", "rebuild"]
 
 Shape = tuple[int, ...]
 Features = Callable[..., Tensor]
@@ -288,12 +288,12 @@ ARCHITECTURES: dict[str, Callable[..., tuple[nn.Module, Features | None]]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Images(Columns):
+class ImageInputs(Columns):
     """Images in place of columns; no public description is needed.
 
     Examples
     --------
-    >>> images = Images.of_array(np.full((5, 28, 28), 255, dtype=np.uint8))
+    >>> images = ImageInputs.of_array(np.full((5, 28, 28), 255, dtype=np.uint8))
     >>> images.shape, images.tensor(None).max()
     ((1, 28, 28), tensor(1.))
     """
@@ -311,7 +311,7 @@ class Images(Columns):
         return (1, *self.array.shape[1:]) if self.array.ndim == 3 else self.array.shape[1:]
 
     @classmethod
-    def of_array(cls, given: Any) -> Images:
+    def of_array(cls, given: Any) -> ImageInputs:
         """Convert an array of shape (count, height, width) or (count, channels, height, width)."""
         array = np.asarray(given)
         if array.ndim not in (3, 4) or array.dtype.kind not in "biuf":

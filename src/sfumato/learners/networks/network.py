@@ -30,7 +30,7 @@ from sfumato.data.io.files import atomic_path, refuse_unwritable, why
 from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.validate import by_name, whole
 from sfumato.errors import FileError, InputError, ModelError, OptionError, did_you_mean
-from sfumato.learners.dpsgd.account import Account, events_of
+from sfumato.learners.dpsgd.account import RunAccount, events_of
 from sfumato.learners.dpsgd.module_checks import make_private
 from sfumato.learners.dpsgd.optimizers import Adam, Optimizer, Schedule, Sgd, schedule_of
 from sfumato.learners.dpsgd.progress import Report
@@ -39,9 +39,9 @@ from sfumato.learners.dpsgd.sampling import Full, Poisson
 from sfumato.learners.dpsgd.steps import AdaptiveClip
 from sfumato.learners.dpsgd.trainer import Trainer
 from sfumato.learners.estimators.estimator import PrivateEstimator, Purchase
-from sfumato.learners.estimators.features import Columns, Feature, Unknown
+from sfumato.learners.estimators.features import Columns, Feature, Undeclared
 from sfumato.learners.gradients.clipping import Loss
-from sfumato.learners.networks.architectures import ARCHITECTURES, Architecture, Images, architecture, rebuild
+from sfumato.learners.networks.architectures import ARCHITECTURES, Architecture, ImageInputs, architecture, rebuild
 from sfumato.learners.networks.scattering import learning_rate_of, signal_of, signal_of_noise, steps_of
 from sfumato.learners.options import Optimization, Privacy, Speed, grouped
 
@@ -207,7 +207,7 @@ class Network(PrivateEstimator):
         noisy = max(trained + ("adaptive" in (self.trainer_options or {})), _WEIGHTS)
         sampler = Full(rows, dimensions=noisy) if size is None else Poisson(rows, size / rows, dimensions=noisy)
         course = schedule_of((self.trainer_options or {}).get("noise_schedule", "constant"))
-        account = Account(**self._terms(how), epochs=self._length(how, rows), steps=None, course=course)
+        account = RunAccount(**self._terms(how), epochs=self._length(how, rows), steps=None, course=course)
         account.open(sampler)
         return tuple(events_of(sampler, account.progress.ahead))
 
@@ -270,14 +270,14 @@ class Network(PrivateEstimator):
 
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
         X, y = (_array(one) if isinstance(one, Tensor) else one for one in (X, y))  # noqa: N806
-        if isinstance(X, Images):
+        if isinstance(X, ImageInputs):
             return X, y
-        return (Images.of_array(X), y) if getattr(X, "ndim", 2) > 2 else super()._split(X, y)
+        return (ImageInputs.of_array(X), y) if getattr(X, "ndim", 2) > 2 else super()._split(X, y)
 
     def _know(self, columns: Columns, target: pl.Series | None, features: Sequence[Feature]) -> Any:
         wanted = super()._know(columns, target, features)
         self.knots_ = None if isinstance(self.model, nn.Module) else self.knots
-        if isinstance(columns, Images):
+        if isinstance(columns, ImageInputs):
             self._set_image_shape(columns.shape)
         else:
             self.inputs_: tuple[int, ...] = (self.features_.width(self.knots_),)
@@ -295,7 +295,7 @@ class Network(PrivateEstimator):
 
     def _align(self, columns: Columns) -> Columns:
         """Return new records or images, if they fit those of the training."""
-        shape = columns.shape if isinstance(columns, Images) else None
+        shape = columns.shape if isinstance(columns, ImageInputs) else None
         wanted = self.inputs_ if self.features_ is None else None
         if shape != wanted:
             given, expected = (
@@ -306,7 +306,7 @@ class Network(PrivateEstimator):
 
     def _inputs(self, columns: Columns) -> Tensor:
         """Return the inputs of the module."""
-        if not isinstance(columns, Images):
+        if not isinstance(columns, ImageInputs):
             return torch.from_numpy(self.features_.matrix(columns, self.knots_)).float()
         images = columns.tensor(self.scale)
         if self.architecture_ is None or self.architecture_.features is None:
@@ -339,7 +339,7 @@ class Network(PrivateEstimator):
         # An estimated number is compared with delta later; it will not be below this.
         return self.rows or math.ceil(self._row_count.noise.scale)
 
-    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, Purchase]:
+    def _purchases(self, public: Sequence[Feature | Undeclared]) -> dict[int, Purchase]:
         found = super()._purchases(public)
         return {_ROWS: self._row_count, **found} if self.is_private and self.rows is None else found
 
@@ -364,7 +364,7 @@ class Network(PrivateEstimator):
     def _new_module(self, columns: Columns) -> nn.Module:
         """Return the untrained network."""
         self.architecture_ = None
-        inputs = self.inputs_ if isinstance(columns, Images) else self.inputs_[0]
+        inputs = self.inputs_ if isinstance(columns, ImageInputs) else self.inputs_[0]
         if isinstance(self.model, str):
             self.architecture_ = architecture(self.model, inputs, self._outputs, **(self.model_options or {}))
             return self.architecture_.module
@@ -497,7 +497,7 @@ class Network(PrivateEstimator):
         return Path(f"{self.checkpoint}.columns.json")
 
     def _load_purchases(
-        self, public: Sequence[Feature | Unknown], how: Purchases, data: str | None
+        self, public: Sequence[Feature | Undeclared], how: Purchases, data: str | None
     ) -> tuple[list[Feature], int] | None:
         """Return the columns and the number of rows that a resumed training has estimated before, if any."""
         if data is None or not self._columns_file.exists():
@@ -522,7 +522,7 @@ class Network(PrivateEstimator):
                 f"'{self._columns_file}' is of a training on other records",
                 hint="give another checkpoint; one file is one training",
             )
-        return [estimated[at] if isinstance(one, Unknown) else one for at, one in enumerate(public)], rows
+        return [estimated[at] if isinstance(one, Undeclared) else one for at, one in enumerate(public)], rows
 
     def _save_purchases(self, features: Sequence[Feature], rows: int, how: Purchases, data: str | None) -> None:
         if data is None:
@@ -555,7 +555,7 @@ def _fingerprint(columns: Columns, target: pl.Series | None) -> str:
     for one in (*columns.values, *([] if target is None else [target])):
         mac.update(json.dumps([one.name, str(one.dtype)]).encode())
         mac.update(one.to_frame().write_ipc(None, compression="uncompressed").getvalue())
-    if isinstance(columns, Images):
+    if isinstance(columns, ImageInputs):
         mac.update(np.ascontiguousarray(columns.array).data)
     return f"hmac-sha256:{mac.hexdigest()}"
 

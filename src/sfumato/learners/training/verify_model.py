@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.budget.accounting.training_events import missing_charges
-from sfumato.budget.differential_privacy import Bounded, DifferentialPrivacy, bounded_epsilon, read_events
+from sfumato.budget.differential_privacy import DifferentialPrivacy, EpsilonBound, bounded_epsilon, read_events
 from sfumato.budget.events import Event
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
@@ -250,7 +250,7 @@ def _accounted(certificate: Certificate, events: tuple[Event, ...], promise: Dif
     """Recompute epsilon from the events, and compare it with the promise and the claim."""
     claimed, parameters = certificate.claims, certificate.parameters
     try:
-        found = bounded_epsilon(events, promise) if events else Bounded(math.inf)
+        found = bounded_epsilon(events, promise) if events else EpsilonBound(math.inf)
     except (SfumatoError, *DAMAGED) as error:
         yield Claim(str(promise), False, reason_of(error))
         return

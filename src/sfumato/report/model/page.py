@@ -19,7 +19,7 @@ from sfumato.report.model.figures import (
     recalls_of,
     roc_of,
 )
-from sfumato.report.model.outcome import Outcome, Verdict, known, outcomes_of, write, write_epsilon
+from sfumato.report.model.outcome import Outcome, PrivacyCost, known, outcomes_of, write, write_epsilon
 from sfumato.report.model.shapes import shapes_of
 from sfumato.report.page import Page, facts_page, fill
 from sfumato.report.summarise import count, share, unused_columns, words
@@ -71,7 +71,7 @@ def render_training(training: Training, *, title: str | None = None) -> str:
     True
     """
     runs = outcomes_of(training)
-    verdict = Verdict(training, runs)
+    verdict = PrivacyCost(training, runs)
     private = [one for one in runs if one.private]
     rows = [_row(one) for one in runs]
     return fill(
