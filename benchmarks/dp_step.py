@@ -17,10 +17,8 @@ from clock import alternate
 from float_noise import HostFloats
 from sfumato.budget import Source
 from sfumato.learners import Sgd, architecture
-from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
-from sfumato.learners.dpsgd.steps import Step
-from sfumato.learners.gpu.memory_format import set_layout
-from sfumato.learners.gradients.clipping import cross_entropy
+from sfumato.learners.dpsgd.steps import HostNoise, NoiseMaker, Step
+from sfumato.learners.gradients.clipping import cross_entropy, set_memory_format
 
 # So small that all stay where they start: noise step after step on one batch drives a network to where gradients are
 # denormal numbers, which are slow, and that would be compared instead.
@@ -43,7 +41,7 @@ class Ours:
     ) -> None:
         self.layout = layout
         self.private = Step(
-            set_layout(model, layout),
+            set_memory_format(model, layout),
             cross_entropy,
             Sgd(learning_rate=RATE, momentum=MOMENTUM),
             noise or HostNoise(Source()),
@@ -78,7 +76,7 @@ class Tuned(Plain):
     """
 
     def __init__(self, model: nn.Module, layout: torch.memory_format) -> None:
-        super().__init__(set_layout(model, layout), fused=True)
+        super().__init__(set_memory_format(model, layout), fused=True)
         self.layout = layout
 
     def step(self, inputs: Tensor, targets: Tensor) -> None:

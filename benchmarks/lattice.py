@@ -18,7 +18,7 @@ import polars as pl
 
 import sfumato as sf
 from clock import alternate, cpu_seconds
-from sfumato.anonymizers.lattice.levels import Levels, levels_of
+from sfumato.anonymizers.lattice.nodes import Levels, levels_of
 from sfumato.anonymizers.lattice.search import Generalisation, lattice
 from sfumato.engines import reduce
 from sfumato.measures import ClassCounts, class_counts

@@ -27,8 +27,8 @@ from clock import cpu_seconds
 from growth import ASSETS
 from partition import QI, rows_like_adult
 from sfumato.anonymizers import Partitioner
-from sfumato.anonymizers.hilbert.hilbert import order_of, sparse
-from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.hilbert.hilbert import order_of
+from sfumato.anonymizers.limits import limits, sparse
 from sfumato.anonymizers.mondrian.partition import space_of
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members
@@ -63,7 +63,7 @@ class Greedy(Partitioner):
         order, asked = order_of(problem, space_of(problem)), limits(problem.counts, problem.guarantees)
         place, begins = np.empty_like(order), np.zeros(len(order), dtype=np.bool_)
         place[order] = np.arange(len(order))
-        cut_greedily(*sparse(problem.merged(place), asked), asked, begins)
+        cut_greedily(*sparse(problem.merge(place), asked), asked, begins)
         return Members.of(problem, (np.cumsum(begins) - 1)[place])
 
 

@@ -13,7 +13,6 @@ part of its epsilon.
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import json
 import math
@@ -28,8 +27,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import accuracy_score, roc_auc_score
 
+from sfumato import learners
 from sfumato.data import datasets
-from sfumato.learners.estimators.features import Columns, Features, Unknown, describe
+from sfumato.learners.estimators.features import Columns, Features, Undeclared, describe
 
 KEPT = Path(__file__).with_suffix(".json")
 PEER = Path(__file__).with_name("private_tables_diffprivlib.py")
@@ -37,11 +37,11 @@ EPSILONS, DELTA, SEEDS = (0.1, 0.5, 1.0, 3.0, 10.0, math.inf), 1e-5, 5
 TARGET = "income"
 
 
-def ours(module: str, name: str, **options: Any) -> Callable[[float, int], Any]:
+def ours(name: str, **options: Any) -> Callable[[float, int], Any]:
     """Return what makes one of our estimators, given epsilon and a seed."""
 
     def made(epsilon: float, seed: int) -> Any:
-        kind = getattr(importlib.import_module(f"sfumato.learners.{module}"), name)
+        kind = getattr(learners, name)
         known = kind().get_params(deep=False)
         seeds = {one: seed for one in ("random_state", "seed") if one in known}
         return kind(epsilon=epsilon, delta=DELTA, insecure_seed=seed, **seeds, **options)
@@ -50,12 +50,12 @@ def ours(module: str, name: str, **options: Any) -> Callable[[float, int], Any]:
 
 
 METHODS = {
-    "PrivateAdditiveClassifier": ours("additive", "PrivateAdditiveClassifier"),
-    "PrivateLogisticRegression": ours("logistic", "PrivateLogisticRegression"),
-    "PrivateRandomForest": ours("forest", "PrivateRandomForest"),
-    "PrivateNaiveBayes": ours("naive_bayes", "PrivateNaiveBayes"),
-    'PrivateClassifier("logistic")': ours("network", "PrivateClassifier", model="logistic"),
-    'PrivateClassifier("mlp")': ours("network", "PrivateClassifier", model="mlp"),
+    "PrivateAdditiveClassifier": ours("PrivateAdditiveClassifier"),
+    "PrivateLogisticRegression": ours("PrivateLogisticRegression"),
+    "PrivateRandomForest": ours("PrivateRandomForest"),
+    "PrivateNaiveBayes": ours("PrivateNaiveBayes"),
+    'PrivateClassifier("logistic")': ours("PrivateClassifier", model="logistic"),
+    'PrivateClassifier("mlp")': ours("PrivateClassifier", model="mlp"),
 }
 
 
@@ -87,7 +87,7 @@ def arrays() -> dict[str, Any]:
     parts = {"train": Columns.of(datasets.adult("train")), "test": Columns.of(datasets.adult("test"))}
     public = describe(parts["train"], None)
     known = [
-        one.read(values) if isinstance(one, Unknown) else one
+        one.read(values) if isinstance(one, Undeclared) else one
         for one, values in zip(public, parts["train"].values, strict=True)
     ]
     at = parts["train"].names.index(TARGET)

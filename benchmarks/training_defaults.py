@@ -1,6 +1,6 @@
 """What ``sfumato train mnist --model scattering-linear`` gives by default: accuracy on the test images.
 
-Steps and learning rate follow from epsilon and the number of images (see `learners/networks/schedule.py`), which was
+Steps and learning rate follow from epsilon and the number of images (see `learners/networks/scattering.py`), which was
 fixed before, on training images alone. Every run is kept in training_defaults.json, so an interrupted study resumes.
 
 Run ``python training_defaults.py [RUNS]``: it runs what is missing, and prints the table.

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from sfumato.anonymizers.guided.model import anonymize_model as anonymize_model
     from sfumato.anonymizers.hilbert.hilbert import Hilbert as Hilbert
     from sfumato.anonymizers.lattice.lattice import Lattice as Lattice
+    from sfumato.anonymizers.local_suppression import LocalSuppression as LocalSuppression
     from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate as Microaggregate
     from sfumato.anonymizers.mondrian.mondrian import Mondrian as Mondrian
-    from sfumato.anonymizers.mondrian.rplus import RPlus as RPlus
-    from sfumato.anonymizers.suppression.local_suppression import LocalSuppression as LocalSuppression
+    from sfumato.anonymizers.mondrian.mondrian import RPlus as RPlus
     from sfumato.budget.differential_privacy import DifferentialPrivacy as DifferentialPrivacy
     from sfumato.budget.ledger.ledger import Ledger as Ledger
     from sfumato.budget.query.preview import preview as preview
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from sfumato.pseudonyms.pseudonymize import pseudonymize as pseudonymize
     from sfumato.pseudonyms.pseudonymize import reidentify as reidentify
     from sfumato.releases.load import load as load
-    from sfumato.releases.run import run as run
+    from sfumato.releases.load import run as run
     from sfumato.releases.save import save as save
     from sfumato.releases.verify import Verification as Verification
     from sfumato.releases.verify import verify as verify
@@ -78,9 +78,8 @@ __getattr__, __dir__, __all__ = lazy(
         "anonymizers.hilbert.hilbert": "Hilbert",
         "anonymizers.lattice.lattice": "Lattice",
         "anonymizers.microaggregation.microaggregate": "Microaggregate",
-        "anonymizers.mondrian.mondrian": "Mondrian",
-        "anonymizers.mondrian.rplus": "RPlus",
-        "anonymizers.suppression.local_suppression": "LocalSuppression",
+        "anonymizers.mondrian.mondrian": "Mondrian RPlus",
+        "anonymizers.local_suppression": "LocalSuppression",
         "budget.differential_privacy": "DifferentialPrivacy",
         "budget.ledger.ledger": "Ledger",
         "masking.perturb": "perturb",
@@ -101,8 +100,7 @@ __getattr__, __dir__, __all__ = lazy(
         "measures.risk.safe_harbor": "safe_harbor",
         "pseudonyms.keys": "Key",
         "pseudonyms.pseudonymize": "pseudonymize reidentify",
-        "releases.load": "load",
-        "releases.run": "run",
+        "releases.load": "load run",
         "releases.save": "save",
         "releases.verify": "Verification verify",
         "report.page": "write_report",

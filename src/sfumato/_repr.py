@@ -1,4 +1,4 @@
-"""Representations that show the class and a few numbers of an object, never a record.
+"""Representations of objects: a text that never shows a record, and plain values for JSON.
 
 A notebook stores the output of its cells, so a representation that lists all fields, like that of a dataclass, would
 store original rows in it.
@@ -6,11 +6,13 @@ store original rows in it.
 
 from __future__ import annotations
 
+from dataclasses import fields
+from enum import Enum
 from typing import Any, ClassVar
 
 from sfumato.errors import looks_like_data
 
-__all__ = ["Discreet", "named", "parameters"]
+__all__ = ["Discreet", "Plain", "named", "parameters"]
 
 _MOST_NAMES = 12
 
@@ -31,6 +33,29 @@ class Discreet:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({parameters({name: getattr(self, name) for name in self._repr_fields})})"
+
+
+class Plain:
+    """Base class for dataclasses whose fields are plain values.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Size(Plain):
+    ...     columns: tuple[str, ...]
+    ...     rows: int
+    >>> Size(("age",), 3).to_dict()
+    {'columns': ['age'], 'rows': 3}
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {
+            name: list(one) if isinstance(one, tuple) else one.value if isinstance(one, Enum) else one
+            for name, one in values.items()
+        }
 
 
 def named(names: Any) -> str:

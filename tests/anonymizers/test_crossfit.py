@@ -63,7 +63,7 @@ def test_classes_look_no_more_certain_than_they_are() -> None:
 def test_labels_that_are_chance_leave_it_to_a_classical_method(how: dict[str, bool], classical: Any) -> None:
     chance = np.random.default_rng(0).random(ROWS) < 0.4
     method = fitted(chance, **how)
-    assert (method.details()["chosen"], method.details()["told"]) == (classical.name, 0.0)
+    assert (method.details()["chosen"], method.details()["explained"]) == (classical.name, 0.0)
     expected = classical("k=10", qi=QI, output="median").fit_transform(PEOPLE)
     pd.testing.assert_frame_equal(method.apply(sf.Table.of(PEOPLE, qi=QI)).frame, expected)
 
@@ -124,24 +124,24 @@ def test_what_only_a_tree_can_do_is_done_by_a_tree(how: dict[str, Any]) -> None:
     assert (method.details()["chosen"], method.routes_ is None) == ("tree", False)
 
 
-def test_the_share_that_is_told_is_that_of_held_out_labels() -> None:
+def test_the_share_that_is_explained_is_that_of_held_out_labels() -> None:
     noisy = np.random.default_rng(2).random(ROWS) < LIKELY
     told = fitted(noisy).details()
     assert told["chosen"] == "neighbours"
-    assert 0.05 < told["told"] < 0.34**2, "at most the variance of .33 and .67, over that of the labels"
+    assert 0.05 < told["explained"] < 0.34**2, "at most the variance of .33 and .67, over that of the labels"
     certain = (PEOPLE["age"] > 50).to_numpy()
-    assert fitted(certain).details()["told"] > 0.95
+    assert fitted(certain).details()["explained"] > 0.95
 
 
 def test_what_columns_do_together_is_found() -> None:
     either = ((PEOPLE["age"] > 50) ^ PEOPLE["town"].isin(["a", "c"])).to_numpy()
-    assert fitted(either).details()["told"] > 0.9
+    assert fitted(either).details()["explained"] > 0.9
 
 
 def test_several_classes_and_numbers_are_predicted_too() -> None:
     three = np.select([PEOPLE["age"] < 40, PEOPLE["age"] < 60], ["young", "middle"], "old")
-    assert fitted(three).details()["told"] > 0.9
-    assert fitted(PEOPLE["age"] + RNG.normal(size=ROWS), task="regress").details()["told"] > 0.9
+    assert fitted(three).details()["explained"] > 0.9
+    assert fitted(PEOPLE["age"] + RNG.normal(size=ROWS), task="regress").details()["explained"] > 0.9
 
 
 def test_the_order_of_the_rows_changes_nothing() -> None:

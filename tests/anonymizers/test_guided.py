@@ -24,7 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sfumato as sf
 from sfumato.anonymizers.guided import guided as module
 from sfumato.anonymizers.guided.guidance import Guidance, guidance
-from sfumato.anonymizers.guided.guided import Tree, guided
+from sfumato.anonymizers.guided.guided import GuidedTree, guided
 from sfumato.anonymizers.problem import APART, Problem
 from sfumato.engines import reduce
 from tests.anonymizers.problems import CELLS, Case, case, cases, keeps, tuple_of_row, whole_table_keeps
@@ -46,7 +46,7 @@ def impurity(labels: list[Any], entropy: bool = False) -> float:
     return n * (-sum(p * math.log(p) for p in shares) if entropy else 1 - sum(p * p for p in shares))
 
 
-def sides(tree: Tree, leaf: NDArray[Any]) -> Iterator[tuple[list[int], list[int], list[int]]]:
+def sides(tree: GuidedTree, leaf: NDArray[Any]) -> Iterator[tuple[list[int], list[int], list[int]]]:
     """The tuples of each node, and of its left and right child."""
     under = defaultdict(list)
     for index, node in enumerate(leaf.tolist()):
@@ -106,7 +106,7 @@ def both_keep(one: Case, members: list[int], left: set[int]) -> bool:
     return True
 
 
-def guided_case(one: Case, labels: list[Any], **options: Any) -> tuple[Guidance, Tree, NDArray[Any]]:
+def guided_case(one: Case, labels: list[Any], **options: Any) -> tuple[Guidance, GuidedTree, NDArray[Any]]:
     frame = one.frame.with_columns(pl.Series("label", labels))
     task = "regress" if isinstance(labels[0], float) else "classify"
     table = sf.Table(frame, sf.Schema(domain.column for domain in one.problem.domains))
@@ -319,6 +319,17 @@ def test_a_named_model_learns_the_target_from_the_other_columns() -> None:
     release = sf.anonymize(people, "k=10", method=sf.Guided(model="tree"))
     assert release.assessment.k >= 10
     assert release.parameters["model"] == "tree"
+
+
+@pytest.mark.parametrize("how", [{"model": "tree"}, {"cut_by": "all"}])
+def test_columns_of_free_text_are_not_used_and_named(how: dict[str, Any]) -> None:
+    crowd = CROWD.assign(buys=BUYS, note=[f"note {row}" for row in range(len(CROWD))])
+    schema = sf.Schema([sf.Column(name="note", kind="text", role="kept")])
+    people = sf.Table.of(crowd, schema=schema, qi=list(CROWD.columns), target="buys")
+    release = sf.anonymize(people, "k=10", method=sf.Guided(**how), keep=["note"])
+    assert (release.details["unused"], release.details["features"]) == (["note"], len(CROWD.columns) + 1)
+    plain = sf.Table.of(crowd.drop(columns="note"), qi=list(CROWD.columns), target="buys")
+    assert "unused" not in sf.anonymize(plain, "k=10", method=sf.Guided(**how)).details
 
 
 def test_parameters_never_show_rows() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.anonymizers.lattice import nodes as lattice_nodes
-from sfumato.anonymizers.lattice.levels import Levels, levels_of
+from sfumato.anonymizers.lattice.nodes import Levels, levels_of
 from sfumato.anonymizers.lattice.search import Generalisation, lattice
 from sfumato.data.coding import Domain
 from sfumato.engines import reduce
@@ -415,8 +415,8 @@ def test_it_says_how_much_suppression_would_do() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"suppress": 1.5}, "the share of rows to suppress must be from 0 to 1, got 1.5"),
-        ({"most_nodes": 0}, "the most nodes to visit must be at least 1, got 0"),
+        ({"suppress": 1.5}, "the share of rows to suppress must be a number from 0 to 1, got 1.5"),
+        ({"most_nodes": 0}, "the number of nodes to visit must be a whole number of at least 1, got 0"),
         ({"guarantees": []}, "no guarantee is asked for"),
         ({"guarantees": [sf.measures.AlphaK(0.5, values=("7",))]}, "alpha is required for the value '7'"),
         ({"levels": []}, "needs the levels of each of 2 quasi-identifiers, got 0"),

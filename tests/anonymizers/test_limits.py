@@ -145,5 +145,5 @@ def test_a_model_without_numbers_is_refused() -> None:
     class Own(sf.KAnonymity):
         pass
 
-    with pytest.raises(sf.errors.OptionError, match="is of a kind that this method cannot keep"):
+    with pytest.raises(sf.errors.OptionError, match="this method does not support the guarantee"):
         limits(counts_of([(0, "a")], ["letter"]), [Own(2)])

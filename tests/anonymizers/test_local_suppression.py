@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.anonymizers.suppression import search
-from sfumato.anonymizers.suppression.search import _Search, local_suppression, masks_by_cost
+from sfumato.anonymizers import local_suppression as module
+from sfumato.anonymizers.local_suppression import _Search, local_suppression, masks_by_cost
 
 from .problems import CELLS, QUASI, SCHEMA, Case, case, cases
 
@@ -122,7 +122,9 @@ def test_rows_without_a_class_are_suppressed_up_to_the_limit() -> None:
     assert released.rows()[4] == ("*", "*")
     release = sf.anonymize(PEOPLE, "k=2", method=sf.LocalSuppression(suppress=0.2), qi=["age", "sex"])
     assert (release.assessment.suppressed, release.assessment.k, release.loss.suppressed) == (1, 2, 0.2)
-    with pytest.raises(sf.errors.InputError, match=r"keeps k=2 if at most 0.19 of the rows.*\(suppress=0.2 would do\)"):
+    with pytest.raises(
+        sf.errors.InputError, match=r"keeps k=2 with at most 0.19 of the rows.*\(suppress=0.2 would do\)"
+    ):
         sf.LocalSuppression("k=2", qi=["age", "sex"], suppress=0.19).fit(PEOPLE)
 
 
@@ -251,12 +253,12 @@ def test_the_order_of_rows_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"suppress": 1.5}, "rows to suppress must be from 0 to 1, got 1.5"),
-        ({"suppress": "some"}, "rows to suppress must be from 0 to 1, got 'some'"),
-        ({"most_masks": 0}, "sets of columns to try must be at least 1, got 0"),
-        ({"importance": {"aeg": 2}}, r"importance of 'aeg' is given, which is no quasi.*did you mean 'age'"),
-        ({"importance": {"age": 0}}, "importance of a column must be a number above 0, got 0 for 'age'"),
-        ({"importance": {"age": "much"}}, "must be a number above 0, got 'much' for 'age'"),
+        ({"suppress": 1.5}, "rows to suppress must be a number from 0 to 1, got 1.5"),
+        ({"suppress": "some"}, "rows to suppress must be a number from 0 to 1, got 'some'"),
+        ({"most_masks": 0}, "column sets to try must be a whole number of at least 1, got 0"),
+        ({"importance": {"aeg": 2}}, r"column 'aeg', which is not a quasi.*did you mean 'age'"),
+        ({"importance": {"age": 0}}, "importance of column 'age' must be a finite number above 0, got 0"),
+        ({"importance": {"age": "much"}}, "must be a finite number above 0, got 'much'"),
         ({"guarantees": "k=2,l=2"}, "l needs a sensitive attribute"),
         ({"guarantees": "k=6", "suppress": 1}, "no grouping keeps k=6: the whole table as one class has k = 5"),
     ],
@@ -274,5 +276,5 @@ def test_the_plain_kernel_keeps_the_groups_of_the_compiled_one(one: Case) -> Non
     except sf.errors.InputError:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_FEW", 0)
+        patch.setattr(module, "_FEW", 0)
         assert local_suppression(one.problem).of_tuple.tolist() == plainly.of_tuple.tolist()

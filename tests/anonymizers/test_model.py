@@ -216,12 +216,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a missing label": ({"y": [None, *BUYS[1:]]}, "what to predict is missing in 1 rows"),
     "no quasi-identifier": ({"qi": []}, "no quasi-identifier is named"),
     "texts to learn from": ({"output": "interval"}, "output 'interval' publishes texts"),
-    "a strange hold-out": ({"holdout": 1.0}, "holdout must be between 0 and 1, got 1.0"),
+    "a strange hold-out": ({"holdout": 1.0}, "holdout must be a number between 0 and 1, got 1.0"),
     "a strange guide": ({"guide": "mine"}, "guide must be one of soft, hard, true"),
     "a strange transform": ({"transform": "no"}, "transform must be 'auto', True or False"),
     "no such column": ({"features": ["agee"]}, r"there is no column 'agee' to learn from \(did you mean 'age'"),
     "no such option": ({"giude": "hard"}, r"anonymize_model has no option 'giude' \(did you mean 'guide'"),
-    "a hold-out that is no number": ({"holdout": "0.2"}, "holdout must be between 0 and 1, got '0.2'"),
+    "a hold-out that is no number": ({"holdout": "0.2"}, "holdout must be a number between 0 and 1, got '0.2'"),
     "a hold-out of no row": ({"holdout": 0.9999}, r"holdout 0.9999 of 600 row\(s\) leaves none to learn from"),
     "one fold": ({"folds": 1}, "folds must be a whole number of at least 2, got 1"),
     "strange folds": ({"folds": "3"}, "folds must be a whole number of at least 2, got '3'"),
@@ -242,7 +242,7 @@ def test_bad_input_gets_one_sentence(one: str) -> None:
 
 def test_what_has_learnt_nothing_cannot_answer() -> None:
     model = sf.anonymizers.AnonymizedModel(TREE)
-    with pytest.raises(sf.errors.InputError, match="this model has learnt no table yet"):
+    with pytest.raises(sf.errors.InputError, match="this model is not fitted"):
         model.predict(PEOPLE)
     with pytest.raises(sf.errors.OptionError, match=r"has no parameter 'guides' \(did you mean 'guide'"):
         model.set_params(guides="soft")

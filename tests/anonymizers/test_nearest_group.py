@@ -63,13 +63,13 @@ def test_a_fraction_is_not_mistaken_for_the_whole_number_below() -> None:
 
 
 def test_an_unseen_category_is_refused_without_being_shown() -> None:
-    with pytest.raises(sf.errors.ColumnError, match=r"column 'y' holds 2 value\(s\) that were not there") as caught:
+    with pytest.raises(sf.errors.ColumnError, match=r"holds 2 value\(s\) that the fitted table lacks") as caught:
         routed({"y": ["a", "b"]}, [0, 1], {"y": ["a", "secret", "zz"]})
     assert "secret" not in str(caught.value)
 
 
 def test_another_type_is_refused() -> None:
-    with pytest.raises(sf.errors.ColumnError, match="column 'y' holds String values, but Int64 when it was learnt"):
+    with pytest.raises(sf.errors.ColumnError, match="column 'y' holds String values, but Int64 in the fitted table"):
         routed({"y": [1, 2]}, [0, 1], {"y": ["a"]})
 
 

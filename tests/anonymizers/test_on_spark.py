@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 import sfumato as sf
 from sfumato.anonymizers import Output
-from sfumato.anonymizers.lattice.levels import with_hierarchies
 from sfumato.anonymizers.mondrian import spark as on_spark
 from sfumato.anonymizers.mondrian import spark_cuts as first_cuts
 from sfumato.anonymizers.mondrian.mondrian import mondrian
-from sfumato.anonymizers.mondrian.packing import Layout, packed, unpacked
 from sfumato.anonymizers.mondrian.spark import OnSpark, mondrian_on_spark
-from sfumato.anonymizers.mondrian.spark_cuts import Count
+from sfumato.anonymizers.mondrian.spark_cuts import Count, TupleLayout, pack, unpack
+from sfumato.anonymizers.problem import with_hierarchies
 from sfumato.anonymizers.publish import Members, publish
 
 from .problems import TREE, Case, cases, whole_table_keeps
@@ -47,11 +46,11 @@ def batches(one: Case) -> list[Any]:
     return [plain.slice(0, 7).combine_chunks(), plain.slice(7).combine_chunks()]
 
 
-def summed(workers: list[Any], layout: Layout, count: Count, shape: tuple[int, int]) -> NDArray[np.int64]:
+def summed(workers: list[Any], layout: TupleLayout, count: Count, shape: tuple[int, int]) -> NDArray[np.int64]:
     """Add up what workers count, without Spark."""
     sums = np.zeros(shape, dtype=np.int64)
     for worker in workers:
-        for cell, records in count(*unpacked(layout, worker.to_batches())):
+        for cell, records in count(*unpack(layout, worker.to_batches())):
             np.add.at(sums.ravel(), cell, records)
     return sums
 
@@ -62,9 +61,9 @@ def test_parts_of_a_table_make_the_groups_of_the_whole(one: Case, output: Output
     if not whole_table_keeps(one):
         return
     problem = with_hierarchies(one.problem) if output is Output.LEVEL else one.problem
-    layout = Layout.of(problem)
+    layout = TupleLayout.of(problem)
     schema = pyarrow.schema([(name, pyarrow.int64()) for name in layout.names])
-    workers = [pyarrow.Table.from_batches(packed(layout, iter(each.to_batches())), schema) for each in batches(one)]
+    workers = [pyarrow.Table.from_batches(pack(layout, iter(each.to_batches())), schema) for each in batches(one)]
     cuts = first_cuts.first_cuts(partial(summed, workers, layout), layout, cores)
     parted = pyarrow.concat_tables(
         pyarrow.Table.from_batches(on_spark._parted(layout, cuts, iter(each.to_batches()))) for each in workers
@@ -189,7 +188,7 @@ def test_a_spark_frame_is_released_as_one_and_only_spark_saves_it(
     assert_same(release, expected)
     assert release.details["groups"] == expected.assessment.classes
     assert release.before.to_dict() == expected.before.to_dict()
-    with pytest.raises(sf.errors.InputError, match=r"in Spark cannot be saved.*let Spark write it.*or fetch the table"):
+    with pytest.raises(sf.errors.InputError, match=r"cannot be saved.*write it with Spark.*or fetch the table"):
         sf.save(release, tmp_path / "release")
     assert not list(tmp_path.iterdir())
 

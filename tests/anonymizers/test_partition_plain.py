@@ -11,8 +11,7 @@ from hypothesis import given
 
 import sfumato as sf
 from sfumato.anonymizers.mondrian import partition
-from sfumato.anonymizers.mondrian.mondrian import mondrian
-from sfumato.anonymizers.mondrian.rplus import rplus
+from sfumato.anonymizers.mondrian.mondrian import mondrian, rplus
 from sfumato.anonymizers.problem import Problem
 from sfumato.engines import reduce
 from sfumato.measures.classes import Ints

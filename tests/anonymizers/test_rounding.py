@@ -196,7 +196,7 @@ def test_exact_ends_are_asked_for_in_one_word() -> None:
     exact = sf.anonymize(frame, "k=4", qi=["age"], exact_ends=True)
     assert exact.table.frame["age"].to_list() == ["21-38"] * 4
     assert exact.parameters["output"] == "tight"
-    with pytest.raises(sf.errors.OptionError, match="exact ends are those of intervals"):
+    with pytest.raises(sf.errors.OptionError, match="exact ends need intervals"):
         sf.anonymize(frame, "k=4", method="lattice", qi=["age"], exact_ends=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 import sfumato as sf
-from sfumato.anonymizers.mondrian.rplus import rplus
+from sfumato.anonymizers.mondrian.mondrian import rplus
 
 from .problems import Case, case, cases, keeps, members, tuple_of_row, whole_table_keeps
 

@@ -180,6 +180,24 @@ def test_instalments_cost_what_all_events_cost_together_and_not_the_sum() -> Non
     assert ledger.spent.epsilon < 0.5 * alone
 
 
+def test_the_quick_bound_is_the_sum_and_only_given_where_the_exact_cost_takes_time() -> None:
+    ledger = sf.Ledger.grant(PEOPLE, epsilon=10.0, delta=1e-6)
+    ledger.charge(PureEvent(0.25), times=5)
+    assert ledger.account.quick is None, "five events cost their sum"
+    ledger.charge(PureEvent(0.25), times=15)
+    ledger.reserve(PureEvent(1.0))
+    account = ledger.account
+    assert account.quick == (5.0, 4.0)
+    assert account.spent == ledger.spent
+    assert account.spent.epsilon < 4.9
+    assert account.left == ledger.left > 4.0
+    ledger.charge(PureEvent(0.25), times=16)
+    assert ledger.account.quick == (9.0, 0.0)
+    ledger.charge(PureEvent(0.25))  # no longer within the sum
+    assert ledger.account.quick is None
+    assert account.spent.epsilon < 4.9, "an account is of one moment"
+
+
 def test_more_fits_than_the_sum_of_epsilons_would_allow() -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=1, delta=1e-6)
     ledger.charge(PureEvent(0.01), times=300)  # 3 by adding

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
 import sfumato as sf
 from sfumato.budget import Budget, Quantile, Question, Relation, Source, spent
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.query.plan import Bounded, Plan, statistic_for
+from sfumato.budget.mechanisms.statistics import Records
+from sfumato.budget.query.plan import NumberColumn, Plan, statistic_for
 
 SIGMAS = 5.5
-AGES = Bounded("age", 0.0, 100.0)
+AGES = NumberColumn("age", 0.0, 100.0)
 QUESTIONS = ["count", "sum of age", "mean of age", "quantile 0.3 of age"]
 PEOPLE = pl.DataFrame(
     {
@@ -518,9 +519,9 @@ PEOPLE_OF = {
 
 
 @pytest.mark.parametrize("ages", PEOPLE_OF.values(), ids=PEOPLE_OF)
-@pytest.mark.parametrize("bounded", [AGES, Bounded("age", 0.0, 100.5)], ids=["whole", "cells"])
+@pytest.mark.parametrize("bounded", [AGES, NumberColumn("age", 0.0, 100.5)], ids=["whole", "cells"])
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_intervals_hold_as_often_as_they_say(question: str, bounded: Bounded, ages: list[float]) -> None:
+def test_intervals_hold_as_often_as_they_say(question: str, bounded: NumberColumn, ages: list[float]) -> None:
     asked = Question.parse(question)
     groups = 300 if "quantile" in question else 3000
     found = statistic_for(asked, bounded, 1.0, 0.8).each(many(ages, groups), Source())
@@ -573,7 +574,7 @@ def test_one_record_more_makes_no_answer_more_likely_than_claimed(
 ) -> None:
     chosen = question.startswith(("quantile", "min", "max"))
     groups = 4000 if chosen else 60_000
-    bounded = Bounded("age", 0.0, 3.0, whole=True) if chosen else AGES
+    bounded = NumberColumn("age", 0.0, 3.0, whole=True) if chosen else AGES
     how = statistic_for(Question.parse(question), bounded, 1.0)
     drawn = [getattr(how.each(many(people, groups), Source()), part) for people in (ages, without)]
     largest = 0.0
@@ -588,3 +589,17 @@ def test_one_record_more_makes_no_answer_more_likely_than_claimed(
     assert largest <= claimed
     if question in ("count", "sum of age") and len(set(ages)) == 1:
         assert largest > claimed / 1.5, "the test would catch noise that is too small by a factor of 1.5"
+
+
+@pytest.mark.parametrize("odd", ["a text", 2.5, b"bytes", [1, 2], True, np.datetime64("2020-01-01")], ids=str)
+def test_one_value_of_another_type_makes_no_question_fail(odd: Any) -> None:
+    """Otherwise the error alone would tell whether that record is there."""
+    cells = [30, 40, None] * 30
+    schema = sf.Schema([sf.Column(name="age", domain=[30, 40]), sf.Column(name="n", bounds=(0, 1))])
+    for more in ([], [odd]):
+        frame = pd.DataFrame({"age": pd.Series([*cells, *more], dtype=object), "n": 1})
+        sf.Ledger.grant(frame, epsilon=1e6).close()
+        counts = values(sf.query(frame, "count by age", epsilon=1e3, schema=schema))
+        assert counts == {("30",): 30, ("40",): 30, ("None",): 30 + len(more)}
+        (row,) = sf.query(frame, "sum of n", epsilon=1e3, schema=schema).rows
+        assert row.value == pytest.approx(90 + len(more), abs=0.1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.budget import Question, StatisticName
-from sfumato.budget.query.condition import Both, Comparison, Condition, Either, Not
+from sfumato.budget.query.condition import Both, Condition, Either, Not, Predicate
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ from sfumato.budget.query.condition import Both, Comparison, Condition, Either, 
         ("variance age", Question(StatisticName.VARIANCE, "age")),
         ("minimum of age", Question(StatisticName.MIN, "age")),
         ("max of age by sex", Question(StatisticName.MAX, "age", ("sex",))),
-        ("count where age>=40", Question(StatisticName.COUNT, where=Comparison("age", ">=", ("40",)))),
+        ("count where age>=40", Question(StatisticName.COUNT, where=Predicate("age", ">=", ("40",)))),
         (
             "count where age >= 40 and sex = 'f' by income",
             Question(
                 StatisticName.COUNT,
                 groups=("income",),
-                where=Both((Comparison("age", ">=", ("40",)), Comparison("sex", "=", ("f",)))),
+                where=Both((Predicate("age", ">=", ("40",)), Predicate("sex", "=", ("f",)))),
             ),
         ),
         (
@@ -51,19 +51,19 @@ from sfumato.budget.query.condition import Both, Comparison, Condition, Either, 
                 ("sex",),
                 where=Either(
                     (
-                        Comparison("a", "=", ("1",)),
+                        Predicate("a", "=", ("1",)),
                         Both(
                             (
-                                Comparison("b", "!=", ("it's",)),
-                                Not(Either((Comparison("c", "in", ("1", "z")), Comparison("d", "not missing")))),
+                                Predicate("b", "!=", ("it's",)),
+                                Not(Either((Predicate("c", "in", ("1", "z")), Predicate("d", "not missing")))),
                             )
                         ),
                     )
                 ),
             ),
         ),
-        ("count where not not a not in ('b')", Question(StatisticName.COUNT, where=Comparison("a", "not in", ("b",)))),
-        ("count where \"and\" == 'or'", Question(StatisticName.COUNT, where=Comparison("and", "=", ("or",)))),
+        ("count where not not a not in ('b')", Question(StatisticName.COUNT, where=Predicate("a", "not in", ("b",)))),
+        ("count where \"and\" == 'or'", Question(StatisticName.COUNT, where=Predicate("and", "=", ("or",)))),
     ],
 )
 def test_a_question_is_read_as_it_is_meant(text: str, question: Question) -> None:
@@ -133,10 +133,10 @@ def test_a_question_is_a_text() -> None:
 _NAMES = st.text(min_size=1, max_size=8)
 _ORDERED = st.one_of(st.floats(allow_nan=False, allow_infinity=False).map(str), st.dates().map(str))
 _COMPARED: st.SearchStrategy[Condition] = st.one_of(
-    st.builds(Comparison, _NAMES, st.sampled_from(["=", "!="]), st.tuples(st.text(max_size=5))),
-    st.builds(Comparison, _NAMES, st.sampled_from(["<", "<=", ">", ">="]), st.tuples(_ORDERED)),
-    st.builds(Comparison, _NAMES, st.sampled_from(["in", "not in"]), st.lists(st.text(max_size=5), min_size=1)),
-    st.builds(Comparison, _NAMES, st.sampled_from(["missing", "not missing"])),
+    st.builds(Predicate, _NAMES, st.sampled_from(["=", "!="]), st.tuples(st.text(max_size=5))),
+    st.builds(Predicate, _NAMES, st.sampled_from(["<", "<=", ">", ">="]), st.tuples(_ORDERED)),
+    st.builds(Predicate, _NAMES, st.sampled_from(["in", "not in"]), st.lists(st.text(max_size=5), min_size=1)),
+    st.builds(Predicate, _NAMES, st.sampled_from(["missing", "not missing"])),
 )
 _CONDITIONS = st.recursive(
     _COMPARED,

@@ -36,9 +36,8 @@ from sfumato.budget import (
     replace_one,
     spent,
 )
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import OfRecords
-from sfumato.budget.query.plan import Bounded, statistic_for
+from sfumato.budget.mechanisms.statistics import OfRecords, Records
+from sfumato.budget.query.plan import NumberColumn, statistic_for
 from tests.budget.chance import assert_epsilon
 
 RUNS = 20_000
@@ -152,7 +151,7 @@ def test_gaussian_noise_on_the_counts_of_two_groups_keeps_epsilon_and_delta(epsi
 
 @pytest.mark.parametrize("question", ["count by sex", "histogram of age", "sum of age by sex", "median of age by sex"])
 def test_a_question_by_groups_pays_for_two_of_them(question: str) -> None:
-    ages, asked = Bounded("age", 0.0, 90.0), Question.parse(question)
+    ages, asked = NumberColumn("age", 0.0, 90.0), Question.parse(question)
     both, one = (
         statistic_for(asked, ages, 1.0, relation=relation) for relation in (Relation.REPLACE_ONE, Relation.ADD_REMOVE)
     )

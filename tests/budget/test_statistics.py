@@ -26,8 +26,7 @@ from sfumato.budget import (
     Variance,
     spent,
 )
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import Answers, OfRecords, Statistic
+from sfumato.budget.mechanisms.statistics import Answers, OfRecords, Records, Statistic
 from tests.budget.chance import assert_epsilon, assert_mean, assert_variance, least_epsilon
 
 RUNS = 20_000

@@ -9,7 +9,7 @@ import pytest
 import sfumato as sf
 from sfumato.budget import ApproximateEvent, Composed, Event, Gaussian, Parallel, PoissonSampled, Repeated
 from sfumato.budget.accounting.training_events import missing_charges, step_event
-from sfumato.learners.dpsgd.plan import Stage, events_of
+from sfumato.learners.dpsgd.account import Stage, events_of
 from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler
 
 SAMPLERS = [Poisson(1000, 0.05), Full(1000), FixedPoisson.of(Poisson(60_000, 512 / 60_000), delta=1e-5, up_to=20)]

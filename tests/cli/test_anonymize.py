@@ -93,7 +93,7 @@ def test_a_schema_says_the_roles(anonymize: Run, sfumato: Run) -> None:
         "--schema", "schema.toml", "--k", "2", "--method", "lattice", "--suppress", "0.5", "--force", "-o", "out.csv"
     )
     assert ran.code == 0, ran.err
-    assert set(pl.read_csv("out.csv")["age"]) <= {"[20, 40)", "[40, 60]", "(missing)", "*"}
+    assert set(pl.read_csv("out.csv")["age"]) <= {"20-39", "40-60", "(missing)", "*"}
 
 
 def test_cells_can_be_suppressed(anonymize: Run) -> None:
@@ -102,9 +102,9 @@ def test_cells_can_be_suppressed(anonymize: Run) -> None:
     assert ran.code == 0, ran.err
     assert "cells suppressed           50.00 %" in ran.out
     assert pl.read_csv("out.csv")["age"].to_list() == ["*"] * 6
-    refused(anonymize(*options, "--representative", "mean"), "--representative is not for the suppress method")
+    refused(anonymize(*options, "--representative", "mean"), "--representative is not for suppress")
     strict = ["--qi", "age", "--identifiers", "name", "--k", "2", "--method", "suppress", "-o", "none.csv"]
-    refused(anonymize(*strict), "if at most 0 of the rows are suppressed as a whole", "(suppress=1 would do)")
+    refused(anonymize(*strict), "with at most 0 of the rows suppressed as a whole", "(suppress=1 would do)")
     assert not Path("none.csv").exists()
 
 
@@ -149,7 +149,7 @@ def test_the_input_is_never_written_over(anonymize: Run) -> None:
         (["--k", "2", "--l", "4", "--method", "hilbert"], ["no grouping keeps l=4", "l = 3"]),
         (["--k", "2", "--sensitive", "sex"], ["column 'sex' cannot be both quasi and sensitive"]),
         (["--k", "2", "--qi", "aeg"], ["there is no column 'aeg'", "did you mean 'age'"]),
-        ([], ["--k is not given"]),
+        ([], ["--k is missing"]),
         (["--k", "0"], ["k must be a whole number of at least 1, got 0"]),
         (["--k", "two"], ["the guarantee 'k' needs a number, got 'two'"]),
         (["--k", "2", "--t", "3"], ["t must be a number from 0 to 1, got 3"]),
@@ -160,12 +160,15 @@ def test_the_input_is_never_written_over(anonymize: Run) -> None:
         (["--k", "2,l=2"], ["the guarantee 'k' needs a number, got 'l=2'"]),
         (["--k", "2", "--delta-disclosure", "0"], ["delta_disclosure = 0, and it must be less"]),
         (["--k", "2", "-o", "."], ["'.' exists already"]),
-        (["--k", "2", "--suppress", "0.1"], ["--suppress is for the lattice"]),
-        (["--k", "2", "--suppress", "1.1", "--method", "lattice"], ["to suppress must be from 0 to 1, got 1.1"]),
-        (["--k", "2", "--suppress", "x", "--method", "lattice"], ["'--suppress'", "'x'"]),
+        (["--k", "2", "--suppress", "0.1"], ["--suppress is for the methods lattice and suppress"]),
+        (
+            ["--k", "2", "--suppress", "1.1", "--method", "lattice"],
+            ["must be a number from 0 to 1, got 1.1"],
+        ),
+        (["--k", "2", "--suppress", "x", "--method", "lattice"], ["--suppress must be a number from 0 to 1, got 'x'"]),
         (
             ["--k", "2", "--representative", "median", "--method", "lattice"],
-            ["--representative is not for the lattice"],
+            ["--representative is not for lattice"],
         ),
         (["--k", "2", "--representative", "mode"], ["'--representative'", "'mode'"]),
         (["--k", "2", "--method", "magic"], ["'--method'", "'magic'"]),
@@ -233,7 +236,7 @@ def test_the_target_guides(anonymize: Run) -> None:
     assert ran.json["parameters"]["output"] == "median"
     assert pl.read_csv("out.csv")["zip"].dtype == pl.Int64, "numbers stay numbers"
     shown = anonymize(*GUIDED, "-o", "again.csv")
-    assert "label told by the class    100.0 %" in shown.out
+    assert "labels predicted by class  100.0 %" in shown.out
 
 
 def test_the_summary_says_what_held_out_labels_chose(anonymize: Run) -> None:
@@ -256,6 +259,17 @@ def test_a_model_guides_and_the_recipe_does_it_again(anonymize: Run, sfumato: Ru
     assert sfumato("verify", "out").code == 0
 
 
+def test_columns_that_the_guiding_model_cannot_use_are_named(anonymize: Run) -> None:
+    rows = [f"{name},{20 + i},{i % 3},{'fm'[i % 2]},flu" for i, name in enumerate("abcdefghijklmnopqrst")]
+    Path("t.csv").write_text("name,age,zip,sex,disease\n" + "\n".join(rows) + "\n")
+    Path("s.toml").write_text('[columns.disease]\nkind = "text"\n')
+    options = [*GUIDED, "--model", "tree", "--schema", "s.toml", "--keep", "disease"]
+    ran = anonymize(*options, "-o", "out.csv")
+    assert ran.code == 0, ran.err
+    assert "1 of 3 columns could not be used, because of free text: disease" in ran.out
+    assert anonymize(*options, "-o", "again.csv", "--json").json["details"]["unused"] == ["disease"]
+
+
 def test_guided_without_a_target_is_refused(anonymize: Run) -> None:
     ran = anonymize("--qi", "age,zip", "--identifiers", "name", "--k", "2", "--method", "guided", "-o", "out.csv")
-    refused(ran, "nothing is given that guides", "--target")
+    refused(ran, "the method guided needs a target", "--target")

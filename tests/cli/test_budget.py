@@ -24,6 +24,13 @@ def run(sfumato: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return sfumato
 
 
+def test_a_file_that_is_not_a_ledger_is_named_as_such(run: Run) -> None:
+    Path("other.csv").write_text("a,b\n1,2\n")
+    for command in (["budget", "show", "t.csv"], ["budget", "grant", "t.csv", "--epsilon", "1"]):
+        refused(run(*command, "--ledger", "other.csv"), "'other.csv' is not a ledger", "sfumato budget grant")
+    assert Path("other.csv").read_text() == "a,b\n1,2\n"
+
+
 def test_an_answer_is_saved_as_a_release(run: Run) -> None:
     run("budget", "grant", "t.csv", "--epsilon", "2")
     asked = ["query", "t.csv", "count by sex", "--epsilon", "0.5", *SEX]
@@ -155,7 +162,7 @@ def test_every_statistic_can_be_asked_for(run: Run) -> None:
     ran = run("query", "t.csv", "count by zip", "--epsilon", "50", "--discover", "--delta", "1e-6", "--json")
     assert [row["zip"] for row in ran.json["rows"]] == ["13053", "14850"]
     ran = run("query", "t.csv", "count by zip, age", "--epsilon", "0.01", "--discover", "--delta", "1e-6")
-    assert "No group stood out" in ran.out
+    assert "No group was found" in ran.out
 
 
 def test_a_dry_run_says_what_a_question_would_cost_and_charges_nothing(run: Run) -> None:
@@ -192,13 +199,13 @@ def test_a_schema_declares_what_is_public(run: Run) -> None:
         (["cout", "--epsilon", "1"], ["must begin with a statistic, got 'cout' (did you mean 'count'"]),
         (["count by sexe", "--epsilon", "1", *SEX], ["there is no column 'sexe'"]),
         (["count by sex", "--epsilon", "1", "--domain", "sexe=f"], ["there is no column 'sexe' (did you mean 'sex'"]),
-        (["count by sex", "--epsilon", "1", "--domain", "sex"], ["a column and its values are needed", "got 'sex'"]),
+        (["count by sex", "--epsilon", "1", "--domain", "sex"], ["--domain must look like sex=f,m", "got 'sex'"]),
         (["count by sex", "--epsilon", "1", "--domain", "sex=f,f"], ["lists a value twice"]),
-        (["mean of age", "--epsilon", "1", "--bounds", "age=1"], ["--bounds needs two numbers", "got '1'"]),
-        (["mean of age", "--epsilon", "1", "--bounds", "age=9,1"], ["must be finite and in order"]),
+        (["mean of age", "--epsilon", "1", "--bounds", "age=1"], ["--bounds must look like age=0,100, got 'age=1'"]),
+        (["mean of age", "--epsilon", "1", "--bounds", "age=9,1"], ["--bounds needs the smaller number first"]),
         (["mean of age", "--epsilon", "1", "--bounds", "age=0,inf"], ["must be finite and in order"]),
         (["mean of age", "--epsilon", "1", "--bounds", "age=5,5"], ["are equal"]),
-        (["count", "--epsilon", "1", "--confidence", "2"], ["the confidence must be a number between 0 and 1"]),
+        (["count", "--epsilon", "1", "--confidence", "2"], ["--confidence must be a number between 0 and 1"]),
         (["count by zip", "--epsilon", "1", "--discover"], ["discovering groups needs a delta", "--delta"]),
         (
             ["count by zip", "--epsilon", "1", "--discover", "--delta", "0.5"],
@@ -286,7 +293,7 @@ def test_an_interval_that_says_nothing_is_pointed_out(run: Run) -> None:
     asked = ("mean of sex", "--epsilon", "1", "--bounds", "sex=0,1", "--confidence", "0.99999999")
     ran = run("query", "t.csv", *asked, "--json")  # narrower by chance less often than once in 10^7 runs
     assert ran.json["rows"][0]["interval"] == [0, 1]
-    assert "too few numbers, or the column does not hold any" in ran.err
+    assert "too few numbers for this epsilon, or the column has none" in ran.err
     assert "says nothing" not in run("query", "t.csv", "mean of age", "--epsilon", "1", *AGE).err
 
 

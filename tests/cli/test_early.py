@@ -18,14 +18,36 @@ TRAIN = "train none.csv --model forest --target y"
     [
         (f"{ANONYMIZE} -o away/out.csv", "there is no folder 'away'"),
         (f"{ANONYMIZE} -o away/deep/out", "there is no folder"),
-        (f"{ANONYMIZE} --method mondrian,guided -o out", "nothing is given that guides"),
-        (f"{ANONYMIZE} --method lattice --suppress 2 -o out", "must be from 0 to 1, got 2"),
+        (f"{ANONYMIZE} --method mondrian,guided -o out", "the method guided needs a target"),
+        (f"{ANONYMIZE} --method lattice --suppress 2 -o out", "--suppress must be a number from 0 to 1, got 2"),
         (f"{ANONYMIZE} --escape-formulas -o out.parquet", "formulas are escaped only in text files"),
         (f"{ANONYMIZE} --escape-formulas --format parquet -o out", "formulas are escaped only in text files"),
         (f"{ANONYMIZE} --schema none.toml -o out", "the schema 'none.toml' cannot be read"),
         ("assess none.csv --qi a --report away/x.html", "there is no folder 'away'"),
         ("assess none.csv --qi a --report x.pdf", "must end in .html"),
         ("assess none.csv --qi a --require k=x", "needs a number, got 'x'"),
+        ("assess none.csv --qi a --threshold x", "--threshold must be a number from 0 to 1, got 'x'"),
+        ("assess none.csv --qi a --threshold 7", "--threshold must be a number from 0 to 1, got 7"),
+        (
+            "assess none.csv --qi a --population-size -3",
+            "--population-size must be a whole number of at least 1, got -3",
+        ),
+        ("assess none.csv --qi a --missing drpo", "'drpo' is unknown (did you mean 'drop'?)"),
+        (f"{ANONYMIZE} --method mondrain -o out", "'mondrain' is unknown (did you mean 'mondrian'?)"),
+        (
+            f"{ANONYMIZE} -o out.pdf",
+            "(the name must end in .csv, .txt, .tsv, .tab, .parquet, .pq, .arrow, .feather, .ipc, .xlsx,",
+        ),
+        ("query none.csv count --epsilon 1 --bounds age=5", "--bounds must look like age=0,100, got 'age=5'"),
+        ("query none.csv count --epsilon 1 --bounds age=9,5", "--bounds needs the smaller number first, got '9,5'"),
+        ("query none.csv count --epsilon 1 --domain age", "--domain must look like sex=f,m, got 'age'"),
+        ("query none.csv count --epsilon 1 --ledger away/l", "there is no ledger 'away/l'"),
+        ("budget show none.csv --ledger away/l", "there is no ledger 'away/l'"),
+        ("estimate none.csv --confidence 2", "--confidence must be a number between 0 and 1, got 2"),
+        ("mask none.csv --noise a=x -o out.csv", "--noise must look like age=0.1, got 'a=x'"),
+        ("pseudonymize a.csv b.csv --columns a --key k -o out.csv", "2 files do not fit into 'out.csv'"),
+        (f"{TRAIN} --holdout 3 -o out", "--holdout must be a number between 0 and 1, got 3"),
+        ("train none.csv --target y --model forrest", "'forrest' is unknown (did you mean 'forest'?)"),
         ("mask none.csv --noise a=1 -o away/out.csv", "there is no folder 'away'"),
         ("perturb none.csv --columns a --epsilon -1 -o out.csv", "epsilon must be a finite number above 0"),
         ("perturb none.csv --columns a --epsilon 1 -o away/out.csv", "there is no folder 'away'"),
@@ -53,5 +75,5 @@ def test_a_target_that_only_the_schema_could_name_is_missed_before_any_method_wo
     ran = sfumato(
         *["anonymize", "t.csv", "--schema", "schema.toml", "--k", "2", "--method", "mondrian,guided", "-o", "out"]
     )
-    refused(ran, "nothing is given that guides", "--target")
+    refused(ran, "the method guided needs a target", "--target")
     assert not Path("out").exists()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
+
+import sfumato as sf
+from sfumato.budget import PureEvent
+from sfumato.cli.main import _sfumato as group
+from sfumato.cli.options import Choice
 
 PROGRAM = """
 import json, sys
@@ -19,7 +26,7 @@ except SystemExit as end:
 print(json.dumps(sorted(sys.modules)))
 """
 HEAVY = ("numba", "scipy", "sklearn", "torch", "dp_accounting", "pandas", "duckdb", "pyspark")
-METHODS = ("mondrian", "hilbert", "lattice", "microaggregation", "suppression", "guided")
+METHODS = ("mondrian", "hilbert", "lattice", "microaggregation", "local_suppression", "guided")
 ROLES = ("--qi", "age,sex,education", "--sensitive", "occupation", "--k", "10")
 
 
@@ -83,9 +90,38 @@ def test_a_wrong_option_is_refused_without_loading_a_method(
         assert ours(modules, "learners", "report.charts", "anonymizers.guided", "anonymizers.lattice") == []
 
 
-@pytest.mark.parametrize("command", ["anonymize", "assess", "query", "verify", "budget"])
+def test_a_wrong_option_is_refused_before_numpy_is_loaded(run_python: Callable[[str], str]) -> None:
+    program = PROGRAM.replace("assert not end.code, end.code", "assert end.code == 2, end.code")
+    for command in ("assess", "anonymize -o x --k 5", "train", "query", "mask -o x", "pseudonymize -o x", "schema"):
+        arguments = (*command.split(), "none.csv", "--no-such-option")
+        modules: list[str] = json.loads(run_python(program.format(arguments=arguments)).splitlines()[-1])
+        assert {"numpy", "polars", "narwhals"}.isdisjoint(modules), command
+
+
+@pytest.mark.parametrize("command", ["anonymize", "assess", "train", "query", "verify", "budget"])
 def test_the_help_of_a_command_loads_nothing_heavy(loaded: Callable[..., list[str]], command: str) -> None:
-    assert heavy(loaded(command, "--help")) == []
+    modules = loaded(command, "--help")
+    assert heavy(modules) == []
+    assert {"numpy", "polars", "narwhals"}.isdisjoint(modules)
+
+
+def test_the_choices_of_an_option_are_those_of_the_module_that_defines_them() -> None:
+    seen = 0
+    with click.Context(group) as context:
+        commands = [group.get_command(context, name) for name in group.list_commands(context)]
+    for command in commands:
+        assert command is not None
+        parts = command.commands.values() if isinstance(command, click.Group) else [command]
+        for option in (option for part in parts for option in part.params):
+            if isinstance(option.type, Choice):
+                known = list[str]()
+                for source in option.type.of.split():
+                    module, _, attribute = source.partition(":")
+                    found = getattr(importlib.import_module(f"sfumato.{module}"), attribute)
+                    known += [found] if isinstance(found, str) else map(str, found)
+                assert list(option.type.names) == list(dict.fromkeys(known)), option.name
+                seen += 1
+    assert seen >= 12
 
 
 def test_a_query_loads_no_accountant_that_it_does_not_need(loaded: Callable[..., list[str]]) -> None:
@@ -94,3 +130,18 @@ def test_a_query_loads_no_accountant_that_it_does_not_need(loaded: Callable[...,
         assert heavy(loaded("budget", "grant", "adult", *grant, *ledger)) == []
         for _ in range(2):
             assert heavy(loaded("query", "adult", "count by sex", "--epsilon", "0.5", *ledger)) == []
+
+
+def test_a_query_after_many_others_bounds_what_is_spent_without_the_accountant(
+    loaded: Callable[..., list[str]],
+) -> None:
+    with sf.Ledger.grant(sf.datasets.adult(), epsilon=20, delta=1e-6, path="many.ledger") as ledger:
+        ledger.charge(PureEvent(0.25), times=40)
+    assert heavy(loaded("query", "adult", "count by sex", "--epsilon", "0.5", "--ledger", "many.ledger")) == []
+
+
+@pytest.mark.parametrize("method", ["guided", "lattice", "microaggregate", "suppress"])
+def test_no_method_compiles_for_a_small_table(loaded: Callable[..., list[str]], method: str) -> None:
+    sf.datasets.adult().frame.head(1000).write_csv("adult.csv")
+    more = ("--target", "income", "--method", method, "--keep", "education-num")
+    assert heavy(loaded("anonymize", "adult.csv", *ROLES, *more, "-o", "release.csv")) == []

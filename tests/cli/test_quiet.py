@@ -62,7 +62,7 @@ def test_warnings_of_other_libraries_are_not_shown(
         warnings.warn_explicit("did not converge", UserWarning, "/lib/other.py", 2)
         warnings.warn_explicit("this matters", UserWarning, str(Path(module.__file__)), 3)
 
-    monkeypatch.setattr(module, "keep_input", warns)
+    monkeypatch.setattr(module, "check_not_input", warns)
     Path("patients.csv").write_text(PATIENTS)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -77,9 +77,9 @@ def test_compiling_is_announced_once(tmp_path: Path) -> None:
     program = (
         "import numpy as np\n"
         "from sfumato.engines.compiling import announce\n"
-        "from sfumato.anonymizers.lattice.kernels import too_small\n"
+        "from sfumato.anonymizers.lattice.kernels import any_below\n"
         "announce(lambda: print('compiling'))\n"
-        "for _ in range(2): too_small(np.array([1, 5, 2]), 3, np.zeros(3, dtype=bool))\n"
+        "for _ in range(2): any_below(np.zeros((2, 3), dtype=np.uint8), np.ones(3, dtype=np.uint8))\n"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     outputs = [

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = "from sfumato.cli.main import main; main()"
+MAIN = "from sfumato.cli.main import main; main()"
+COMMAND = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); {MAIN}"  # also if the tests run under nohup
 ENDED = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
 
@@ -53,7 +54,7 @@ def test_a_command_that_is_stopped_leaves_nothing_behind(name: str, tmp_path: Pa
 
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
-    program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {COMMAND}"  # as nohup does
+    program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {MAIN}"  # as nohup does
     with spilling(tmp_path, program) as process:
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)

@@ -94,7 +94,7 @@ def test_what_is_not_plain_text_is_shown_as_its_escape() -> None:
 def test_commands_print_through_one_place() -> None:
     import sfumato.cli
 
-    for module in Path(sfumato.cli.__file__).parent.glob("*.py"):
+    for module in Path(sfumato.cli.__file__).parent.rglob("*.py"):
         prints = re.findall(r"(?:click\.s?echo|click\.style|(?<![\w.])print)\([^\n]*", module.read_text())
         allowed = ("click.echo(ctx.get_help())", "click.echo(json.dumps(")
         assert module.name == "terminal.py" or all(one.startswith(allowed) for one in prints), module.name

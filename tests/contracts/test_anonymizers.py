@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.anonymizers import Anonymizer, Output, Partitioner
-from sfumato.anonymizers.methods import METHODS
+from sfumato.anonymizers.anonymize import METHODS
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members
 from sfumato.data.hierarchies.label_paths import text_of
@@ -535,7 +535,7 @@ def test_relaxed_mondrian_publishes_the_fitted_rows_alike_whenever_it_is_asked(k
     turned = people.with_row_index().sample(fraction=1, shuffle=True, seed=k)
     again = relaxed.transform(turned.select("index", "sick", "age"))
     assert sorted(again["age"].value_counts()["count"]) == [k, k]
-    with pytest.raises(sf.errors.InputError, match=r"not the rows that relaxed Mondrian was fitted on.*strict=True"):
+    with pytest.raises(sf.errors.InputError, match=r"transform only the rows it was fitted on.*strict=True"):
         relaxed.transform(people.head(2 * k - 1))
     assert relaxed.set_params(new_rows="route").transform(people.head(1))["age"].to_list() in (["1"], ["1-2"])
 
@@ -545,7 +545,7 @@ def test_rows_of_which_a_guarantee_cannot_be_measured_are_refused(method: Anonym
     asked = {"guarantees": "k=2,l=2", "qi": ["age"], "sensitive": ["sick"]}
     fitted = type(method)(**method.get_params() | asked).fit(people)
     with pytest.raises(
-        sf.errors.InputError, match=r"the rows lack the sensitive column 'sick'|not the rows that relaxed"
+        sf.errors.InputError, match=r"the rows lack the sensitive column 'sick'|only the rows it was fitted on"
     ):
         fitted.transform(people.select("age"))
     assert fitted.set_params(new_rows="route").transform(people.select("age")).height == 4

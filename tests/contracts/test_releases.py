@@ -120,7 +120,10 @@ def test_a_loaded_release_is_saved_again_and_claims_the_same(
     name: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
     again = tmp_path / "again"
-    sf.save(sf.load(folders[name]), again)
+    loaded = sf.load(folders[name])
+    sf.save(loaded, again)
+    sf.write_report(loaded, tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     verdict = sf.verify(again)
     assert verdict.ok, [claim.to_dict() for claim in verdict.failed]
     before, after = (json.loads((folder / "certificate.json").read_text()) for folder in (folders[name], again))

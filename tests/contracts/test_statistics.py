@@ -30,8 +30,7 @@ from sfumato.budget import (
     Sum,
     Variance,
 )
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import Answers
+from sfumato.budget.mechanisms.statistics import Answers, Records
 
 BOUNDS = {
     "whole": (0.0, 100.0),

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.data import Recipe
-from sfumato.data.column_audit import accounted, doubts
-from sfumato.data.resemblance import Values, reproduces
+from sfumato.data.column_audit import Values, accounted, doubts, reproduces
 from tests.hospital import LANGUAGES, extract
 
 ROWS = 600

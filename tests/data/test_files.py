@@ -14,9 +14,8 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.data.io.files import atomic_path
+from sfumato.data.io.files import atomic_path, sweep
 from sfumato.data.io.source import File
-from sfumato.data.io.temporary import sweep
 
 FRAME = pl.DataFrame(
     {

@@ -102,7 +102,7 @@ def test_a_release_is_escaped_and_verified(tmp_path: Path) -> None:
     written = sf.anonymize(PEOPLE, "k=2", **ROLES, keep_order=True, to=tmp_path / "out.csv", escape_formulas=True)
     assert written.table.frame["job"].to_list() == ESCAPED
     assert written.assessment.k == 2
-    with pytest.raises(sf.errors.OptionError, match="formulas are escaped in a file"):
+    with pytest.raises(sf.errors.OptionError, match="escape_formulas needs an output file"):
         sf.anonymize(PEOPLE, "k=2", **ROLES, escape_formulas=True)
     with pytest.raises(sf.errors.OptionError, match=r"'table.parquet' is a parquet file"):
         sf.save(release, tmp_path / "typed", format="parquet", escape_formulas=True)

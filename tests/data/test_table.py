@@ -202,7 +202,7 @@ def test_codes_are_positions_in_a_sorted_domain_and_decode_to_the_values(values:
 def test_ten_thousand_columns_are_counted() -> None:
     frame = pl.DataFrame({f"c{i}": [i % 3, i % 3, 1] for i in range(10_000)})
     assert sf.assess(frame, qi=["c0", "c9999"], sensitive=["c5"]).k == 1
-    everything = sf.assess(frame, qi=frame.columns[:2000])
+    everything = sf.assess(frame[:, :2000], qi=frame.columns[:2000])
     assert (everything.k, everything.classes) == (1, 2)
 
 

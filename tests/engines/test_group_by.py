@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.engines import group_by as tally_module
-from sfumato.engines.dictionary import Dictionary
+from sfumato.engines.counter import Dictionary
 from sfumato.engines.group_by import GroupBy
 
 BATCHES = st.integers(1, 6).flatmap(

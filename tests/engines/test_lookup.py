@@ -23,4 +23,6 @@ def test_the_position_of_a_known_tuple_is_found_and_no_other_tuple_is(sizes: lis
 
 def test_a_code_that_no_column_has_is_never_found() -> None:
     finder = Lookup(np.array([[0, 0], [1, 3]]), [2, 4])
-    assert finder.find([np.array([-1, 0, 1]), np.array([0, -1, 3])]).tolist() == [-1, -1, 1]
+    assert finder.find([np.array([-1, 0, 1, 1, -1]), np.array([0, -1, 3, -1, 3])]).tolist() == [-1, -1, 1, -1, -1]
+    wide = Lookup(np.array([[2**31 - 1] * 5]), [2**31] * 5)  # all bits of three keys
+    assert wide.find([np.array([2**31 - 1, -1])] * 5).tolist() == [0, -1]

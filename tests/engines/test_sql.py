@@ -305,9 +305,7 @@ def test_a_file_or_a_frame_is_not_counted_in_a_database(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "x.parquet")
     frame.write_csv(tmp_path / "x.csv")  # a small one is read at once
     for table in (sf.Table(frame), sf.read(tmp_path / "x.parquet"), sf.read(tmp_path / "x.csv")):
-        with pytest.raises(
-            sf.errors.OptionError, match="counts inside a database, and this table is a file or a frame in m"
-        ):
+        with pytest.raises(sf.errors.OptionError, match="and this table is a file or a frame in memory"):
             Sql().count(table, "x")
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor, nn
 
-from sfumato.budget.mechanisms.rounded_gaussian import grid_of
+from sfumato.budget.noise import grid_of
 from sfumato.learners import Sgd
 from sfumato.learners.dpsgd.steps import Step
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.budget import Source
-from sfumato.learners.estimators.binning import Histogram, histogram, make_bins
+from sfumato.learners.estimators.binning import CellCounts, histogram, make_bins
 from sfumato.learners.estimators.features import Columns, Feature, Features
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 
@@ -16,7 +16,7 @@ COLOURS = Features((Feature("colour", domain=("red", "green", "blue", "black")),
 
 
 def bins_of(counts, noise=0.0, most=8, features=NUMBER):
-    return make_bins(features, Histogram((np.append(counts, 0.0),), (noise,)), most)
+    return make_bins(features, CellCounts((np.append(counts, 0.0),), (noise,)), most)
 
 
 def mass_of(counts, binning):

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from sfumato.budget import Source
-from sfumato.learners.dpsgd.rounded_noise import HostNoise
-from sfumato.learners.dpsgd.steps import Step
+from sfumato.learners.dpsgd.steps import HostNoise, Step
 from sfumato.learners.gradients.clipping import ClippedSum
 from tests.learners import engine_checks
 from tests.learners.engine_checks import CHECKS, Maker, failed

@@ -271,7 +271,7 @@ def test_the_layers_of_a_module_are_known_by_their_exact_type() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return super().forward(inputs).square()
 
-    assert type(layer_of(Mine(2, 2))).__name__ == "Unknown"
+    assert type(layer_of(Mine(2, 2))).__name__ == "OtherModule"
     module, inputs, targets = Mine(4, 3).double(), torch.randn(5, 4).double(), torch.tensor([0, 1, 2, 1, 0])
     with Clipper(module, cross_entropy) as clipper:
         found = joined(clipper(inputs, targets, clip=0.1))

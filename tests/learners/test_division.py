@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.learners import PrivateNaiveBayes, Split
-from sfumato.learners.training.division import coins_below, coins_of, key_of, records_of
-from sfumato.learners.training.split import Material, material_of
+from sfumato.learners.training.split import Material, coins_below, coins_of, key_of, material_of, records_of
 from tests.learners.test_sweep import COLUMNS, people
 
 KEY = key_of(7)

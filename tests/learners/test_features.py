@@ -10,7 +10,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import ColumnError, InputError, OptionError
-from sfumato.learners.estimators.features import Columns, Feature, Unknown, describe, scale_bounds
+from sfumato.learners.estimators.features import Columns, Feature, Undeclared, describe, scale_bounds
 
 DATES = sf.Schema([sf.Column(name="seen", kind="date"), sf.Column(name="age", kind="number")])
 
@@ -48,7 +48,7 @@ def test_moments_of_a_text_file_stay_days(tmp_path):
 def test_a_declared_kind_is_bought_as_what_it_is_whatever_a_record_made_of_its_type(tmp_path):
     for lines in (["2020-01-01,30"], ["2020-01-01,30", "x,y"]):
         columns = Columns.of(sf.read(written(tmp_path, *lines)))
-        assert describe(columns, DATES) == [Unknown("seen", is_number=True), Unknown("age", is_number=True)]
+        assert describe(columns, DATES) == [Undeclared("seen", is_number=True), Undeclared("age", is_number=True)]
         assert describe(columns, DATES, bounds=(0, 9))[1] == Feature("age", bounds=(0.0, 9.0))
 
 

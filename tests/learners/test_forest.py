@@ -9,7 +9,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import OptionError
 from sfumato.learners import PrivateRandomForest
-from sfumato.learners.estimators.forest import _gains, _order, _shares_of
+from sfumato.learners.estimators.counts import _gains, _order, _shares_of
 from tests.learners.sensitivity import assert_sums_are_bounded
 
 

@@ -65,7 +65,7 @@ def test_noise_is_on_the_grid_and_that_of_its_words(scale: float) -> None:
     """The same as numpy makes of the words of the cipher: to the last cell, in 64 bits."""
     import numpy as np
 
-    from sfumato.budget.mechanisms.rounded_gaussian import grid_of
+    from sfumato.budget.noise import grid_of
     from sfumato.learners.gpu.chacha import DeviceNoise
 
     count, key = 600_001, bytes(range(32))

@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 
 from sfumato.errors import ColumnError, OptionError
 from sfumato.learners import PrivateKMeans
-from sfumato.learners.estimators.kmeans import _beside_the_largest
+from sfumato.learners.estimators.clustering import _beside_the_largest
 from sfumato.learners.estimators.moments import spread
 from tests.learners.sensitivity import assert_sums_are_bounded
 

@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 
 from sfumato.errors import OptionError
 from sfumato.learners import PrivateGaussianMixture
-from sfumato.learners.estimators.mixture import _positive_definite, _responsibilities, _split_the_largest
+from sfumato.learners.estimators.clustering import _positive_definite, _responsibilities, _split_the_largest
 from sfumato.learners.estimators.moments import Moments
 from tests.learners.sensitivity import assert_sums_are_bounded
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.budget import Gaussian, PoissonSampled, Repeated, spent
+from sfumato.learners.dpsgd.account import Progress, Stage, events_of, plan
 from sfumato.learners.dpsgd.optimizers import SCHEDULES
-from sfumato.learners.dpsgd.plan import Progress, Stage, events_of, plan
 from sfumato.learners.dpsgd.sampling import Full, Poisson
 
 

@@ -14,10 +14,10 @@ from scipy import stats
 from torch import Tensor, nn
 
 from sfumato.budget import Gaussian, PoissonSampled, Repeated, Source, spent
-from sfumato.budget.mechanisms.rounded_gaussian import CELLS, grid_of, rounding_event
+from sfumato.budget.noise import CELLS, grid_of, rounding_event
 from sfumato.learners import Optimization, Privacy, Sgd, Trainer
-from sfumato.learners.dpsgd.rounded_noise import HostNoise
 from sfumato.learners.dpsgd.sampling import Full, Poisson
+from sfumato.learners.dpsgd.steps import HostNoise
 from tests.budget.chance import FALSE_ALARM, assert_frequencies
 
 DTYPES = (torch.float32, torch.float64)

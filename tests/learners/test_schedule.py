@@ -12,7 +12,7 @@ import pytest
 import sfumato as sf
 from sfumato.budget import Gaussian, Repeated, spent
 from sfumato.learners import PrivateClassifier, Split
-from sfumato.learners.networks.schedule import learning_rate_of, signal_of, signal_of_noise, steps_of
+from sfumato.learners.networks.scattering import learning_rate_of, signal_of, signal_of_noise, steps_of
 
 PACED: dict[str, Any] = {
     "model": "scattering-linear",

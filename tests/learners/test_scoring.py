@@ -16,9 +16,8 @@ from sfumato.budget import Composed, DiscreteLaplace, Event, Gaussian, PoissonSa
 from sfumato.learners import Privacy, Split
 from sfumato.learners.estimators.features import Feature
 from sfumato.learners.options import grouped
-from sfumato.learners.training.division import key_of
 from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events, tallies_of
-from sfumato.learners.training.split import material_of
+from sfumato.learners.training.split import key_of, material_of
 from tests.learners.test_sweep import COLUMNS, TABLE, people
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.learners import PrivateClassifier, PrivateNaiveBayes, load_model, write_model
-from sfumato.learners.training.stored import FACTS, WEIGHTS
+from sfumato.learners.training.released_model import FACTS, WEIGHTS
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 import sfumato as sf
 from sfumato import learners
 from sfumato.learners import load_model, write_model
-from sfumato.learners.training.stored import FACTS, WEIGHTS
+from sfumato.learners.training.released_model import FACTS, WEIGHTS
 
 NETWORK: dict[str, Any] = {"epochs": 1, "batch_size": None, "seed": 0, "noise_multiplier": 5.0}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget import Event, spent
+from sfumato.data.recipe import Recipe
 from sfumato.learners import Privacy, Run, Scores, Split
 from sfumato.learners.options import grouped
 from sfumato.learners.training.split import material_of
-from sfumato.learners.training.sweep import epsilons_of
+from sfumato.learners.training.sweep import epsilons_of, run_recipe
 
 
 def people(rows: int = 600, seed: int = 0) -> pl.DataFrame:
@@ -347,3 +349,19 @@ def test_the_seed_of_a_network_is_that_of_the_split_unless_it_has_its_own() -> N
 def test_a_group_shows_what_was_decided_and_no_record() -> None:
     assert repr(Split(test=people(3), samples=0.5)) == "Split(test=<DataFrame>, samples=0.5)"
     assert repr(Privacy(noise_multiplier=[1.0, 2.0])) == "Privacy(noise_multiplier=<list>)"
+
+
+def test_a_model_that_is_not_a_network_is_trained_and_saved_without_torch(
+    run_python: Callable[[str], str], tmp_path: Path
+) -> None:
+    trained = f"sf.save(sf.train('nursery', 'naive-bayes'), {str(tmp_path / 'out')!r})"
+    assert run_python(f"import sys, sfumato as sf; {trained}; print('torch' in sys.modules)") == "False\n"
+
+
+def test_a_recipe_has_its_options_without_groups_and_given_ones_replace_them() -> None:
+    recipe = Recipe(
+        "train", {"model": "naive-bayes", "target": "ill", "holdout": 0.3, "epsilon": ["none"]}, sf.Schema([])
+    )
+    assert "30%" in run_recipe(recipe, TABLE).settings["tested on"]
+    assert "50%" in run_recipe(recipe, TABLE, holdout=0.5).settings["tested on"]
+    assert "40%" in run_recipe(recipe, TABLE, split=Split(holdout=0.4)).settings["tested on"]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import sfumato as sf
 from sfumato.budget import Composed, Event, Gaussian, PoissonSampled, Repeated, spent
-from sfumato.budget.mechanisms.rounded_gaussian import rounding_event
+from sfumato.budget.noise import rounding_event
 from sfumato.learners import Adam, AdaptiveClip, Optimization, Privacy, Report, Sgd, Trainer, make_private
 from tests.budget.chance import assert_variance
 from tests.learners.trainings import in_groups

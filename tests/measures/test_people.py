@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import sfumato as sf
-from sfumato.data.suggest import Key, key_of
+from sfumato.data.suggest import PersonKey, key_of
 from sfumato.measures.people import People, keys_of, people_of
 from tests.hospital import extract
 
@@ -69,9 +69,9 @@ def test_of_several_numbers_of_people_the_one_that_tells_most_apart_counts() -> 
 def test_keys_are_known_in_five_languages() -> None:
     english, german = ("patient_id", "PatientID", "e-mail"), ("Patientennummer", "Versicherten-Nr")
     keys = (*english, *german, "numéro_patient", "courriel", "id_paciente", "codice_fiscale")
-    assert {key_of(name) for name in keys} == {Key.PERSON}
-    assert {key_of(name) for name in ("first_name", "Nachname", "prénom", "apellidos", "cognome")} == {Key.NAME}
-    assert {key_of(name) for name in ("age", "zip", "state_id", "note")} == {Key.NONE}
+    assert {key_of(name) for name in keys} == {PersonKey.PERSON}
+    assert {key_of(name) for name in ("first_name", "Nachname", "prénom", "apellidos", "cognome")} == {PersonKey.NAME}
+    assert {key_of(name) for name in ("age", "zip", "state_id", "note")} == {PersonKey.NONE}
 
 
 def test_the_pages_say_it_first(tmp_path: Path) -> None:

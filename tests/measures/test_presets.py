@@ -11,7 +11,7 @@ import pytest
 import sfumato as sf
 from sfumato import safe_harbor
 from sfumato.measures import Preset, preset
-from sfumato.measures.presets import PRESETS
+from sfumato.measures.risk.reidentification import PRESETS
 from sfumato.measures.risk.safe_harbor import RESTRICTED_ZIP3, RULES, Finding, Status
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.pseudonyms.keys import Passphrase
-from sfumato.pseudonyms.mapping_file import Mapping, SealedMapping
+from sfumato.pseudonyms.keys import Mapping, Passphrase, SealedMapping
 
 KEY = sf.Key(bytes(range(32)))
 OTHER = sf.Key(bytes(range(1, 33)))

@@ -193,6 +193,17 @@ def test_the_claims_of_a_text_file_are_measured_on_the_file(tmp_path: Path) -> N
     assert sf.verify(tmp_path / "csv")  # the claims are those of the file
 
 
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_table_that_is_in_its_folder_is_neither_written_nor_measured_again(format: str, tmp_path: Path) -> None:
+    path = tmp_path / f"table.{format}"
+    release = sf.anonymize(ROWS, "k=4", **ROLES, to=path)
+    before = path.stat()
+    name, artifact = release.artifact.write_into(tmp_path, release.guarantees, format=format)
+    assert name == path.name
+    assert artifact is release.artifact
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
 def test_wrong_options_are_one_sentence_and_leave_nothing(tmp_path: Path) -> None:
     release = sf.anonymize(ROWS, "k=4", **ROLES)
     with pytest.raises(sf.errors.OptionError, match="format"):

@@ -386,3 +386,62 @@ SCORES = "the scores of held-out records keep the promise"
 def test_scores_of_private_records_are_noisy_and_within_the_promise(release: Path, change: dict[str, Any]) -> None:
     change_json(release, "certificate.json", lambda plain: plain["loss"].update(change))
     assert failed(release) == [SCORES]
+
+
+# --- what does not belong to a model ---
+
+
+def extra_tensor(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(save({**load(path.read_bytes()), "records": np.arange(6.0)}))
+    bind(folder, path.name)
+
+
+def _model(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    return lambda folder: change_json(folder, "model.json", change)
+
+
+STRANGE: dict[str, Callable[[Path], None]] = {
+    "a tensor of its own": extra_tensor,
+    "a key in its state": _model(lambda plain: plain["state"].update(notes=["Zaphod"])),
+    "a key of a column": _model(lambda plain: plain["state"]["features"]["columns"][0].update(records=[1, 2])),
+    "a parameter that it does not have": _model(lambda plain: plain["parameters"].update(notes="Zaphod")),
+    "another estimator": _model(lambda plain: plain.update(estimator="PrivateLogisticRegression")),
+    "other bounds": _model(lambda plain: plain["state"]["features"]["columns"][0].update(bounds=[0, 91])),
+    "a column that is not declared": _model(lambda plain: plain["state"]["features"]["columns"][0].update(name="zip")),
+    "other classes": _model(lambda plain: plain["state"].update(classes=["Zaphod", "yes"])),
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+@pytest.mark.parametrize("kind", ["bayes", "network"])
+def test_what_does_not_belong_to_a_model_is_found(kind: str, strange: str, made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made / kind, tmp_path / "model"))
+    STRANGE[strange](folder)
+    assert failed(folder)
+
+
+def test_an_estimator_that_is_not_the_one_of_the_method_is_found(release: Path) -> None:
+    """Whoever renames the method in the certificate and the recipe alike has a model that does not fit."""
+    change_json(release, "certificate.json", lambda plain: plain.update(method="forest"))
+    change_text(release, "recipe.toml", "naive-bayes", "forest")
+    assert "it is a model of the stated method" in failed(release)
+
+
+def test_other_domains_of_categories_are_found(tmp_path: Path) -> None:
+    sf.save(sf.train("nursery", "naive-bayes", target="class", epsilon=1), tmp_path / "model")
+    assert failed(tmp_path / "model") == []
+
+    def change(plain: dict[str, Any]) -> None:
+        plain["state"]["features"]["columns"][0]["domain"][0] = "Zaphod"
+
+    change_json(tmp_path / "model", "model.json", change)
+    assert failed(tmp_path / "model") == ["its columns and classes are the declared ones"]
+
+
+def test_weights_beyond_any_model_are_not_read(release: Path) -> None:
+    with (release / "model.safetensors").open("r+b") as file:
+        file.truncate(2**33)  # a sparse file
+    assert "its weights can be read, and are numbers" in failed(release)
+    with pytest.raises(sf.errors.FileError, match="8,589,934,592 bytes"):
+        sf.load(release)

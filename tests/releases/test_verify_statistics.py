@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget import Relation, Source
-from sfumato.budget.mechanisms.records import Records
+from sfumato.budget import Question, Relation, Source
+from sfumato.budget.mechanisms.statistics import Records
 from sfumato.budget.query.plan import Plan
 from sfumato.data.certificate import MOST_BYTES
 from sfumato.data.recipe import Recipe
@@ -215,3 +216,21 @@ def test_answer_json_holds_the_question_and_its_answers_alone(tmp_path: Path) ->
     assert [row.keys() for row in plain["rows"]] == [{"sex", "value", "interval"}] * 3
     bind(tmp_path / "out", "answer.json")
     assert failed(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [[date(2020, 1, 1)], [True, False], [1.5, 2.0], [1, 2], ["a", "ü\x1b<b>"], [datetime(2020, 1, 1, 10)]],
+    ids=str,
+)
+def test_groups_of_any_type_are_read_back_and_asked_again(domain: list[Any], tmp_path: Path) -> None:
+    name = 'by "name",\nin'
+    frame = pl.DataFrame({name: [*domain, None] * 30})
+    schema = sf.Schema([sf.Column(name=name, domain=domain)])
+    ledger = sf.Ledger.grant(frame, epsilon=100, path=tmp_path / "groups.ledger")
+    answer = sf.query(frame, Question("count", groups=(name,)), epsilon=40, schema=schema, ledger=ledger)
+    sf.save(answer, tmp_path / "out")
+    assert failed(tmp_path / "out") == []
+    assert sf.load(tmp_path / "out").rows == answer.rows
+    again = sf.run(tmp_path / "out", frame, ledger=ledger)
+    assert [(row.group, row.value) for row in again.rows] == [(row.group, 30) for row in answer.rows]

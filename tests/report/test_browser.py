@@ -16,7 +16,7 @@ import pytest
 import sfumato as sf
 from sfumato.measures import ModelAccuracy
 from sfumato.measures.loss.generalised import pair
-from sfumato.measures.profile import profiles_of
+from sfumato.report.bins import binned_profiles
 from sfumato.report.model.page import render_training
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
@@ -75,7 +75,7 @@ def page_of_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
             release.loss,
             accuracy=accuracy,
             queries=release.query_error,
-            others=profiles_of(release.table, ["income", "workclass", "fnlwgt"]),
+            others=binned_profiles(release.table, ["income", "workclass", "fnlwgt"]),
         ),
         title="Adult, " + "k" * 80,
         method=release.method,

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.measures import ModelAccuracy
-from sfumato.measures.bins import SMALLEST_SHOWN, bins_of
 from sfumato.measures.loss.generalised import Pairing, pair, pair_codes
 from sfumato.measures.loss.information_loss import loss_of
+from sfumato.report.bins import SMALLEST_SHOWN, bins_of
 from sfumato.report.table.comparison import Comparison, compare, rows_by_size
 
 NAMES = ["age", "city"]

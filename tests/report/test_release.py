@@ -14,7 +14,7 @@ from sfumato.measures import ModelAccuracy
 from sfumato.measures.loss.generalised import pair
 from sfumato.measures.loss.information_loss import loss_of
 from sfumato.measures.loss.utility import query_error_of
-from sfumato.measures.profile import profiles_of
+from sfumato.report.bins import binned_profiles
 from sfumato.report.charts.plot import bar_list, bar_pairs, hatching, heat_map, legend
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
@@ -115,7 +115,9 @@ def test_how_it_was_made_is_written_for_a_person() -> None:
 
 
 def test_what_held_out_labels_chose_is_one_line() -> None:
-    made = text_of(page(people(), blurred(people()), details={"leaves": 40, "chosen": "neighbours", "told": 0.2187}))
+    made = text_of(
+        page(people(), blurred(people()), details={"leaves": 40, "chosen": "neighbours", "explained": 0.2187})
+    )
     assert "leaves 40 partition neighbours: predictions explain 21.9% of held-out labels" in re.sub(r"\s+", " ", made)
 
 
@@ -153,7 +155,7 @@ def test_rows_shifted_and_the_error_of_queries_stand_beside_the_detail_lost() ->
 
 def test_columns_that_are_released_as_they_are_are_shown_without_their_rare_values() -> None:
     frame = people().with_columns(ill=pl.Series(["flu"] * 250 + ["hiv"] * 141 + ["plague"] * 9))
-    made = page(frame, blurred(frame), others=profiles_of(sf.Table.of(frame, sensitive=["ill"]), ["ill"]))
+    made = page(frame, blurred(frame), others=binned_profiles(sf.Table.of(frame, sensitive=["ill"]), ["ill"]))
     text = text_of(made)
     assert "Columns released as they are" in text
     assert "ill sensitive, 3 distinct values" in text

@@ -11,6 +11,7 @@ import zlib
 from dataclasses import replace
 from html import unescape
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,13 @@ from sfumato.budget import (
     spent,
 )
 from sfumato.learners import PrivateAdditiveClassifier, Run, Scores, Training
+from sfumato.learners.estimators.features import Feature, Features
 from sfumato.learners.training.runs import Pictures
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.model.accountings import AS_SHUFFLED, BY_RENYI, REPLACED, other_epsilons, shuffled
 from sfumato.report.model.figures import png, tiled
-from sfumato.report.model.outcome import Verdict, outcomes_of
-from sfumato.report.model.page import render_training
+from sfumato.report.model.outcome import PrivacyCost, outcomes_of
+from sfumato.report.model.page import render_training, unused_notes
 
 DELTA = 1e-5
 NONE = math.inf
@@ -439,6 +441,50 @@ def test_the_curves_of_an_additive_model_are_those_of_its_weights(additive: Priv
         ElementTree.fromstring(chart)
 
 
+def test_several_classes_have_a_line_each_and_the_rest_are_named() -> None:
+    rows, count = 800, 8
+    frame = pl.DataFrame({"age": [at % 80 for at in range(rows)], "sex": ["f", "m"] * (rows // 2)})
+    kind = (pl.col("age") // 10 * (pl.col("sex") == "f")).cast(pl.String)
+    schema = sf.Schema(
+        [
+            sf.Column(name="age", kind="number", bounds=(0, 80)),
+            sf.Column(name="sex", kind="category", domain=("f", "m")),
+            sf.Column(name="kind", kind="category", domain=tuple(map(str, range(count)))),
+        ]
+    )
+    model = PrivateAdditiveClassifier(epsilon=math.inf).fit(sf.Table(frame.with_columns(kind=kind), schema), "kind")
+    both = {"epsilon-1": model, "epsilon-none": model}
+    made = page(replace(training(run(1, 0.8), run(NONE, 0.9), target="kind"), models=both))
+    assert "to the score of each class of kind, compared with the mean of all classes (epsilon 1)" in made
+    (left_out,) = re.findall(r"Classes not shown, since their curves vary least: (\d), (\d)\.", made)
+    (legend,) = re.findall(r'aria-label="Legend\. (\d(?:, \d)*)"', made)
+    assert sorted([*left_out, *legend.split(", ")]) == list("01234567")
+    _, added = model.curve_of("sex")
+    shown = legend.split(", ")[0]
+    number = added[0][int(shown)] - sum(added[0]) / count
+    assert f"<title>f, {shown}: {number:+.1f}</title>".replace("-", "−") in made
+    assert f'aria-label="What age adds. {shown}: ' in made
+    for chart in re.findall("<svg.*?</svg>", made, flags=re.DOTALL):
+        ElementTree.fromstring(chart)
+    table = sf.Table(frame.with_columns(kind=kind).drop("age"), sf.Schema(schema.columns[1:]))
+    model = PrivateAdditiveClassifier(epsilon=math.inf).fit(table, "kind")
+    made = page(replace(training(run(1, 0.8), target="kind"), models={"epsilon-1": model}))
+    assert 'aria-label="What sex adds' in made
+    assert "Legend." not in made, "the grids name the classes"
+
+
+def test_columns_that_some_models_could_not_use_are_named_for_each() -> None:
+    empty, known = (
+        Features((Feature("note", domain=domain), Feature("age", bounds=(0, 9)))) for domain in ((), ("a",))
+    )
+    models = {"epsilon-1": SimpleNamespace(features_=empty), "epsilon-none": SimpleNamespace(features_=known)}
+    both = replace(training(run(1, 0.8), run(NONE, 0.9)), models=models)
+    said = "1 of 2 columns could not be used, because no value is frequent enough to stand out from the noise: note"
+    assert unused_notes(both) == [f"epsilon 1: {said}"]
+    assert unused_notes(replace(both, runs=both.runs[:1])) == [said]
+    assert [one["unused"] for one in both.to_dict()["runs"]] == [["note"], []]
+
+
 def test_two_models_are_drawn_beside_each_other_and_others_have_no_curves(additive: PrivateAdditiveClassifier) -> None:
     both = {"epsilon-1": additive, "epsilon-none": additive}
     weight = dict(zip(*additive.curve_of("smokes"), strict=True))["yes"]
@@ -728,7 +774,7 @@ def test_an_error_below_its_noise_is_hidden_and_not_0() -> None:
 def test_what_all_runs_share_is_taken_from_the_scores_with_the_least_noise() -> None:
     first, second = with_noise(run(1, 0.8), 0.2), with_noise(run(5, 0.9), 0.01)
     rough = replace(first, scores=replace(first.scores, baseline=0.77, rows=7))
-    assert Verdict(training(rough, second), outcomes_of(training(rough, second))).rows == second.scores.rows
+    assert PrivacyCost(training(rough, second), outcomes_of(training(rough, second))).rows == second.scores.rows
 
 
 def test_a_page_without_scores_says_so() -> None:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from sfumato.anonymizers.hilbert.hilbert import Hilbert as Hilbert
     from sfumato.anonymizers.lattice.lattice import Lattice as Lattice
     from sfumato.anonymizers.lattice.search import Objective as Objective
+    from sfumato.anonymizers.local_suppression import LocalSuppression as LocalSuppression
     from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate as Microaggregate
     from sfumato.anonymizers.mondrian.mondrian import Mondrian as Mondrian
-    from sfumato.anonymizers.mondrian.rplus import RPlus as RPlus
+    from sfumato.anonymizers.mondrian.mondrian import RPlus as RPlus
     from sfumato.anonymizers.publish import Output as Output
-    from sfumato.anonymizers.suppression.local_suppression import LocalSuppression as LocalSuppression
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -37,9 +37,8 @@ __getattr__, __dir__, __all__ = lazy(
         "lattice.lattice": "Lattice",
         "lattice.search": "Objective",
         "microaggregation.microaggregate": "Microaggregate",
-        "mondrian.mondrian": "Mondrian",
-        "mondrian.rplus": "RPlus",
+        "mondrian.mondrian": "Mondrian RPlus",
         "publish": "Output",
-        "suppression.local_suppression": "LocalSuppression",
+        "local_suppression": "LocalSuppression",
     },
 )

@@ -1,4 +1,4 @@
-"""Anonymize a table: let a method decide, publish, measure again, and refuse what does not hold."""
+"""Anonymize a table: decide, recode, and measure the result again; a guarantee that does not hold is an error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from sfumato.anonymizers.base import Anonymizer, measured
-from sfumato.anonymizers.methods import METHODS
+from sfumato import anonymizers
+from sfumato.anonymizers.base import Anonymizer, measure_release
 from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.column_audit import accounted
 from sfumato.data.guarantee import Guarantee
@@ -39,22 +39,47 @@ from sfumato.measures.models import as_guarantees
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
 from sfumato.measures.released_table import ReleasedTable
 
-__all__ = ["AnonymizedTable", "anonymize", "in_spark", "planned", "refuse_new", "run_recipe", "tightened"]
+__all__ = [
+    "METHODS",
+    "AnonymizedTable",
+    "anonymize",
+    "as_method",
+    "in_spark",
+    "read_plan",
+    "refuse_new",
+    "run_recipe",
+    "tight_output",
+]
 
-_MANY = 200_000  # original tuples: fewer queries are asked of more
+METHODS = {
+    "mondrian": "Mondrian",
+    "hilbert": "Hilbert",
+    "rplus": "RPlus",
+    "lattice": "Lattice",
+    "microaggregate": "Microaggregate",
+    "suppress": "LocalSuppression",
+    "guided": "Guided",
+}
+"""The class of each method, by its name on the command line."""
+
+_MANY = 200_000  # original tuples; with more, fewer queries are asked
 _NOT_OF_THE_METHOD = ("guarantees", "qi", "sensitive", "new_rows")
+_BY_NAME = (
+    *("k", "l", "t", "alpha", "entropy_l", "recursive_c", "recursive_l"),
+    *("basic_beta", "enhanced_beta", "delta_disclosure"),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnonymizedTable(ReleasedTable):
-    """An anonymized table beside its original, which only the process that anonymized it has.
+    """An anonymized table with its original, as long as both are in this process.
 
     Attributes
     ----------
-    loss : what it lost against the original
+    loss : the information loss
     source : the original table
-    pairing, counted : the distinct original tuples with what was published of each, and how often each occurs; None if
-        they stayed in Spark
+    pairing, counted : the distinct original tuples with their published values, and their counts; None if they stayed
+        in Spark
     kept_order : whether the rows are in the order of the original
     """
 
@@ -70,14 +95,14 @@ class AnonymizedTable(ReleasedTable):
 
     @cached_property
     def before(self) -> Assessment:
-        """What is measured on the original."""
+        """The assessment of the original."""
         return measure(self.source, engine=EngineName.AUTO if self.counted is None else self.counted)
 
     @cached_property
     def aligned(self) -> Table:
-        """The release in the order of the original, for what compares them row by row, such as `loss`.
+        """The release in the order of the original, for row-by-row comparisons such as `loss`.
 
-        It shows which row is whose. Publish `table`, whose rows are shuffled.
+        The order shows which row belongs to whom, so publish `table`, whose rows are shuffled.
         """
         if self.align is None:
             raise in_spark("compared row by row")
@@ -85,42 +110,40 @@ class AnonymizedTable(ReleasedTable):
 
     @property
     def order(self) -> str:
-        """What became of the order of the rows: shuffled, or kept as in the original."""
+        """The order of the rows: ``"shuffled"``, or ``"kept"`` as in the original."""
         return "kept" if self.kept_order else "shuffled"
 
     @cached_property
     def query_error(self) -> QueryError | None:
-        """How far random counting queries on the release are off; None if its rows stayed in Spark."""
+        """The error of random counting queries on the release; None if its rows stayed in Spark."""
         if self.pairing is None:
             return None
         return query_error_of(self.pairing, queries=200 if len(self.pairing.original) <= _MANY else 40)
 
     @property
     def certified_loss(self) -> dict[str, Any]:
-        """What it lost; what the classes alone show is measured on the file, as `verify` will."""
+        """The information loss; class measures are taken from the released file, as `verify` will do."""
         return self.loss.to_dict() | self.class_loss
 
     def write_into(self, folder: Path, guarantees: tuple[Guarantee, ...], **options: Any) -> tuple[str, Self]:
-        """Write the table, unless its rows are in Spark or a column is not accounted for."""
+        """Write the table; raise an error if its rows are in Spark."""
         if self.pairing is None:
             raise in_spark("saved as a folder")
-        self.check_columns()  # of a table that is in the folder already, too
         return super().write_into(folder, guarantees, **options)
 
     def check_columns(self) -> None:
-        """Refuse a column that looks identifying, judged by the original."""
-        accounted(self.source)
+        """Do nothing: `anonymize` has accounted for every column of the original."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was measured as plain values."""
+        """Return the measurements as plain values."""
         return {**super().to_dict(), "loss": self.loss.to_dict(), "order": self.order}
 
 
 def in_spark(done: str) -> InputError:
-    """Return the error for something that needs the rows of a release that stayed in Spark."""
+    """Return the error for an action that needs the rows of a release that stayed in Spark."""
     return InputError(
         f"a release whose rows are in Spark cannot be {done}",
-        hint="let Spark write it, with release.table.frame.write, or fetch the table before it is anonymized",
+        hint="write it with Spark, release.table.frame.write, or fetch the table before you anonymize it",
     )
 
 
@@ -151,52 +174,48 @@ def anonymize(
     escape_formulas: bool = False,
     progress: Progress | None = None,
 ) -> Release:
-    """Make a table anonymous, and lose as little as possible.
+    """Anonymize a table with as little information loss as possible.
 
-    The release is measured anew, as anyone could who only has it; a guarantee that does not hold
-    is an error. k-anonymity and its relatives are not differential privacy: they bound what can be
-    concluded from this release alone.
+    The release is measured again from its rows alone; a guarantee that does not hold is an error. k-anonymity and
+    its relatives are not differential privacy: they limit what this release alone reveals.
 
     Parameters
     ----------
     data : Table, frame or path
-        The index of a pandas frame is not released, whatever it holds; make it a column if it should be. A Spark frame
-        or a DuckDB relation stays where it is, and so do the rows of a database if ``to`` names a new table of it: they
-        are counted there, and recoded there by a join. Rows that go into a file, or that guided anonymization and
-        relaxed Mondrian decide on one by one, are fetched.
+        The index of a pandas frame is dropped; make it a column to release it. A Spark frame or a DuckDB relation is
+        counted and recoded where it is, and so are the rows of a database if ``to`` names a new table there. Rows are
+        fetched if they go into a file, or if the method is guided or relaxed Mondrian, which decide row by row.
     guarantees : str, ClassGuarantee, mapping or sequence of them
-        What must hold, such as ``"k=10,l=3"``, ``{"k": 10, "l": 3}`` or ``[KAnonymity(10), LDiversity(3)]``.
+        The guarantees, such as ``"k=10,l=3"``, ``{"k": 10, "l": 3}`` or ``[KAnonymity(10), LDiversity(3)]``.
     k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure : optional
         The same by name: ``anonymize(table, k=10, l=3)``.
     method : Anonymizer or str
-        How: ``Mondrian()``, ``Hilbert()``, ``RPlus()``, ``Lattice()``, ``Microaggregate()``,
-        ``LocalSuppression()``, ``Guided()`` with their parameters, or the name of one (mondrian, hilbert, rplus,
-        lattice, microaggregate, suppress, guided).
+        ``Mondrian()``, ``Hilbert()``, ``RPlus()``, ``Lattice()``, ``Microaggregate()``, ``LocalSuppression()`` or
+        ``Guided()`` with their parameters, or a name (mondrian, hilbert, rplus, lattice, microaggregate, suppress,
+        guided).
     qi, sensitive, identifiers : sequence of str
-        The roles of the columns; those of the method or of the schema by default. Identifiers are
-        left out of the release.
+        The roles of the columns; by default those of the method or of the schema. Identifiers are dropped.
     keep : sequence of str
-        Columns to release as they are, although they look like identifiers or free text, or reproduce a
-        quasi-identifier or sensitive column. A column of that kind that has no role is refused: see `accounted`.
+        Columns to release unchanged although they look like identifiers or free text, or reproduce a
+        quasi-identifier or sensitive column. Such a column without a role is an error; see `accounted`.
     rows_are_units : bool
-        Whether to protect rows where people have several: else that is refused.
+        Whether to protect rows even if a person has several rows; otherwise such a table is an error.
     schema : Schema, path or mapping, optional
         See `Schema.of`.
     to : path, optional
-        A file to write the table to; or, without the suffix of a file, the name of a new table in the database that
-        the rows are in. From a Parquet file to a Parquet file the rows go batch by batch, so
-        that a table of any size fits.
+        The output file or, without a file suffix, the name of a new table in the database of the rows. From Parquet
+        to Parquet, rows are written in batches, so a table of any size fits.
     exact_ends : bool
-        Whether the ends of intervals are the least and the greatest value of a class, rather than rounded outward to
-        readable steps: each is then the value of somebody. The same as ``output="tight"`` of the method.
+        Whether intervals end at the smallest and the largest value of a class, which are values of people, instead of
+        values rounded outward. The same as ``output="tight"`` of the method.
     keep_order : bool
-        Whether the rows stay in the order of the original. By default they are shuffled: the order alone may tell whose
-        row is whose. The new order comes from the operating system's entropy, and is not kept anywhere.
+        Whether to keep the order of the rows. By default they are shuffled with the operating system's entropy,
+        because the order may reveal which row belongs to whom.
     escape_formulas : bool
-        Whether cells of that file that a spreadsheet would compute, such as ``=1+1``, get an apostrophe in front; only
-        for CSV and TSV.
+        Whether to put an apostrophe before cells that a spreadsheet would compute, such as ``=1+1``; only for CSV and
+        TSV files.
     progress : callable, optional
-        Called now and then with the share of the work that is done.
+        A callback for the fraction of the work that is done.
 
     Examples
     --------
@@ -208,39 +227,22 @@ def anonymize(
     8
     """
     started = time.perf_counter()
-    method = _method(method)
-    named = {
-        "k": k,
-        "l": l,
-        "t": t,
-        "alpha": alpha,
-        "entropy_l": entropy_l,
-        "recursive_c": recursive_c,
-        "recursive_l": recursive_l,
-        "basic_beta": basic_beta,
-        "enhanced_beta": enhanced_beta,
-        "delta_disclosure": delta_disclosure,
-    }
-    guarantees = _asked(guarantees, {name: value for name, value in named.items() if value is not None})
-    table = Table.of(
-        data,
-        schema=schema,
-        qi=qi or method.qi,
-        sensitive=sensitive or method.sensitive,
-        identifiers=identifiers,
-        keep=keep,
-    )
+    method = as_method(method)
+    by_name = (k, l, t, alpha, entropy_l, recursive_c, recursive_l, basic_beta, enhanced_beta, delta_disclosure)
+    asked = _asked(guarantees, {name: one for name, one in zip(_BY_NAME, by_name, strict=True) if one is not None})
+    qi, sensitive = qi or method.qi, sensitive or method.sensitive
+    table = Table.of(data, schema=schema, qi=qi, sensitive=sensitive, identifiers=identifiers, keep=keep)
     people = None
     if table.schema.quasi:
         table = accounted(table)
         people = people_of(table, keys_of(table))
-    parameters = method.get_params() | {"guarantees": guarantees, "qi": (), "sensitive": ()}
+    parameters = method.get_params() | {"guarantees": asked, "qi": (), "sensitive": ()}
     if exact_ends:
-        parameters["output"] = tightened(method)
+        parameters["output"] = tight_output(method)
     anonymizer = type(method)(**parameters)
     refuse_repeated(people, anonymizer.asked, rows_are_units)
     _refuse_output(table, to, escape_formulas)
-    job = _Job(table, anonymizer, to, keep_order, escape_formulas, _Stages(progress))
+    job = _Job(table, anonymizer, to, keep_order, escape_formulas, progress)
     artifact, details = job.distributed() or job.run()
     artifact = replace(artifact, assessment=replace(artifact.assessment, people=people))
     stored = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_OF_THE_METHOD}
@@ -257,28 +259,30 @@ def anonymize(
 
 
 def _refuse_output(table: Table, to: str | Path | None, escape_formulas: bool) -> None:
-    """Refuse an output that cannot be written, before any work."""
+    """Raise an error for an output that cannot be written, before any work."""
     if escape_formulas and to is not None:
         refuse_typed(to, format_of(Path(to)))
     elif escape_formulas:
-        raise OptionError("formulas are escaped in a file", hint="name it with to, or escape them in write or save")
+        raise OptionError(
+            "escape_formulas needs an output file", hint="name it with to, or escape formulas in write or save"
+        )
     if to is not None and table.origin is not None and Path(to).resolve() == table.origin.resolve():
         raise OptionError(f"'{to}' is read and cannot be written too", hint="choose another name")
 
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """One table, one method, one place to write to."""
+    """A table, a fitted method and an output."""
 
     table: Table
     method: Anonymizer
     to: str | Path | None
     keep_order: bool
     escape_formulas: bool
-    stages: _Stages
+    progress: Progress | None
 
     def distributed(self) -> tuple[AnonymizedTable, dict[str, Any]] | None:
-        """Let a method that can do so work on rows whose tuples do not fit here."""
+        """Anonymize in a distributed way, if the method can; otherwise return None."""
         done = self.method.distributed(self.table, keep_order=self.keep_order) if self.to is None else None
         if done is None:
             return None
@@ -295,15 +299,15 @@ class _Job:
         return artifact, {"groups": done.groups, "parts": done.parts}
 
     def run(self) -> tuple[AnonymizedTable, dict[str, Any]]:
-        """Reduce, decide, apply; then measure what came out, as anyone could who only has it."""
+        """Reduce, decide, apply, and measure the released rows."""
         table, method, stays = self.table, self.method, self.stays
         streamed = can_stream(table, self.to) and not method.divides_tuples
-        if table.is_lazy and not streamed and not stays:  # what is released must be what was measured
+        if table.is_lazy and not streamed and not stays:  # the released rows must be those that were measured
             table = Table(table.to_polars(), table.schema, layout=table.layout)
-        method.fit(table, progress=self.stages(0.0, 0.4))
+        method.fit(table, progress=self.stage(0.0, 0.4))
         apply = partial(method.apply, table, without=table.schema.identifiers)
         if stays:
-            rows = apply(to=self.to, shuffle=not self.keep_order, progress=self.stages(0.4, 0.8)).source
+            rows = apply(to=self.to, shuffle=not self.keep_order, progress=self.stage(0.4, 0.8)).source
             released, assessment = self.measured(table, rows)
         elif self.to is None:
             rows = sanitize(apply().source, shuffle=not self.keep_order)
@@ -311,14 +315,15 @@ class _Job:
         else:
             with atomic_path(self.to) as temporary:
                 if streamed:
-                    apply(to=temporary, shuffle=not self.keep_order, progress=self.stages(0.4, 0.8))
+                    apply(to=temporary, shuffle=not self.keep_order, progress=self.stage(0.4, 0.8))
                 else:
                     rows = sanitize(apply().source, shuffle=not self.keep_order)
                     write(Table(rows, layout=table.layout), temporary)
                 if self.escape_formulas:
                     escape_file(temporary)
                 released, assessment = self.measured(table, read(temporary).source)
-            released = Table(read(self.to).source, released.schema)
+            written = read(self.to)
+            released = Table(written.source, released.schema, origin=written.file or written.origin)
         pairing = method.published().paired(method.problem_, method.columns)
         artifact = AnonymizedTable(
             table=released,
@@ -334,52 +339,54 @@ class _Job:
 
     @property
     def stays(self) -> bool:
-        """Whether the rows stay where they are: in DuckDB, in Spark, or in a database that gets a new table.
-
-        Rows that a method decides on one by one are fetched, and so are rows that go into a file.
-        """
+        """Whether the rows stay where they are: in DuckDB, in Spark, or in a database that gets a new table."""
         engine = choose(self.table)
         if isinstance(engine, Memory) or self.method.needs_rows:
             return False
         return engine.names_a_table(self.to) or (self.to is None and not isinstance(self.table.source, Database))
 
     def measured(self, table: Table, rows: Any, **options: Any) -> tuple[Table, Assessment]:
-        """Return the released rows with their schema, and what is measured on them."""
+        """Return the released rows with their schema, and their assessment."""
         released = Table(rows, restrict_domains(released_schema(table.schema), table, rows), **options)
-        return released, measured(released, self.method.asked, self.stages(0.8, 1.0))
+        return released, measure_release(released, self.method.asked, self.stage(0.8, 1.0))
+
+    def stage(self, begin: float, end: float) -> Progress | None:
+        """Return the progress callback of a stage, given the fractions of all work at its begin and end."""
+        report = self.progress
+        return report and (lambda share: report(begin + share * (end - begin)))
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
-    """Anonymize a table as a recipe says."""
+    """Anonymize a table by a recipe."""
     if data is None:
         raise OptionError("a recipe of anonymize does not name its data", hint="give the table")
-    guarantees, method, keep_order = planned(recipe)
+    guarantees, method, keep_order = read_plan(recipe)
     table = Table.of(data, schema=recipe.schema)
     refuse_new(table, recipe.schema)
     return anonymize(table, guarantees, method=method, keep_order=keep_order, **options)
 
 
-def planned(recipe: Recipe) -> tuple[list[Guarantee], Anonymizer, bool]:
-    """Return what a recipe asks for: the guarantees, the method, and whether the order of the rows is kept."""
+def read_plan(recipe: Recipe) -> tuple[list[Guarantee], Anonymizer, bool]:
+    """Return the guarantees and the method of a recipe, and whether it keeps the order of the rows."""
     name, parameters, asked = (recipe.options.get(key) for key in ("method", "parameters", "guarantees"))
     parameters = {} if parameters is None else parameters
     if recipe.command != "anonymize" or name not in list(METHODS) or not isinstance(asked, list):
         raise OptionError("the recipe is not for anonymize", hint="'sfumato anonymize -o FOLDER' writes one")
     if not isinstance(parameters, dict) or parameters.keys() & {"guarantees", "qi", "sensitive"}:
-        raise OptionError("the recipe has parameters that are not of its method", hint="see its [schema]")
+        raise OptionError("the recipe has parameters that its method lacks", hint="see its [schema]")
     keep_order = recipe.options.get("keep_order", False)
     if not isinstance(keep_order, bool):
         raise OptionError(f"keep_order of the recipe must be true or false, got {keep_order!r}")
-    return [Guarantee.from_dict(one) for one in asked], METHODS[name]().set_params(**parameters), keep_order
+    return [Guarantee.from_dict(one) for one in asked], as_method(str(name)).set_params(**parameters), keep_order
 
 
 def refuse_new(table: Table, schema: Schema) -> None:
-    """Refuse a column that the recipe does not mention: it would be released as it is, and nobody decided that."""
+    """Raise an error for a column that the recipe does not mention, which would be released unchanged."""
     for name in table.schema.names:
         if name not in schema.names:
             raise OptionError(
-                f"the recipe says nothing of the column '{name}'",
-                hint=f"leave it out of the table, or add [schema.columns.{name}] to the recipe",
+                f"the recipe does not mention the column '{name}'",
+                hint=f"drop it from the table, or add [schema.columns.{name}] to the recipe",
             )
 
 
@@ -394,62 +401,59 @@ def _recipe(method: Anonymizer, parameters: dict[str, Any], declared: Schema, ke
 
 
 def _asked(guarantees: Any, named: Mapping[str, float]) -> list[ClassGuarantee]:
-    """Return what is asked for, by position and by name; refuse the same twice."""
+    """Return the guarantees given by position and by name; it is an error to give one twice."""
     asked = [*as_guarantees(guarantees), *(as_guarantees(named) if named else [])]
     if not asked:
-        raise OptionError("no guarantee is asked for", hint="how many rows shall share a combination? For example k=10")
+        raise OptionError("no guarantee is asked for", hint="for example k=10, for classes of at least 10 rows")
     kinds = [type(one) for one in asked if type(one) in {type(other) for other in as_guarantees(named or ())}]
     if len(set(kinds)) < len(kinds):
         raise OptionError("a guarantee is given twice", hint="by its name, or among the guarantees")
     return asked
 
 
-def tightened(method: Anonymizer) -> Output:
-    """Return the output with exact ends, of a method that publishes intervals.
+def tight_output(method: Anonymizer) -> Output:
+    """Return the output with exact ends, for a method that publishes intervals.
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> tightened(sf.Mondrian())
+    >>> tight_output(sf.Mondrian())
     <Output.TIGHT: 'tight'>
     """
     if getattr(method, "output", None) not in (Output.INTERVAL, Output.TIGHT):
         raise OptionError(
-            f"exact ends are those of intervals, which the method '{method.name}' does not publish",
-            hint="leave them out, or choose intervals: output='interval' / --representative interval",
+            f"exact ends need intervals, which the method '{method.name}' does not publish",
+            hint="omit them, or choose intervals: output='interval' / --representative interval",
         )
     return Output.TIGHT
 
 
-def _method(method: Anonymizer | str) -> Anonymizer:
+def as_method(method: Anonymizer | str) -> Anonymizer:
+    """Return a method, given itself or its name.
+
+    Examples
+    --------
+    >>> as_method("mondrian")
+    Mondrian()
+    """
     if isinstance(method, str):
         if method not in METHODS:
             raise OptionError(f"the method '{method}' is unknown", hint=did_you_mean(method, METHODS))
-        return METHODS[method]()
+        made: Anonymizer = getattr(anonymizers, METHODS[method])()  # imports only this method
+        return made
     if not isinstance(method, Anonymizer):
         raise OptionError(
-            f"the method must be one such as Mondrian(), or its name, got {getattr(method, '__name__', method)!r}",
+            f"the method must be an object such as Mondrian(), or a name, got {getattr(method, '__name__', method)!r}",
             hint="known: " + ", ".join(METHODS),
         )
     return method
 
 
-class _Stages:
-    """Tells the share of all work that is done from the shares of its stages."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress = progress
-
-    def __call__(self, begin: float, end: float) -> Progress | None:
-        tell = self.progress
-        return tell and (lambda share: tell(begin + share * (end - begin)))
-
-
 def _plain(value: Any) -> Any:
-    """Return a parameter as JSON and TOML can hold it."""
+    """Return a parameter as a plain value for JSON and TOML."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, Enum):
         return value.value
-    # Of anything else only what it is: a text of an array or a frame would show its rows.
+    # Of anything else only the type: the text of an array or a frame would show rows.
     return value if value is None or isinstance(value, str | int | float | bool) else type(value).__name__

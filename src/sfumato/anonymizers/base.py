@@ -1,8 +1,7 @@
-"""What every anonymizer is: an estimator that learns which tuples are published together, and as what.
+"""The base classes of the anonymization methods.
 
-Reduce: the engine counts the distinct tuples. Decide: the method puts them into groups that keep
-every guarantee. Apply: the engine gives each row what is published of its group. Nothing here
-looks at a single row.
+Reduce: the engine counts the distinct tuples. Decide: the method groups them so that every guarantee holds. Apply: the
+engine recodes each row like its group. No method looks at a single row.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato._repr import named, parameters
-from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.problem import Problem, with_hierarchies
 from sfumato.anonymizers.publish import Members, Output, Published, publish, tell_apart
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.label_paths import MISSING
+from sfumato.data.released_values import MARK
 from sfumato.data.schema import Column, Role, Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import recode, reduce
@@ -32,20 +32,26 @@ from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, o
 from sfumato.measures.assess import measure
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.guarantee import ClassGuarantee
-from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.models import as_guarantees
 
-__all__ = ["Anonymizer", "NewRows", "Partitioner", "measured", "refuse_unreadable", "require_quasi"]
-
+__all__ = [
+    "Anonymizer",
+    "NewRows",
+    "Parameters",
+    "Partitioner",
+    "measure_release",
+    "refuse_unreadable",
+    "require_quasi",
+]
 
 _FIT_THEM = (
-    "fit the rows that are released, with fit_transform; rows that are not, such as the test rows of a model, are "
-    "transformed with new_rows='route'"
+    "fit the rows that are released, with fit_transform; transform rows that are not released, such as the test rows "
+    "of a model, with new_rows='route'"
 )
 
 
 class NewRows(StrEnum):
-    """What `Anonymizer.transform` does with rows other than those it was fitted on.
+    """How `Anonymizer.transform` treats rows other than the fitted ones.
 
     Examples
     --------
@@ -54,29 +60,45 @@ class NewRows(StrEnum):
     """
 
     MEASURE = "measure"
-    """Give them what is published of their classes, measure the result, and refuse it unless it keeps every guarantee
-    by itself: these rows may be released."""
+    """Recode them like their classes, and raise an error unless the result keeps every guarantee by itself: these rows
+    may be released."""
     ROUTE = "route"
-    """Give them what is published of their classes, and promise nothing: for the test rows of a model, which are not
-    released."""
+    """Recode them like their classes, without a guarantee: for rows that are not released, such as the test rows of a
+    model."""
+
+
+class Parameters:
+    """Base class for dataclasses whose fields scikit-learn can read and change by name."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters by name."""
+        known = self.get_params(deep=False)
+        for name, value in parameters.items():
+            if name not in known:
+                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
+            setattr(self, name, value)
+        return self
 
 
 @dataclass(eq=False, repr=False)
-class Anonymizer(ABC):
-    """A way to make a table anonymous, with scikit-learn's conventions.
+class Anonymizer(Parameters, ABC):
+    """An anonymization method, with the conventions of scikit-learn's transformers.
 
-    ``fit`` learns which tuples of quasi-identifiers are published together, ``transform`` gives rows
-    what is published of their group. It can be cloned, stands in pipelines, and knows its parameters. Both
-    ``fit_transform`` and ``transform`` measure what comes out, and refuse it if a guarantee does not hold.
+    ``fit`` decides which tuples of quasi-identifiers are published together, and ``transform`` recodes each row like
+    its group. ``fit_transform`` and ``transform`` measure the result, and raise an error if a guarantee does not hold.
 
     Parameters
     ----------
     guarantees : str, ClassGuarantee or sequence of them
-        What must hold in the release, such as ``"k=10,l=3"`` or ``[KAnonymity(10)]``.
+        The guarantees of the release, such as ``"k=10,l=3"`` or ``[KAnonymity(10)]``.
     qi, sensitive : sequence of str
         The quasi-identifiers and sensitive columns; those of the table's schema by default.
     new_rows : {"measure", "route"}
-        What ``transform`` does with rows other than the fitted ones; see `NewRows`.
+        How ``transform`` treats rows other than the fitted ones; see `NewRows`.
     """
 
     guarantees: str | ClassGuarantee | Sequence[str | ClassGuarantee] = "k=2"
@@ -85,7 +107,7 @@ class Anonymizer(ABC):
     new_rows: NewRows | str = field(default=NewRows.MEASURE, kw_only=True)
 
     name: ClassVar[str]
-    """What the command line calls it."""
+    """The name of the method on the command line."""
 
     def __repr__(self) -> str:
         usual = {one.name: one.default for one in fields(self)}
@@ -96,20 +118,20 @@ class Anonymizer(ABC):
 
     @property
     def divides_tuples(self) -> bool:
-        """Whether equal rows may be published differently; they are then decided on one by one, in memory."""
+        """Whether equal rows may be published differently; rows are then processed one by one, in memory."""
         return False
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the method looks at more than the counts of tuples, so that rows have to be in this process."""
+        """Whether the method needs more than the counts of tuples: the rows must then be in this process."""
         return self.divides_tuples
 
     def distributed(self, table: Table, *, keep_order: bool) -> Any:
-        """Anonymize where the rows are without fetching even their tuples; None if that takes place here."""
+        """Anonymize where the rows are, without fetching even their tuples; None if the method does not support it."""
         return None
 
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:  # noqa: N803 - scikit-learn's name
-        """Learn from a table, a frame or a file what is published together."""
+        """Decide which tuples of a table, a frame or a file are published together."""
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
         quasi, sensitive = table.schema.quasi, table.schema.sensitive
         require_quasi(table.schema)
@@ -124,10 +146,10 @@ class Anonymizer(ABC):
         return self
 
     def transform(self, X: Any) -> Any:  # noqa: N803
-        """Give each row what is published of its group: a frame of the same kind, or a table of a table.
+        """Recode each row like its group, and return a frame of the same kind, or a table if `X` is one.
 
-        What comes out is measured by itself, and refused unless it keeps every guarantee. With ``new_rows="route"``
-        nothing is measured and nothing is promised.
+        The result is measured, and it is an error if it does not keep every guarantee by itself. With
+        ``new_rows="route"`` nothing is measured and nothing is promised.
         """
         self._require_fitted()
         new_rows = one_of(NewRows, self.new_rows, "new_rows")
@@ -138,32 +160,35 @@ class Anonymizer(ABC):
         return recoded if isinstance(X, Table) else recoded.frame
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
-        """Learn a table, publish it, measure what comes out, and refuse it unless every guarantee holds."""
+        """Fit a table and recode it; raise an error if the result does not keep every guarantee."""
         table = Table.of(X, qi=self.qi, sensitive=self.sensitive)
         recoded = self.fit(table, y).apply(table)
         self._require_kept(recoded)
         return recoded if isinstance(X, Table) else recoded.frame
 
     def _routed(self, table: Table) -> Table:
-        """Give each row what is published of its group, whatever that makes of the guarantees."""
+        """Recode each row like its group, without checking the guarantees."""
         names = [domain.name for domain in self.problem_.domains]
-        _require_columns(table, names)
+        for name in names:
+            if name not in table.schema.names:
+                hint = did_you_mean(name, table.schema.names)
+                raise ColumnError(f"the table lacks the quasi-identifier '{name}'", hint=hint)
         tuples = reduce(table, names)
         return recode(table, Recoding(tuples, self._publish(tuples)))
 
     def _require_kept(self, released: Table, *, hint: str | None = None) -> None:
-        """Refuse rows that do not keep every guarantee by themselves."""
+        """Raise an error unless the rows keep every guarantee by themselves."""
         attributes = [one.attribute.column for one in self.problem_.counts if one.attribute is not None]
         for column in attributes:
             if column.name not in released.schema.names and any(one.needs_sensitive for one in self.asked):
                 raise ColumnError(
-                    f"the rows lack the sensitive column '{column.name}', so that the guarantees cannot be measured",
+                    f"the rows lack the sensitive column '{column.name}', so the guarantees cannot be measured",
                     hint="add it, or transform rows that are not released with new_rows='route'",
                 )
         kept = [column for column in attributes if column.name in released.schema.names]
         quasi = [Column(name=domain.name, role=Role.QUASI) for domain in self.problem_.domains]
         if released.rows:
-            measured(Table(released.source, Schema([*quasi, *kept])), self.asked, hint=hint)
+            measure_release(Table(released.source, Schema([*quasi, *kept])), self.asked, hint=hint)
 
     def apply(
         self,
@@ -174,60 +199,50 @@ class Anonymizer(ABC):
         shuffle: bool = False,
         progress: Progress | None = None,
     ) -> Table:
-        """Apply the fitted recoding to the training table, dropping columns; to a file if ``to`` names one.
+        """Apply the fitted recoding to the training table, dropping columns; write to a file if ``to`` is given.
 
-        The rows keep their order, unless they go from a Parquet file to another and `shuffle` is true.
+        The rows keep their order, unless both are Parquet files and `shuffle` is true.
         """
-        recoding = self.published().recoding(self.problem_, without, shuffle=shuffle)
-        return recode(table, recoding, to, progress=progress)
+        return recode(table, self._recoding(without, shuffle), to, progress=progress)
+
+    def _recoding(self, without: Sequence[str], shuffle: bool) -> Recoding:
+        """Return the recoding of the training table, without some columns."""
+        return self.published().recoding(self.problem_, without, shuffle=shuffle)
 
     def published(self) -> Published:
-        """Return what becomes of the table that was learnt."""
+        """Return the groups of the training table and their published values."""
         self._require_fitted()
         members = Members.of(self.problem_, np.arange(len(self.problem_)))
         return Published(members, self._publish(self.problem_.tuples))
 
     def _prepared(self, problem: Problem) -> Problem:
-        """Return the problem with all that the method needs to know of the columns."""
+        """Add what the method needs to know about the columns."""
         return problem
 
     def _learn(self, problem: Problem, table: Table, y: Any) -> None:
-        """Learn what is published together; a method that decides by more than the counts also sees the table."""
+        """Decide which tuples are published together; a method that needs the rows overrides this."""
         self._decide(problem)
 
     @abstractmethod
     def _decide(self, problem: Problem) -> None:
-        """Learn what is published together."""
+        """Decide which tuples are published together."""
 
     @abstractmethod
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
-        """Return what is published of each tuple: a series per quasi-identifier."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Change parameters by name."""
-        known = self.get_params()
-        for name, value in parameters.items():
-            if name not in known:
-                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
-            setattr(self, name, value)
-        return self
+        """Return the published values of each tuple, a series per quasi-identifier."""
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Return the names of the columns that come out, which are those that go in."""
+        """Return the names of the columns, which do not change."""
         self._require_fitted()
         return self.feature_names_in_ if input_features is None else np.asarray(input_features, dtype=object)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Change nothing: what comes out is a frame of the kind that goes in, whatever a pipeline asks for."""
+        """Do nothing: the output is always a frame of the same kind as the input."""
         return self
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "problem_"):
-            raise InputError(f"this {type(self).__name__} has learnt no table yet", hint="call fit first")
+            raise InputError(f"this {type(self).__name__} is not fitted", hint="call fit first")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "problem_")
@@ -243,12 +258,12 @@ class Anonymizer(ABC):
         )
 
     def details(self) -> dict[str, Any]:
-        """Return what only this method can tell of what it has learnt, as plain values."""
+        """Return the fitted results that are specific to the method, as plain values."""
         return {}
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The quasi-identifiers with the hierarchies that were used: by these a release can be read."""
+        """The quasi-identifiers with the hierarchies that were used, which are needed to read a release."""
         return tuple(domain.column for domain in self.problem_.domains)
 
     @property
@@ -262,17 +277,14 @@ class Anonymizer(ABC):
 
 @dataclass(eq=False, repr=False)
 class Partitioner(Anonymizer):
-    """An anonymizer that puts tuples into groups, whatever values they have.
-
-    A row that was not there when the groups were made goes to the group whose values are nearest
-    to its own, and is published as that group.
+    """An anonymizer that divides the tuples into groups; a new row is published like the nearest group.
 
     Parameters
     ----------
-    guarantees, qi, sensitive
+    guarantees, qi, sensitive, new_rows
         See `Anonymizer`.
     output : {"interval", "tight", "level", "median", "mean", "medoid"}
-        What is published of a group; see `Output`.
+        How the values of a group are published; see `Output`.
     """
 
     output: Output | str = Output.INTERVAL
@@ -280,13 +292,11 @@ class Partitioner(Anonymizer):
     def _prepared(self, problem: Problem) -> Problem:
         if one_of(Output, self.output, "output") is not Output.LEVEL:
             return problem
-        from sfumato.anonymizers.lattice.levels import with_hierarchies
-
         return with_hierarchies(problem)
 
     @abstractmethod
     def _members(self, problem: Problem) -> Members:
-        """Put the records into groups."""
+        """Divide the records into groups."""
 
     def _decide(self, problem: Problem) -> None:
         output = one_of(Output, self.output, "output")
@@ -296,11 +306,11 @@ class Partitioner(Anonymizer):
             self.published_, self.exact_ = tell_apart(problem, self.members_, self.published_)
 
     def details(self) -> dict[str, Any]:
-        """Return how many groups have exact ends, because rounded ones would have merged them; mostly nothing."""
+        """Return the number of groups with exact ends, if any: rounded ends would have merged them."""
         return {"exact_ends": self.exact_} if self.exact_ else {}
 
     def published(self) -> Published:
-        """Return what becomes of the table that was learnt."""
+        """Return the groups of the training table and their published values."""
         self._require_fitted()
         return Published(self.members_, self.published_)
 
@@ -311,37 +321,29 @@ class Partitioner(Anonymizer):
         return [series.gather(groups) for series in self.published_]
 
 
-def _require_columns(table: Table, quasi: Sequence[str]) -> None:
-    for name in quasi:
-        if name not in table.schema.names:
-            raise ColumnError(
-                f"the table lacks the quasi-identifier '{name}'", hint=did_you_mean(name, table.schema.names)
-            )
-
-
 def require_quasi(schema: Schema) -> None:
-    """Refuse a table of which nobody is said to know anything."""
+    """Raise an error if no quasi-identifier is named."""
     if not schema.quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
 
 
-def measured(
+def measure_release(
     released: Table, guarantees: Sequence[ClassGuarantee], progress: Progress | None = None, *, hint: str | None = None
 ) -> Assessment:
-    """Measure a release, and refuse one that does not keep what was asked for."""
+    """Measure a release; raise an error if it does not keep every guarantee."""
     assessment = measure(released, require=guarantees, progress=progress)
     assert assessment.verdict is not None
     if not assessment.verdict:
         raise InputError(
             f"the release does not keep {assessment.verdict.failed} when it is measured again",
             hint=hint
-            or "groups that are published alike are one class: publish intervals with exact ends, of a strict method",
+            or "groups that are published alike form one class: use a strict method and intervals with exact ends",
         )
     return assessment
 
 
 def refuse_unreadable(domain: Domain) -> None:
-    """Refuse values that could not be told apart in a release, in which they are texts."""
+    """Raise an error for values that would be ambiguous as texts in a release."""
     stands_for = {MARK: "everything"} | ({MISSING: "a missing value"} if domain.missing is not None else {})
     for text, meaning in stands_for.items() if domain.values.dtype == pl.String else ():
         if domain.code_of(text) is not None or text in (domain.column.domain or ()):
@@ -352,6 +354,6 @@ def refuse_unreadable(domain: Domain) -> None:
     ticks = domain.values.to_physical() if domain.values.dtype == pl.Datetime("ns") else None
     if ticks is not None and (ticks % 1000 != 0).any():
         raise ColumnError(
-            f"column '{domain.name}' holds times of nanoseconds, which no text tells apart",
+            f"column '{domain.name}' holds times of nanoseconds, which are ambiguous as texts",
             hint="round them to microseconds",
         )

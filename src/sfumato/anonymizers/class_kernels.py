@@ -1,6 +1,6 @@
-"""Compiled code: whether a class keeps its limits, and how many values a set holds.
+"""Kernels that several methods share: whether a class keeps its limits, and the size of a set of bits.
 
-Numba compiles this on first use and keeps the result on disk; import it inside the functions that run it.
+Numba compiles them on first use and caches the result on disk.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.anonymizers.limits import ALPHA, BETA, DELTA, RECURSIVE, T_EQUAL, T_LINE, T_TREE, L, Limits
 from sfumato.engines.compiling import kernel
 from sfumato.measures.classes import Floats, Ints
 
-__all__ = ["keeps", "ones"]
+__all__ = ["keeping", "keeps", "ones"]
 
 
 @kernel(error_model="numpy")
 def at_most(value: float, asked: float) -> bool:
-    """Say whether a number is at most the asked one, with the slack of `ClassGuarantee.accepts`."""
+    """Return whether a number is at most the bound, with the tolerance of `ClassGuarantee.accepts`."""
     if value <= asked:
         return True
     return value < math.inf and value - asked <= max(1e-9 * max(abs(value), abs(asked)), 1e-12)
@@ -27,16 +28,16 @@ def at_most(value: float, asked: float) -> bool:
 
 @kernel(error_model="numpy")
 def keeps(histogram: Ints, size: Any, limits: Limits, scratch: Ints) -> bool:
-    """Say whether a class with these counts of the sensitive values keeps every guarantee.
+    """Return whether a class with these counts of the sensitive values keeps every guarantee.
 
     Parameters
     ----------
-    histogram : how often each value of each sensitive attribute occurs in the class
+    histogram : the count of each value of each sensitive attribute in the class
     size : its records
     limits : Limits
-    scratch : room for as many numbers as the histogram has
+    scratch : an array as long as the histogram
     """
-    # One function without slices, which unpacks once: to count references to arrays takes longer than most rules.
+    # One function without slices that unpacks once: counting references to arrays takes longer than most rules.
     if size < limits.k:
         return False
     _, rows, offset, total, models, attributes, bounds, wholes, begins, numbers, nodes = limits
@@ -113,7 +114,7 @@ def _distinct(count: Ints) -> int:
 
 @kernel(error_model="numpy")
 def _recursive(count: Ints, l: int, c: float, scratch: Ints) -> bool:
-    """Say whether r1 / (r_l + ... + r_m) < c."""
+    """Return whether r1 / (r_l + ... + r_m) < c."""
     distinct = 0
     for value in range(len(count)):
         if count[value] > 0:
@@ -137,9 +138,9 @@ def _recursive(count: Ints, l: int, c: float, scratch: Ints) -> bool:
 
 @kernel(error_model="numpy")
 def _recursive_alone(histogram: Ints, c: float, offset: Ints, scratch: Ints) -> bool:
-    """Say whether a class keeps (c, l) with the l that it has itself.
+    """Return whether a class keeps (c, l) with its own distinct l.
 
-    The l of a table is the least of its classes, and the ratio grows with l: if all classes keep
+    The l of a table is the smallest of its classes, and the ratio grows with l: if all classes keep
     (c, l) with their own l, so does the table.
     """
     l = len(histogram)
@@ -167,7 +168,7 @@ def _emd_tree(count: Ints, size: Any, levels: int, node: Ints, share: Floats, sc
 
 @kernel(error_model="numpy")
 def _keeps_entropy(count: Ints, size: Any, asked: float) -> bool:
-    """Say whether exp(H(q)) is at least the asked l; a uniform class has exactly its number of values."""
+    """Return whether exp(H(q)) is at least l; for a uniform class it is exactly the number of values."""
     distinct, low, high, weighted = 0, size, 0, 0.0
     for value in range(len(count)):
         held = count[value]
@@ -177,6 +178,39 @@ def _keeps_entropy(count: Ints, size: Any, asked: float) -> bool:
             weighted += held * math.log(held)
     diversity = float(distinct) if low == high else math.exp(math.log(size) - weighted / size)
     return diversity >= asked or asked - diversity <= max(1e-9 * max(diversity, asked), 1e-12)
+
+
+@kernel(error_model="numpy")
+def keeping(
+    rows: Ints, groups: Ints, size: Ints, start: Ints, cell: Ints, count: Ints, limits: Limits
+) -> NDArray[np.bool_]:
+    """Return for each row, a tuple, whether its group keeps the limits; the rows of a group are adjacent.
+
+    Parameters
+    ----------
+    rows, groups : the tuple and the group of each row
+    size, start, cell, count : the records and the sparse sensitive values of each tuple; see `limits.sparse`
+    """
+    held = np.zeros(limits.offset[-1], np.int64)
+    scratch = np.zeros(limits.offset[-1], np.int64)
+    kept = np.zeros(len(rows), np.bool_)
+    first = 0
+    while first < len(rows):
+        last, records = first, 0
+        while last < len(rows) and groups[last] == groups[first]:
+            records += size[rows[last]]
+            last += 1
+        if records >= limits.k:
+            for index in range(first, last):
+                for entry in range(start[rows[index]], start[rows[index] + 1]):
+                    held[cell[entry]] += count[entry]
+            if keeps(held, records, limits, scratch):
+                kept[first:last] = True
+            for index in range(first, last):
+                for entry in range(start[rows[index]], start[rows[index] + 1]):
+                    held[cell[entry]] = 0
+        first = last
+    return kept
 
 
 @kernel(error_model="numpy")

@@ -1,10 +1,9 @@
-"""The nine privacy models as a few arrays of numbers, for kernels that check a class millions of times.
+"""The nine privacy models as arrays of numbers, for kernels that check a class millions of times.
 
-`limits` translates guarantees once; `kernels.keeps` then says, from the counts of one class, what
-`ClassGuarantee.check` would say of a table in which this is the only class that matters. Strict bounds agree
-exactly: ratios are formed by the same operations, logarithms are taken beforehand. The sums of t and
-of the entropy are added in another order, and so may differ in the last digits: that shows only where the
-measured number lies on the very edge of the slack of 1e-9.
+`limits` translates the guarantees once; `class_kernels.keeps` then checks the counts of one class, with the result of
+`ClassGuarantee.check` on a table where only this class matters. Strict bounds agree exactly: ratios use the same
+operations, and logarithms are taken beforehand. The sums of t and of the entropy are added in another order and may
+differ in the last digits, which matters only at the edge of the tolerance of 1e-9.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ from sfumato.measures.models import (
     TCloseness,
 )
 
-__all__ = ["ALPHA", "BETA", "DELTA", "ENTROPY", "RECURSIVE", "T_EQUAL", "T_LINE", "T_TREE", "L", "Limits", "limits"]
+__all__ = ["Limits", "limits", "sparse"]
 
-# What a rule of `Limits` checks, the cheapest first.
+# The kinds of rules in `Limits`, the cheapest first.
 L, ALPHA, RECURSIVE, BETA, DELTA, T_EQUAL, T_TREE, T_LINE, ENTROPY = range(9)
 
 
 class Limits(NamedTuple):
-    """What a class must keep: at least k records, and a list of rules on its sensitive values.
+    """The limits of a class: at least k records, and a list of rules about its sensitive values.
 
     Attributes
     ----------
-    k : the least number of records
+    k : the smallest number of records
     rows : the records of the whole table
-    offset : where the counts of each sensitive attribute begin in a histogram; the last is its length
-    total : how often each value of each attribute occurs in the whole table
-    model, attribute, asked, whole, at : of each rule its kind, the attribute (-1 for all), the bound, a whole
-        number (l; the levels of a hierarchy; 1 if every value must occur) and where its numbers begin
-    numbers : per value what a rule needs: 1 if alpha counts it; the largest allowed gain; the least and the
-        largest ratio; the shares of nodes; the shares up to a value and the distances to the next
+    offset : the offset of each sensitive attribute in a histogram, and the length of the histogram
+    total : the count of each value of each attribute in the whole table
+    model, attribute, asked, whole, at : for each rule its kind, the attribute (-1 for all), the bound, a whole number
+        (l; the levels of a hierarchy; 1 if every value must occur) and the offset of its numbers
+    numbers : the numbers of a rule per value: 1 if alpha counts it; the largest gain; the smallest and the largest
+        ratio; the shares of nodes; the cumulative shares and the distances to the next value
     node : the node of every value on every level
     """
 
@@ -83,7 +82,7 @@ class _Rule(NamedTuple):
 
 
 def limits(counts: Sequence[ClassCounts], guarantees: Sequence[ClassGuarantee]) -> Limits:
-    """Return the guarantees as arrays; the distribution of the whole table is taken from the counts.
+    """Translate guarantees into arrays, with the distribution of the whole table from the counts.
 
     Examples
     --------
@@ -104,7 +103,7 @@ def limits(counts: Sequence[ClassCounts], guarantees: Sequence[ClassGuarantee]) 
     sizes = [0 if one.attribute is None else len(one.total) for one in counts]
     numbers = [np.asarray(rule.numbers, dtype=np.float64).ravel() for rule in rules]
     nodes = [np.asarray(rule.node, dtype=np.int64).ravel() for rule in rules]
-    # A rule's numbers and nodes begin at the same place: a hierarchy has as many of one as of the other.
+    # The numbers and nodes of a rule have the same offset: a hierarchy has equally many of both.
     length = [max(len(a), len(b)) for a, b in zip(numbers, nodes, strict=True)]
     return Limits(
         k=k,
@@ -121,19 +120,35 @@ def limits(counts: Sequence[ClassCounts], guarantees: Sequence[ClassGuarantee]) 
     )
 
 
+def sparse(counts: Sequence[ClassCounts], asked: Limits) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the size of each class and its sparse sensitive values: those of class i are start[i] to start[i + 1]."""
+    classes = len(counts[0])
+    if not len(asked.model):
+        none = np.zeros(0, dtype=np.int64)
+        return counts[0].size, np.zeros(classes + 1, dtype=np.int64), none, none
+    owner = np.concatenate([one.owner for one in counts])
+    cell = np.concatenate([one.value + at for one, at in zip(counts, asked.offset, strict=False)])
+    count = np.concatenate([one.count for one in counts])
+    sort = np.argsort(owner, kind="stable")
+    start = np.searchsorted(owner[sort], np.arange(classes + 1)).astype(np.int64)
+    return counts[0].size, start, cell[sort], count[sort]
+
+
 def _rules(guarantee: ClassGuarantee, counts: Sequence[ClassCounts]) -> Iterator[_Rule]:
-    """Return the rules of one guarantee, for every sensitive attribute; none if it accepts everything."""
+    """Yield the rules of one guarantee for every sensitive attribute; none if it accepts everything."""
     model = type(guarantee)
     if model is KAnonymity:
         return
-    if model is RecursiveCL:
-        if guarantee.c < math.inf:  # type: ignore[attr-defined]
-            yield from _recursive(guarantee, len(counts))  # type: ignore[arg-type]
+    if isinstance(guarantee, RecursiveCL):
+        # Without an l, each class uses its own distinct l over all attributes (-1); see `keeps`.
+        for index in range(len(counts)) if guarantee.l is not None else (-1,):
+            if guarantee.c < math.inf:
+                yield _Rule(RECURSIVE, index, guarantee.c, guarantee.l or 0)
         return
     if model not in _TRANSLATIONS:
         raise OptionError(
-            f"the guarantee '{guarantee}' is of a kind that this method cannot keep",
-            hint="it keeps the nine models of Sfumato",
+            f"this method does not support the guarantee '{guarantee}'",
+            hint="it supports the nine models of Sfumato",
         )
     for index, one in enumerate(counts):
         if one.attribute is not None:
@@ -142,26 +157,11 @@ def _rules(guarantee: ClassGuarantee, counts: Sequence[ClassCounts]) -> Iterator
                 yield rule
 
 
-def _recursive(guarantee: RecursiveCL, attributes: int) -> Iterator[_Rule]:
-    if guarantee.l is None:  # the l of a class is its own distinct l, over all attributes: see `keeps`
-        yield _Rule(RECURSIVE, -1, guarantee.c, 0)
-    else:
-        yield from (_Rule(RECURSIVE, index, guarantee.c, guarantee.l) for index in range(attributes))
-
-
 def _alpha(guarantee: AlphaK, counts: ClassCounts, index: int) -> _Rule:
     assert counts.attribute is not None
     labels = [counts.attribute.label(code) for code in range(len(counts.attribute))]
     chosen = np.ones(len(labels)) if guarantee.values is None else np.isin(labels, guarantee.values)
     return _Rule(ALPHA, index, guarantee.alpha, numbers=chosen)
-
-
-def _distinct(guarantee: LDiversity, counts: ClassCounts, index: int) -> _Rule:
-    return _Rule(L, index, whole=guarantee.l)
-
-
-def _entropy(guarantee: EntropyL, counts: ClassCounts, index: int) -> _Rule:
-    return _Rule(ENTROPY, index, guarantee.l)
 
 
 def _closeness(guarantee: TCloseness, counts: ClassCounts, index: int) -> _Rule:
@@ -176,10 +176,6 @@ def _closeness(guarantee: TCloseness, counts: ClassCounts, index: int) -> _Rule:
         return _Rule(T_TREE, index, guarantee.t, len(nodes), share, nodes)
     step = np.append(np.diff(places_of(attribute, distance)), 0.0)
     return _Rule(T_LINE, index, guarantee.t, numbers=[np.cumsum(counts.total) / rows, step])
-
-
-def _beta(guarantee: BetaLikeness, counts: ClassCounts, index: int) -> _Rule:
-    return _Rule(BETA, index, guarantee.beta, numbers=np.full(len(counts.total), np.inf))
 
 
 def _enhanced(guarantee: EnhancedBeta, counts: ClassCounts, index: int) -> _Rule | None:
@@ -197,17 +193,19 @@ def _delta(guarantee: DeltaDisclosure, counts: ClassCounts, index: int) -> _Rule
 
 _TRANSLATIONS: dict[type[ClassGuarantee], Callable[[Any, ClassCounts, int], _Rule | None]] = {
     AlphaK: _alpha,
-    LDiversity: _distinct,
-    EntropyL: _entropy,
+    LDiversity: lambda guarantee, counts, index: _Rule(L, index, whole=guarantee.l),
+    EntropyL: lambda guarantee, counts, index: _Rule(ENTROPY, index, guarantee.l),
     TCloseness: _closeness,
-    BetaLikeness: _beta,
+    BetaLikeness: lambda guarantee, counts, index: _Rule(
+        BETA, index, guarantee.beta, numbers=np.full(len(counts.total), np.inf)
+    ),
     EnhancedBeta: _enhanced,
     DeltaDisclosure: _delta,
 }
 
 
 def _ratios_below(delta: float) -> tuple[float, float]:
-    """Return the least and the largest ratio whose logarithm, as numpy takes it, is less than delta away from 0."""
+    """Return the smallest and the largest ratio whose logarithm, as numpy computes it, is within delta of 0."""
     if delta == 0:
         return 1.0, 0.0  # none
     if delta > 700:  # more than any table has rows
@@ -219,7 +217,7 @@ def _ratios_below(delta: float) -> tuple[float, float]:
 
 
 def _edge(holds: Callable[[np.float64], bool], near: float, inward: float) -> float:
-    """Return the last number for which something holds, close to another one, by bisection."""
+    """Return the last number near `near` for which a condition holds, by bisection."""
     inside, outside = np.float64(near * (1 + inward)), np.float64(near * (1 - inward))
     while (middle := inside + (outside - inside) / 2) not in (inside, outside):
         if holds(middle):

@@ -1,8 +1,7 @@
-"""Find the group of a tuple that was not there when the groups were made: the one that is nearest.
+"""Assign tuples to fitted groups: a known tuple to its own group, a new one to the nearest.
 
-A tuple that was there goes to its own group. Another goes to the group that would have to be
-widened least to hold it: by how far a number, date or ordinal lies outside its range, and by one
-more value of a category. Ties go to the first group.
+The nearest group is the one that must be widened least to contain the tuple: by the distance of a number, date or
+ordinal from its range, and by one more value of a category. Ties go to the first group.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.anonymizers.problem import APART, Line, Problem
-from sfumato.data.coding import Domain
+from sfumato.anonymizers.problem import APART, Problem, ValueLine
+from sfumato.data.coding import Domain, positions_in
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.schema import Kind
 from sfumato.engines.tuples import Tuples, group
@@ -24,12 +23,12 @@ from sfumato.measures.classes import Floats, Ints, ranges
 
 __all__ = ["known_codes", "nearest_groups", "places_on"]
 
-_MOST_PAIRS = 2_000_000  # tuples by groups that are compared at a time
+_MOST_PAIRS = 2_000_000  # pairs of tuples and groups compared at a time
 _UNSEEN = -1
 
 
 def nearest_groups(problem: Problem, groups: Ints, tuples: Tuples) -> Ints:
-    """Return the group of each of the tuples, which have the quasi-identifiers as columns.
+    """Return the group of each tuple of quasi-identifiers.
 
     Examples
     --------
@@ -60,17 +59,13 @@ def nearest_groups(problem: Problem, groups: Ints, tuples: Tuples) -> Ints:
 
 
 def known_codes(known: Domain, new: Domain) -> Ints:
-    """Return the old code of each new value, -1 for one that was not there."""
-    learnt, values = _comparable(known, new)
-    look_up = learnt.rename("value").to_frame().with_row_index("code")
-    joined = (
-        values.rename("value").to_frame().join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
-    )
-    return joined["code"].cast(pl.Int64).fill_null(_UNSEEN).to_numpy()
+    """Return the fitted code of each value, or -1 if it is new."""
+    fitted, values = _comparable(known, new)
+    return positions_in(values, fitted).cast(pl.Int64).fill_null(_UNSEEN).to_numpy()
 
 
 def _old_codes(known: Domain, new: Domain) -> Ints:
-    """Return the old code of each new value; a number, a date or an ordinal that was not there has none."""
+    """Return the fitted code of each value; only numbers, dates and declared ordinals may be new."""
     codes = known_codes(known, new)
     ranks = _ranks(known)
     if ranks is not None:
@@ -81,14 +76,14 @@ def _old_codes(known: Domain, new: Domain) -> Ints:
         strange = int((codes == _UNSEEN).sum())
     if strange:
         raise ColumnError(
-            f"column '{known.name}' holds {strange} value(s) that were not there when it was learnt",
-            hint="learn a table that has them all, or map them to known ones first",
+            f"column '{known.name}' holds {strange} value(s) that the fitted table lacks",
+            hint="fit a table that has them all, or map them to known values first",
         )
     return codes
 
 
 def _nearest(problem: Problem, groups: Ints, tuples: Tuples, codes: NDArray[np.int64], rows: Ints) -> Ints:
-    """Return the group nearest to each of these rows."""
+    """Return the nearest group of each of the rows."""
     number = int(groups.max()) + 1
     beyond: list[_Widening] = []
     at: list[NDArray[Any]] = []
@@ -107,20 +102,20 @@ def _nearest(problem: Problem, groups: Ints, tuples: Tuples, codes: NDArray[np.i
     return nearest
 
 
-_Widening = Callable[[NDArray[Any]], Floats]  # by how much each group must be widened to hold each value
+_Widening = Callable[[NDArray[Any]], Floats]  # the widening that each group needs to contain each value
 
 
-def _out_of_range(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int) -> _Widening:
-    """Measure how far a place on a line lies outside the range of each group."""
+def _out_of_range(of_tuple: NDArray[np.int32], line: ValueLine, groups: Ints, number: int) -> _Widening:
+    """Measure the distance of a place on a line from the range of each group."""
     low, high = np.full(number, np.inf), np.full(number, -np.inf)
     np.minimum.at(low, groups, line.place[of_tuple])
     np.maximum.at(high, groups, line.place[of_tuple])
     return lambda place: np.maximum(np.maximum(low - place[:, None], place[:, None] - high), 0.0)
 
 
-def _one_more(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int) -> _Widening:
-    """Measure what one more value of a category costs a group that does not hold it."""
-    held = np.unique(of_tuple.astype(np.int64) * number + groups)  # who holds what: a table of both might be huge
+def _one_more(of_tuple: NDArray[np.int32], line: ValueLine, groups: Ints, number: int) -> _Widening:
+    """Measure the cost of one more value of a category for groups that lack it."""
+    held = np.unique(of_tuple.astype(np.int64) * number + groups)  # sparse: a matrix of both might be huge
     holder, start = held % number, np.searchsorted(held // number, np.arange(len(line.position) + 1))
 
     def cost(code: NDArray[Any]) -> Floats:
@@ -132,8 +127,8 @@ def _one_more(of_tuple: NDArray[np.int32], line: Line, groups: Ints, number: int
     return cost
 
 
-def places_on(known: Domain, line: Line, new: Domain) -> Floats:
-    """Return where new values lie on the line of the known ones; those beyond it lie at its ends."""
+def places_on(known: Domain, line: ValueLine, new: Domain) -> Floats:
+    """Return the places of new values on the line of the known ones; values beyond it are at its ends."""
     ranks = _ranks(known)
     if ranks is not None:
         of_label = [ranks.get(new.label(code), np.nan) for code in range(len(new))]
@@ -149,30 +144,30 @@ def places_on(known: Domain, line: Line, new: Domain) -> Floats:
 
 
 def _ranks(known: Domain) -> dict[str, int] | None:
-    """Return the rank of each value of an ordinal column whose order the schema tells."""
+    """Return the rank of each value of an ordinal column with a declared order, else None."""
     if known.column.kind is not Kind.ORDINAL or known.column.domain is None:
         return None
     return {text_of(value): rank for rank, value in enumerate(known.column.domain)}
 
 
 def _comparable(known: Domain, new: Domain) -> tuple[pl.Series, pl.Series]:
-    """Return the known and the new values in one type; 1.5 among whole numbers stays what it is."""
-    learnt, values = known.values, new.values
-    alike = learnt.dtype == values.dtype or pl.Null in (learnt.dtype, values.dtype)
-    alike |= learnt.dtype.is_numeric() and values.dtype.is_numeric()
-    alike |= all(isinstance(dtype, pl.Date | pl.Datetime) for dtype in (learnt.dtype, values.dtype))
-    alike |= all(isinstance(dtype, pl.Duration) for dtype in (learnt.dtype, values.dtype))
+    """Return the known and the new values in a common type, without loss."""
+    fitted, values = known.values, new.values
+    alike = fitted.dtype == values.dtype or pl.Null in (fitted.dtype, values.dtype)
+    alike |= fitted.dtype.is_numeric() and values.dtype.is_numeric()
+    alike |= all(isinstance(dtype, pl.Date | pl.Datetime) for dtype in (fitted.dtype, values.dtype))
+    alike |= all(isinstance(dtype, pl.Duration) for dtype in (fitted.dtype, values.dtype))
     try:
         if alike:
-            both = pl.concat([learnt.to_frame("x"), values.to_frame("x")], how="vertical_relaxed")["x"]
-            return both.head(len(learnt)), both.slice(len(learnt))
+            both = pl.concat([fitted.to_frame("x"), values.to_frame("x")], how="vertical_relaxed")["x"]
+            return both.head(len(fitted)), both.slice(len(fitted))
     except pl.exceptions.PolarsError:  # times with and without a time zone
         pass
-    raise ColumnError(f"column '{known.name}' holds {values.dtype} values, but {learnt.dtype} when it was learnt")
+    raise ColumnError(f"column '{known.name}' holds {values.dtype} values, but {fitted.dtype} in the fitted table")
 
 
 def _numbers(values: pl.Series) -> Floats:
     physical = values.to_physical() if values.dtype.is_temporal() else values
     if not physical.dtype.is_numeric() and physical.dtype != pl.Boolean:
-        return np.arange(len(values), dtype=np.float64)  # ordinals are all known: only their order counts
+        return np.arange(len(values), dtype=np.float64)  # ordinals are all known, so only their order counts
     return physical.cast(pl.Float64).fill_null(np.nan).to_numpy()

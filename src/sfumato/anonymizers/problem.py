@@ -1,4 +1,4 @@
-"""What an anonymizer decides on: the distinct tuples of a table, where their values lie, and what must hold."""
+"""The input of an anonymizer: the distinct tuples of a table, the order of their values, and the guarantees."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
+from sfumato.data.hierarchies.hierarchy import Hierarchy
+from sfumato.data.released_values import are_whole
+from sfumato.data.schema import Kind
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import InputError
 from sfumato.measures.classes import ClassCounts, Floats, Ints, class_counts
@@ -20,24 +23,24 @@ from sfumato.measures.guarantee import Check, ClassGuarantee
 from sfumato.measures.loss.universe import as_floats, universe
 from sfumato.measures.models import LDiversity, RecursiveCL
 
-__all__ = ["APART", "Line", "Pieces", "Problem", "written"]
+__all__ = ["APART", "Pieces", "Problem", "ValueLine", "exact_floats", "with_hierarchies", "with_hierarchy"]
 
 APART = 2.0
-"""The place of a missing number, date or ordinal: away from all others, which lie between 0 and 1."""
+"""The place of a missing number, date or ordinal, away from all others, which are between 0 and 1."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Line(Discreet):
-    """How the values of one quasi-identifier lie on a line, on which a group is a range or a part of one.
+class ValueLine(Discreet):
+    """The values of one quasi-identifier on a line, where a group is a range or part of one.
 
     Attributes
     ----------
     position : the rank of each code on the line
-    place : where each code lies, from 0 to 1; a missing number, date or ordinal lies apart, at 2
-    ordered : whether distances on the line mean something: numbers, dates, ordinals
+    place : the place of each code, from 0 to 1; a missing number, date or ordinal is at 2
+    ordered : whether distances on the line are meaningful: numbers, dates, ordinals
     size : the number of values that the column may take
-    nodes : the nodes of the hierarchy in depth-first order: a row per level below the root, from the
-        values up, a column per position; without rows if the column has no hierarchy to respect
+    nodes : the nodes of the hierarchy in depth-first order, a row per level from the values up, without the root, and
+        a column per position; no rows if the column has no hierarchy to respect
     """
 
     position: NDArray[np.int32]
@@ -54,9 +57,9 @@ class Pieces(Discreet):
     Attributes
     ----------
     tuple : the tuple that each piece belongs to, ascending
-    values : a row per piece: its value of each sensitive attribute, in the codes of the counts
-    records : how many records it holds
-    joint : whether the values go together in the table so, not just attribute by attribute
+    values : a row per piece with its value of each sensitive attribute, in the codes of the counts
+    records : the number of records of each piece
+    joint : whether these combinations of values occur in the table; if not, only each attribute alone is right
     """
 
     tuple: Ints
@@ -67,7 +70,7 @@ class Pieces(Discreet):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem(Discreet):
-    """The distinct tuples of the quasi-identifiers with their counts, and the guarantees asked for.
+    """The distinct tuples of the quasi-identifiers with their counts, and the guarantees to keep.
 
     Parameters
     ----------
@@ -75,7 +78,7 @@ class Problem(Discreet):
         One per sensitive attribute, or a single one without; every class is one distinct tuple.
     guarantees : tuple of ClassGuarantee
     together : Pieces, optional
-        How the values of several sensitive attributes go together; `of` knows it.
+        The joint counts of several sensitive attributes, from `of`.
 
     Examples
     --------
@@ -100,7 +103,7 @@ class Problem(Discreet):
             raise InputError("the table has no rows to anonymize")
         for one in self.counts:
             if len(one) != len(first) or not np.array_equal(one.labels, first.labels):
-                raise InputError("the sensitive attributes are not counted in the same classes")
+                raise InputError("the sensitive attributes must be counted in the same classes")
             if not np.array_equal(one.size, one.records):
                 raise InputError(
                     "classes that overlap cannot be anonymized",
@@ -111,7 +114,7 @@ class Problem(Discreet):
     def of(
         cls, tuples: Tuples, quasi: Sequence[str], sensitive: Sequence[str], guarantees: Sequence[ClassGuarantee]
     ) -> Problem:
-        """Pose the problem for the tuples that an engine has counted, of quasi-identifiers and sensitive attributes."""
+        """Build the problem from the tuples of quasi-identifiers and sensitive attributes that an engine counted."""
         counts = tuple(class_counts(tuples, quasi, name) for name in sensitive or (None,))
         together = None
         if len(sensitive) > 1:
@@ -134,7 +137,7 @@ class Problem(Discreet):
 
     @property
     def records(self) -> Ints:
-        """How many records each tuple has."""
+        """The number of records of each tuple."""
         return self.counts[0].records
 
     @property
@@ -144,17 +147,17 @@ class Problem(Discreet):
 
     @property
     def domains(self) -> tuple[Domain, ...]:
-        """What the codes of each quasi-identifier are."""
+        """The domain of each quasi-identifier."""
         return self.counts[0].quasi
 
     @cached_property
-    def lines(self) -> tuple[Line, ...]:
-        """How the values of each quasi-identifier lie on a line."""
+    def lines(self) -> tuple[ValueLine, ...]:
+        """The line of each quasi-identifier."""
         return tuple(map(_line, self.domains))
 
     @property
     def places(self) -> tuple[Floats, ...]:
-        """Where each code of each quasi-identifier lies, from 0 to 1; see `Line`."""
+        """The place of each code of each quasi-identifier; see `ValueLine`."""
         return tuple(line.place for line in self.lines)
 
     @cached_property
@@ -169,9 +172,9 @@ class Problem(Discreet):
     def pieces(self) -> Pieces:
         """The records of each tuple by their sensitive values.
 
-        Of several attributes that were counted one by one, it is not known which values go
-        together: they are put together in their order (the north-west corner rule). That is as
-        good as the truth as long as a tuple is not divided, for every attribute is judged alone.
+        If several attributes were counted separately, their joint distribution is unknown: values are combined in
+        their order (the north-west corner rule). That changes nothing as long as no tuple is divided, because
+        every attribute is checked alone.
         """
         if self.together is not None:
             return self.together
@@ -179,8 +182,8 @@ class Problem(Discreet):
             tuples = np.arange(len(self))
             return Pieces(tuples, np.zeros((len(self), 0), dtype=np.int64), self.records, joint=True)
         before = np.cumsum(self.records) - self.records
-        ends = [_running(one) for one in self.counts]
-        # A piece ends wherever one of its values does.
+        ends = [np.cumsum(one.count) for one in self.counts]
+        # A piece ends where one of its values ends.
         end = ends[0] if len(ends) == 1 else np.unique(np.concatenate(ends))
         values = np.column_stack(
             [one.value[np.searchsorted(at, end)] for one, at in zip(self.counts, ends, strict=True)]
@@ -188,19 +191,14 @@ class Problem(Discreet):
         tuples = np.searchsorted(before, end, side="left") - 1
         return Pieces(tuples, values, np.diff(end, prepend=0), joint=len(self.counts) == 1)
 
-    def merged(self, groups: NDArray[Any]) -> list[ClassCounts]:
-        """Return the counts after tuples of one group became one class; it is labelled by its first tuple.
-
-        Parameters
-        ----------
-        groups : the group of each tuple, numbered from 0
-        """
+    def merge(self, groups: NDArray[Any]) -> list[ClassCounts]:
+        """Merge the tuples of each group, numbered from 0, into one class, labelled by its first tuple."""
         labels = self.codes[_first(groups)]
         size = np.bincount(groups, weights=self.records).astype(np.int64)
         return [_merged(one, groups[one.owner], one.value, one.count, size, labels) for one in self.counts]
 
-    def merged_pieces(self, pieces: Pieces, groups: NDArray[Any]) -> list[ClassCounts]:
-        """Return the counts after pieces of one group, rather than whole tuples, became one class."""
+    def merge_pieces(self, pieces: Pieces, groups: NDArray[Any]) -> list[ClassCounts]:
+        """Merge the pieces of each group, rather than whole tuples, into one class."""
         labels = self.codes[pieces.tuple[_first(groups)]]
         size = np.bincount(groups, weights=pieces.records).astype(np.int64)
         values = pieces.values.T if pieces.values.shape[1] else [np.zeros(0, dtype=np.int64)]
@@ -208,18 +206,18 @@ class Problem(Discreet):
         return [_merged(one, owner, value, count, size, labels) for one, value in zip(self.counts, values, strict=True)]
 
     def check(self, groups: NDArray[Any]) -> tuple[Check, ...]:
-        """Check every guarantee on the classes that the groups of tuples make."""
-        return self._checks(self.merged(groups))
+        """Check every guarantee on the classes formed by groups of tuples."""
+        return self._checks(self.merge(groups))
 
     def require_reachable(self) -> None:
-        """Refuse guarantees that even the whole table as one class does not keep."""
+        """Raise an error if even the whole table as one class breaks a guarantee."""
         for guarantee in self.guarantees:
             guarantee.refuse_unknown([one.attribute for one in self.counts if one.attribute is not None])
-        whole = self.merged(np.zeros(len(self), dtype=np.int64))
+        whole = self.merge(np.zeros(len(self), dtype=np.int64))
         for check in self._checks(whole):
             if not check.held:
                 asked, measured = check.guarantee, check.measured.value
-                if isinstance(asked, RecursiveCL):  # with a smaller l than that of the whole table, it might be kept
+                if isinstance(asked, RecursiveCL):  # it may hold with a smaller l than that of the table
                     asked = replace(asked, l=asked.l or int(LDiversity().measure(whole).value))
                 reason = check.reason or ("it must be less" if asked.strict else "")
                 raise InputError(
@@ -229,7 +227,7 @@ class Problem(Discreet):
                 )
 
     def require_kept(self, counts: Sequence[ClassCounts]) -> None:
-        """Refuse a result that does not keep every guarantee; a method that made it is wrong."""
+        """Raise an error if a result breaks a guarantee, which would be a bug of the method."""
         for check in self._checks(counts):
             if not check.held:
                 raise InputError(
@@ -241,15 +239,48 @@ class Problem(Discreet):
         return tuple(guarantee.check(counts) for guarantee in self.guarantees)
 
 
-def written(domain: Domain) -> Domain:
-    """Return the values as a hierarchy and a reader know them: a float of 32 bits is what it is written as."""
+def exact_floats(domain: Domain) -> Domain:
+    """Return a domain in which 32-bit floats have the value of their text, as hierarchies and readers see them."""
     return replace(domain, values=as_floats(domain.values)) if domain.values.dtype == pl.Float32 else domain
 
 
-def _line(domain: Domain) -> Line:
+def with_hierarchy(domain: Domain, records: NDArray[np.generic]) -> Domain:
+    """Give a column without a hierarchy an automatic one, from its values and their counts.
+
+    The intervals of a column of whole numbers get labels such as ``20-39``.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> ages = sf.Table(pl.DataFrame({"age": [18, 20, 33, 41, 97]})).encode(["age"]).domains[0]
+    >>> with_hierarchy(ages, np.ones(5)).column.hierarchy.labels([33, 97], level=1)
+    ['20-49', '50+']
+    """
+    column = domain.column
+    if column.hierarchy is not None:
+        if column.kind is Kind.NUMBER and are_whole([*domain.values.drop_nulls(), *(column.domain or ())]):
+            column = replace(column, hierarchy=column.hierarchy.for_whole_numbers())
+        return replace(domain, column=column)
+    if isinstance(domain.values.dtype, pl.Duration):
+        column = replace(column, kind=Kind.CATEGORY)  # intervals are of numbers and dates
+    automatic = Hierarchy.automatic(column, domain.values, records.astype(int).tolist())
+    return replace(domain, column=replace(domain.column, hierarchy=automatic))
+
+
+def with_hierarchies(problem: Problem) -> Problem:
+    """Give every quasi-identifier without a hierarchy an automatic one."""
+    quasi = []
+    for at, domain in enumerate(problem.domains):
+        records = np.bincount(problem.codes[:, at], problem.records, len(domain))
+        quasi.append(replace(domain, column=with_hierarchy(exact_floats(domain), records).column))
+    return replace(problem, counts=tuple(replace(one, quasi=tuple(quasi)) for one in problem.counts))
+
+
+def _line(domain: Domain) -> ValueLine:
     of = universe(domain)
     rank = np.arange(len(domain), dtype=np.int32)
-    hierarchy, values = domain.column.hierarchy, written(domain).values.to_list()
+    hierarchy, values = domain.column.hierarchy, exact_floats(domain).values.to_list()
     none = np.zeros((0, len(domain)), dtype=np.int32)
     if of.column.kind.is_ordered:
         place = of.place / max(len(of) - (of.missing is not None) - 1, 1)
@@ -257,12 +288,12 @@ def _line(domain: Domain) -> Line:
             place = (of.numbers[of.place] - of.low) / ((of.high - of.low) or 1.0)
         if domain.missing is not None:
             place[domain.missing] = APART
-        return Line(rank, place, True, len(of), none)
+        return ValueLine(rank, place, True, len(of), none)
     if hierarchy is None:
-        return Line(rank, rank / max(len(rank) - 1, 1), False, len(of), none)
+        return ValueLine(rank, rank / max(len(rank) - 1, 1), False, len(of), none)
     hierarchy.check(values, domain.name)
     levels = hierarchy.levels(values)
-    order = np.lexsort((rank, *levels))  # the highest level first, values of one node by their rank
+    order = np.lexsort((rank, *levels))  # highest level first, values within a node by rank
     position = np.empty_like(rank)
     position[order] = rank
     nodes = np.zeros(levels.shape, dtype=np.int32)
@@ -270,19 +301,14 @@ def _line(domain: Domain) -> Line:
     for level in reversed(range(len(levels))):  # a node ends where its parent does
         differ |= np.diff(levels[level][order]) != 0
         nodes[level, 1:] = np.cumsum(differ)
-    return Line(position, position / max(len(rank) - 1, 1), False, len(of), nodes)
+    return ValueLine(position, position / max(len(rank) - 1, 1), False, len(of), nodes)
 
 
 def _first(groups: NDArray[Any]) -> Ints:
-    """Return the first member of each group."""
+    """Return the index of the first member of each group."""
     first = np.empty(int(groups.max()) + 1, dtype=np.int64)
     first[groups[::-1]] = np.arange(len(groups))[::-1]
     return first
-
-
-def _running(counts: ClassCounts) -> Ints:
-    """Return where each entry ends if the records of all classes stand in a row."""
-    return np.cumsum(counts.count)
 
 
 def _merged(

@@ -1,6 +1,6 @@
 """How a group appears in a release: as what covers its values, or as one value for all.
 
-A published text can be read back by a program (the grammar is in `measures.generalised`):
+A published text can be read back by a program (the grammar is in `data.released_values`):
 ``20-29``, ``1960s`` and ``[0.5, 2.0]`` are ranges of numbers and dates, ``[low, mid]`` one of ordinals, ``{a, "b, c"}``
 a set of categories, a label a node of the column's hierarchy, and ``*`` stands for everything. Rows that are ``*`` in
 every column read as suppressed: a group that is not writes its first column as a set, which is ``{*}`` if levels are
@@ -19,14 +19,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.anonymizers.problem import Problem, written
+from sfumato.anonymizers.problem import Problem, exact_floats
 from sfumato.anonymizers.rounding import decimal_places, range_texts
 from sfumato.data.coding import Codes, Domain
-from sfumato.data.hierarchies.label_paths import MISSING, complement_of, is_long, set_of
+from sfumato.data.released_values import MARK, MISSING, is_long, write_brackets, write_complement, write_set
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.engines.engine import Recoding
 from sfumato.measures.classes import Floats, Ints
-from sfumato.measures.loss.generalised import MARK, Pairing, pair_codes
+from sfumato.measures.loss.generalised import Pairing, pair_codes
 from sfumato.measures.loss.universe import Universe, as_floats, universe
 
 __all__ = ["Members", "Output", "Published", "alike", "publish", "released_schema", "tell_apart"]
@@ -46,18 +46,18 @@ class Output(StrEnum):
     rounded outward to readable steps (see `anonymizers.rounding`). A set is written with the names of the column's
     hierarchy, if these stand for the same values."""
     TIGHT = "tight"
-    """The same with exact ends: the least and the greatest value that somebody of the group has."""
+    """The same with exact ends: the smallest and the largest value of the group."""
     LEVEL = "level"
     """The lowest node of the column's hierarchy that covers its values. Its ends come from the hierarchy, never from
     the group. A column without a hierarchy gets an automatic one, as in the lattice; only the root ``*`` covers a
     missing value among others."""
     MEDIAN = "median"
     """The median of its numbers, dates and ordinals, the most frequent of its categories: maybe a combination
-    that nobody has."""
+    that no row has."""
     MEAN = "mean"
     """The mean of its numbers, to as many decimal places as the column has; all else as ``median``."""
     MEDOID = "medoid"
-    """The values of the record nearest to all of these medians: a combination that somebody has."""
+    """The values of the record nearest to all of these medians: the combination of a real person."""
 
     @property
     def is_value(self) -> bool:
@@ -91,7 +91,7 @@ class Published(NamedTuple):
     values: list[pl.Series]
 
     def recoding(self, problem: Problem, without: Sequence[str] = (), *, shuffle: bool = False) -> Recoding:
-        """Return what each tuple becomes, if all of its records are in one group."""
+        """Return the released values of each tuple, if all of its records are in one group."""
         return Recoding(problem.tuples, self.values, self.members.group, without, shuffle=shuffle)
 
     def paired(self, problem: Problem, columns: Sequence[Column]) -> Pairing:
@@ -150,7 +150,7 @@ def alike(published: Sequence[pl.Series]) -> Ints:
 def tell_apart(problem: Problem, members: Members, published: list[pl.Series]) -> tuple[list[pl.Series], int]:
     """Give groups whose rounded ranges are the same exact ends, if the class that they make breaks a guarantee.
 
-    Only whole tuples can be told apart.
+    Only whole tuples can be distinguished.
 
     Returns
     -------
@@ -198,7 +198,7 @@ class _Held:
         return self._medians() if ordered else self._modes()
 
     def means(self, medians: pl.Series) -> pl.Series:
-        """Return the mean of the numbers of each group, missing where the median is; the median of what is no number.
+        """Return the mean of the numbers of each group, missing where the median is; the median of other values.
 
         Numbers beyond 2**53, of which floats cannot tell neighbours apart, keep their medians too.
         """
@@ -280,7 +280,7 @@ def _told_from_suppressed(published: list[pl.Series], held: _Held, ordered: bool
         return published
     groups = np.flatnonzero(marked)
     if output is Output.LEVEL:  # the values of the group would say more than its level does
-        texts = pl.Series([set_of([MARK], known=held.known)] * len(groups), dtype=pl.String)
+        texts = pl.Series([write_set([MARK], known=held.known)] * len(groups), dtype=pl.String)
     else:
         texts = _texts(held, ordered, groups, output, spell_out=True)
     return [published[0].scatter(groups, texts), *published[1:]]
@@ -311,7 +311,7 @@ def _texts(held: _Held, ordered: bool, groups: Ints, output: Output, *, spell_ou
         texts = [next(ranges) if one else None for one in known.tolist()]
     elif as_range:
         texts = [
-            None if no else held.labels[one] if one == other else f"[{held.labels[one]}, {held.labels[other]}]"
+            None if no else held.labels[one] if one == other else write_brackets(held.labels[one], held.labels[other])
             for no, one, other in zip(alone.tolist(), low.tolist(), high.tolist(), strict=True)
         ]
     else:
@@ -321,7 +321,7 @@ def _texts(held: _Held, ordered: bool, groups: Ints, output: Output, *, spell_ou
             texts.append(None if no else names.cover(codes, spell_out=spell_out))
     if as_range or not spell_out:
         for at in np.flatnonzero(missing & ~alone).tolist():  # nothing less than the mark covers a missing value
-            texts[at] = set_of([texts[at] or "", MISSING], held.known if not on_line else ()) if spell_out else MARK
+            texts[at] = write_set([texts[at] or "", MISSING], held.known if not on_line else ()) if spell_out else MARK
     return pl.Series(texts, dtype=pl.String).gather(which)
 
 
@@ -348,16 +348,16 @@ class _Names:
         names = self._members(places)
         if len(names) == 1:  # a value, or the name of a group
             return names[0]
-        plain = set_of(names, self.held.known)
+        plain = write_set(names, self.held.known)
         if not is_long(len(names), len(self.of) - len(places)):
             return plain
         lacking = np.setdiff1d(np.arange(len(self.of)), places)
         if not len(lacking):
-            return set_of([MARK], self.held.known) if spell_out else MARK
+            return write_set([MARK], self.held.known) if spell_out else MARK
         if self.of.missing in places:
             return plain
         others = self._members(lacking[lacking != self.of.missing] if len(lacking) > 1 else lacking)
-        short = complement_of(others)
+        short = write_complement(others)
         return plain if short in self.held.known or short in self.of.groups else short
 
     def _members(self, places: Ints) -> list[str]:
@@ -411,7 +411,7 @@ def _nodes(held: _Held) -> list[str | None]:
     """
     domain, hierarchy = held.domain, held.domain.column.hierarchy
     assert hierarchy is not None
-    values = written(domain).values.to_list()
+    values = exact_floats(domain).values.to_list()
     hierarchy.check(values, domain.name)
     number = len(held.start) - 1
     names: list[str | None] = [None] * number
@@ -426,6 +426,6 @@ def _nodes(held: _Held) -> list[str | None]:
             names[group] = None if level == 0 and code == domain.missing else str(labels[code])
             if level and names[group] in held.known:
                 under = np.flatnonzero(node == node[code]).tolist()
-                names[group] = set_of([held.labels[one] for one in under], held.known)
+                names[group] = write_set([held.labels[one] for one in under], held.known)
         left = left[low[left] != high[left]]
     return names

@@ -1,13 +1,12 @@
-"""Round the ends of ranges outward to readable steps, so that they are not somebody's values.
+"""Round the ends of ranges outward to readable steps, so they do not show the values of people.
 
-A range is widened to multiples of a step: of 1, 2 or 5 times a power of ten for numbers; for time of parts of a
-minute, an hour or a day, then of 1, 5 or 10 days, months and years. Of the steps that are at least a tenth of the
-range's width, the coarsest is taken that widens the range by at most a quarter (of time: two fifths); if none does, the
-finest. No step is finer than the values of the column: a range of a few whole numbers keeps its ends. Public bounds are
-not crossed.
+A range is widened to multiples of a step: 1, 2 or 5 times a power of ten for numbers; for times, fractions of a minute,
+an hour or a day, then 1, 5 or 10 days, months and years. Of the steps of at least a tenth of the range's width, it is
+the coarsest that widens the range by at most a quarter (two fifths for times), or the finest if none does. No step is
+finer than the values of the column, so a range of a few whole numbers keeps its ends. Public bounds are not crossed.
 
-What comes out depends on the range and on what the column is, never on the other ranges: parts of a table can be
-written without each other.
+The result depends only on the range and the column, never on other ranges, so parts of a table can be written
+separately.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.released_values import DAY, read_range, write_brackets, write_time, write_whole
 from sfumato.measures.classes import Floats, Ints
-from sfumato.measures.loss.ranges import DAY, read_range, write_time, write_whole
 from sfumato.measures.loss.universe import Universe
 
 __all__ = ["decimal_places", "range_texts"]
@@ -36,13 +35,13 @@ _MOST_DIGITS = 2**53
 
 
 def range_texts(of: Universe, first: Ints, last: Ints, *, tight: bool = False) -> list[str]:
-    """Write the range from one value to another, for each pair of positions in the universe of a number or date column.
+    """Write ranges of a number or date column, each given by the positions of its ends in the universe.
 
     Parameters
     ----------
     of : Universe
-    first, last : the least and the greatest value of each range
-    tight : whether the ends are these very values
+    first, last : the smallest and the largest value of each range
+    tight : whether to write exactly these ends instead of rounding outward
 
     Examples
     --------
@@ -57,16 +56,12 @@ def range_texts(of: Universe, first: Ints, last: Ints, *, tight: bool = False) -
     dtype = of.values.values.dtype
     alone = first == last
     texts = np.empty(len(first), dtype=object)
-    texts[alone] = [_value(of, place) for place in first[alone].tolist()]
+    # A single day is written without the midnight that pandas adds.
+    suffix = " 00:00:00" if of.has_only_days else ""
+    texts[alone] = [of.values.label(place).removesuffix(suffix) for place in first[alone].tolist()]
     if not alone.all():
         texts[~alone] = _ranges(of, dtype, first[~alone], last[~alone], tight=tight)
     return list(texts)
-
-
-def _value(of: Universe, place: int) -> str:
-    """Write a value as it is; a day without its midnight, which pandas adds."""
-    text = of.values.label(place)
-    return text.removesuffix(" 00:00:00") if of.has_only_days else text
 
 
 def _ranges(of: Universe, dtype: pl.DataType, first: Ints, last: Ints, *, tight: bool) -> list[str]:
@@ -86,7 +81,7 @@ class _Write(Protocol):
 
 
 class _Step(NamedTuple):
-    """A step: how long it is, and how to find the multiples below and above an end."""
+    """The length of a step, and functions for the multiples below and above an end."""
 
     length: float
     below: Callable[[Ints], Ints]
@@ -94,7 +89,7 @@ class _Step(NamedTuple):
 
 
 def _widened(low: Ints, stop: Ints, steps: Sequence[_Step], most: float, low_end: int, stop_end: int) -> list[Ints]:
-    """Round ranges ``low`` to ``stop`` outward, the latter not included, to the step that suits each."""
+    """Round ranges from ``low`` to ``stop``, which is excluded, outward to suitable steps."""
     width = (stop - low).astype(np.float64)
     new, done = [low.copy(), stop.copy()], np.zeros(len(low), dtype=bool)
     for at in reversed(range(len(steps))):
@@ -115,7 +110,7 @@ def _multiple(length: int) -> _Step:
 
 
 def _nice(most: float) -> list[_Step]:
-    """Return the steps 1, 5, 10, 20, 50, 100 and so on, until one is above a number; not 2, by which nobody counts."""
+    """Return the steps 1, 5, 10, 20, 50, 100, ... up to the first above `most`; a step of 2 would look odd."""
     steps = [1, 5, 10]
     while steps[-1] < most:
         steps += [2 * steps[-1], 5 * steps[-1], 10 * steps[-1]]
@@ -123,13 +118,13 @@ def _nice(most: float) -> list[_Step]:
 
 
 def _exact(of: Universe, first: Ints, last: Ints) -> list[str]:
-    """Write ranges with their own ends, in brackets."""
+    """Write ranges with exact ends, in brackets."""
     ends = ([of.values.label(place) for place in places.tolist()] for places in (first, last))
-    return [f"[{one}, {other}]" for one, other in zip(*ends, strict=True)]
+    return [write_brackets(*both) for both in zip(*ends, strict=True)]
 
 
 def _listed(texts: Sequence[str]) -> _Write:
-    """Write ranges that are numbered and have brackets already."""
+    """Return a writer for ranges that are already written, by index."""
 
     def write(at: int, _: int, /, *, brackets: bool = False) -> str:
         return texts[at]
@@ -157,7 +152,7 @@ def _bounds(of: Universe) -> tuple[float, float]:
 
 
 def _decimals(of: Universe, first: Ints, last: Ints, *, tight: bool) -> tuple[Ints, Ints, _Write]:
-    """Write with brackets; the pairs are numbers of different ranges."""
+    """Write decimal ranges, in brackets; returns indices into the texts."""
     low, high = of.numbers[first], of.numbers[last]
     number = np.arange(len(low))
     places = decimal_places(of.numbers[: _last(of) + 1])
@@ -169,7 +164,7 @@ def _decimals(of: Universe, first: Ints, last: Ints, *, tight: bool) -> tuple[In
 
 
 def _decimal(bounds: tuple[float, float], low: float, high: float, places: int | None) -> str:
-    """Write the range between two numbers; nothing, if multiples of a step could not be told from their neighbours."""
+    """Write the range between two numbers; empty if floats cannot represent the multiples of a step."""
     width = high - low
     if not 1e-290 < width < 1e290 or max(abs(low), abs(high)) / width > 1e12:
         return ""
@@ -185,7 +180,7 @@ def _decimal(bounds: tuple[float, float], low: float, high: float, places: int |
                 _decimal_text(times * step, bound, inside)
                 for times, bound, inside in zip(multiples, bounds, (low, high), strict=True)
             ]
-            text = f"[{', '.join(ends)}]"
+            text = write_brackets(*ends)
             if float(ends[1]) - float(ends[0]) <= (1 + _WIDER) * width:
                 return text
         power -= 1
@@ -197,7 +192,7 @@ def _decimal_text(end: Decimal, bound: float, inside: float) -> str:
 
 
 def decimal_places(numbers: Floats) -> int | None:
-    """Return how many decimal places the numbers have at most; None if many.
+    """Return the largest number of decimal places, or None if there are ten or more.
 
     Examples
     --------
@@ -251,7 +246,7 @@ def _time_steps() -> list[_Step]:
 def _rounding(
     floor: Callable[[NDArray[np.datetime64], int], NDArray[np.datetime64]],
 ) -> tuple[Callable[[Ints], Ints], Callable[[Ints], Ints]]:
-    """Return how to round microseconds down and up, from how the start of a day's period, or of the next, is found."""
+    """Return functions that round microseconds down and up, given the start of a day's period and of the next."""
 
     def below(ends: Ints) -> Ints:
         return _ticks(floor((ends // DAY).astype("M8[D]"), 0))
@@ -267,30 +262,29 @@ def _ticks(days: NDArray[np.datetime64]) -> Ints:
 
 
 def _months(days: NDArray[np.datetime64], after: int, *, many: int) -> NDArray[np.datetime64]:
-    """Return the start of the so many months that a day lies in, counted from the year 0; or of those after them."""
+    """Return the start of the period of `many` months that contains a day, or of the period after it."""
     month = days.astype("M8[M]").astype(np.int64) + 1970 * 12
     return ((month // many + after) * many - 1970 * 12).astype("M8[M]").astype("M8[D]")
 
 
 def _day(days: NDArray[np.datetime64], after: int, *, many: int) -> NDArray[np.datetime64]:
-    """Return the start of the 5 or 10 days of a month that a day lies in, the last of them up to its end."""
+    """Return the start of the 5 or 10 days of a month that contain a day; the last period ends with the month."""
     month = days.astype("M8[M]")
     part = np.minimum((days - month.astype("M8[D]")).astype(np.int64) // many, 30 // many - 1) + after
     next_month = (month + 1).astype("M8[D]")
     return np.where(part < 30 // many, month.astype("M8[D]") + part * many, next_month)
 
 
-# Telling a range from a name in the column's hierarchy
+# Distinguishing ranges from labels of the hierarchy
 
 
 def _unmistaken(of: Universe, low: int, high: int, write: _Write) -> str:
-    """Write a range, with brackets if else it would read as another group of the column's hierarchy."""
+    """Write a range, in brackets if its text is the label of a different group of the hierarchy."""
     text = write(low, high)
     if text not in of.groups or text.startswith("["):
         return text
     ends, known = read_range(text, of.values.values.dtype), of.numbers[: _last(of) + 1]
-    low_end, high_end = ends or (1.0, 0.0)
-    inside = np.flatnonzero((known >= low_end) & (known <= high_end))
+    inside = [place for place, number in enumerate(known.tolist()) if ends is not None and number in ends]
     same = np.array_equal(of.groups[text][1], inside)
     return text if same else write(low, high, brackets=True)
 

@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from sfumato.budget.mechanisms.randomized_response import NumberResponse as NumberResponse
     from sfumato.budget.mechanisms.randomized_response import UnaryResponse as UnaryResponse
     from sfumato.budget.mechanisms.selection import ExponentialMechanism as ExponentialMechanism
+    from sfumato.budget.mechanisms.selection import Extreme as Extreme
     from sfumato.budget.mechanisms.selection import NoisyMax as NoisyMax
+    from sfumato.budget.mechanisms.selection import Quantile as Quantile
     from sfumato.budget.mechanisms.selection import SparseVector as SparseVector
     from sfumato.budget.mechanisms.statistics import Answer as Answer
     from sfumato.budget.mechanisms.statistics import ContingencyTable as ContingencyTable
     from sfumato.budget.mechanisms.statistics import Count as Count
-    from sfumato.budget.mechanisms.statistics import Extreme as Extreme
     from sfumato.budget.mechanisms.statistics import Histogram as Histogram
     from sfumato.budget.mechanisms.statistics import Mean as Mean
-    from sfumato.budget.mechanisms.statistics import Quantile as Quantile
     from sfumato.budget.mechanisms.statistics import Sum as Sum
     from sfumato.budget.mechanisms.statistics import Variance as Variance
     from sfumato.budget.noise import Source as Source
@@ -84,8 +84,8 @@ __getattr__, __dir__, __all__ = lazy(
             "CategoryResponse CoinResponse Estimate LocalMechanism NumberResponse UnaryResponse"
         ),
         "mechanisms.additive": "AddedNoise Mechanism",
-        "mechanisms.selection": "ExponentialMechanism NoisyMax SparseVector",
-        "mechanisms.statistics": "Answer ContingencyTable Count Extreme Histogram Mean Quantile Sum Variance",
+        "mechanisms.selection": "ExponentialMechanism Extreme NoisyMax Quantile SparseVector",
+        "mechanisms.statistics": "Answer ContingencyTable Count Histogram Mean Sum Variance",
         "noise": "Source",
         "query.discovery": "CountRows FindBounds SelectCategories",
         "query.preview": "Preview",

@@ -1,22 +1,48 @@
-"""Differential privacy as a guarantee, and whether events satisfy it."""
+"""Differential privacy as a guarantee, and whether events satisfy it.
+
+A certificate is not trusted: a short one can require hours of accounting, with thousands of different events that each
+take a convolution, or deeply nested ones. `read_events` rejects more events than Sfumato ever records, and
+`bounded_epsilon` uses the looser but cheap Renyi accounting where privacy loss distributions would take too long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sfumato.budget.accounting.accountant import check_delta, spent
-from sfumato.budget.events import Event, Relation
+from sfumato.budget.accounting.pld import distinct_events
+from sfumato.budget.events import (
+    ApproximateEvent,
+    Event,
+    FixedSampled,
+    Gaussian,
+    NoiseEvent,
+    Parallel,
+    PoissonSampled,
+    Relation,
+    Selected,
+)
 from sfumato.data.certificate import UNIT
+from sfumato.data.claim import DAMAGED, Claim, reason_of
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.validate import real
-from sfumato.errors import OptionError, one_of
+from sfumato.errors import InputError, OptionError, SfumatoError, one_of
 
 if TYPE_CHECKING:
     from sfumato.data.release import Release
 
-__all__ = ["DifferentialPrivacy"]
+__all__ = ["DifferentialPrivacy", "EpsilonBound", "bounded_epsilon", "read_events", "verify_events"]
+
+_MOST_EVENTS = 2_000
+_DEEPEST = 16
+_MOST_TIMES = 10**12
+_MOST_WORK = 40.0  # in convolutions of about 0.1 s each
+_MOST_RENYI = 100  # different events for Renyi accounting
+_OFTEN = 100  # repetitions of an event above which it takes longer
+_SEVERAL = 10.0  # convolutions for events on disjoint parts, or for the best of several runs
 
 
 @dataclass(frozen=True)
@@ -81,3 +107,114 @@ class DifferentialPrivacy(Guarantee, stored_as="differential-privacy"):
 
     def __str__(self) -> str:
         return f"epsilon={self.epsilon:g}, delta={self.delta:g} ({self.relation.in_words})"
+
+
+@dataclass(frozen=True)
+class EpsilonBound:
+    """An upper bound on the epsilon of events, and whether it equals the result of `spent`."""
+
+    epsilon: float
+    exact: bool = True
+    why: str = ""
+
+
+def read_events(plain: Any) -> tuple[Event, ...]:
+    """Build the events of a certificate, or reject them if they are too many or too deeply nested.
+
+    Examples
+    --------
+    >>> read_events([Gaussian(1.0).to_dict()])
+    (Gaussian(scale=1.0, sensitivity=1.0, relation=<Relation.ADD_REMOVE: 'add-remove'>),)
+    """
+    if not isinstance(plain, list):
+        raise InputError("the certificate has no list of events")
+    _refuse_many(plain)
+    return tuple(Event.from_dict(one) for one in plain)
+
+
+def bounded_epsilon(events: Iterable[Event], promise: DifferentialPrivacy) -> EpsilonBound:
+    """Return an upper bound on the epsilon of events at the delta of a guarantee, in bounded time and memory.
+
+    Examples
+    --------
+    >>> bounded_epsilon([Gaussian(4.0)], DifferentialPrivacy(1.0, 1e-5)).exact
+    True
+    """
+    given = tuple(events)
+    work = _work(given)
+    if work <= _MOST_WORK:
+        return EpsilonBound(spent(given, promise.delta, relation=promise.relation).epsilon)
+    why = f"accounting for its events exactly would take about {work / 10:,.0f} s"
+    if len(distinct_events(given)) > _MOST_RENYI:
+        return EpsilonBound(math.inf, exact=False, why=why)
+    try:
+        cheap = spent(given, promise.delta, relation=promise.relation, accountant="rdp").epsilon
+    except OptionError:  # Renyi privacy does not support some event
+        return EpsilonBound(math.inf, exact=False, why=why)
+    return EpsilonBound(cheap, exact=False, why=f"{why}; Renyi privacy proves epsilon {cheap:.3g}")
+
+
+def verify_events(plain: Any, promise: DifferentialPrivacy) -> Iterator[Claim]:
+    """Check that the events of a certificate satisfy its guarantee.
+
+    Examples
+    --------
+    >>> next(verify_events([Gaussian(4.0).to_dict()], DifferentialPrivacy(1.5, 1e-5))).held
+    True
+    """
+    try:
+        events = read_events(plain)
+        bound = bounded_epsilon(events, promise) if events else EpsilonBound(math.inf)
+    except (SfumatoError, *DAMAGED) as error:
+        yield Claim("its events can be accounted for", False, reason_of(error))
+        return
+    if bound.exact or bound.epsilon <= promise.epsilon:
+        number = "inf" if bound.epsilon == math.inf else bound.epsilon
+        yield Claim(str(promise), bound.epsilon <= promise.epsilon, number)
+    else:
+        yield Claim.unchecked(str(promise), bound.why)
+
+
+def _refuse_many(plain: list[Any]) -> None:
+    """Reject too many, too deeply nested or too often repeated plain events, without building them."""
+    left, count = [(one, 1) for one in plain[: _MOST_EVENTS + 1]], 0
+    while left:
+        one, depth = left.pop()
+        count += 1
+        if count > _MOST_EVENTS or depth > _DEEPEST:
+            raise InputError(
+                f"there are more than {_MOST_EVENTS:,} events, or they are nested beyond {_DEEPEST} levels"
+            )
+        if not isinstance(one, Mapping):
+            continue
+        if isinstance(one.get("times"), int) and one["times"] > _MOST_TIMES:
+            raise InputError(f"an event is repeated more than {_MOST_TIMES:,} times")
+        within = one.get("events")
+        inner = [one.get("event"), *(within[: _MOST_EVENTS + 1] if isinstance(within, list) else ())]
+        left += [(each, depth + 1) for each in inner if each is not None]
+
+
+def _work(events: Iterable[Event]) -> float:
+    """Estimate the number of convolutions that accounting for events takes."""
+    work = 0.0
+    for event, times in distinct_events(events).items():
+        match event:
+            case Gaussian():
+                work += 0.01  # Gaussians compose in closed form
+            case Parallel():
+                work += _SEVERAL + sum(_work([one]) for one in event.events)
+            case Selected():
+                work += _SEVERAL + 3 * _work([event.event])
+            case ApproximateEvent() if event.epsilon == 0:
+                work += 0.01  # deltas are simply added
+            case _:
+                work += _convolutions(event, times)
+    return work
+
+
+def _convolutions(event: Event, times: int) -> float:
+    """Return about how many convolutions one event takes: more if it is often repeated, or if its losses reach far."""
+    inner = event.event if isinstance(event, PoissonSampled | FixedSampled) else event
+    is_wide = isinstance(inner, NoiseEvent) and inner.noise_multiplier < 1
+    often = 1.0 if times < _OFTEN else 2 * (1 + math.log10(times / _OFTEN))
+    return often * (3 if is_wide else 1)

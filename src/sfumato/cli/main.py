@@ -1,4 +1,4 @@
-"""The command ``sfumato``: finds the command asked for, and turns every error into one sentence.
+"""The command ``sfumato``: runs a command, and turns every error into one sentence.
 
 Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 128 + n stopped by signal n. Commands
 are imported when they are called, so that ``sfumato --help`` is quick.
@@ -31,23 +31,23 @@ __all__ = ["main"]
 
 _STDERR = 2
 _OURS = Path(sfumato.__file__).parent
-_MOST_SAID = 2**20
+_MOST_NATIVE = 2**20  # bytes of native output that are kept
 
 # name: (module in sfumato.cli, the line that --help shows)
 _COMMANDS = {
     "assess": ("assess", "Measure how anonymous a table is."),
     "anonymize": ("anonymize", "Make a table anonymous, and lose as little as possible."),
-    "train": ("train", "Train a model that cannot tell who it was trained on."),
+    "train": ("train", "Train a model that does not reveal who it was trained on."),
     "verify": ("verify", "Check every claim of a release on its data alone."),
-    "mask": ("mask", "Perturb columns by noise, swapping and the like; nothing is guaranteed."),
-    "pseudonymize": ("pseudonymize", "Replace identifiers by tokens, alike in all tables."),
+    "mask": ("mask", "Perturb columns with noise or swapping, without a guarantee."),
+    "pseudonymize": ("pseudonymize", "Replace identifiers by tokens, the same in all tables."),
     "key": ("key", "Make a secret key for pseudonyms."),
-    "budget": ("budget", "Grant a data set a privacy budget, and see what was spent."),
+    "budget": ("budget", "Grant a data set a privacy budget, and show what was spent."),
     "query": ("query", "Ask a table for statistics, with noise, within its budget."),
     "perturb": ("perturb", "Perturb every record on its own, with a guarantee."),
     "estimate": ("estimate", "Estimate frequencies and means from perturbed records."),
-    "schema": ("schema", "Propose what each column of a table is, with reasons."),
-    "demo": ("demo", "See it work on a census table that is built in."),
+    "schema": ("schema", "Propose the role of each column of a table, with reasons."),
+    "demo": ("demo", "Try it on a built-in census table."),
 }
 
 
@@ -78,14 +78,14 @@ class _Commands(click.Group):
 @click.version_option(sfumato.__version__, message="sfumato %(version)s")
 @click.pass_context
 def _sfumato(ctx: click.Context) -> None:
-    """Release data about people without exposing the people.
+    """Release data and models about people without exposing the people.
 
     Start with 'sfumato demo', or with your own table:
 
         sfumato assess patients.csv --qi age,zip,sex --sensitive disease
 
-    Each command explains itself with --help, prints JSON with --json, and shows
-    what went wrong in full with --debug.
+    Every command has --help, prints JSON with --json, and shows the traceback of an
+    error with --debug.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -96,16 +96,16 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
-    got: list[int] = []
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters shows ?
+    signals: list[int] = []
     try:
-        with _stopping(got), _without_panics("--debug" in arguments), warnings.catch_warnings():
+        with _stopping(signals), _without_panics("--debug" in arguments), warnings.catch_warnings():
             warnings.showwarning = _shown_warning
             code = _sfumato.main(arguments, prog_name="sfumato", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         echo("Stopped.", error=True)
-        sys.exit(128 + (got[0] if got else signal.SIGINT))
-    except SystemExit:  # click's answer to a reader that has had enough of our output
+        sys.exit(128 + (signals[0] if signals else signal.SIGINT))
+    except SystemExit:  # click exits so when the reader of our output has closed it
         sys.exit(141)
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a user unasked, not even a panic of Polars
         if "--debug" in arguments:
@@ -117,39 +117,39 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _shown_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
-    """Print what Sfumato itself warns of as a note; the warnings of other libraries are for their programmers."""
+    """Print warnings of Sfumato as notes; those of other libraries are not for users."""
     if category is UserWarning and Path(filename).is_relative_to(_OURS):
         echo(f"Note: {message}", err=True)
 
 
 @contextmanager
-def _stopping(got: list[int]) -> Iterator[None]:
-    """Let signals that would end the process at once stop it as Ctrl-C does: rows on the disk are removed first."""
+def _stopping(signals: list[int]) -> Iterator[None]:
+    """Treat signals that would end the process like Ctrl-C, so that rows on the disk are removed first."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
-        got.append(number)
+        signals.append(number)
         raise KeyboardInterrupt
 
     known = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))  # Windows has no SIGHUP
-    mine = []
+    handled = []
     if threading.current_thread() is threading.main_thread():
-        # One that is ignored, as under nohup, or handled by whoever has called us stays so.
-        mine = [number for number in known if number and signal.getsignal(number) == signal.SIG_DFL]
-    for number in mine:
+        # A signal that is ignored, as under nohup, or handled by the caller stays so.
+        handled = [number for number in known if number and signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number in mine:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
 def _without_panics(debug: bool) -> Iterator[None]:
-    """Keep the panics of native code off the terminal: a damaged file gets one sentence, not a backtrace of Rust.
+    """Keep the panics of native code off the terminal: a damaged file gets one sentence, not a Rust backtrace.
 
-    Whatever native code writes to stderr is held back until the command ends, and dropped if it has panicked. What
-    Python writes there is shown at once, as before.
+    What native code writes to stderr is held back until the command ends, and dropped if it panicked. What Python
+    writes there is shown at once.
     """
     if debug or not isinstance(sys.stderr, io.TextIOWrapper) or sys.stderr.fileno() != _STDERR:
         yield
@@ -170,9 +170,9 @@ def _without_panics(debug: bool) -> Iterator[None]:
         os.close(real)
         with native:
             native.seek(0)
-            said = native.read(_MOST_SAID)
-        if b"panicked at" not in said:
-            ours.buffer.write(said)
+            output = native.read(_MOST_NATIVE)
+        if b"panicked at" not in output:
+            ours.buffer.write(output)
             ours.flush()
 
 

@@ -1,4 +1,8 @@
-"""What the commands share: their common options, and how a table is found from them."""
+"""What the commands share: their common options, and the checks of what they read and write.
+
+Only light modules are imported here and at the top of a command, so that a wrong option is refused at once; the rest is
+imported when a command runs.
+"""
 
 from __future__ import annotations
 
@@ -7,58 +11,47 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sfumato.cli.found import STDIN, described, is_text, tell_reading
-from sfumato.cli.terminal import be_quiet, call, echo, table_on_stdout
-from sfumato.data import datasets
-from sfumato.data.io.files import refuse_only_read, refuse_unwritable
-from sfumato.data.io.folders import private_folder, refuse_taken, sweep_private
-from sfumato.data.io.spool import Spool
-from sfumato.data.schema import Column, Kind, Schema
-from sfumato.data.table import Table, read
-from sfumato.engines.compiling import announce
-from sfumato.errors import FileError, OptionError
+from sfumato.cli.terminal import be_quiet, echo, show_as, table_on_stdout
+from sfumato.data.validate import real, whole
+from sfumato.errors import FileError, OptionError, did_you_mean
 
 __all__ = [
+    "READ",
     "READING",
+    "Choice",
     "Command",
     "Names",
-    "choice",
-    "declared",
+    "Number",
+    "Setting",
+    "check_not_input",
+    "check_output",
     "escape_option",
     "file_options",
     "force_option",
     "is_file",
-    "keep_input",
-    "keep_output",
-    "load_table",
+    "ledger_option",
     "names_option",
     "print_json",
     "public_options",
-    "read_table",
-    "reading",
     "reading_options",
     "rows_option",
-    "say_if_repeated",
+    "seed_option",
     "table_options",
 ]
 
 READING = ("table", "sheet", "na", "separator", "encoding", "decimal", "dates")
 """The options that say how a file is read."""
-
-
-_READ = "sfumato.read"
-"""Where a command keeps the tables that it has read."""
-_INPUT = "sfumato.input"
+READ = "sfumato.read"
+"""Where the context of a command keeps the tables that it has read."""
 _TO_STDOUT = ("anonymize", "mask", "pseudonymize")
 """The commands that can write their table to the standard output, as CSV."""
-_COMPILING = "Compiling for tables of this size, once on this machine; that takes up to half a minute ..."
+_COMPILING = "Compiling for tables of this size, once on this machine; this takes up to half a minute ..."
+_LEDGER = b"SQLite format 3\0"  # how a ledger file begins
 _SQLITE = re.compile(r"^sqlite(\+\w+)?:///")
 
 
@@ -80,22 +73,24 @@ class Command(click.Command):
         ]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, after removing what commands that were killed have left of their rows on the disk.
+        """Remove what killed commands left on the disk, run the command, and say how files were read."""
+        from sfumato.data.io.folders import sweep_private
+        from sfumato.engines.compiling import announce
 
-        How files were read is said at the end; not after an error, which is one sentence.
-        """
         sweep_private()
         announce(lambda: echo(_COMPILING, err=True))
         try:
-            done = self._to_stdout(ctx) if ctx.params.get("output") == "-" else super().invoke(ctx)
+            result = self._to_stdout(ctx) if ctx.params.get("output") == "-" else super().invoke(ctx)
         except click.exceptions.Exit:  # a check failed
-            self._tell(ctx)
+            _print_readings(ctx)
             raise
-        self._tell(ctx)
-        return done
+        _print_readings(ctx)
+        return result
 
     def _to_stdout(self, ctx: click.Context) -> Any:
-        """Run the command, write its table to the standard output, and all else to stderr."""
+        """Run the command, write its table to the standard output, and everything else to stderr."""
+        from sfumato.data.io.folders import private_folder
+
         if self.name not in _TO_STDOUT:
             raise OptionError(f"{self.name} does not write to the standard output", hint="name a file or a folder")
         if ctx.params["as_json"]:
@@ -103,43 +98,111 @@ class Command(click.Command):
         with private_folder() as folder:
             path = folder / "table.csv"
             ctx.params["output"] = str(path)
-            call(str(path), "the standard output")
+            show_as(str(path), "the standard output")
             with table_on_stdout():
-                done = super().invoke(ctx)
+                result = super().invoke(ctx)
             with path.open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.buffer.flush()
-        return done
-
-    def _tell(self, ctx: click.Context) -> None:
-        for table in ctx.meta.get(_READ, []):
-            if is_text(table):
-                tell_reading(table)
+        return result
 
 
-escape_option = click.option(
-    "--escape-formulas",
-    is_flag=True,
-    help="Put an apostrophe before cells of a CSV or TSV file that a spreadsheet would compute.",
-)
+def _print_readings(ctx: click.Context) -> None:
+    for table in ctx.meta.get(READ, []):
+        from sfumato.cli.tables import print_reading
+
+        print_reading(table)
 
 
-rows_option = click.option(
-    "--rows-are-units", is_flag=True, help="Protect rows, not people, where an identifier repeats."
-)
-force_option = click.option("--force", is_flag=True, help="Replace what OUT names, if it exists already.")
+# --- types of options -----------------------------------------------------------------------------
 
 
 class Names(click.ParamType[list[str]]):
-    """Names separated by commas; a name that holds a comma, or begins with a blank, goes in double quotes."""
+    """Names separated by commas; a name with a comma or a leading blank goes in double quotes."""
 
     name = "A,B"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         """Split the text at its commas."""
-        found = re.findall(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*))(?:,|$)', value)
-        names = (quoted.replace('""', '"') if quoted else plain.strip() for quoted, plain in found)
+        parts = re.findall(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*))(?:,|$)', value)
+        names = (quoted.replace('""', '"') if quoted else plain.strip() for quoted, plain in parts)
         return [name for name in names if name]
+
+
+class Choice(click.ParamType[Any]):
+    """One of some names; with `several`, any number of them separated by commas.
+
+    The names are defined in modules such as ``measures.classes:Missing`` (`of`). They are repeated in the commands, and
+    compared by a test, because importing the modules would delay every help text and every refusal.
+    """
+
+    name = "name"
+
+    def __init__(self, *names: str, of: str, several: bool = False) -> None:
+        self.names, self.of, self.several = names, of, several
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the names for the help."""
+        return f"[{'|'.join(self.names)}]" + ("[,...]" if self.several else "")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name, or a list of them; an unknown one is refused."""
+        parts = str(value).split(",") if self.several else [str(value)]
+        chosen = list(dict.fromkeys(part.strip() for part in parts if part.strip())) or [str(value)]
+        for name in chosen:
+            if name not in self.names:
+                self.fail(f"'{name}' is unknown ({did_you_mean(name, self.names)})", param, ctx)
+        return chosen if self.several else chosen[0]
+
+
+class Number(click.ParamType[float]):
+    """A number in a range; the limits are those of `real`, or of `whole`."""
+
+    name = "N"
+
+    def __init__(self, *, is_whole: bool = False, **limits: Any) -> None:
+        self.is_whole, self.limits = is_whole, limits
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the number, and refuse one out of range."""
+        try:
+            number = int(value) if self.is_whole else float(value)
+        except ValueError:
+            number = value
+        check: Callable[..., float] = whole if self.is_whole else real
+        return check(param.opts[0] if param else "the number", number, **self.limits)
+
+
+class Setting(click.ParamType[tuple[str, Any]]):
+    """The name of a column and its setting, joined by an equals sign."""
+
+    name = "NAME=VALUE"
+
+    def __init__(self, example: str, read: Callable[[str], Any] = str, *, last: bool = False) -> None:
+        self.example, self.read, self.last = example, read, last
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        """Split the text at its first (or last) equals sign, and read the setting."""
+        text = str(value)
+        column, equals, setting = text.rpartition("=") if self.last else text.partition("=")
+        try:
+            if column and equals and setting.strip():
+                return column, self.read(setting.strip())
+        except OptionError:
+            raise
+        except ValueError:
+            pass
+        raise OptionError(f"{param.opts[0] if param else 'it'} must look like {self.example}, got '{text}'")
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    low, high = map(float, text.split(","))
+    if low > high:
+        raise OptionError(f"--bounds needs the smaller number first, got '{text}'")
+    return low, high
+
+
+# --- options --------------------------------------------------------------------------------------
 
 
 def names_option(flag: str, text: str) -> Callable[[Any], Any]:
@@ -151,9 +214,35 @@ def names_option(flag: str, text: str) -> Callable[[Any], Any]:
     return click.option(flag, type=Names(), multiple=True, callback=joined, help=text)
 
 
-def choice(kind: type[StrEnum]) -> click.Choice[str]:
-    """Return the choice of the members of an enumeration."""
-    return click.Choice([member.value for member in kind])
+escape_option = click.option(
+    "--escape-formulas",
+    is_flag=True,
+    help="Put an apostrophe before cells of a CSV or TSV file that a spreadsheet would run as formulas.",
+)
+rows_option = click.option(
+    "--rows-are-units", is_flag=True, help="Protect single rows, although some people have several."
+)
+force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
+seed_option = click.option(
+    "--insecure-seed", type=click.IntRange(min=0), metavar="N", help="Make the noise reproducible, and not private."
+)
+
+
+def ledger_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names the ledger file, which must exist unless a budget is granted."""
+
+    def check(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+        if path is not None and ctx.command.name != "grant" and not Path(path).exists():
+            raise FileError(f"there is no ledger '{path}'", hint="create one with sfumato budget grant")
+        if path is not None and Path(path).is_file():
+            with Path(path).open("rb") as file:
+                begin = file.read(len(_LEDGER))
+            if begin and begin != _LEDGER:
+                raise FileError(f"'{path}' is not a ledger", hint="give --ledger a file that sfumato budget grant made")
+        return path
+
+    text = "The ledger file.  [default: the one for this data, found by its content]"
+    return click.option("--ledger", metavar="LEDGER", callback=check, help=text)(command)
 
 
 def _add(command: Callable[..., Any], *decorators: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -171,23 +260,23 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how to read a file."""
     return _add(
         command,
-        click.option("--table", metavar="NAME", help="The table, if FILE is a database or the address of one."),
-        click.option("--sheet", metavar="NAME", help="The sheet of an Excel file; needed if it has several."),
-        names_option("--na", "Texts that stand for a missing value, such as ?,NA."),
-        click.option("--separator", metavar="C", help="What separates fields; found from the header by default."),
+        click.option("--table", metavar="NAME", help="The table to read, if FILE is a database."),
+        click.option("--sheet", metavar="NAME", help="The sheet of an Excel file; needed if there are several."),
+        names_option("--na", "Texts that mean a missing value, such as ?,NA."),
         click.option(
-            "--encoding", metavar="NAME", help="The encoding of a text file, such as cp1252; found by default."
+            "--separator", metavar="C", help="The character between fields.  [default: detected in the header]"
         ),
+        click.option("--encoding", metavar="NAME", help="The encoding of a text, such as cp1252.  [default: detected]"),
         click.option(
             "--decimal",
             type=click.Choice([",", "."]),
-            help="What stands before decimals: 3,14 or 3.14; found for each column by default.",
+            help="The decimal sign: 3,14 or 3.14.  [default: detected for each column]",
         ),
         click.option(
             "--dates",
             metavar="FORMAT",
             multiple=True,
-            help="How dates are written: dmy (31.12.1980), mdy, ymd, or '%d.%m.%Y'; found by default. Can be repeated.",
+            help="The date format: dmy (31.12.1980), mdy, ymd, or '%d.%m.%Y'. Can be repeated.  [default: detected]",
         ),
     )
 
@@ -196,141 +285,44 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument FILE and the options that say how to read it and what its columns are."""
     return _add(
         command,
-        names_option("--qi", "Quasi-identifiers: what others know about a person."),
-        names_option("--sensitive", "Sensitive columns: what must not be learnt."),
-        names_option("--identifiers", "Columns that name a person alone: they are left out."),
-        names_option("--keep", "Columns to release as they are, although they look identifying."),
+        names_option("--qi", "Quasi-identifiers: columns that others may know about a person, such as age,zip."),
+        names_option("--sensitive", "Columns that others must not learn, such as a disease."),
+        names_option("--identifiers", "Columns that identify a person directly; they are left out."),
+        names_option("--keep", "Columns to release unchanged although they look identifying."),
         click.option("--target", metavar="NAME", help="The column that a model predicts."),
-        click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML: see 'sfumato schema'."),
+        click.option("--schema", "schema_file", metavar="FILE", help="A TOML file made by 'sfumato schema'."),
         file_options,
     )
 
 
-def read_table(data: str, schema: Schema | None, *, inferred: bool = True, shown: bool = True, **reading: Any) -> Table:
-    """Read a file or a table of a database, or return the built-in table of that name.
-
-    Private commands do not let the rows decide how they are read (``inferred``). For all others, what was found is
-    shown when the command ends; not for those that print what may be published (``shown``), as of a budget.
-    """
-    if data in datasets.TABLES and not Path(data).exists():
-        if schema or any(reading.values()):
-            raise OptionError(f"'{data}' is built in: --schema and how to read a file are not for it")
-        return datasets.TABLES[data]()
-    if data == "-":
-        data = str(_standard_input())
-    separator = reading["separator"]
-    reading["separator"] = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    table = read(data, schema, inferred=inferred, **reading)
-    context = click.get_current_context(silent=True)
-    if inferred and shown and context is not None:
-        context.meta.setdefault(_READ, []).append(table)
-    return table
-
-
-def _standard_input() -> Path:
-    """Copy what comes on the standard input, a text file with fields, into a private file, and return that."""
-    context = click.get_current_context()
-    if _INPUT in context.meta:
-        raise OptionError("the standard input can be read only once", hint="give a file for one of the tables")
-    spool = Spool(Path("the standard input"), STDIN)
-    context.meta[_INPUT] = spool  # so that it lasts as long as the command
-    call(str(spool.path), "the standard input")
-    return spool.take(sys.stdin.buffer)
-
-
-def reading(options: dict[str, Any]) -> dict[str, Any]:
-    """Return those options that say how to read another file like the table's."""
-    return {name: options[name] for name in READING if name != "table"}
-
-
-def load_table(
-    data: str,
-    *,
-    qi: list[str],
-    sensitive: list[str],
-    identifiers: list[str],
-    keep: list[str],
-    target: str | None,
-    schema_file: str | None,
-    **reading: Any,
-) -> Table:
-    """Read the table that the common options describe, with the roles that they name."""
-    table = read_table(data, Schema.load(schema_file) if schema_file else None, **reading)
-    return Table.of(table, qi=qi, sensitive=sensitive, identifiers=identifiers, target=target, keep=keep)
-
-
 def public_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that declare what is public of the columns."""
+    """Add the options that declare what is public about the columns."""
     return _add(
         command,
-        click.option("--schema", "schema_file", metavar="FILE", help="A schema in TOML, with domains and bounds."),
-        names_option("--numbers", "Columns that hold numbers."),
-        names_option("--categories", "Columns that hold categories."),
-        click.option("--domain", type=_Setting(), metavar="NAME=A,B", multiple=True, help="The values of a column."),
+        click.option("--schema", "schema_file", metavar="FILE", help="A TOML file with domains and bounds."),
+        names_option("--numbers", "Columns of numbers."),
+        names_option("--categories", "Columns of categories."),
         click.option(
-            "--bounds", type=_Setting(), metavar="NAME=LOW,HIGH", multiple=True, help="The bounds of a number."
+            "--domain",
+            type=Setting("sex=f,m"),
+            metavar="NAME=A,B",
+            multiple=True,
+            help="All values that a column may have. Can be repeated.",
+        ),
+        click.option(
+            "--bounds",
+            type=Setting("age=0,100", _bounds),
+            metavar="NAME=LOW,HIGH",
+            multiple=True,
+            help="The smallest and the largest number that a column may have. Can be repeated.",
         ),
     )
 
 
-class _Setting(click.ParamType[tuple[str, str]]):
-    """The name of a column and what is said of it, with an equals sign between them."""
-
-    name = "NAME=VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split the text at its first equals sign."""
-        column, equals, setting = str(value).partition("=")
-        if not equals or not column or not setting:
-            self.fail(f"a column and its values are needed, such as sex=f,m, got '{value}'", param, ctx)
-        return column, setting
+# --- checks of inputs and outputs -----------------------------------------------------------------
 
 
-def declared(
-    data: str,
-    *,
-    schema_file: str | None,
-    domain: tuple[tuple[str, str], ...],
-    bounds: tuple[tuple[str, str], ...],
-    numbers: list[str],
-    categories: list[str],
-    **reading: Any,
-) -> tuple[Table, Schema]:
-    """Read a table, and what the schema and the options declare as public, whatever the data holds."""
-    table = read_table(data, None, inferred=False, **reading)
-    own = table.schema if data in datasets.TABLES else Schema(Column(name=name) for name in table.schema.names)
-    columns = {column.name: column for column in own.columns}
-    for column in Schema.load(schema_file).columns if schema_file else ():
-        columns[own[column.name].name] = column
-    for kind, names in ((Kind.NUMBER, numbers), (Kind.CATEGORY, categories)):
-        for name in names:
-            columns[name] = replace(columns[own[name].name], kind=kind)
-    for name, values in domain:
-        columns[name] = replace(columns[own[name].name], domain=tuple(Names().convert(values, None, None)))
-    for name, ends in bounds:
-        low, _, high = ends.partition(",")
-        try:
-            both = float(low), float(high)
-        except ValueError:
-            raise OptionError(f"--bounds needs two numbers, such as {name}=0,100, got '{ends}'") from None
-        columns[name] = replace(columns[own[name].name], bounds=both)
-    return table, Schema(columns.values())
-
-
-def say_if_repeated(table: Table) -> None:
-    """Say on stderr, for the owner of the data alone, that people have several rows: epsilon protects one of them."""
-    from sfumato.data.suggest import Key, key_of
-    from sfumato.measures.people import people_of
-
-    people = people_of(table, [name for name in table.schema.names if key_of(name) is Key.PERSON])
-    if people is not None and people.repeat:
-        echo(
-            f"'{people.identifier}' repeats: people have several rows, and epsilon protects one row, not one person",
-            err=True,
-        )
-
-
-def keep_input(output: str | None, *inputs: str | None) -> None:
+def check_not_input(output: str | None, *inputs: str | None) -> None:
     """Refuse to write over a file, or a database in a file, that is read."""
     for one in inputs:
         if output and one and Path(output).resolve() == Path(_SQLITE.sub("", one).partition("?")[0]).resolve():
@@ -338,31 +330,36 @@ def keep_input(output: str | None, *inputs: str | None) -> None:
 
 
 def is_file(output: str) -> bool:
-    """Say whether the output is a file for the table alone, or a folder for the whole release."""
+    """Return whether the output is a file for the table alone, not a folder for the whole release."""
+    from sfumato.data.io.files import refuse_only_read
+
     if output != "-" and (output.endswith(("/", "\\")) or not Path(output).suffix):
         return False
     refuse_only_read(output)
     return True
 
 
-def keep_output(
+def check_output(
     output: str | None, *, force: bool, instead: str = "name a file", folder: bool = False, ending: str = ""
 ) -> None:
-    """Refuse to replace what exists already unless that is asked for, and outputs that cannot be.
+    """Refuse an output that cannot be written, or that exists and is not to be replaced.
 
     Parameters
     ----------
     output : str or None
-        A file or a folder; nothing is refused if it is None.
+        A file or a folder.
     force : bool
         Whether ``--force`` is given.
     instead : str
-        What to do in place of ``-o -``, which only tables can be written to.
+        The hint for ``-o -``, which only tables can be written to.
     folder : bool
-        Whether the command writes a folder; one that exists is replaced only if it is a release.
+        Whether the command writes a folder; an existing one is replaced only if it is a release.
     ending : str
-        What the name of the file must end in.
+        The required end of the file name.
     """
+    from sfumato.data.io.files import refuse_unwritable
+    from sfumato.data.io.folders import refuse_taken
+
     if output is None:
         return
     if output == "-":
@@ -380,6 +377,9 @@ def keep_output(
 def print_json(plain: dict[str, Any]) -> None:
     """Print one JSON object, in ASCII so that every terminal and pipe can carry it."""
     context = click.get_current_context(silent=True)
-    files = [] if context is None else [described(table) for table in context.meta.get(_READ, []) if is_text(table)]
-    plain = {**plain, "read": files} if files else plain
+    if context is not None and context.meta.get(READ):
+        from sfumato.cli.tables import is_text, reading_dict
+
+        if files := [reading_dict(table) for table in context.meta[READ] if is_text(table)]:
+            plain = {**plain, "read": files}
     click.echo(json.dumps(plain, allow_nan=False).replace("\x7f", "\\u007f"))

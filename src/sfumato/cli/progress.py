@@ -1,4 +1,4 @@
-"""Signs of life on the terminal for work that takes more than a moment."""
+"""Progress on the terminal, for work that takes more than a moment."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from contextlib import contextmanager
 
 from sfumato.cli.terminal import draw_line, drop_line, echo, is_quiet
 
-__all__ = ["bar_text", "patience", "progress_bar"]
+__all__ = ["bar_text", "note_if_slow", "progress_bar"]
 
 _MOMENT = 1.0  # seconds before anything is shown
 _TICK = 0.5  # seconds between two drawings
 _WIDTH = 24
-_SOON = 0.02  # the share below which nothing is estimated
+_SOON = 0.02  # the share below which no time is estimated
 
 
 def bar_text(label: str, share: float | None, elapsed: float) -> str:
-    """Return a progress bar as a line: the share that is done, the time taken, and an estimate of what is left.
+    """Return a progress bar as a line: the share done, the time taken, and an estimate of the rest.
 
     Examples
     --------
@@ -48,14 +48,14 @@ def _clock(seconds: float) -> str:
 def progress_bar(
     label: str, *, moment: float | None = None, now: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[float], None] | None]:
-    """Give what shows the share that is done, on stderr; nothing is shown where no one is looking.
+    """Show a progress bar on stderr; yields the function that updates it, or None if stderr is not a terminal.
 
     Parameters
     ----------
     label : str
-        What is done.
+        The name of the work.
     moment : float, optional
-        The seconds before anything is shown; one by default.
+        The seconds before the bar appears; one by default.
     now : callable
         The clock.
     """
@@ -93,8 +93,8 @@ def progress_bar(
 
 
 @contextmanager
-def patience(message: str, seconds: float = 3.0) -> Iterator[None]:
-    """Print a line on stderr if the work takes longer, where someone is looking."""
+def note_if_slow(message: str, seconds: float = 3.0) -> Iterator[None]:
+    """Print a line on stderr if the work takes longer, on a terminal."""
     timer = threading.Timer(seconds, lambda: echo(message, err=True))
     timer.daemon = True
     if sys.stderr.isatty():

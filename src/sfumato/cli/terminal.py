@@ -1,8 +1,8 @@
-"""The one place where commands print for people: nothing of a stranger's text can steer the terminal.
+"""Print safely: text from files cannot control the terminal. All output of commands for people goes through here.
 
-Names of columns, values and paths come from files of others. A terminal obeys what is in them: an escape sequence
-moves the cursor, sets the title or hides a line, and a newline forges one. So `echo` prints one line and shows every
-character that is not plain text as its escape; only `style` makes colours.
+Names of columns, values and paths come from other people's files. An escape sequence in them would move the cursor, set
+the title or hide a line, and a newline would forge one. So `echo` prints one line and shows every character that is not
+plain text as its escape; only `style` makes colours.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import click
 
 __all__ = [
     "be_quiet",
-    "call",
     "draw_line",
     "drop_line",
     "echo",
     "echo_wrapped",
     "is_quiet",
     "printable",
+    "show_as",
     "style",
     "table_on_stdout",
 ]
 
-_MARK = chr(0xF0000 + secrets.randbelow(0xFFFE))  # a private character that no file can know
+_MARK = chr(0xF0000 + secrets.randbelow(0xFFFE))  # a private character that no file can guess
 _STDOUT: list[bool] = []
 _CALLED: dict[str, str] = {}
 _quiet = False
-_drawn = False  # whether a line that is drawn again and again is on the terminal
+_drawn = False  # whether a progress bar is on the terminal
 _COLOURS = {"red": "31", "green": "32", "yellow": "33"}
 
 
@@ -56,12 +56,12 @@ def be_quiet(quiet: bool) -> None:
 
 
 def is_quiet() -> bool:
-    """Say whether nothing but errors goes to stderr."""
+    """Return whether only errors go to stderr."""
     return _quiet
 
 
 def echo(line: str = "", *, err: bool = False, nl: bool = True, error: bool = False) -> None:
-    r"""Print one line, safely; an error goes to stderr even if all else there is not wanted.
+    r"""Print one line, safely; an error goes to stderr even with ``--quiet``.
 
     Examples
     --------
@@ -80,19 +80,19 @@ def echo(line: str = "", *, err: bool = False, nl: bool = True, error: bool = Fa
 
 
 def echo_wrapped(text: str, indent: str = "") -> None:
-    """Print a paragraph in lines as wide as the terminal, at most 100 letters."""
+    """Print a paragraph in lines as wide as the terminal, up to 100 characters."""
     width = min(shutil.get_terminal_size().columns, 100)
     wrapped = textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
     for line in wrapped.split("\n"):
         echo(line)
 
 
-def call(path: str, name: str) -> None:
+def show_as(path: str, name: str) -> None:
     """Show a private file under another name from now on.
 
     Examples
     --------
-    >>> call("/tmp/rows.csv", "the standard input")
+    >>> show_as("/tmp/rows.csv", "the standard input")
     >>> echo("'/tmp/rows.csv' is empty")
     'the standard input' is empty
     """
@@ -101,7 +101,7 @@ def call(path: str, name: str) -> None:
 
 @contextmanager
 def table_on_stdout() -> Iterator[None]:
-    """Print all prose on stderr, because a table goes to stdout.
+    """Print everything else on stderr while a table goes to stdout.
 
     Examples
     --------
@@ -116,14 +116,14 @@ def table_on_stdout() -> Iterator[None]:
 
 
 def draw_line(line: str) -> None:
-    """Show a line on stderr, a progress bar, in place of the one drawn before; whatever is printed takes its place."""
+    """Draw a progress bar on stderr in place of the previous one; anything printed replaces it."""
     global _drawn
     _drawn = True
     click.echo(f"\r\x1b[K{printable(line)}", err=True, nl=False)
 
 
 def drop_line() -> None:
-    """Remove the line that was drawn, if there is one."""
+    """Remove the progress bar, if there is one."""
     global _drawn
     if _drawn:
         _drawn = False
@@ -131,7 +131,7 @@ def drop_line() -> None:
 
 
 def printable(text: str) -> str:
-    r"""Return a text of others as a terminal may show it: what is not plain text becomes its escape.
+    r"""Return a text with every character that is not plain text as its escape.
 
     Examples
     --------

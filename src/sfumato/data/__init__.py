@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from sfumato.data.claim import Claim as Claim
     from sfumato.data.guarantee import Guarantee as Guarantee
     from sfumato.data.hierarchies.hierarchy import Hierarchy as Hierarchy
-    from sfumato.data.hierarchies.rules import Interval as Interval
     from sfumato.data.recipe import Recipe as Recipe
     from sfumato.data.release import Artifact as Artifact
     from sfumato.data.release import Provenance as Provenance
     from sfumato.data.release import Release as Release
     from sfumato.data.release import Releases as Releases
+    from sfumato.data.released_values import Interval as Interval
     from sfumato.data.schema import Column as Column
     from sfumato.data.schema import Kind as Kind
     from sfumato.data.schema import Role as Role
@@ -31,10 +31,10 @@ __getattr__, __dir__, __all__ = lazy(
         "certificate": "Certificate",
         "claim": "Claim",
         "hierarchies.hierarchy": "Hierarchy",
-        "hierarchies.rules": "Interval",
         "guarantee": "Guarantee",
         "recipe": "Recipe",
         "release": "Artifact Provenance Release Releases",
+        "released_values": "Interval",
         "schema": "Column Kind Role Schema",
         "table": "Table read write",
     },

@@ -30,6 +30,7 @@ __all__ = [
     "codes_in",
     "encode",
     "encode_column",
+    "positions_in",
     "refuse_nested",
     "texts_of",
     "with_kind",
@@ -120,20 +121,24 @@ def encode_column(values: pl.Series, column: Column) -> tuple[NDArray[np.uint32]
         column = with_kind(column, nw.from_native(values, series_only=True).dtype)
     plain = _plain(values, column.name)
     domain = Domain(column, _distinct(plain, column))
-    return _positions(plain, domain), domain
+    return positions_in(plain, domain.values).to_numpy(), domain
 
 
 def codes_in(domain: Domain, values: pl.Series) -> NDArray[np.uint32]:
     """Return the code of each value; all values must be in the domain."""
-    return _positions(_plain(values, domain.name).cast(domain.values.dtype), domain)
+    return positions_in(_plain(values, domain.name).cast(domain.values.dtype), domain.values).to_numpy()
 
 
-def _positions(plain: pl.Series, domain: Domain) -> NDArray[np.uint32]:
-    look_up = domain.values.rename("value").to_frame().with_row_index("code")
-    found = (
-        plain.rename("value").to_frame().join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
-    )
-    return found["code"].to_numpy()
+def positions_in(values: pl.Series, known: pl.Series) -> pl.Series:
+    """Return the position of each value among distinct known values, or null; a missing value equals a missing one.
+
+    Examples
+    --------
+    >>> positions_in(pl.Series(["b", None, "c"]), pl.Series(["a", "b", None])).to_list()
+    [1, 2, None]
+    """
+    rows, look_up = values.rename("value").to_frame(), known.rename("value").to_frame().with_row_index("position")
+    return rows.join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")["position"]
 
 
 def with_kind(column: Column, dtype: nw.dtypes.DType) -> Column:

@@ -254,7 +254,7 @@ def _events(certificate: Certificate) -> tuple[Any, ...]:
     found = certificate.parameters.get("events", ())
     if not found:
         return ()
-    events: tuple[Any, ...] = importlib.import_module("sfumato.budget.accounting.effort").read_events(found)
+    events: tuple[Any, ...] = importlib.import_module("sfumato.budget.differential_privacy").read_events(found)
     return events
 
 

@@ -1,8 +1,7 @@
-"""Propose what each column of a table is, and say why.
+"""Propose a role and a kind for each column of a table, with reasons.
 
-The first of `_RULES` that has something to say gives a column its role and its reason. Rules
-know the name of the column and a sample of its distinct values; a reason says what these
-look like and how many they are, and never quotes one.
+The first of `_RULES` that applies gives a column its role and its reason. A rule sees the name of the column and a
+sample of its distinct values; a reason describes their form and their number, and never quotes one.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError
 
-__all__ = ["Key", "against_release", "key_of", "names_someone", "singles_out", "suggest", "words_of"]
+__all__ = ["PersonKey", "against_release", "key_of", "names_someone", "singles_out", "suggest", "words_of"]
 
-_SAMPLE = 10_000  # distinct values that are looked at
+_SAMPLE = 10_000  # distinct values that are examined
 _ONE_IN = 5  # of them may look different: 80 % must look alike
 _FEWEST_ROWS = 20  # in fewer rows, values differ by chance
 _FLAGS = 3  # so few values that are words answer a question: yes, no, unknown
@@ -33,21 +32,21 @@ _MANY = 0.5  # of the values of a free text, so many differ
 _LONG = 40  # characters of a free text, on average; half of it if its name says that it is one
 
 
-class Key(IntEnum):
+class PersonKey(IntEnum):
     """How well a column tells people apart, by its name."""
 
     NONE = 0
     """Its name says nothing."""
     NAME = 1
-    """It holds names or addresses, which several people share, or names somebody else."""
+    """It holds names or addresses, which several people may share, or names another person."""
     SOME = 2
     """It is some number or address."""
     PERSON = 3
     """It is the number of a person."""
 
 
-def key_of(name: str) -> Key:
-    """Say how well a column of this name tells people apart.
+def key_of(name: str) -> PersonKey:
+    """Return how well a column of this name tells people apart.
 
     Examples
     --------
@@ -56,18 +55,18 @@ def key_of(name: str) -> Key:
     """
     words = words_of(name)
     if _PERSON_NUMBERS.search(words):
-        return Key.PERSON
+        return PersonKey.PERSON
     if _PERSON_NAMES.search(words) or _PERSONAL.search(words):
-        return Key.NAME
+        return PersonKey.NAME
     is_known = (_IDENTIFIERS.search(words) or _IDS.search(words)) and not _QUASI.search(words)
-    return Key.SOME if is_known and not _SENSITIVE.search(words) else Key.NONE
+    return PersonKey.SOME if is_known and not _SENSITIVE.search(words) else PersonKey.NONE
 
 
 def suggest(table: Table | Any) -> Schema:
     """Propose a role and a kind for every column, each with its reason.
 
-    Roles that a table already has are not looked at; its bounds, domains and hierarchies are
-    kept where they fit the proposed kind.
+    Roles that a table already has are ignored; its bounds, domains and hierarchies are kept if they fit the proposed
+    kind.
 
     Examples
     --------
@@ -86,7 +85,7 @@ def suggest(table: Table | Any) -> Schema:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules know of a column."""
+    """The facts about a column that the rules use."""
 
     words: str
     kind: Kind
@@ -101,14 +100,14 @@ class Facts:
 
 
 class _Look(NamedTuple):
-    """What values look like: a shape, and a check of those that have it."""
+    """The form of some values: a pattern, and a check of those that match it."""
 
     things: str
     shape: re.Pattern[str]
     holds: Callable[[str], bool] = bool
 
     def fits(self, texts: Sequence[str]) -> bool:
-        """Say whether most texts look like this; stop at the first that is one too many of the others."""
+        """Return whether most texts look like this; stop as soon as too many do not."""
         others = (text for text in texts if not (self.shape.fullmatch(text) and self.holds(text)))
         return bool(texts) and next(islice(others, len(texts) // _ONE_IN, None), None) is None
 
@@ -260,7 +259,7 @@ def _named(names: re.Pattern[str], what: str) -> Callable[[Facts], str]:
 
 
 def _flagged(facts: Facts) -> bool:
-    """Say whether a column only answers yes or no, such as whether somebody has a telephone: that names no one."""
+    """Return whether a column only says yes or no, such as whether a person has a telephone."""
     few = facts.present >= _FEWEST_ROWS and facts.distinct <= _FLAGS
     return few and (facts.is_truth or (bool(facts.texts) and all(map(_FLAG.fullmatch, facts.texts))))
 
@@ -295,7 +294,7 @@ def _dated(facts: Facts) -> str:
 
 
 def _is_measured(facts: Facts) -> bool:
-    """Say whether a column holds numbers with decimals, perhaps as texts: they may differ without naming anyone."""
+    """Return whether a column holds numbers with decimals, perhaps as texts: unique ones do not name anyone."""
     if facts.kind is Kind.NUMBER:
         return not facts.is_whole
     return _DECIMALS.fits(facts.texts) and 2 * sum("." in one or "," in one for one in facts.texts) > len(facts.texts)
@@ -334,7 +333,7 @@ _RULES: tuple[tuple[Role, Callable[[Facts], str]], ...] = (
 
 
 def against_release(facts: Facts) -> str:
-    """Say why a column of a table should not be released as it is; nothing if neither its name nor its values do.
+    """Return why a column should not be released as it is, by its name and values; an empty text if it may be.
 
     Examples
     --------
@@ -348,7 +347,7 @@ def against_release(facts: Facts) -> str:
 
 
 def singles_out(facts: Facts) -> str:
-    """Say that the dates or texts of a column single out nearly every row; numbers do so where they are measured.
+    """Return a reason if the dates or texts of a column single out nearly every row; measured numbers may do so.
 
     Examples
     --------
@@ -362,7 +361,7 @@ def singles_out(facts: Facts) -> str:
 
 
 def names_someone(table: Table, column: Column) -> str:
-    """Say why a column names people, whatever the share of different values in it; nothing if it does not."""
+    """Return why a column names people, however many distinct values it has; an empty text if it does not."""
     facts = facts_of(table, column)
     return next(filter(None, (rule(facts) for rule in _NAMING)), "")
 
@@ -380,7 +379,7 @@ def _proposal(table: Table, column: Column) -> Column:
 
 
 def _kind(facts: Facts, role: Role) -> tuple[Kind, str]:
-    """Correct the kind that a column has by its type, and say why."""
+    """Return the kind of a column, corrected from that of its type, and the reason."""
     if facts.trouble:
         return Kind.TEXT, facts.trouble
     if facts.kind is Kind.NUMBER and facts.is_whole and (role is Role.IDENTIFIER or _CODES.search(facts.words)):
@@ -392,7 +391,7 @@ def _kind(facts: Facts, role: Role) -> tuple[Kind, str]:
 
 
 def facts_of(table: Table, column: Column) -> Facts:
-    """Collect what the rules ask of a column: its words, and the number and the look of its values."""
+    """Collect the facts about a column: the words of its name, the number and the form of its values."""
     words = words_of(column.name)
     try:
         values = table.column(column.name)

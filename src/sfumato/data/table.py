@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from sfumato._repr import named
 from sfumato.data.coding import Codes, encode, with_kind
+from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.io.database import Database
 from sfumato.data.io.dialect import write_as_read
 from sfumato.data.io.duckdb_file import open_duckdb
 from sfumato.data.io.encodings import find_encoding
 from sfumato.data.io.files import FORMATS, compression_of, format_of, write_frame
-from sfumato.data.io.source import File, Source
+from sfumato.data.io.source import DataSource, File
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.errors import (
     ColumnError,
@@ -149,11 +150,11 @@ class Table:
     @cached_property
     def frame(self) -> Any:
         """The frame; reads all rows if they are elsewhere."""
-        return self.source.read() if isinstance(self.source, Source) else self.source
+        return self.source.read() if isinstance(self.source, DataSource) else self.source
 
     @property
     def _is_unread(self) -> bool:
-        return isinstance(self.source, Source) and "frame" not in self.__dict__
+        return isinstance(self.source, DataSource) and "frame" not in self.__dict__
 
     @cached_property
     def _narwhal(self) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
@@ -171,7 +172,7 @@ class Table:
     @cached_property
     def _types(self) -> dict[str, Any]:
         source = self.source
-        frame = nw.from_native(pl.DataFrame(schema=source.types())) if isinstance(source, Source) else self._narwhal
+        frame = nw.from_native(pl.DataFrame(schema=source.types())) if isinstance(source, DataSource) else self._narwhal
         with frame_errors():
             return dict(frame.collect_schema())
 
@@ -224,7 +225,7 @@ class Table:
         if column.kind not in (Kind.AUTO, Kind.ORDINAL):
             return column
         dtype = self._types[column.name]
-        if isinstance(self.source, Source):
+        if isinstance(self.source, DataSource):
             return column if isinstance(dtype, nw.Unknown) else with_kind(column, dtype)  # known after reading
         if isinstance(dtype, nw.Object) and not self.is_lazy:
             try:
@@ -249,10 +250,33 @@ class Table:
         """
         if self.has_inferred_types:
             return None
-        if not isinstance(self.source, Source) and self.implementation.is_pandas():
+        if not isinstance(self.source, DataSource) and self.implementation.is_pandas():
             return None
         dtype = self._types[name]
         return None if isinstance(dtype, nw.Unknown | nw.Object) else dtype
+
+    def mixed_as_texts(self) -> Table:
+        """Return the table with pandas object columns of several types as texts, each cell on its own.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import sfumato as sf
+        >>> table = sf.Table(pd.DataFrame({"a": pd.Series([1, "x", None], dtype=object)}))
+        >>> table.mixed_as_texts().column("a").to_list()
+        ['1', 'x', None]
+        """
+        mixed = []
+        for name in filter(self.holds_objects, self._types):
+            try:
+                self.column(name)
+            except ColumnError:
+                mixed.append(name)
+        if not mixed:
+            return self
+        texts = {name: self.frame[name].map(text_of, na_action="ignore").astype(object) for name in mixed}
+        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
+        return Table(self.frame.assign(**texts), columns, origin=self.origin)
 
     def as_declared(self) -> Table:
         """Return the table read with only the declared encoding and notation of its file.
@@ -272,7 +296,7 @@ class Table:
         """
         file = self.file
         if file is None or not file.inferred or not (file.is_text or file.format == "jsonl"):
-            return self
+            return self.mixed_as_texts()  # one record must not make a column unreadable
         declared = replace(file, inferred=False)
         columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
         if file.format == "jsonl":
@@ -293,7 +317,7 @@ class Table:
     @property
     def is_lazy(self) -> bool:
         """Whether the rows are elsewhere (a file, a database, DuckDB, Spark) and are read on demand."""
-        return isinstance(self.source, Source) or isinstance(self._narwhal, nw.LazyFrame)
+        return isinstance(self.source, DataSource) or isinstance(self._narwhal, nw.LazyFrame)
 
     @property
     def implementation(self) -> nw.Implementation:
@@ -373,7 +397,7 @@ class Table:
         >>> sf.read("patients.csv").to_polars().shape
         (8, 4)
         """
-        if isinstance(self.source, Source):
+        if isinstance(self.source, DataSource):
             frame: pl.DataFrame = self.frame
             return frame
         return pl.DataFrame([self.column(name).alias(name) for name in self.schema.names])

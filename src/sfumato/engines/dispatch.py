@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from sfumato.data.io.database import Database
-from sfumato.data.io.source import Source
+from sfumato.data.io.source import DataSource
 from sfumato.data.table import Table
 from sfumato.engines.engine import Engine, Progress, Recoding
 from sfumato.engines.memory import Memory
@@ -122,7 +122,7 @@ def _engine_of(table: Table) -> EngineName:
     """Return the engine that does not move the rows; a file is counted in this process."""
     if isinstance(table.source, Database):
         return EngineName.SQL
-    if isinstance(table.source, Source):
+    if isinstance(table.source, DataSource):
         return EngineName.MEMORY
     implementation = table.implementation
     if implementation.is_duckdb():

@@ -14,7 +14,7 @@ import polars as pl
 from sfumato.data.io.duckdb_file import connection_of
 from sfumato.data.io.files import FORMATS, write_frame
 from sfumato.data.io.folders import disk_errors, is_full, private_folder
-from sfumato.data.io.source import File, Source
+from sfumato.data.io.source import DataSource, File
 from sfumato.data.table import Table, frame_errors
 from sfumato.engines.counter import Counter
 from sfumato.engines.engine import Engine, Progress, Recoding, native, polars_panics
@@ -86,7 +86,7 @@ class DuckDB(Engine):
         return to is not None and Path(to).suffix not in FORMATS
 
     def _relation(self, table: Table) -> Any:
-        if isinstance(table.source, Source) or not table.implementation.is_duckdb():
+        if isinstance(table.source, DataSource) or not table.implementation.is_duckdb():
             raise self.refusal(table)
         _duckdb()
         return native(table)

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.engines.tuples import Keys, Packing
+from sfumato.engines.tuples import key_starts as _starts
+
 __all__ = ["GroupBy"]
 
-Keys = list[NDArray[np.uint64]]
 Counts = NDArray[np.int64]
 
 _BITS = 64
@@ -41,7 +43,7 @@ class GroupBy:
     """
 
     def __init__(self, columns: int) -> None:
-        self._bits = [0] * columns
+        self._packing = Packing([0] * columns)
         self._merged: tuple[Keys, Counts] | None = None
         self._new: list[tuple[Keys, Counts]] = []
         self._new_rows = 0
@@ -50,10 +52,11 @@ class GroupBy:
         """Count the rows of these columns, each once or ``count`` times."""
         if not len(codes[0]):
             return
-        bits = [max(known, int(column.max()).bit_length()) for known, column in zip(self._bits, codes, strict=True)]
-        if bits != self._bits:
-            self._widen(bits)
-        run = _distinct(_pack(codes, bits), count, bits)
+        known = zip(self._packing.bits, codes, strict=True)
+        bits = tuple(max(width, int(column.max()).bit_length()) for width, column in known)
+        if bits != self._packing.bits:
+            self._widen(Packing(bits))
+        run = _distinct(self._packing.pack(codes), count, bits)
         self._new.append(run)
         self._new_rows += len(run[1])
         if self._new_rows >= max(_SMALLEST_MERGE, self.merged):
@@ -67,8 +70,8 @@ class GroupBy:
     def distinct(self) -> tuple[Iterator[NDArray[np.int64]], Counts]:
         """Return the distinct rows by column, in no particular order, and their counts."""
         self._merge()
-        keys, count = self._merged or ([np.zeros(0, dtype=np.uint64)] * len(self._bits), _NO_COUNTS)
-        return (column.view(np.int64) for column in _unpack(keys, self._bits)), count
+        keys, count = self._merged or ([np.zeros(0, dtype=np.uint64)] * len(self._packing.bits), _NO_COUNTS)
+        return (column.view(np.int64) for column in self._packing.unpack(keys)), count
 
     def sorted(self) -> tuple[NDArray[np.int32], Counts]:
         """Return the distinct rows in lexicographic order, and their counts."""
@@ -78,7 +81,7 @@ class GroupBy:
             order = np.lexsort(keys[::-1])
             self._merged = [key[order] for key in keys], count[order]
         columns, count = self.distinct()
-        codes = np.empty((len(count), len(self._bits)), dtype=np.int32, order="F")
+        codes = np.empty((len(count), len(self._packing.bits)), dtype=np.int32, order="F")
         for position, column in enumerate(columns):
             codes[:, position] = column
         return codes, count
@@ -88,48 +91,20 @@ class GroupBy:
         runs = [self._merged, *self._new] if self._merged else self._new
         if len(runs) > 1:
             keys = [np.concatenate(words) for words in zip(*(run[0] for run in runs), strict=True)]
-            self._merged = _distinct(keys, np.concatenate([run[1] for run in runs]), self._bits)
+            self._merged = _distinct(keys, np.concatenate([run[1] for run in runs]), self._packing.bits)
         elif runs:
             self._merged = runs[0]
         self._new, self._new_rows = [], 0
 
-    def _widen(self, bits: list[int]) -> None:
+    def _widen(self, packing: Packing) -> None:
         """Repack the counted keys with other widths."""
-        if self._merged is not None:
-            keys, count = self._merged
-            self._merged = _pack(list(_unpack(keys, self._bits)), bits), count
-        self._new = [(_pack(list(_unpack(keys, self._bits)), bits), count) for keys, count in self._new]
-        self._bits = bits
 
+        def repack(run: tuple[Keys, Counts]) -> tuple[Keys, Counts]:
+            return packing.pack(list(self._packing.unpack(run[0]))), run[1]
 
-def _layout(bits: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the key and the shift of each column; the first column is the most significant."""
-    key_of: list[tuple[int, int]] = []
-    used: list[int] = []
-    for width in bits:
-        if not used or used[-1] + width > _BITS:
-            used.append(0)
-        used[-1] += width
-        key_of.append((len(used) - 1, used[-1]))
-    return [(key, used[key] - end) for key, end in key_of]
-
-
-def _pack(codes: Sequence[NDArray[Any]], bits: Sequence[int]) -> Keys:
-    keys: Keys = []
-    for column, width, (key, _) in zip(codes, bits, _layout(bits), strict=True):
-        if key == len(keys):
-            keys.append(column.astype(np.uint64))
-        elif width:
-            keys[-1] <<= np.uint64(width)
-            np.bitwise_or(keys[-1], column, out=keys[-1], dtype=np.uint64, casting="unsafe")  # casts in small buffers
-    return keys
-
-
-def _unpack(keys: Keys, bits: Sequence[int]) -> Iterator[NDArray[np.uint64]]:
-    for width, (key, shift) in zip(bits, _layout(bits), strict=True):
-        column = keys[key] >> np.uint64(shift)
-        column &= np.uint64((1 << width) - 1)
-        yield column
+        self._merged = repack(self._merged) if self._merged else None
+        self._new = [repack(run) for run in self._new]
+        self._packing = packing
 
 
 def _distinct(keys: Keys, count: Counts | None, bits: Sequence[int]) -> tuple[Keys, Counts]:
@@ -165,13 +140,6 @@ def _sort_key(key: NDArray[np.uint64], count: Counts | None, used: int) -> tuple
         return both, counts.view(np.int64)
     order = np.argsort(key)
     return key[order], count[order]
-
-
-def _starts(key: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return whether each key differs from the one before."""
-    begins = np.ones(len(key), dtype=bool)
-    np.not_equal(key[1:], key[:-1], out=begins[1:])
-    return begins
 
 
 def _mix(keys: Keys) -> NDArray[np.uint64]:

@@ -18,7 +18,7 @@ import polars.selectors as cs
 
 from sfumato.data.coding import Codes
 from sfumato.data.io.files import atomic_path
-from sfumato.data.io.source import File, Source, column
+from sfumato.data.io.source import DataSource, File, column
 from sfumato.data.io.text import EVERY_FIELD
 from sfumato.data.table import Table, collect, frame_errors
 from sfumato.data.table import write as write_table
@@ -141,7 +141,7 @@ def _count_lazy(lazy: pl.LazyFrame, names: Sequence[str], counter: Counter, repo
 def _columns(table: Table, names: Sequence[str]) -> list[pl.Series]:
     """Return the columns of a frame, fetched together if they are elsewhere."""
     source = table.source
-    if isinstance(source, Source):
+    if isinstance(source, DataSource):
         return source.read(names).get_columns()
     if not table.is_lazy:
         return [table.column(name) for name in names]

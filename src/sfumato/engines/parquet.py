@@ -20,12 +20,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.data.coding import Domain
+from sfumato.data.coding import Domain, positions_in
 from sfumato.data.io.files import format_of
 from sfumato.data.io.source import File
 from sfumato.data.sanitize import drop_unused_entries
-from sfumato.engines.counter import BATCH, Counter
-from sfumato.engines.dictionary import Dictionary
+from sfumato.engines.counter import BATCH, Counter, Dictionary
 from sfumato.engines.engine import Progress, Recoding
 from sfumato.engines.lookup import Lookup
 from sfumato.engines.shuffle import shuffle_batches
@@ -204,14 +203,8 @@ class _Coder:
         """Return the code of each value, or -1 if the domain lacks it."""
         numbers = self._numbering.numbers(values)
         if len(numbers) and numbers.max() >= len(self._code_of):
-            values = self._numbering.values()
-            look_up = self._values.rename("value").to_frame().with_row_index("code")
-            found = (
-                values.rename("value")
-                .to_frame()
-                .join(look_up, on="value", how="left", nulls_equal=True, maintain_order="left")
-            )
-            self._code_of = found["code"].cast(pl.Int32).fill_null(-1).to_numpy()
+            found = positions_in(self._numbering.values(), self._values)
+            self._code_of = found.cast(pl.Int32).fill_null(-1).to_numpy()
         return self._code_of[numbers]
 
 
@@ -222,9 +215,7 @@ class _Column:
         import pyarrow
 
         distinct = values.unique(maintain_order=True).drop_nulls()
-        look_up = distinct.rename("value").to_frame().with_row_index("position")
-        found = values.rename("value").to_frame().join(look_up, on="value", how="left", maintain_order="left")
-        self._position = found["position"].cast(pl.Int32).fill_null(-1).to_numpy()
+        self._position = positions_in(values, distinct).cast(pl.Int32).fill_null(-1).to_numpy()
         self._misses = bool((self._position < 0).any())
         self._values = pyarrow.array(distinct.to_arrow())
         if pyarrow.types.is_large_string(self._values.type) or pyarrow.types.is_string_view(self._values.type):

@@ -173,12 +173,12 @@ def _poll_progress(session: Any, report: Progress) -> Iterator[None]:
     trouble: list[Exception] = []
 
     def poll() -> None:
-        told = 0.0
+        done_share = 0.0
         while not done.wait(0.2):
             with suppress(Exception):  # the job itself raises the error
-                told = max(told, _share(context.statusTracker(), group))
+                done_share = max(done_share, _share(context.statusTracker(), group))
             try:
-                report(told)
+                report(done_share)
             except Exception as error:  # noqa: BLE001  raised again below
                 trouble.append(error)
                 return

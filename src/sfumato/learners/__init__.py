@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from sfumato.learners.dpsgd.trainer import Trainer as Trainer
     from sfumato.learners.estimators.additive import PrivateAdditiveClassifier as PrivateAdditiveClassifier
     from sfumato.learners.estimators.additive import PrivateAdditiveRegressor as PrivateAdditiveRegressor
+    from sfumato.learners.estimators.clustering import PrivateGaussianMixture as PrivateGaussianMixture
+    from sfumato.learners.estimators.clustering import PrivateKMeans as PrivateKMeans
+    from sfumato.learners.estimators.counts import PrivateNaiveBayes as PrivateNaiveBayes
+    from sfumato.learners.estimators.counts import PrivateRandomForest as PrivateRandomForest
     from sfumato.learners.estimators.estimator import PrivateEstimator as PrivateEstimator
-    from sfumato.learners.estimators.forest import PrivateRandomForest as PrivateRandomForest
-    from sfumato.learners.estimators.kmeans import PrivateKMeans as PrivateKMeans
     from sfumato.learners.estimators.linear import PrivateLinearRegression as PrivateLinearRegression
-    from sfumato.learners.estimators.logistic import PrivateLogisticRegression as PrivateLogisticRegression
-    from sfumato.learners.estimators.mixture import PrivateGaussianMixture as PrivateGaussianMixture
-    from sfumato.learners.estimators.naive_bayes import PrivateNaiveBayes as PrivateNaiveBayes
-    from sfumato.learners.estimators.pca import PrivatePCA as PrivatePCA
+    from sfumato.learners.estimators.linear import PrivateLogisticRegression as PrivateLogisticRegression
+    from sfumato.learners.estimators.moments import PrivatePCA as PrivatePCA
     from sfumato.learners.gradients.clipping import Clipper as Clipper
     from sfumato.learners.gradients.clipping import private_step as private_step
     from sfumato.learners.networks.architectures import Architecture as Architecture
     from sfumato.learners.networks.architectures import architecture as architecture
-    from sfumato.learners.networks.network import PrivateClassifier as PrivateClassifier
-    from sfumato.learners.networks.network import PrivateRegressor as PrivateRegressor
+    from sfumato.learners.networks.estimators import PrivateClassifier as PrivateClassifier
+    from sfumato.learners.networks.estimators import PrivateRegressor as PrivateRegressor
     from sfumato.learners.networks.scattering import normalized_scattering as normalized_scattering
     from sfumato.learners.networks.scattering import scattering as scattering
     from sfumato.learners.options import Optimization as Optimization
     from sfumato.learners.options import Privacy as Privacy
     from sfumato.learners.options import Speed as Speed
     from sfumato.learners.options import Split as Split
+    from sfumato.learners.training.released_model import load_model as load_model
+    from sfumato.learners.training.released_model import write_model as write_model
     from sfumato.learners.training.runs import Run as Run
     from sfumato.learners.training.runs import Scores as Scores
     from sfumato.learners.training.runs import Training as Training
     from sfumato.learners.training.search import PrivateSearch as PrivateSearch
-    from sfumato.learners.training.stored import load_model as load_model
-    from sfumato.learners.training.stored import write_model as write_model
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -57,21 +57,18 @@ __getattr__, __dir__, __all__ = lazy(
         "dpsgd.trainer": "Report Trainer",
         "estimators.additive": "PrivateAdditiveClassifier PrivateAdditiveRegressor",
         "estimators.estimator": "PrivateEstimator",
-        "estimators.forest": "PrivateRandomForest",
-        "estimators.kmeans": "PrivateKMeans",
-        "estimators.linear": "PrivateLinearRegression",
-        "estimators.logistic": "PrivateLogisticRegression",
-        "estimators.mixture": "PrivateGaussianMixture",
-        "estimators.naive_bayes": "PrivateNaiveBayes",
-        "estimators.pca": "PrivatePCA",
+        "estimators.linear": "PrivateLinearRegression PrivateLogisticRegression",
+        "estimators.clustering": "PrivateGaussianMixture PrivateKMeans",
+        "estimators.counts": "PrivateNaiveBayes PrivateRandomForest",
+        "estimators.moments": "PrivatePCA",
         "gradients.clipping": "Clipper private_step",
         "networks.architectures": "Architecture architecture",
-        "networks.network": "PrivateClassifier PrivateRegressor",
+        "networks.estimators": "PrivateClassifier PrivateRegressor",
         "networks.scattering": "normalized_scattering scattering",
         "options": "Optimization Privacy Speed Split",
         "training.runs": "Run Scores Training",
         "training.search": "PrivateSearch",
-        "training.stored": "load_model write_model",
+        "training.released_model": "load_model write_model",
     },
     needs={"torch": ("dpsgd", "gradients", "networks")},
 )

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from sfumato.learners.dpsgd.optimizers import Schedule
     from sfumato.learners.gradients.clipping import Loss
 
-__all__ = ["MEMORY_FORMATS", "PRECISIONS", "SCORES", "Optimization", "Privacy", "Speed", "Split", "grouped"]
+__all__ = ["SCORES", "Optimization", "Privacy", "Speed", "Split", "grouped"]
 
 SCORES = ("noisy", "none")
 """How the scores of a private model on private records can be released."""
-PRECISIONS = ("bfloat16", "float16")
-MEMORY_FORMATS = ("auto", "contiguous", "channels-last")
+_PRECISIONS = ("bfloat16", "float16")
+_MEMORY_FORMATS = ("auto", "contiguous", "channels-last")
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,22 +213,22 @@ class Speed(_Options):
 
     def __post_init__(self) -> None:
         if self.precision is not None:
-            by_name("precision", self.precision, {name: name for name in PRECISIONS})
-        by_name("memory format", self.memory_format, {name: name for name in MEMORY_FORMATS})
+            by_name("precision", self.precision, {name: name for name in _PRECISIONS})
+        by_name("memory format", self.memory_format, {name: name for name in _MEMORY_FORMATS})
         self._check_whole("micro_batch", "the micro-batch")
 
 
 def grouped(options: Mapping[str, Any], **groups: type[_Options]) -> dict[str, Any]:
-    """Collect the options of a recipe or a command into groups; options of no group stay as they are.
+    """Collect the options of a recipe or a command into groups; others, and given groups, stay as they are.
 
     Examples
     --------
     >>> grouped({"target": "ill", "holdout": 0.3}, split=Split, privacy=Privacy)
-    {'target': 'ill', 'split': Split(holdout=0.3), 'privacy': Privacy()}
+    {'split': Split(holdout=0.3), 'privacy': Privacy(), 'target': 'ill'}
     """
     rest = dict(options)
     made = {
         name: group(**{one.name: rest.pop(one.name) for one in fields(group) if one.name in rest})
         for name, group in groups.items()
     }
-    return {**rest, **made}
+    return {**made, **rest}

@@ -48,10 +48,12 @@ Random = np.random.Generator
 class Mask(ABC):
     """A method that perturbs columns."""
 
+    column: str | Sequence[str]
+
     @property
-    @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """The columns that the method changes."""
+        return (self.column,) if isinstance(self.column, str) else tuple(self.column)
 
     @abstractmethod
     def apply(self, table: Table, random: Random) -> Any:
@@ -90,11 +92,6 @@ class TopBottomCode(Mask):
         if self.low is None and self.high is None:
             raise OptionError(f"top and bottom coding of column '{self.column}' needs a bound", hint="give low or high")
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column that the method changes."""
-        return (self.column,)
-
     def apply(self, table: Table, random: Random) -> Any:
         """Return a frame with values beyond the bounds replaced by the bounds."""
         values = table.column(self.column)
@@ -107,7 +104,8 @@ class TopBottomCode(Mask):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the bounds as plain values."""
-        plain = {name: _plain(bound) for name, bound in (("low", self.low), ("high", self.high)) if bound is not None}
+        bounds = {name: bound for name, bound in (("low", self.low), ("high", self.high)) if bound is not None}
+        plain = {name: one if isinstance(one, int | float | str) else str(one) for name, one in bounds.items()}
         return {"method": "top and bottom coding", "columns": [self.column], **plain}
 
 
@@ -140,11 +138,6 @@ class Pram(Mask):
 
     def __post_init__(self) -> None:
         real("the probability to keep a value", self.keep, least=0, most=1)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column that the method changes."""
-        return (self.column,)
 
     def apply(self, table: Table, random: Random) -> Any:
         """Return a frame in which some values are newly drawn from the column."""
@@ -189,11 +182,6 @@ class RankSwap(Mask):
 
     def __post_init__(self) -> None:
         real("the percentage of rank swapping", self.percent, least=0, most=100)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column that the method changes."""
-        return (self.column,)
 
     def apply(self, table: Table, random: Random) -> Any:
         """Return a frame with swapped values."""
@@ -245,11 +233,6 @@ class NoiseAddition(Mask):
                 f"correlated noise needs several columns, got only '{self.columns[0] if self.columns else ''}'",
                 hint="name several columns, or omit correlated",
             )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that the method changes."""
-        return (self.column,) if isinstance(self.column, str) else tuple(self.column)
 
     def apply(self, table: Table, random: Random) -> Any:
         """Return a frame with noise added."""
@@ -502,7 +485,3 @@ def _bound(bound: Any, values: pl.Series, name: str) -> Any:
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         kind = "a date" if dtype.is_temporal() else "a whole number" if dtype.is_integer() else "a number"
         raise OptionError(f"the bound of column '{name}' must be {kind} in its range, got {bound!r}") from None
-
-
-def _plain(bound: Any) -> Any:
-    return bound if isinstance(bound, int | float | str) else str(bound)

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from sfumato.measures.models import LDiversity as LDiversity
     from sfumato.measures.models import RecursiveCL as RecursiveCL
     from sfumato.measures.models import TCloseness as TCloseness
-    from sfumato.measures.presets import Preset as Preset
-    from sfumato.measures.presets import preset as preset
     from sfumato.measures.risk.journalist import delta_presence as delta_presence
     from sfumato.measures.risk.journalist import journalist_risk as journalist_risk
     from sfumato.measures.risk.population import PopulationUniques as PopulationUniques
     from sfumato.measures.risk.population import population_uniques as population_uniques
+    from sfumato.measures.risk.reidentification import Preset as Preset
     from sfumato.measures.risk.reidentification import Risk as Risk
     from sfumato.measures.risk.reidentification import column_risks as column_risks
+    from sfumato.measures.risk.reidentification import preset as preset
     from sfumato.measures.risk.reidentification import reidentification_risk as reidentification_risk
     from sfumato.measures.risk.reidentification import subset_risks as subset_risks
 
@@ -62,9 +62,8 @@ __getattr__, __dir__, __all__ = lazy(
             "Absent AlphaK BetaLikeness DeltaDisclosure EnhancedBeta EntropyL KAnonymity LDiversity "
             "RecursiveCL TCloseness"
         ),
-        "presets": "Preset preset",
         "risk.journalist": "delta_presence journalist_risk",
         "risk.population": "PopulationUniques population_uniques",
-        "risk.reidentification": "Risk column_risks reidentification_risk subset_risks",
+        "risk.reidentification": "Preset Risk column_risks preset reidentification_risk subset_risks",
     },
 )

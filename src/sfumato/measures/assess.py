@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 from sfumato.data.column_audit import accounted
+from sfumato.data.io.source import File
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import EngineName, reduce
 from sfumato.engines.engine import Engine, Progress
 from sfumato.engines.tuples import Tuples
-from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
-from sfumato.measures.assessment import Assessment, Measures, Verdict
+from sfumato.errors import ColumnError, InputError, OptionError, SfumatoError, did_you_mean, one_of
+from sfumato.measures.assessment import Assessment, Measures, Profile, Verdict, round_shares
 from sfumato.measures.classes import ClassCounts, Missing, class_counts, without_missing, without_suppressed
 from sfumato.measures.distance import Distance
 from sfumato.measures.guarantee import ClassGuarantee
+from sfumato.measures.loss.universe import universe
 from sfumato.measures.models import MODELS, Absent, DeltaDisclosure, KAnonymity, TCloseness, as_guarantees
 from sfumato.measures.people import keys_of, people_of, refuse_repeated
-from sfumato.measures.presets import preset as find_preset
-from sfumato.measures.profile import profiles_of
 from sfumato.measures.risk.journalist import delta_presence, journalist_risk
 from sfumato.measures.risk.population import population_uniques
 from sfumato.measures.risk.reidentification import (
@@ -36,12 +36,16 @@ from sfumato.measures.risk.reidentification import (
     reidentification_risk,
     subset_risks,
 )
+from sfumato.measures.risk.reidentification import preset as find_preset
 from sfumato.measures.risk.safe_harbor import safe_harbor
 
-__all__ = ["SAFE_HARBOR", "Classes", "assess", "check", "measure"]
+__all__ = ["MOST_ROWS", "SAFE_HARBOR", "Classes", "assess", "check", "measure", "profiles_of"]
 
 SAFE_HARBOR = "hipaa"
 """The preset that is a list of identifiers instead of a threshold; see `safe_harbor`."""
+
+MOST_ROWS = 1_000_000
+"""The most rows of a table that is read again just to profile its columns."""
 
 
 class Classes(StrEnum):
@@ -196,10 +200,8 @@ def measure(
     >>> measure(sf.Table.of("patients.csv", qi=["zip", "age"])).k
     2
     """
-    missing = one_of(Missing, missing, "missing")
-    classes = one_of(Classes, classes, "classes")
-    distance = one_of(Distance, distance, "distance")
-    absent = one_of(Absent, absent, "absent")
+    missing, classes = one_of(Missing, missing, "missing"), one_of(Classes, classes, "classes")
+    distance, absent = one_of(Distance, distance, "distance"), one_of(Absent, absent, "absent")
     limit = find_preset(preset) if preset is not None and preset != SAFE_HARBOR else None
     if limit is not None and threshold is not None:
         raise OptionError(f"the preset '{preset}' has its threshold, {limit.threshold}", hint="give one of the two")
@@ -207,14 +209,9 @@ def measure(
     quasi, attributes = table.schema.quasi, table.schema.sensitive
     if not quasi:
         raise OptionError("no quasi-identifier is named", hint="name the columns that others know, with qi / --qi")
-
     count = partial(reduce, engine=engine, progress=progress)
     tuples, without_class, dropped = _count(count, table, [*quasi, *attributes], quasi, missing, suppressed)
-    known = () if classes is Classes.QI else attributes  # besides the quasi-identifiers
-    counts = [
-        class_counts(tuples, [*quasi, *(other for other in known if other != name)], name, missing)
-        for name in attributes
-    ] or [class_counts(tuples, quasi, None, missing)]
+    counts = _counts(tuples, quasi, attributes, classes, missing)
     # Classes differ between attributes only if the others count as quasi-identifiers; report the worst.
     people = min(counts, key=lambda one: (one.size.min(), -len(one)))
     models = [_with_options(model(), distance, absent) for model in MODELS]
@@ -224,8 +221,7 @@ def measure(
     for guarantee in required:  # a value may occur only in suppressed rows
         guarantee.refuse_unknown([tuples.domains[tuples.position[name]] for name in attributes])
     checks = tuple(guarantee.check(counts) for guarantee in (*required, *(limit.guarantees if limit else ())))
-    size, of_class = np.unique(people.size, return_inverse=True)
-    rows_of_size = np.bincount(of_class, weights=people.records).astype(int)
+    conventions = {"missing": missing, "classes": classes, "distance": distance, "absent": absent}
     return Assessment(
         **{field.name: getattr(worst, field.name) for field in fields(Measures)},
         rows=people.rows,
@@ -241,18 +237,11 @@ def measure(
         risk=reidentification_risk(people, threshold),
         **_risks_in_population(tuples, quasi, population, population_size, missing, suppressed, threshold),
         **_detail(tuples, quasi if detail else ()),
-        profiles=profiles_of(table, most=0) if detail else (),
+        profiles=profiles_of(table) if detail else (),
         findings=safe_harbor(table) if preset == SAFE_HARBOR else (),
-        rows_by_class_size=dict(zip(size.tolist(), rows_of_size.tolist(), strict=True)),
+        rows_by_class_size=_rows_by_class_size(people),
         verdict=Verdict(checks) if checks else None,
-        options={
-            "missing": missing.value,
-            "classes": classes.value,
-            "distance": distance.value,
-            "absent": absent.value,
-            "suppressed": suppressed,
-            "preset": preset,
-        },
+        options={**{name: one.value for name, one in conventions.items()}, "suppressed": suppressed, "preset": preset},
     )
 
 
@@ -270,6 +259,54 @@ def check(data: Any, guarantees: str | ClassGuarantee | Sequence[str | ClassGuar
     verdict = assess(data, require=guarantees, **options).verdict
     assert verdict is not None
     return verdict
+
+
+def profiles_of(table: Table, names: Sequence[str] | None = None) -> tuple[Profile, ...]:
+    """Count the values of the named columns, all by default; nothing for a table that is too long or in a database.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> (sex,) = profiles_of(sf.Table(pl.DataFrame({"sex": ["f"] * 30 + ["m"] * 20})))
+    >>> sex.values, sex.missing
+    (2, 0.0)
+    """
+    if (table.is_lazy and not isinstance(table.source, File)) or table.rows > MOST_ROWS:
+        return ()
+    known = Table(table.to_polars(), table.schema) if table.is_lazy else table  # read a file only once
+    return tuple(_profile(known, name) for name in (table.schema.names if names is None else names))
+
+
+def _profile(table: Table, name: str) -> Profile:
+    role = table.schema[name].role
+    try:
+        codes = table.encode([name])
+        domain = codes.domains[0]
+        universe(domain)
+    except SfumatoError:  # lists, or values outside the schema: only this profile fails
+        return Profile(name, role, table.schema[name].kind.value, None, None)
+    rows = len(codes.values)
+    missing = 0 if domain.missing is None else int((codes.values[:, 0] == domain.missing).sum())
+    share = float(round_shares(missing / max(rows, 1), rows))
+    return Profile(name, role, domain.column.kind.value, len(domain) - (missing > 0), share)
+
+
+def _rows_by_class_size(counts: ClassCounts) -> dict[int, int]:
+    size, of_class = np.unique(counts.size, return_inverse=True)
+    rows = np.bincount(of_class, weights=counts.records).astype(int)
+    return dict(zip(size.tolist(), rows.tolist(), strict=True))
+
+
+def _counts(
+    tuples: Tuples, quasi: Sequence[str], attributes: Sequence[str], classes: Classes, missing: Missing
+) -> list[ClassCounts]:
+    """Count each sensitive attribute in its classes; a single count of sizes if there is none."""
+    known = () if classes is Classes.QI else attributes  # besides the quasi-identifiers
+    return [
+        class_counts(tuples, [*quasi, *(other for other in known if other != name)], name, missing)
+        for name in attributes
+    ] or [class_counts(tuples, quasi, None, missing)]
 
 
 def _count(

@@ -6,16 +6,21 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from sfumato._repr import Discreet
+import numpy as np
+
+from sfumato._repr import Discreet, Plain
+from sfumato.data.schema import Role
 from sfumato.measures.guarantee import Check, Witness, as_json_number
 from sfumato.measures.people import People
-from sfumato.measures.profile import Profile
 from sfumato.measures.risk.journalist import DeltaPresence, JournalistRisk
 from sfumato.measures.risk.population import PopulationUniques
 from sfumato.measures.risk.reidentification import ColumnRisk, Risk, SubsetRisk
 from sfumato.measures.risk.safe_harbor import Finding, Status
 
-__all__ = ["Assessment", "Measures", "Verdict"]
+__all__ = ["SMALLEST_SHOWN", "Assessment", "Measures", "Profile", "Verdict", "round_shares"]
+
+SMALLEST_SHOWN = 10
+"""The smallest number of original rows that is shown."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -77,6 +82,39 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain values."""
         return {"ok": bool(self), "claims": [check.to_dict() for check in self.checks]}
+
+
+@dataclass(frozen=True)
+class Profile(Plain):
+    """The profile of a column.
+
+    Attributes
+    ----------
+    column, role, kind : its name, role and kind
+    values : the number of distinct values, without the missing one; None if they cannot be counted
+    missing : the share of rows with a missing value
+    bins, shares : the label of each bin, and the share of rows in it; empty unless a page shows them
+    """
+
+    column: str
+    role: Role
+    kind: str
+    values: int | None
+    missing: float | None
+    bins: tuple[str, ...] = ()
+    shares: tuple[float, ...] = ()
+
+
+def round_shares(share: Any, rows: int) -> Any:
+    """Round shares to 0.1 %, or to parts of `SMALLEST_SHOWN` rows if these are larger.
+
+    Examples
+    --------
+    >>> float(round_shares(0.12345, 48_842)), float(round_shares(0.12345, 100))
+    (0.123, 0.1)
+    """
+    parts = min(max(rows // SMALLEST_SHOWN, 1), 1000)
+    return np.round(np.round(np.asarray(share, dtype=np.float64) * parts) / parts, 3)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -7,14 +7,14 @@ hold for people, and a guarantee is given only if the caller states that rows, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.data.io.source import Source
+from sfumato._repr import Plain
+from sfumato.data.io.source import DataSource
 from sfumato.data.schema import Role
-from sfumato.data.suggest import Key, key_of, names_someone
+from sfumato.data.suggest import PersonKey, key_of, names_someone
 from sfumato.data.table import Table
 from sfumato.engines.dispatch import reduce
 from sfumato.engines.engine import is_spark
@@ -32,7 +32,7 @@ _MOST_ROWS = 20_000_000
 
 
 @dataclass(frozen=True)
-class People:
+class People(Plain):
     """The number of people behind the rows of a table.
 
     Examples
@@ -58,10 +58,6 @@ class People:
         """The counts as part of a sentence."""
         return f"{self.rows:,} rows are of {self.people:,} people ('{self.identifier}' repeats)"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain values."""
-        return asdict(self)
-
 
 def keys_of(table: Table) -> list[str]:
     """Return the identifiers, including kept ones, that may identify people: personal numbers, if there are any.
@@ -75,17 +71,17 @@ def keys_of(table: Table) -> list[str]:
     ['patient_id']
     """
     rank = {one.name: key_of(one.name) for one in table.schema.columns if one.role in _NAMING}
-    if Key.PERSON not in rank.values():
-        rank |= _by_their_looks(table, [name for name, one in rank.items() if one is Key.NONE])
-    best = max(rank.values(), default=Key.NONE)
-    return [name for name, one in rank.items() if one is best] if best >= Key.SOME else []
+    if PersonKey.PERSON not in rank.values():
+        rank |= _by_their_looks(table, [name for name, one in rank.items() if one is PersonKey.NONE])
+    best = max(rank.values(), default=PersonKey.NONE)
+    return [name for name, one in rank.items() if one is best] if best >= PersonKey.SOME else []
 
 
-def _by_their_looks(table: Table, names: Sequence[str]) -> dict[str, Key]:
+def _by_their_looks(table: Table, names: Sequence[str]) -> dict[str, PersonKey]:
     """Return the columns whose values look like personal addresses or numbers, whatever their names."""
     rows = table.sample(_SAMPLE, names) if names else table
     readable = {*rows.schema.names}
-    return {name: Key.SOME for name in names if name in readable and names_someone(rows, rows.schema[name])}
+    return {name: PersonKey.SOME for name in names if name in readable and names_someone(rows, rows.schema[name])}
 
 
 def people_of(
@@ -103,13 +99,13 @@ def people_of(
     source = table.source
     if not keys or is_spark(table):
         return None
-    if isinstance(source, Source) and not table.has_inferred_types and source.rows() > _MOST_ROWS:
+    if isinstance(source, DataSource) and not table.has_inferred_types and source.rows() > _MOST_ROWS:
         return None
     best: tuple[People, Tuples] | None = None
     for key in keys:
         try:
             tuples = reduce(table, [key])
-        except SfumatoError:  # a column that cannot be read identifies nobody
+        except SfumatoError:  # a column that cannot be read identifies no one
             continue
         known = np.ones(len(tuples.count), dtype=bool)
         if (gap := tuples.domains[0].missing) is not None:

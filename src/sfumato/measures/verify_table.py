@@ -54,8 +54,8 @@ def verify_table(released: ReleasedTable, folder: Path, certificate: Certificate
         value = check.measured.value
         yield Claim(_with_conventions(check.guarantee), check.held, "inf" if value == math.inf else value)
     if len(checks) < len(certificate.guarantees):
-        from sfumato.budget.accounting.effort import verify_events  # here, because most tables do not need the budget
-        from sfumato.budget.differential_privacy import DifferentialPrivacy
+        # here, because most tables do not need the budget
+        from sfumato.budget.differential_privacy import DifferentialPrivacy, verify_events
 
         for promise in map(Guarantee.from_dict, certificate.guarantees):
             if isinstance(promise, DifferentialPrivacy):

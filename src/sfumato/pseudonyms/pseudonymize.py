@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import polars as pl
 
 from sfumato._repr import Discreet
-from sfumato.data.io.field_offsets import Fields, encode_like
+from sfumato.data.io.dialect import Fields, encode_like
 from sfumato.data.io.files import format_of, write_bytes
-from sfumato.data.io.source import File, Source
+from sfumato.data.io.source import DataSource, File
 from sfumato.data.sanitize import sanitize
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table, write
@@ -280,7 +280,7 @@ def _opened(data: Any, name: str) -> Table:
         table = Table.of(data)
     except ColumnError as error:
         raise ColumnError(error.message + _of(name), hint=error.hint) from error
-    return Table(table.frame, table.schema, origin=table.file) if isinstance(table.source, Source) else table
+    return Table(table.frame, table.schema, origin=table.file) if isinstance(table.source, DataSource) else table
 
 
 def _of(name: str) -> str:

@@ -1,12 +1,25 @@
-"""Load a release from its folder."""
+"""Load a release from its folder, or make it again by its recipe."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
-from sfumato.data.release import Release
+from sfumato.data.recipe import Recipe
+from sfumato.data.release import Release, Releases
+from sfumato.errors import OptionError
 
-__all__ = ["load"]
+__all__ = ["RUNNERS", "load", "run"]
+
+RUNNERS = {
+    "anonymize": "sfumato.anonymizers.anonymize",
+    "mask": "sfumato.masking.masking",
+    "perturb": "sfumato.masking.perturb",
+    "query": "sfumato.budget.query.query",
+    "train": "sfumato.learners.training.sweep",
+}
+"""The module of each command that recipes are of; its `run_recipe` does what a recipe says."""
 
 
 def load(folder: str | Path) -> Release:
@@ -29,3 +42,33 @@ def load(folder: str | Path) -> Release:
     ('table', 4, ['k=4'])
     """
     return Release.read(folder)
+
+
+def run(recipe: Recipe | str | Path, data: Any = None, **options: Any) -> Release | Releases:
+    """Do what a recipe says.
+
+    Parameters
+    ----------
+    recipe : Recipe or path
+        A recipe, its file, or the folder of a release.
+    data : Table, frame, path or name of a data set, optional
+        What it is done to. A recipe of `train` may name its data; others never do.
+    **options
+        Options of the protection that a recipe leaves open, such as ``progress`` or ``ledger``.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> sf.save(sf.anonymize("patients.csv", "k=4", qi=["zip", "age"]), "first")
+    >>> again = sf.run("first", "patients.csv")
+    >>> again.assessment.k, again.recipe == sf.load("first").recipe
+    (4, True)
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = Recipe.of_release(recipe) if Path(recipe).is_dir() else Recipe.load(recipe)
+    if recipe.command not in RUNNERS:
+        raise OptionError(
+            f"a recipe of {recipe.command[:40]!r} cannot be run", hint=f"known commands: {', '.join(RUNNERS)}"
+        )
+    made: Release | Releases = importlib.import_module(RUNNERS[recipe.command]).run_recipe(recipe, data, **options)
+    return made

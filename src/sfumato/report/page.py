@@ -21,8 +21,7 @@ import sfumato
 from sfumato.data.io.files import atomic_path
 from sfumato.data.release import Release
 from sfumato.errors import OptionError
-from sfumato.measures.assessment import Assessment
-from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
 from sfumato.report.charts.plot import bar_list, bar_rows, hatching, legend
 from sfumato.report.summarise import count, share, summarise
 

@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.data.schema import Role
-from sfumato.measures.assessment import Assessment
-from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
 from sfumato.measures.guarantee import Witness
 from sfumato.measures.people import People
 from sfumato.measures.risk.population import PopulationModel, PopulationUniques
+from sfumato.measures.risk.reidentification import ColumnRisk
 from sfumato.measures.risk.safe_harbor import Finding, Status
 from sfumato.report.table.comparison import CLASS_SIZES, Standing, rows_by_size, size_label
 
 __all__ = [
     "SMALLEST_SHOWN",
     "Bar",
-    "ColumnBar",
-    "Line",
+    "MeasureLine",
     "Summary",
     "count",
     "number",
@@ -52,7 +51,7 @@ _LIKEN = "coarsen the quasi-identifiers until every class looks like the whole t
 
 
 @dataclass(frozen=True)
-class Line:
+class MeasureLine:
     """One measure in words and numbers."""
 
     key: str
@@ -75,15 +74,6 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class ColumnBar:
-    """The rows that would no longer be unique without a column, and those unique by it alone."""
-
-    column: str
-    uniques_drop: int
-    uniques_alone: int
-
-
-@dataclass(frozen=True)
 class Summary:
     """The content of a report: a verdict, a line per measure, what singles people out, and the bars of its charts."""
 
@@ -92,9 +82,9 @@ class Summary:
     warnings: tuple[str, ...]
     """Shown first."""
     facts: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[MeasureLine, ...]
     bars: tuple[Bar, ...]
-    columns: tuple[ColumnBar, ...]
+    columns: tuple[ColumnRisk, ...]
     subsets: tuple[tuple[str, str, str], ...]
     """The riskiest sets of up to three columns, with the number and the share of rows that they single out."""
     sensitive: tuple[tuple[str, ...], ...]
@@ -175,7 +165,7 @@ _MODELS = {
         "skewness",
         _LIKEN,
         lambda a: (
-            f"A sensitive value can be {number(_plus_one(a.basic_beta))} times as frequent in a class as overall."
+            f"A sensitive value can be {number(1 + (a.basic_beta or 0))} times as frequent in a class as overall."
         ),
     ),
     "enhanced_beta": _Model(
@@ -210,7 +200,7 @@ def summarise(assessment: Assessment) -> Summary:
         facts=tuple(_facts(assessment)),
         lines=tuple(_line(assessment, key) for key in _MODELS if key in assessment.witnesses),
         bars=tuple(_bars(assessment)),
-        columns=tuple(ColumnBar(one.column, one.uniques_drop, one.uniques_alone) for one in assessment.columns),
+        columns=assessment.columns,
         subsets=tuple(
             (" + ".join(one.columns), number(one.uniques), percent(one.unique_share))
             for one in assessment.subsets[:_SUBSETS_SHOWN]
@@ -248,6 +238,17 @@ def count(number: int, noun: str, plural: str = "s") -> str:
     ('1 row', '2,000 classes')
     """
     return f"{number:,} {noun}" + (plural if number != 1 else "")
+
+
+def unused_columns(names: Sequence[str], columns: int, why: str) -> str:
+    """Write which columns a model could not use.
+
+    Examples
+    --------
+    >>> unused_columns(["note", "zip"], 5, "because of too many categories")
+    '2 of 5 columns could not be used, because of too many categories: note, zip'
+    """
+    return f"{len(names)} of {count(columns, 'column')} could not be used, {why}: {', '.join(names)}"
 
 
 def percent(share: float | None) -> str:
@@ -384,10 +385,10 @@ def _facts(a: Assessment) -> list[str]:
     return facts
 
 
-def _line(a: Assessment, key: str) -> Line:
+def _line(a: Assessment, key: str) -> MeasureLine:
     model = _MODELS[key]
     checks = [check for check in a.verdict.checks if check.guarantee.key == key] if a.verdict is not None else []
-    return Line(
+    return MeasureLine(
         key=key,
         title=model.title,
         value=number(getattr(a, key)),
@@ -464,7 +465,3 @@ def _sensitive(a: Assessment) -> list[tuple[str, ...]]:
         (name, *(number(getattr(measures, key)) for key in keys), a.distances[name])
         for name, measures in a.by_sensitive.items()
     ]
-
-
-def _plus_one(value: float | None) -> float | None:
-    return None if value is None else value + 1

@@ -1,12 +1,11 @@
-"""Cross-fitted labels: what simple models say about people whose labels they have not seen.
+"""Cross-fitted labels: predictions of simple models for people whose labels they have not seen.
 
-A label is partly chance. A tree guided by the labels themselves puts people together who happen to share one; their
-class then looks more certain than it is, and a model trained on the release learns chance. What a model says about
-people it was not fitted on holds none of their chance. Predicting each fold of the rows from the others is the
-cross-fitting of V. Chernozhukov et al., "Double/debiased machine learning", The Econometrics Journal 21(1), 2018;
-weighing several models by such predictions is the stacking of D. Wolpert, Neural Networks 5(2), 1992. That a column
-matters as much as predictions get worse when it is shuffled is from L. Breiman, "Random forests", Machine Learning 45,
-2001.
+A label is partly noise. A tree guided by the labels themselves groups people who share one by chance; their class then
+looks more certain than it is, and a model trained on the release learns the noise. Held-out predictions contain none of
+it. Predicting each fold of the rows from the others is the cross-fitting of V. Chernozhukov et al., "Double/debiased
+machine learning", The Econometrics Journal 21(1), 2018; weighting several models by such predictions is the stacking of
+D. Wolpert, Neural Networks 5(2), 1992. The importance of a column by shuffling it is from L. Breiman, "Random forests",
+Machine Learning 45, 2001.
 """
 
 from __future__ import annotations
@@ -29,37 +28,37 @@ from sfumato.measures.models import KAnonymity
 __all__ = ["CrossFitted", "Grow", "cross_fitted"]
 
 _FOLDS = 3
-_BINS = 24  # of a column in the additive model
+_BINS = 24  # per column in the additive model
 _SWEEPS = 6
 _PRIOR = 5.0  # records with the mean label, added to every bin and leaf
-_LEAF = 30  # the fewest records in a leaf of the tree that predicts
+_LEAF = 30  # the fewest records in a leaf of the predicting tree
 _DETAIL = 0.5  # the variance of the columns, relative to that of the predictions
-_SWAY = 0.9  # how far the importance of a column sways what it counts; with 1, one that tells nothing would not count
-_SWAYED = 50  # classes that are swayed so far; fewer are less
-_MANY = 100  # classes that can keep so much detail; fewer keep less
-_ENOUGH = 20_000  # tuples of a fold that tell how important a column is
+_SWAY = 0.9  # the influence of importance on a column's weight; with 1, an uninformative column would have none
+_SWAYED = 50  # classes from which this influence is full
+_MANY = 100  # classes from which `_DETAIL` is full
+_ENOUGH = 20_000  # tuples of a fold used to measure importance
 _CERTAIN = 2.0  # standard errors by which predictions must beat the mean
 
 Ask = Callable[[NDArray[np.int32]], Floats]
-"""What a model says about tuples, given by their codes: how far their label is from the mean."""
+"""Predicts tuples, given by their codes: the difference of their label from the mean."""
 
 Grow = Callable[[Problem, Guidance], tuple[Any, Ints]]
 """Grows a tree over a problem, guided by labels, and returns the leaf of each tuple: see `guided.guided`."""
 
 
 class CrossFitted(NamedTuple):
-    """Labels to guide by in place of the true ones.
+    """Labels that guide instead of the true ones.
 
     Attributes
     ----------
     guides : the predictions and the columns, as numbers
-    told : the share of the variance of the held-out labels that the predictions explain; 0 if that may be chance
-    metric : how far two people are apart. Columns count 1 on the average, and more the more the label depends on them;
-        beside them the prediction counts as all of them together times the square of `told`
+    explained : the share of the variance of the held-out labels that the predictions explain; 0 if that may be chance
+    metric : the distance between two people. Columns have weight 1 on average, and more if the label depends on them;
+        the prediction weighs as much as all columns together times the square of `explained`
     """
 
     guides: Guidance
-    told: float
+    explained: float
     metric: Metric
 
 
@@ -68,23 +67,23 @@ def cross_fitted(problem: Problem, labels: Guidance, grow: Grow) -> CrossFitted:
 
     ::
 
-        deal the records to three folds
+        divide the records into three folds
         for each fold, fit to the other two:
             an additive model: the mean + an effect of each column
-            a tree, which also finds what columns do together
-        weigh both models so that they come nearest to the labels of the folds they have not seen
+            a tree, which also finds interactions of columns
+        weight both models to predict the labels of the held-out folds best
         if the weighted sum does not beat the mean there by two standard errors: nothing guides
         else a tree is guided by the weighted sum, and by the columns themselves;
-            neighbours by a distance in which a column counts by how much worse the weighted sum is if it is shuffled
+            neighbours by a distance in which columns are weighted by the loss of accuracy when they are shuffled
 
-    For a tree the columns (numbers, dates and ordinals, in standard deviations) together get half as much variance as
-    the predictions, or less where there will be fewer than a hundred classes. They keep people apart whom the models
-    answer alike but who differ otherwise: the median of such a class would be like nobody in it, and models that
-    extrapolate suffer most.
+    For a tree, the columns (numbers, dates and ordinals, in standard deviations) together get half as much variance as
+    the predictions, or less if there will be fewer than a hundred classes. They separate people with similar
+    predictions who differ otherwise: the median of such a class would resemble nobody in it, which harms models that
+    extrapolate most.
 
-    For neighbours a column counts 1 on the average, and never less than a tenth. Where there will be fewer than fifty
-    classes, all columns count more alike: importance misleads where classes are too few to tell much. The weighted sum
-    is a further dimension, which counts little unless the label is nearly certain.
+    For neighbours, columns have weight 1 on average, and at least a tenth. If there will be fewer than fifty classes,
+    the weights are more equal, because importance misleads with few classes. The weighted sum is a further dimension,
+    which has little weight unless the label is nearly certain.
 
     Parameters
     ----------
@@ -117,14 +116,14 @@ def cross_fitted(problem: Problem, labels: Guidance, grow: Grow) -> CrossFitted:
     important = _importance(problem, models, weight, apart, records)
     sway = _SWAY * min(1.0, classes / _SWAYED) * bool(important.any())
     counts = 1.0 + sway * (important / (important.mean() or 1.0) - 1.0)
-    told = float(gain.sum() / spread)
+    explained = float(gain.sum() / spread)
     deviation = math.sqrt(within / records.sum())
-    beside = predicted / problem.records[:, None] * (told * math.sqrt(len(counts)) / deviation)
-    return CrossFitted(guides, told, Metric(counts, beside))
+    beside = predicted / problem.records[:, None] * (explained * math.sqrt(len(counts)) / deviation)
+    return CrossFitted(guides, explained, Metric(counts, beside))
 
 
 def _gain(said: Floats, apart: Floats, records: Ints) -> Floats:
-    """Return by how much predictions lower the squared error of the mean, of each fold and tuple."""
+    """Return the reduction of the squared error of the mean by predictions, for each fold and tuple."""
     lowered: Floats = (2 * said * apart - said**2 * records[..., None]).sum(axis=-1)
     return lowered
 
@@ -132,7 +131,7 @@ def _gain(said: Floats, apart: Floats, records: Ints) -> Floats:
 def _importance(
     problem: Problem, models: Sequence[tuple[Ask, Ask]], weight: Floats, apart: Floats, records: Ints
 ) -> Floats:
-    """Return of each column how much worse held-out labels are predicted if it is shuffled; none is below 0."""
+    """Return for each column the loss of accuracy on held-out labels when it is shuffled, at least 0."""
     draw = np.random.default_rng(0)
     worse = np.zeros(len(problem.domains))
     for fold, model in enumerate(models):
@@ -150,29 +149,26 @@ def _importance(
 
 
 def _dealt(problem: Problem, labels: Guidance) -> tuple[Ints, Floats]:
-    """Deal the records of each tuple to folds, those of each class as evenly as possible.
+    """Divide the records of each tuple among folds, those of each class as evenly as possible.
 
-    Only the sum of a number over a tuple is known, so that all records of the tuple go to one fold.
-
-    Returns
-    -------
-    The records and their labels: an entry per fold and tuple.
+    For a number only the sum over a tuple is known, so all records of the tuple go to one fold. Returns the records and
+    their labels, per fold and tuple.
     """
-    draw = np.random.default_rng(0)  # any dealing will do, but always the same one
+    draw = np.random.default_rng(0)  # a fixed seed, for reproducible folds
     if labels.classes is None:
         mine = draw.integers(_FOLDS, size=len(problem)) == np.arange(_FOLDS)[:, None]
-        return mine * problem.records, mine[:, :, None] * labels.told
+        return mine * problem.records, mine[:, :, None] * labels.columns
     count = labels.mass.astype(np.int64)
     turn = draw.integers(_FOLDS, size=count.shape)
     dealt = np.stack([(count + (turn + fold) % _FOLDS) // _FOLDS for fold in range(_FOLDS)])
-    told = dealt[:, :, 1:] if count.shape[1] == 2 else dealt
-    return dealt.sum(axis=2), told.astype(np.float64)
+    columns = dealt[:, :, 1:] if count.shape[1] == 2 else dealt
+    return dealt.sum(axis=2), columns.astype(np.float64)
 
 
 def _bins(problem: Problem) -> list[Ints]:
     """Return the bin of each value of each column.
 
-    An ordered column has bins of about equally many records, a category one for each of its frequent values.
+    An ordered column has bins with about equally many records, a category one bin per frequent value.
     """
     found = []
     for code, line in zip(problem.codes.T, problem.lines, strict=True):
@@ -189,7 +185,7 @@ def _bins(problem: Problem) -> list[Ints]:
 
 
 def _additive(bins: list[Ints], records: Ints, mass: Floats, tuples: NDArray[np.int32]) -> Ask:
-    """Return an additive model: each column in turn explains what the others leave."""
+    """Fit an additive model: each column in turn explains the residual of the others."""
     left = mass - records[:, None] * (mass.sum(axis=0) / records.sum())
     codes = [of_code[code] for of_code, code in zip(bins, tuples.T, strict=True)]
     effects = [np.zeros((int(of_code.max()) + 1, mass.shape[1])) for of_code in bins]
@@ -204,7 +200,7 @@ def _additive(bins: list[Ints], records: Ints, mass: Floats, tuples: NDArray[np.
 
 
 def _tree(problem: Problem, labels: Guidance, grow: Grow, records: Ints, mass: Floats) -> Ask:
-    """Return a tree grown on some of the records, which says the mean of a leaf."""
+    """Grow a tree on some of the records, which predicts the mean of a leaf."""
     mean = mass.sum(axis=0) / records.sum()
     some = np.flatnonzero(records)
     seen = Problem.of(
@@ -220,7 +216,7 @@ def _tree(problem: Problem, labels: Guidance, grow: Grow, records: Ints, mass: F
 
 
 def _weights(says: Floats, records: Ints, apart: Floats) -> Floats:
-    """Return the weights, none below 0, with which both models come nearest to the labels."""
+    """Return the non-negative weights of both models with the least squared error."""
     both = np.einsum("mfto,nfto,ft->mn", says, says, records)
     right = np.einsum("mfto,fto->m", says, apart)
     alone = [np.eye(2)[one] * max(right[one], 0.0) / (both[one, one] or 1.0) for one in range(2)]
@@ -229,7 +225,7 @@ def _weights(says: Floats, records: Ints, apart: Floats) -> Floats:
 
 
 def _columns(problem: Problem) -> Floats:
-    """Return where the records of each tuple lie in each ordered column, in standard deviations, summed up."""
+    """Return the place of each tuple in each ordered column, in standard deviations, summed over its records."""
     found, records = [np.zeros((len(problem), 0))], problem.records[:, None]
     for code, line in zip(problem.codes.T, problem.lines, strict=True):
         if line.ordered:

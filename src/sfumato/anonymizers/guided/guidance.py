@@ -1,9 +1,8 @@
-"""What guides a tree: how much of each label the records of a tuple have.
+"""The labels that guide a tree, summed over the records of each tuple.
 
-The label is what a model says of a row (a class, the probability of each class, a number), or what is true. Only its
-sums over the records of a tuple are needed: of classes the number of records, of probabilities their sum, of a
-number its sum. A cut that lowers the Gini impurity of classes most also lowers the variance of probabilities
-and of numbers most: all three are squares of these sums.
+A label is the prediction of a model for a row (a class, the probability of each class, a number), or the true one. Only
+its sums over the records of a tuple are needed: the number of records of each class, the sum of probabilities, or the
+sum of a number. Gini impurity and variance are both squares of these sums, so one criterion serves all three.
 """
 
 from __future__ import annotations
@@ -42,13 +41,14 @@ __all__ = [
     "numbers_of",
     "predictions",
     "sum_by_index",
+    "usable_features",
 ]
 
 _FEW_CLASSES, _MOST_CLASSES = 20, 256
 
 
 class Task(StrEnum):
-    """What the label is.
+    """The kind of label.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Task(StrEnum):
     """
 
     AUTO = "auto"
-    """Classes, unless it is a number with more than 20 different values or with fractions."""
+    """Classes, unless it is a number with more than 20 distinct values or with fractions."""
     CLASSIFY = "classify"
     """One of some classes."""
     REGRESS = "regress"
@@ -66,13 +66,13 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Guidance(Discreet):
-    """How much of the label each tuple has.
+    """The label of each tuple, summed over its records.
 
     Attributes
     ----------
-    mass : a row per tuple: the sum over its records of each class's share, or of the number in standard deviations
+    mass : a row per tuple: the sum over its records of the share of each class, or of the number in standard deviations
     classes : the names of the classes; None for a number
-    spread : the variance of the numbers within tuples is lost in `mass`; this is their sum of squares
+    spread : the sum of squares of the numbers, because `mass` does not have their variance within tuples
     """
 
     mass: Floats
@@ -80,15 +80,15 @@ class Guidance(Discreet):
     spread: float = 0.0
 
     @property
-    def told(self) -> Floats:
-        """The columns of the mass that tell everything: of two classes, one."""
+    def columns(self) -> Floats:
+        """The informative columns of the mass: for two classes, one."""
         return self.mass[:, 1:] if self.classes is not None and len(self.classes) == 2 else self.mass
 
     def agreement(self, records: Ints, groups: Ints) -> float:
-        """Return how well the groups tell the label.
+        """Return how well the groups predict the label.
 
-        Of classes the share of records with the most frequent one of their group, of a number the share of
-        its variance that lies between the groups.
+        For classes, it is the share of records with the most frequent class of their group; for a number, the share of
+        its variance between the groups.
         """
         number = int(groups.max()) + 1
         sums = sum_by_index(groups, self.mass, number)
@@ -98,7 +98,7 @@ class Guidance(Discreet):
         return float((sums[:, 0] ** 2 / size).sum() / self.spread) if self.spread else 1.0
 
     def typical(self, tuples: Ints, records: Ints, groups: Ints) -> NDArray[np.bool_]:
-        """Say which tuples have at least as much of their group's most frequent class as the group has."""
+        """Return a mask of the tuples with at least the group's share of its most frequent class."""
         if self.classes is None:
             return np.ones(len(groups), dtype=bool)
         mass, number = self.mass[tuples], int(groups.max()) + 1
@@ -119,7 +119,7 @@ def guidance(
     soft: bool = True,
     task: Task | str = Task.AUTO,
 ) -> Guidance:
-    """Return how much of the label each tuple of a problem has.
+    """Sum the labels over each tuple of a problem.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def guidance(
     model : the name of a model, an estimator, a torch module or a function of a frame, optional
     labels : the name of a column or a label per row, optional; the target of the table by default
     soft : bool
-        Whether probabilities count as they are, rather than the most likely class.
+        Whether to use probabilities rather than the most likely class.
     task : Task or str
 
     Examples
@@ -144,19 +144,19 @@ def guidance(
     """
     task = one_of(Task, task, "task")
     if model is not None and labels is not None:
-        raise OptionError("a model and labels are both given", hint="give the one that shall guide")
+        raise OptionError("a model and labels are both given", hint="give only one of them")
     if isinstance(model, str):
-        told = _of_rows(_named(model, table), soft, task)
+        found = _of_rows(_named(model, table), soft, task)
     elif model is not None:
-        told = _of_rows(predictions(model, table, soft=soft), soft, task)
+        found = _of_rows(predictions(model, table, soft=soft), soft, task)
     elif labels is None or isinstance(labels, str):
         return _of_column(problem, table, _label_column(table, labels), task)
     else:
-        told = _of_rows(_array(labels, "the labels"), soft, task)
-    mass, classes = told
+        found = _of_rows(_array(labels, "the labels"), soft, task)
+    mass, classes = found
     if len(mass) != table.rows:
         raise InputError(
-            f"the label must be told of every row: there are {table.rows:,} rows and {len(mass):,} labels",
+            f"every row needs a label: there are {table.rows:,} rows and {len(mass):,} labels",
         )
     if model is None:
         _warn_of_the_same(table, mass)
@@ -172,8 +172,15 @@ def features_of(table: Table) -> list[str]:
     return [name for name in table.schema.names if name not in left_out]
 
 
+def usable_features(table: Table) -> tuple[list[str], list[str]]:
+    """Divide the features into those that a model can use and those that it cannot, because they hold free text."""
+    names = features_of(table)
+    text = [name for name in names if table.schema[name].kind is Kind.TEXT]
+    return [name for name in names if name not in text], text
+
+
 def predictions(model: Any, table: Table, *, soft: bool = True) -> NDArray[Any]:
-    """Return what a model says of every row: a class or a number, or a column of probabilities per class."""
+    """Return the predictions of a model: a class or a number per row, or a column of probabilities per class."""
     known = getattr(model, "feature_names_in_", None)
     names = features_of(table) if known is None else [str(name) for name in known]
     for name in names:
@@ -208,7 +215,7 @@ def predictions(model: Any, table: Table, *, soft: bool = True) -> NDArray[Any]:
 
 
 def index_rows(problem: Problem, table: Table) -> Ints:
-    """Return the tuple of a problem that each row of its table has."""
+    """Return the index of the tuple of each row."""
     codes = table.encode([domain.name for domain in problem.domains])
     sizes = [len(domain) for domain in problem.domains]
     for mine, theirs in zip(problem.domains, codes.domains, strict=True):
@@ -223,12 +230,12 @@ def index_rows(problem: Problem, table: Table) -> Ints:
 
 
 def is_missing(value: Any) -> bool:
-    """Say whether a label is missing: None, a number that is none, or what pandas has for that."""
-    return value is None or str(value != value) != "False"  # of pandas' own it is neither true nor false
+    """Return whether a label is missing: None, NaN, or pandas' NA, for which a comparison is neither true nor false."""
+    return value is None or str(value != value) != "False"
 
 
 def numbers_of(table: Table, names: Sequence[str]) -> Floats:
-    """Return columns as numbers for a model: ordered ones as they are or by rank, few categories as one column each."""
+    """Encode columns as numbers for a model: ordered ones by value or rank, categories one-hot if they are few."""
     parts: list[Floats] = []
     for name in names:
         codes = table.encode([name])
@@ -338,7 +345,7 @@ def sum_by_index(index: Ints, mass: Floats, length: int) -> Floats:
 
 
 def _useful(found: Guidance, rows: int) -> Guidance:
-    """Refuse a label that is the same everywhere."""
+    """Raise an error if the label is the same in every row."""
     same = not found.spread if found.classes is None else np.count_nonzero(found.mass.any(axis=0)) < 2
     if same and rows > 1:
         raise InputError(
@@ -383,7 +390,7 @@ def _is_torch(model: Any) -> bool:
 
 
 def _torch(model: Any, table: Table) -> NDArray[Any]:
-    """Ask a torch module, which gets all columns as numbers; what it says of several classes may be logits."""
+    """Return the predictions of a torch module for all columns as numbers; logits become probabilities."""
     torch = sys.modules["torch"]
     for column in table.schema.columns:
         if column.kind is not Kind.NUMBER:
@@ -410,7 +417,7 @@ def _torch(model: Any, table: Table) -> NDArray[Any]:
 
 
 def _named(name: str, table: Table) -> NDArray[Any]:
-    """Return what a model of this name says of rows that it was not trained on, which it learnt from the others."""
+    """Return the cross-validated predictions of a model of this name."""
     if name not in MODELS:
         raise OptionError(f"there is no model '{name}' to guide", hint=did_you_mean(name, MODELS))
     target = table.schema.target
@@ -419,7 +426,7 @@ def _named(name: str, table: Table) -> NDArray[Any]:
     from sklearn.model_selection import cross_val_predict
 
     codes = table.encode([target])
-    truth, rows = codes.values[:, 0], numbers_of(table, features_of(table))
+    truth, rows = codes.values[:, 0], numbers_of(table, usable_features(table)[0])
     fewest = int(np.bincount(truth)[np.unique(truth)].min())
     if len(np.unique(truth)) < 2 or fewest < 2:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Model-guided anonymization: classes that a model answers alike (Goldsteen et al., DPM 2021).
+"""Model-guided anonymization: classes with similar predictions of a model (Goldsteen et al., DPM 2021).
 
 A. Goldsteen, G. Ezov, R. Shmelkin, M. Moffie, A. Farkash, "Anonymizing machine learning models", Data Privacy
 Management 2021; with true labels and entropy it is the workload-aware method of K. LeFevre, D. DeWitt,
@@ -10,12 +10,10 @@ al., "Classification and regression trees", 1984.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,33 +24,34 @@ from numpy.typing import NDArray
 from sfumato._repr import Discreet
 from sfumato.anonymizers.base import Partitioner
 from sfumato.anonymizers.guided.crossfit import CrossFitted, cross_fitted
-from sfumato.anonymizers.guided.guidance import Guidance, Task, guidance
-from sfumato.anonymizers.limits import limits
+from sfumato.anonymizers.guided.guidance import Guidance, Task, guidance, usable_features
+from sfumato.anonymizers.limits import limits, sparse
 from sfumato.anonymizers.microaggregation.microaggregate import neighbours
 from sfumato.anonymizers.mondrian.partition import space_of
 from sfumato.anonymizers.nearest_group import known_codes, places_on
-from sfumato.anonymizers.problem import Line, Problem
+from sfumato.anonymizers.problem import Problem, ValueLine
 from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.data.coding import Domain
 from sfumato.data.schema import Kind, Role, Schema
 from sfumato.data.table import Table
+from sfumato.data.validate import whole
 from sfumato.engines.dispatch import recode, reduce
-from sfumato.engines.engine import Progress, Recoding
+from sfumato.engines.engine import Recoding
 from sfumato.engines.tuples import Tuples, group
-from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
+from sfumato.errors import ColumnError, InputError, did_you_mean, one_of
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.models import KAnonymity
 
-__all__ = ["Criterion", "CutBy", "Guided", "Routes", "Tree", "guided", "pruned"]
+__all__ = ["Criterion", "CutBy", "Guided", "GuidedTree", "Routes", "guided", "prune"]
 
-_FEW, _FEW_NODES = 20_000, 10_000  # tuples, and nodes of their tree, that are cut without compiling the kernels
-_FEWEST = 200  # records of which some can be held out
-_BLOCK = 4096  # records among which neighbours are looked for at k = 10; in the same time, more if k is larger
-_MOST_NAMES = 1000  # of a category: if half of the rows have one of their own, it names people
+_FEW, _FEW_NODES = 12_000, 10_000  # up to so many tuples and tree nodes, the kernels are not compiled
+_FEWEST = 200  # records needed to hold some out
+_BLOCK = 4096  # records among which neighbours are searched at k = 10; more in the same time for a larger k
+_MOST_NAMES = 1000  # a category with more values, unique in half of the rows, identifies people
 
 
 class Criterion(StrEnum):
-    """What a cut shall lower; of a number it is the variance, whichever is chosen.
+    """The impurity that a cut lowers; for a number it is always the variance.
 
     Examples
     --------
@@ -67,7 +66,7 @@ class Criterion(StrEnum):
 
 
 class CutBy(StrEnum):
-    """Which columns decide who is published together.
+    """The columns that decide which rows are published together.
 
     Examples
     --------
@@ -76,33 +75,33 @@ class CutBy(StrEnum):
     """
 
     QI = "qi"
-    """The quasi-identifiers: equal rows are published alike, and a release can be of any size."""
+    """The quasi-identifiers: equal rows are published alike, and a release can have any size."""
     ALL = "all"
-    """All but the target and what is sensitive or names a person: rows with the same quasi-identifiers may be
-    published differently. Nothing but quasi-identifiers is changed."""
+    """All but the target, identifiers and sensitive columns: rows with equal quasi-identifiers may be published
+    differently. Only quasi-identifiers are changed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tree(Discreet):
+class GuidedTree(Discreet):
     """A tree over tuples, as arrays with an entry per node; a child has a larger number than its parent.
 
     Attributes
     ----------
-    nodes : the dimension (-1 for a leaf), both children, the records, the tuples in its range, and the range of `pool`;
-        of an ordered dimension instead the positions of the last value on the left and of the first on the right
+    nodes : the dimension (-1 for a leaf), both children, the records, the range of tuples, and the range of `pool`; for
+        an ordered dimension instead the positions of the last value on the left and of the first on the right
     threshold : the place up to which an ordered dimension goes to the left
-    pool : of each cut of a category its positions in order, twice the position and 1 if it goes to the right
-    domains, lines : the values of each dimension, and how they lie on a line
+    pool : for each cut of a category its positions in order: twice the position, plus 1 if it goes to the right
+    domains, lines : the values of each dimension, and their line
     """
 
     nodes: Ints
     threshold: Floats
     pool: Ints
     domains: tuple[Domain, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ValueLine, ...]
 
     def leaves(self, tuples: Tuples) -> Ints:
-        """Return the leaf of each tuple, which may have values that the tree has never seen.
+        """Return the leaf of each tuple, including tuples with new values.
 
         A number between two others goes to the side of the nearer one, an unknown category to the larger side.
         """
@@ -137,23 +136,23 @@ class Tree(Discreet):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Routes(Discreet):
-    """All that is needed to transform new rows: a tree, and what is published of its leaves. It holds no rows.
+    """A tree and the published values of its leaves, to transform new rows. It contains no rows.
 
     Attributes
     ----------
-    tree : Tree
+    tree : GuidedTree
     group : the group of each leaf
-    published : what is published of each group: a series per quasi-identifier
+    published : the published values of each group, a series per quasi-identifier
     """
 
-    tree: Tree
+    tree: GuidedTree
     group: Ints
     published: list[pl.Series]
 
     def transform(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's name
-        """Give each row what is published of its leaf: a frame of the same kind, or a table of a table.
+        """Recode each row like its leaf, and return a frame of the same kind, or a table if `X` is one.
 
-        Nothing is promised of rows that the tree was not grown on: they may be alone in their leaf.
+        There is no guarantee for rows that the tree was not grown on: they may be alone in their leaf.
         """
         table = Table.of(X)
         names, quasi = [domain.name for domain in self.tree.domains], [series.name for series in self.published]
@@ -173,55 +172,55 @@ class Routes(Discreet):
 class Guided(Partitioner):
     """Anonymize so that a model, or the labels, lose as little as possible; see `guided` and `cross_fitted`.
 
-    People whom the model answers alike, or who are alike in what the labels depend on, are published together, so that
-    a model that is trained on the release answers much as before. `anonymize_model` does all of that at once.
+    People with similar predictions, or who are similar in what the labels depend on, are published together, so a model
+    trained on the release predicts much as before. `anonymize_model` does all of this in one call.
 
     Parameters
     ----------
-    guarantees, qi, sensitive, output
-        See `Partitioner`; here the median is published by default, so that numbers stay numbers. A medoid is
-        the combination of a real person, nearest to the median among those that have most of the frequent label.
+    guarantees, qi, sensitive, output, new_rows
+        See `Partitioner`; the median is published by default, so numbers stay numbers. A medoid is the combination of
+        a real person, the nearest to the median among those with the most of the frequent label.
     model : object or str, optional
-        What guides: a fitted estimator, a torch module, any function of a frame that returns a label or one
+        The guiding model: a fitted estimator, a torch module, or any function of a frame that returns a label or one
         probability per class for each row; or the name of a model (logistic, tree, forest, boosting), which is
-        trained on the other columns of the table to predict its target, and asked for rows that it has not seen.
+        trained to predict the target from the other columns, except free text, and predicts held-out rows.
     labels : str or array, optional
-        In place of a model: the name of a column, or a label (class, number or probabilities) for each row. By
-        default the true ones, the target of the table. Classes and numbers are cross-fitted, see ``cross_fit``.
+        Instead of a model: the name of a column, or a label (class, number or probabilities) for each row; by default
+        the target of the table. Classes and numbers are cross-fitted, see ``cross_fit``.
     soft : bool
-        Whether the probabilities of a model count as they are, rather than its most likely class.
+        Whether to use the probabilities of a model rather than its most likely class.
     task : {"auto", "classify", "regress"}
-        What the label is; see `Task`.
+        The kind of label; see `Task`.
     criterion : {"gini", "entropy"}
-        What a cut shall lower; see `Criterion`.
+        The impurity that a cut lowers; see `Criterion`.
     cut_by : {"qi", "all"}
-        Which columns decide; see `CutBy`.
+        The columns that decide; see `CutBy`.
     refine : bool
-        Whether classes in which the label has nothing more to gain are cut further at medians, as Mondrian does.
+        Whether to cut classes further at medians, like Mondrian, when no cut improves the label.
     look_ahead : int
-        A table of at most so many times k records is cut with care: cuts are compared by what the whole tree below
-        them gains, not by what they gain themselves. It takes longer, and pays where classes are few and large; where
-        they are small, the tree would only learn them by heart. 0 never looks ahead.
+        In a table of at most this many times k records, cuts are compared by the gain of the whole tree below them, not
+        by their own. This takes longer, and pays off if classes are few and large; with small classes the tree would
+        overfit. 0 never looks ahead.
     cross_fit : bool
-        Whether labels guide through predictions: what simple models say that have not seen them, and beside them the
-        columns themselves; see `cross_fitted`. Labels that no model predicts guide nothing, and the release is a
-        classical one. Without it the labels guide as they are, chance included. Fewer than 200 rows, numbers in a table
-        in which most tuples repeat, probabilities, and the answers of a model guide as they are in any case.
+        Whether to guide by held-out predictions of the labels and by the columns themselves; see `cross_fitted`. Labels
+        that no model predicts guide nothing, and the release is a classical one. Otherwise the labels guide directly,
+        including their noise. Fewer than 200 rows, numbers in a table in which most tuples repeat, probabilities, and
+        the predictions of a model always guide directly.
     neighbours : bool
-        Whether cross-fitted labels make groups of neighbours, as `Microaggregate` does, rather than the leaves of a
-        tree. A column then counts in the distance of two people by how much the held-out label depends on it. Intervals
-        and levels, ``cut_by="all"``, ``grown_on``, and labels that guide as they are need the tree, and get it.
+        Whether cross-fitted labels form groups of neighbours, as in `Microaggregate`, rather than the leaves of a tree.
+        Each column is then weighted by how much the held-out label depends on it. Intervals and levels,
+        ``cut_by="all"``, ``grown_on``, and labels that guide directly always use the tree.
     grown_on : Table, frame or path, optional
-        Other rows on which the tree is grown, with a model, or a column of theirs, that guides. The released rows
-        are then routed to its leaves, and leaves that do not keep a guarantee are collapsed into their parents.
+        Other rows to grow the tree on, with a guiding model or a label column. The released rows are routed to its
+        leaves, and leaves that break a guarantee are collapsed into their parents.
 
     Notes
     -----
     Every guarantee holds for every choice made here: a class is checked when it is made, whatever guided it.
-    Only a tree has ``routes_``, which hold no rows; with neighbours they are None, and new rows go to the nearest
+    Only a tree has ``routes_``, which contain no rows; with neighbours they are None, and new rows go to the nearest
     group.
-    Which classes are made depends on the labels of all rows, held-out ones too. The labels are released anyway; what
-    `details` says about them is a further statistic of the table.
+    The classes depend on the labels of all rows, including held-out ones. The labels are released anyway; the numbers
+    in `details` are a further statistic of the table.
 
     Examples
     --------
@@ -254,11 +253,11 @@ class Guided(Partitioner):
 
     @property
     def needs_rows(self) -> bool:
-        """It looks at the label of every row."""
+        """Always true: the method uses the label of every row."""
         return True
 
     def _members(self, problem: Problem) -> Members:
-        raise NotImplementedError  # it looks at the table
+        raise NotImplementedError  # the groups depend on the table
 
     def _learn(self, problem: Problem, table: Table, y: Any) -> None:
         output = one_of(Output, self.output, "output")
@@ -266,10 +265,8 @@ class Guided(Partitioner):
         options: dict[str, Any] = {
             "entropy": one_of(Criterion, self.criterion, "criterion") is Criterion.ENTROPY,
             "refine": bool(self.refine),
-            "look_ahead": self.look_ahead,
+            "look_ahead": whole("look_ahead", self.look_ahead, least=0),
         }
-        if not isinstance(self.look_ahead, numbers.Integral) or self.look_ahead < 0:
-            raise OptionError(f"look_ahead must be a whole number of at least 0, got {self.look_ahead!r}")
         problem.require_reachable()
         names = [*table.schema.quasi, *(_others(table, self.labels) if cut_by is CutBy.ALL else ())]
         wide = problem
@@ -295,8 +292,11 @@ class Guided(Partitioner):
         else:
             tree, leaf = guided(grown, guides if fitted is None else fitted.guides, **options)
             if grown is not wide:
-                tree, leaf = pruned(tree, wide, tree.leaves(wide.tuples))
+                tree, leaf = prune(tree, wide, tree.leaves(wide.tuples))
             of_leaf, groups = np.unique(leaf, return_inverse=True)
+        used, unused = usable_features(table)
+        self.unused_: list[str] = unused if cut_by is CutBy.ALL or isinstance(self.model, str) else []
+        self.features_: int = len(used) + len(unused)
         self.grown_: Problem = grown
         self.wide_: Problem = wide
         self.groups_: Ints = groups
@@ -312,18 +312,8 @@ class Guided(Partitioner):
             group_of[of_leaf] = np.arange(len(of_leaf))
             self.routes_ = Routes(tree, group_of, self.published_)
 
-    def apply(
-        self,
-        table: Table,
-        *,
-        without: Sequence[str] = (),
-        to: str | Path | None = None,
-        shuffle: bool = False,
-        progress: Progress | None = None,
-    ) -> Table:
-        """Apply the fitted recoding to the training table."""
-        recoding = Recoding(self.wide_.tuples, self.published_, self.groups_, without, shuffle=shuffle)
-        return recode(table, recoding, to, progress=progress)
+    def _recoding(self, without: Sequence[str], shuffle: bool) -> Recoding:
+        return Recoding(self.wide_.tuples, self.published_, self.groups_, without, shuffle=shuffle)
 
     def _routed(self, table: Table) -> Table:
         if self.routes_ is None:
@@ -332,58 +322,59 @@ class Guided(Partitioner):
         return routed
 
     def details(self) -> dict[str, Any]:
-        """Return the number of classes, how well they tell the label, and what held-out labels chose.
+        """Return the number of classes, how well they predict the label, and the partition that was chosen.
 
-        ``agreement`` is of the labels that guided, see `Guidance.agreement`. ``chosen`` is "neighbours" or "tree"; if
-        no model told the labels it had not seen better than their mean, it is "microaggregate" or "mondrian", which
-        publish the same. ``told`` is the share of the held-out labels' variance that was told.
+        ``agreement`` is that of the guiding labels, see `Guidance.agreement`. ``chosen`` is "neighbours" or "tree"; if
+        no model predicted held-out labels better than their mean, it is "microaggregate" or "mondrian", which publish
+        the same. ``explained`` is the share of the held-out labels' variance that predictions explain.
+        ``unused`` lists columns that could not be used because they hold free text, out of all ``features``.
         """
         found: dict[str, Any] = {"leaves": len(self.published_[0])}
         if self.agreement_ is not None:
             found["agreement"] = round(self.agreement_, 6)
         if self.fitted_ is not None:
             by_label, by_chance = ("tree", "mondrian") if self.routes_ else ("neighbours", "microaggregate")
-            found |= {"chosen": by_label if self.fitted_.told else by_chance, "told": round(self.fitted_.told, 6)}
+            found |= {
+                "chosen": by_label if self.fitted_.explained else by_chance,
+                "explained": round(self.fitted_.explained, 6),
+            }
+        if self.unused_:
+            found |= {"unused": self.unused_, "features": self.features_}
         return found
 
 
 def guided(
     problem: Problem, guides: Guidance, *, entropy: bool = False, refine: bool = True, look_ahead: int = 0
-) -> tuple[Tree, Ints]:
-    """Grow a tree whose leaves tell the label and keep every guarantee.
+) -> tuple[GuidedTree, Ints]:
+    """Grow a tree whose leaves predict the label and keep every guarantee.
 
     ::
 
         part = the whole table
-        of all cuts of all columns that leave both sides every guarantee:
+        of all cuts of all columns whose two sides keep every guarantee:
             take the one that lowers the impurity of the label most
-            (if none does: the median of the column that loses most, as Mondrian)
+            (if none does: the median of the column with the largest loss, like Mondrian)
             do the same with each side
         a part without such a cut is a group
 
-    An ordered column is cut between any two of its values; a missing one lies behind all others. The values of a
-    category go to both sides in any way that puts those with a larger share of a class on one side: for two classes
-    and for numbers, that includes the best of all subsets, unless a guarantee forbids that one. The same holds for
-    the children of the lowest node of a hierarchy that covers the part. Every group was checked when it was cut
-    off, so that all guarantees hold.
+    An ordered column is cut between any two of its values; a missing value comes after all others. The values of a
+    category are ordered by their share of a class and cut at any place: for two classes and for numbers, this includes
+    the best of all subsets, unless a guarantee forbids it. The same holds for the children of the lowest node of a
+    hierarchy that covers the part. Every group is checked when it is cut off, so all guarantees hold. If even the whole
+    table as one group breaks a guarantee, that is an `InputError`.
 
     Parameters
     ----------
     problem : Problem
     guides : Guidance
-    entropy : whether the entropy is lowered, rather than the Gini impurity or the variance
-    refine : whether to cut at medians where the label has nothing to gain
-    look_ahead : in a table of at most so many times k records, the best cuts of all columns are compared by what
-        is gained in the whole tree below each, if that is grown without looking ahead
+    entropy : whether to lower the entropy rather than the Gini impurity or the variance
+    refine : whether to cut at medians when no cut improves the label
+    look_ahead : in a table of at most this many times k records, the best cuts of all columns are compared by the gain
+        of the whole tree below each, grown without looking ahead
 
     Returns
     -------
     The tree, and the leaf of each tuple.
-
-    Raises
-    ------
-    InputError
-        If even the whole table as one group does not keep a guarantee.
 
     Examples
     --------
@@ -404,8 +395,8 @@ def guided(
     tries = 1 + bool(ahead) * len(dimensions) * most_nodes.bit_length()  # of each node
     nodes, threshold, pool, leaf = _kernels(most_nodes * tries, max(len(problem), len(space.place))).grow(
         (problem.positions + space.at).astype(np.int32),
-        np.column_stack([problem.records, guides.mass if entropy else guides.told]).astype(np.float64),
-        *_entries(problem),
+        np.column_stack([problem.records, guides.mass if entropy else guides.columns]).astype(np.float64),
+        *sparse(problem.counts, asked)[1:],
         dimensions.astype(np.int64),
         space.place,
         space.node,
@@ -415,32 +406,27 @@ def guided(
         ahead,
         np.arange(len(problem)),
     )
-    problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
-    return Tree(nodes, threshold, pool, problem.domains, problem.lines), leaf
+    problem.require_kept(problem.merge(np.unique(leaf, return_inverse=True)[1]))
+    return GuidedTree(nodes, threshold, pool, problem.domains, problem.lines), leaf
 
 
 def _kernels(nodes: int, rows: int) -> ModuleType:
-    """Return the kernels for a tree of so many nodes over so many tuples: plain ones if it is small, else compiled."""
+    """Return the kernels for a tree of this size: plain ones if it is small, else compiled."""
     from sfumato.anonymizers.guided import kernels, plain
 
     return plain if nodes <= _FEW_NODES and rows <= _FEW else kernels
 
 
-def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
-    """Collapse leaves that do not keep a guarantee into their parents, as often as needed.
+def prune(tree: GuidedTree, problem: Problem, leaf: Ints) -> tuple[GuidedTree, Ints]:
+    """Collapse leaves that break a guarantee into their parents, repeatedly; return the tree and the new leaves.
 
-    A tree that was grown on other rows promises nothing of these: a leaf may have few of them, or none.
+    A tree that was grown on other rows may have leaves with few of the released rows, or none.
 
     Parameters
     ----------
-    tree : Tree
-    problem : Problem
-        The released rows, with the guarantees that they must keep.
-    leaf : the leaf of each of its tuples
-
-    Returns
-    -------
-    What is left of the tree, and the leaf of each tuple.
+    tree : GuidedTree
+    problem : the released rows, with the guarantees that they must keep
+    leaf : the leaf of each tuple
     """
     from sfumato.anonymizers.class_kernels import keeps
 
@@ -448,7 +434,7 @@ def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
     asked, nodes = limits(problem.counts, problem.guarantees), tree.nodes.copy()
     number = len(nodes)
     size = np.bincount(leaf, weights=problem.records, minlength=number).astype(np.int64)
-    start, cell, count = _entries(problem)
+    _, start, cell, count = sparse(problem.counts, asked)
     held = np.zeros((number, asked.values), dtype=np.int64)
     if asked.values:
         np.add.at(held, (np.repeat(leaf, np.diff(start)), cell), count)
@@ -459,7 +445,7 @@ def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
             left, right = nodes[node, 1], nodes[node, 2]
             size[node], held[node] = size[left] + size[right], held[left] + held[right]
             if kept[left] and kept[right]:
-                if not size[left] or not size[right]:  # nobody is there: all go to the other side
+                if not size[left] or not size[right]:  # an empty side: all rows go to the other
                     nodes[node, 1:3] = right if size[right] else left
                 continue
             nodes[node, 0] = -1
@@ -472,38 +458,24 @@ def pruned(tree: Tree, problem: Problem, leaf: Ints) -> tuple[Tree, Ints]:
         if nodes[stays[parent[node]], 0] < 0:
             stays[node] = stays[parent[node]]
     leaf = stays[leaf]
-    problem.require_kept(problem.merged(np.unique(leaf, return_inverse=True)[1]))
+    problem.require_kept(problem.merge(np.unique(leaf, return_inverse=True)[1]))
     return replace(tree, nodes=nodes), leaf
 
 
-def _entries(problem: Problem) -> tuple[Ints, Ints, Ints]:
-    """Return the sensitive values of each tuple as cells of one histogram of all attributes."""
-    several = [one for one in problem.counts if one.attribute is not None]
-    if not several:
-        none = np.zeros(0, dtype=np.int64)
-        return np.zeros(len(problem) + 1, dtype=np.int64), none, none
-    offset = np.cumsum([0, *(len(one.total) for one in several)])
-    owner = np.concatenate([one.owner for one in several])
-    order = np.argsort(owner, kind="stable")
-    cell = np.concatenate([one.value + first for one, first in zip(several, offset[:-1], strict=True)])[order]
-    count = np.concatenate([one.count for one in several])[order]
-    return np.searchsorted(owner[order], np.arange(len(problem) + 1)), cell, count
-
-
 def _block(problem: Problem) -> int:
-    """Return among how many tuples neighbours are looked for, so that the time grows with the table, not its square."""
+    """Return the number of tuples to search for neighbours: time then grows with the table, not its square."""
     records: float = _BLOCK * math.sqrt(max(1.0, limits(problem.counts, problem.guarantees).k / 10))
     return max(round(records * len(problem) / int(problem.records.sum())), 1)
 
 
 def _can_be_held_out(problem: Problem, labels: Guidance) -> bool:
-    """Say whether there are enough records; enough tuples for a number, of which only sums over a tuple are known."""
+    """Return whether there are enough records; for a number, whose sums per tuple are known, enough tuples."""
     rows = int(problem.records.sum())
     return rows >= _FEWEST and (labels.classes is not None or 2 * len(problem) >= rows)
 
 
 def _others(table: Table, labels: Any) -> list[str]:
-    """Return the columns beside the quasi-identifiers that may tell rows apart: not the one that guides."""
+    """Return the columns besides the quasi-identifiers that may distinguish rows, without the guiding one."""
     guides = labels if isinstance(labels, str) else None
     return [
         one.name
@@ -513,7 +485,7 @@ def _others(table: Table, labels: Any) -> list[str]:
 
 
 def _like(table: Table, rows: Table, needed: Sequence[str]) -> Table:
-    """Return other rows with all that is said of the columns of a table."""
+    """Return other rows with the schema of a table."""
     for name in needed:
         if name not in rows.schema.names:
             raise ColumnError(
@@ -526,7 +498,7 @@ def _like(table: Table, rows: Table, needed: Sequence[str]) -> Table:
 
 
 def _refuse_names(problem: Problem, schema: Schema) -> None:
-    """Refuse texts of which half of the people have one of their own: they would be cut by their names."""
+    """Raise an error for texts that are unique in half of the rows, because they identify people."""
     rows = int(problem.records.sum())
     for domain in problem.domains:
         if domain.column.kind is Kind.TEXT or (

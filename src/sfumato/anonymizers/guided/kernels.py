@@ -1,6 +1,6 @@
-"""Compiled code of the tree that a label guides.
+"""Kernels of the guided tree.
 
-Numba compiles this on first use and keeps the result on disk; import it inside the functions that run it.
+Numba compiles them on first use and caches the result on disk.
 The rows of a node are a range of `order`; they stay in their own order when a node is cut, so that memory is
 read forwards. All columns of a node are counted in one go, a row at a time, into one long histogram.
 """
@@ -314,7 +314,7 @@ def _best(data: _Data, part: _Part, by: int, beyond: float, room: _Room) -> _Cut
 
 @kernel(error_model="numpy")
 def _is_alive(found: int, units: int, size: Any, k: int, ordered: int, height: int, room: _Room) -> Any:
-    """Say whether some cut of the listed units leaves k records on both sides, or one of finer units might."""
+    """Return whether a cut of the listed units leaves k records on both sides, or one of finer units might."""
     below, most = 0, 0
     for index in range(units):
         most = max(most, room.weight[index])
@@ -439,7 +439,7 @@ def _divide(data: _Data, part: _Part, cut: _Cut, room: _Room) -> tuple[int, int,
     for index in range(low, high):
         row = order[index]
         side = int(right_side[unit_of[cells[row, by]]])
-        order[middle] = spare[after] = row  # to both sides: no processor could guess which
+        order[middle] = spare[after] = row  # to both sides: a branch would be mispredicted
         middle += 1 - side
         after += side
     for index in range(after):
@@ -449,7 +449,7 @@ def _divide(data: _Data, part: _Part, cut: _Cut, room: _Room) -> tuple[int, int,
 
 @kernel(error_model="numpy")
 def _score(sums: Floats, size: Any, entropy: bool) -> float:
-    """Return what is told of the label by one sum per class: the larger, the purer."""
+    """Return the purity of a group from its sum of each class: the larger, the purer."""
     score = 0.0
     for one in range(len(sums)):
         if not entropy:

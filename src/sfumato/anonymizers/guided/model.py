@@ -1,9 +1,8 @@
-"""An anonymized model: trained only on rows that are anonymous, and guided so that it answers as before."""
+"""An anonymized model: trained only on anonymous rows, which are guided by its predictions."""
 
 from __future__ import annotations
 
 import math
-import numbers
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.anonymize import anonymize
-from sfumato.anonymizers.base import Partitioner, require_quasi
+from sfumato.anonymizers.base import Parameters, Partitioner, require_quasi
 from sfumato.anonymizers.guided.guidance import Task, features_of, is_missing, predictions
 from sfumato.anonymizers.guided.guided import CutBy, Guided, Routes
 from sfumato.anonymizers.hilbert.hilbert import Hilbert
 from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate
-from sfumato.anonymizers.mondrian.mondrian import Mondrian
-from sfumato.anonymizers.mondrian.rplus import RPlus
+from sfumato.anonymizers.mondrian.mondrian import Mondrian, RPlus
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Output
 from sfumato.data.schema import Role
 from sfumato.data.table import Table
+from sfumato.data.validate import real, whole
 from sfumato.engines.dispatch import reduce
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean, one_of
 from sfumato.measures.classes import Floats
@@ -42,7 +41,7 @@ _CLASSICAL: dict[str, type[Partitioner]] = {one.name: one for one in (Mondrian, 
 
 
 class Guide(StrEnum):
-    """Whose answers guide the classes.
+    """The labels that guide the classes.
 
     Examples
     --------
@@ -51,11 +50,11 @@ class Guide(StrEnum):
     """
 
     SOFT = "soft"
-    """The probabilities that the model gives, or its number."""
+    """The probabilities of the model, or its predicted number."""
     HARD = "hard"
-    """The class that the model finds most likely."""
+    """The most likely class of the model."""
     TRUE = "true"
-    """Nobody's: the true labels."""
+    """The true labels."""
 
 
 class Select(StrEnum):
@@ -68,21 +67,21 @@ class Select(StrEnum):
     """
 
     BEFORE = "before"
-    """On the original rows: only the selected columns have to be anonymized, and only they are released."""
+    """On the original rows: only the selected columns are anonymized and released."""
     AFTER = "after"
-    """On the anonymized rows: the selection learns nothing that is not released."""
+    """On the anonymized rows: the selection depends only on released data."""
 
 
 class Trial(NamedTuple):
-    """A way that was tried on held-out training rows, and its score there.
+    """A configuration that was tried on held-out training rows, and its score.
 
     Attributes
     ----------
-    guide : whose answers guided; None for a classical method, which nothing guides
-    cut_by : which columns decided who is published together
-    transform : whether the rows to be predicted were anonymized too
+    guide : the labels that guided; None for a classical method
+    cut_by : the columns that decided which rows are published together
+    transform : whether rows to predict were anonymized too
     score : the score of the model on the held-out rows: accuracy, or R2
-    method : what put the rows into classes: "guided", or the name of a classical method
+    method : the method that formed the classes: "guided", or the name of a classical method
     """
 
     guide: Guide | None
@@ -93,43 +92,42 @@ class Trial(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class AnonymizedModel:
-    """An estimator that anonymizes its training rows, guided by a model of the same kind, and learns from them alone.
+class AnonymizedModel(Parameters):
+    """An estimator that anonymizes its training rows, guided by a model of the same kind, and learns only from these.
 
-    It can be cloned, stands at the end of a pipeline, and predicts like the estimator that it wraps. What may be
-    chosen is chosen on training rows that are held out; then all rows are anonymized once. See `anonymize_model`.
-    If neither ``guide`` nor ``cut_by`` is given, Mondrian, Hilbert, R+ and microaggregation are tried too, and one is
-    taken if it is better on the held-out rows by more than a standard error.
+    It can be cloned, can end a pipeline, and predicts like the estimator that it wraps. Options that are not given are
+    chosen on held-out training rows; then all rows are anonymized once. See `anonymize_model`. If neither ``guide`` nor
+    ``cut_by`` is given, Mondrian, Hilbert, R+ and microaggregation are tried too, and one is chosen if it is better on
+    the held-out rows by more than a standard error.
 
-    A model that is stored or copied (pickle, joblib, deepcopy) leaves behind what knows the original rows: its
-    ``release``, and what a fitted ``estimator`` had learnt.
+    A stored or copied model (pickle, joblib, deepcopy) does not include what depends on the original rows: its
+    ``release``, and the fit of a fitted ``estimator``.
 
     Parameters
     ----------
     estimator : estimator
-        A scikit-learn estimator, or a pipeline that takes frames. If it is fitted, its own answers guide; else those
-        of its clones about rows that they have not seen.
+        A scikit-learn estimator, or a pipeline that takes frames. If it is fitted, its own predictions guide;
+        otherwise cross-validated ones of its clones.
     guarantees, qi, sensitive
         See `Partitioner`.
     target : str, optional
         The column to predict, if it is in the table; the target of the table's schema by default.
     guide : {"auto", "soft", "hard", "true"}
-        Whose answers guide; see `Guide`.
+        The labels that guide; see `Guide`.
     cut_by : {"auto", "qi", "all"}
-        Which columns decide who is published together; see `CutBy`.
+        The columns that decide which rows are published together; see `CutBy`.
     transform : {"auto", True, False}
-        Whether rows to be predicted are anonymized first, as the training rows were.
+        Whether rows to predict are anonymized first, like the training rows.
     output : {"median", "mean", "medoid"}
-        What is published of a class; see `Output`.
+        How the values of a class are published; see `Output`.
     features : sequence of str or selector, optional
-        The columns to learn from, or something that selects them, such as ``SelectKBest``: with ``fit`` and
-        ``get_support``.
+        The columns to learn from, or a selector with ``fit`` and ``get_support``, such as ``SelectKBest``.
     select : {"before", "after"}
         When they are selected; see `Select`.
     holdout : float
-        The share of the training rows on which ways are compared.
+        The share of the training rows held out to compare configurations.
     folds : int
-        In how many parts the rows are split to ask a model about rows that it has not seen.
+        The number of folds for cross-validated predictions.
     seed : int
 
     Examples
@@ -163,7 +161,7 @@ class AnonymizedModel:
         return f"AnonymizedModel({type(self.estimator).__name__}, {self.guarantees!r})"
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
-        """Anonymize the rows of a table, a frame or a file, and learn from what is left of them."""
+        """Anonymize the rows of a table, a frame or a file, and fit the estimator to the result."""
         from sklearn.base import clone
 
         output = self._check()
@@ -199,7 +197,7 @@ class AnonymizedModel:
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """What is promised of the rows that the model has learnt from, how they were made, and what is not promised."""
+        """The guarantees of the training rows, how they were made, and what is not covered."""
         self._require_fitted()
         return self.certificate_
 
@@ -237,18 +235,18 @@ class AnonymizedModel:
         }
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """Return what the model answers."""
+        """Return the predictions."""
         rows = self._prepared(X)
         return np.asarray(self.estimator_.predict(rows))
 
     @property
     def predict_proba(self) -> Any:
-        """Return the probability of each class; only if the estimator does."""
+        """Return the probability of each class, if the estimator does."""
         return self._asks("predict_proba")
 
     @property
     def decision_function(self) -> Any:
-        """Return how sure it is of each class; only if the estimator does."""
+        """Return the decision function, if the estimator has one."""
         return self._asks("decision_function")
 
     def _asks(self, how: str) -> Callable[[Any], NDArray[Any]]:
@@ -268,34 +266,28 @@ class AnonymizedModel:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The classes that it tells apart."""
+        """The classes of the estimator."""
         return np.asarray(self.estimator_.classes_)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name, those of the estimator with its name before them."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        """Return the parameters by name; those of the estimator have the prefix ``estimator__``."""
+        own = super().get_params()
         if deep and hasattr(self.estimator, "get_params"):
             own |= {f"estimator__{name}": value for name, value in self.estimator.get_params().items()}
         return own
 
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters by name."""
-        known = self.get_params(deep=False)
-        for name, value in parameters.items():
-            if name.startswith("estimator__"):
-                self.estimator.set_params(**{name.removeprefix("estimator__"): value})
-            elif name not in known:
-                raise OptionError(f"{type(self).__name__} has no parameter '{name}'", hint=did_you_mean(name, known))
-            else:
-                setattr(self, name, value)
-        return self
+        for name in [name for name in parameters if name.startswith("estimator__")]:
+            self.estimator.set_params(**{name.removeprefix("estimator__"): parameters.pop(name)})
+        return super().set_params(**parameters)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Change nothing: pipelines take the parameter ``transform`` for a method that needs this."""
+        """Do nothing: pipelines mistake the parameter ``transform`` for a method and call this."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what knows the original rows."""
+        """Drop what depends on the original rows."""
         from sklearn.base import clone
 
         state = self.__dict__.copy()
@@ -316,18 +308,15 @@ class AnonymizedModel:
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "estimator_"):
-            raise InputError("this model has learnt no table yet", hint="call fit first")
+            raise InputError("this model is not fitted", hint="call fit first")
 
     def _check(self) -> Output:
         output = one_of(Output, self.output, "output")
         if output not in _REPRESENTATIVES:
             raise OptionError(f"a model learns from values, and output '{output}' publishes texts", hint="take median")
-        if not isinstance(self.holdout, numbers.Real) or not 0 < self.holdout < 1:
-            raise OptionError(f"holdout must be between 0 and 1, got {self.holdout!r}")
-        for name, least in {"folds": 2, "seed": 0}.items():
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < least:
-                raise OptionError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        real("holdout", self.holdout, above=0, below=1)
+        whole("folds", self.folds, least=2)
+        whole("seed", self.seed, least=0)
         if self.transform not in (_AUTO, True, False):
             raise OptionError(f"transform must be 'auto', True or False, got {self.transform!r}")
         if self.guide != _AUTO:
@@ -381,7 +370,7 @@ class AnonymizedModel:
         return said
 
     def _ways(self, table: Table, says: NDArray[Any] | None) -> Iterator[tuple[str, Guide | None, CutBy]]:
-        """Yield the ways that may be chosen from: guided ones, then the classical methods if nothing was said."""
+        """Yield the configurations to choose from: guided ones, then classical methods if nothing was specified."""
         others = any(column.role in (Role.OTHER, Role.KEPT) for column in table.schema.columns)
         for guide in Guide if self.guide == _AUTO else [one_of(Guide, self.guide, "guide")]:
             if self.guide == _AUTO and guide is not Guide.TRUE and says is None:
@@ -429,13 +418,10 @@ class AnonymizedModel:
     def _trials(
         self, table: Table, names: Sequence[str], truth: NDArray[Any], says: NDArray[Any] | None, output: Output
     ) -> tuple[tuple[Trial, ...], list[Floats]]:
-        """Try every way on a part of the rows, and score it on the others; only the scores are told.
+        """Try every configuration on a part of the rows, and score it on the others.
 
-        The answers that guide are those about all rows: clones were trained on held-out rows too, as in the end.
-
-        Returns
-        -------
-        The trials, and how right each was about each held-out row.
+        The guiding predictions are those for all rows: clones were trained on held-out rows too, as in the final fit.
+        Returns the trials, and the correctness of each for each held-out row.
         """
         from sklearn.base import clone, is_classifier
         from sklearn.model_selection import train_test_split
@@ -480,7 +466,7 @@ class AnonymizedModel:
         return (tuple(found), right) if found else ((_untried(ways[-1], transforms[0]),), [])
 
     def _selected(self, table: Table, truth: NDArray[Any]) -> list[str]:
-        """Return the columns that are selected: as named, or by a selector that sees each column as numbers."""
+        """Return the selected columns: as named, or by a selector that gets each column as numbers."""
         names = features_of(table)
         if not hasattr(self.features, "get_support"):
             chosen = [self.features] if isinstance(self.features, str) else list(self.features)
@@ -505,13 +491,12 @@ def anonymize_model(
     y: Any = None,
     **options: Any,
 ) -> AnonymizedModel:
-    """Train an estimator so that it has only seen anonymous rows, and let it lose as little as possible.
+    """Train an estimator on anonymous rows only, with as little loss of accuracy as possible.
 
-    The rows are anonymized by a tree over the quasi-identifiers that distils the estimator's own answers (see
-    `Guided`), and a clone of the estimator is trained on what is left. Whether its probabilities, its classes or the
-    true labels guide, whether a classical method does better, and whether rows to be predicted are anonymized too, is
-    chosen on training rows that are held out. The guarantees are measured again on the rows that the model has learnt
-    from.
+    The rows are anonymized by a tree over the quasi-identifiers that distils the estimator's own predictions (see
+    `Guided`), and a clone of the estimator is trained on the result. Held-out training rows decide whether its
+    probabilities, its classes or the true labels guide, whether a classical method is better, and whether rows to
+    predict are anonymized too. The guarantees are measured again on the final training rows.
 
     Parameters
     ----------
@@ -520,13 +505,13 @@ def anonymize_model(
     table : Table, frame or path
         The training rows.
     k : int, optional
-        The least number of rows that share a combination; short for ``guarantees="k=..."``.
+        The smallest number of rows in a class; short for ``guarantees="k=..."``.
     guarantees : str, ClassGuarantee or sequence of them
-        What else must hold.
+        Further guarantees.
     target : str, optional
         The column to predict; the target of the table's schema by default.
     y : array, optional
-        What to predict, if it is not in the table.
+        The labels, if they are not in the table.
     **options
         See `AnonymizedModel`: ``qi``, ``sensitive``, ``guide``, ``cut_by``, ``transform``, ``features``, ...
 
@@ -558,7 +543,7 @@ def _untried(way: tuple[str, Guide | None, CutBy], transform: bool) -> Trial:
 
 
 def _right(model: Any, rows: Any, truth: NDArray[Any]) -> Floats:
-    """Return how right a model is about each row: 1 or 0 for a class, the negative squared error for a number."""
+    """Return the correctness of each prediction: 1 or 0 for a class, the negative squared error for a number."""
     from sklearn.base import is_regressor
 
     said = np.asarray(model.predict(rows))
@@ -569,8 +554,8 @@ def _right(model: Any, rows: Any, truth: NDArray[Any]) -> Floats:
 def _best(trials: Sequence[Trial], right: Sequence[Floats]) -> Trial:
     """Return the best guided trial, or the best classical one if that is better by more than its standard error.
 
-    Guided partitions are better more often than not, and a hold-out is small: a method that is a little better on it
-    may well be worse on all other rows.
+    Guided partitions are usually better, and a hold-out is small: a method that is slightly better on it may well be
+    worse on other rows.
     """
     order = sorted(range(len(trials)), key=lambda one: -trials[one].score)
     guided = next((one for one in order if trials[one].method == Guided.name), order[0])
@@ -582,7 +567,7 @@ def _best(trials: Sequence[Trial], right: Sequence[Floats]) -> Trial:
 
 
 def _truth(table: Table, y: Any) -> NDArray[Any]:
-    """Return what is to be predicted."""
+    """Return the labels to predict."""
     if y is not None:
         truth = np.asarray(y)
         truth = truth[:, 0] if truth.ndim == 2 and truth.shape[1] == 1 else truth
@@ -603,21 +588,21 @@ def _truth(table: Table, y: Any) -> NDArray[Any]:
 
 
 def _require_reachable(table: Table, guarantees: Any) -> None:
-    """Refuse what no release of the table can keep."""
+    """Raise an error for guarantees that no release of the table can keep."""
     require_quasi(table.schema)
     quasi, sensitive = table.schema.quasi, table.schema.sensitive
     Problem.of(reduce(table, [*quasi, *sensitive]), quasi, sensitive, Guided(guarantees).asked).require_reachable()
 
 
 def _fewer(guarantee: ClassGuarantee, share: float) -> ClassGuarantee:
-    """Return what is asked of a share of the rows, so that they make as many classes as all would."""
+    """Scale a guarantee to a share of the rows, so that they form as many classes as all rows would."""
     if isinstance(guarantee, KAnonymity | AlphaK):
         return replace(guarantee, k=max(1, round(guarantee.k * share)))
     return guarantee
 
 
 def _as_number(table: Table, name: str, truth: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a column as numbers: categories by the mean label of their rows."""
+    """Encode a column as numbers; categories by the mean label of their rows."""
     codes = table.encode([name])
     domain, code = codes.domains[0], codes.values[:, 0]
     if domain.values.dtype.is_numeric():
@@ -633,7 +618,7 @@ def _as_number(table: Table, name: str, truth: NDArray[Any]) -> NDArray[np.float
 
 
 def _some(names: Iterable[str]) -> list[str]:
-    """Refuse to learn from nothing."""
+    """Return the names as a list; raise an error if there are none."""
     chosen = list(names)
     if not chosen:
         raise OptionError("no feature is selected", hint="select at least one")
@@ -641,7 +626,7 @@ def _some(names: Iterable[str]) -> list[str]:
 
 
 def _only(table: Table, names: Sequence[str]) -> Table:
-    """Return the table with these features, and all that is no feature."""
+    """Return the table with these features and all columns that are not features."""
     if table.schema.quasi and not any(name in names for name in table.schema.quasi):
         raise OptionError(
             "no quasi-identifier is among the selected features",

@@ -1,7 +1,7 @@
-"""The tree that a label guides, without a compiler: all columns of a node are counted and cut by array operations.
+"""The kernels of the guided tree as numpy code; small tables need no compiler.
 
-`grow` and `find_leaves` return what their namesakes in `guided.kernels` return. Sums are added in the same order, so
-that the cuts are the same, whatever the rounding.
+`grow` and `find_leaves` return the same as their namesakes in `guided.kernels`, and add in the same order, so rounding
+does not change the cuts.
 """
 
 from __future__ import annotations

@@ -1,37 +1,31 @@
-"""Groups of neighbours along the Hilbert curve (Ghinita, Karras, Kalnis, Mamoulis, VLDB 2007)."""
+"""The Hilbert method: groups of neighbours along the Hilbert curve."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.anonymizers.base import Partitioner
-from sfumato.anonymizers.limits import Limits, limits
+from sfumato.anonymizers.limits import Limits, limits, sparse
 from sfumato.anonymizers.mondrian.partition import Space, space_of
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members
-from sfumato.measures.classes import ClassCounts, Ints
+from sfumato.measures.classes import Ints
 
-__all__ = ["Hilbert", "hilbert", "order_of", "sparse"]
+__all__ = ["Hilbert", "hilbert", "order_of"]
 
-_STEPS = 32  # at how many places a group of the usual size may be cut
+_STEPS = 32  # possible cuts per group of average size
 _WINDOW = 8 * _STEPS
-_FEW = 20_000  # tuples that are cut without compiling the kernels, where only their number counts
+_FEW = 20_000  # up to so many tuples, kernels are not compiled if only k matters
 
 
 @dataclass(eq=False, repr=False)
 class Hilbert(Partitioner):
-    """Anonymize by grouping neighbours along the Hilbert curve; see `hilbert`.
+    """Anonymize by grouping neighbours along the Hilbert curve (Ghinita et al., VLDB 2007); see `hilbert`.
 
-    It often loses less than Mondrian, and takes longer.
-
-    Parameters
-    ----------
-    guarantees, qi, sensitive, output
-        See `Partitioner`.
+    It often loses less than Mondrian, and takes longer. The parameters are those of `Partitioner`.
 
     Examples
     --------
@@ -49,23 +43,14 @@ class Hilbert(Partitioner):
 
 
 def hilbert(problem: Problem) -> Ints:
-    """Put neighbours on the Hilbert curve of the quasi-identifiers into groups that keep every guarantee.
+    """Group neighbours on the Hilbert curve of the quasi-identifiers so that every guarantee holds.
 
-    The curve visits every combination of values so that neighbours on it are alike in all
-    dimensions; every dimension is stretched to the same length. The line of tuples is first cut
-    greedily: a group is closed as soon as it keeps every guarantee, and what is left over at the end is
-    merged backward. Then it is cut by dynamic programming so that the groups lose least in total
-    (NCP; a category of more than 64 values counts by its range), at any of some 32 places per group of
-    the usual size. The better of both is taken.
-
-    Returns
-    -------
-    The group of each tuple.
-
-    Raises
-    ------
-    InputError
-        If even the whole table as one group does not keep a guarantee.
+    The curve visits every combination of values such that neighbours on it are similar in all dimensions; every
+    dimension is stretched to the same length. The line of tuples is first cut greedily: a group is closed as soon as
+    it keeps every guarantee, and the rest at the end is merged backward. Then it is cut by dynamic programming for the
+    least total loss (NCP; a category of more than 64 values counts by its range), at about 32 places per group of
+    average size. The better result is returned: the group of each tuple. If even the whole table as one group breaks
+    a guarantee, that is an `InputError`.
 
     Examples
     --------
@@ -89,9 +74,9 @@ def hilbert(problem: Problem) -> Ints:
     if is_plain:
         plain.cut_greedily(problem.records[order], int(asked.k), begins)
     else:
-        kernels.cut_greedily(*sparse(problem.merged(alone), asked), asked, begins)
+        kernels.cut_greedily(*sparse(problem.merge(alone), asked), asked, begins)
     greedy = np.cumsum(begins) - 1
-    # Cuts are tried between blocks: runs of tuples that lie in one small part of a usual group.
+    # Cuts are tried between blocks: runs of tuples that are a small part of an average group.
     records = problem.records[order]
     part = (np.cumsum(records) - records) // max(int(records.sum()) // (int(greedy[-1]) + 1) // _STEPS, 1)
     block = np.cumsum(np.diff(part, prepend=part[0]) != 0)
@@ -99,12 +84,12 @@ def hilbert(problem: Problem) -> Ints:
     loss_of_all = plain.loss_of_all if is_plain else kernels.loss_of_all
     groups = np.empty_like(order)
     groups[order] = min(best, greedy, key=lambda cut: loss_of_all(*_boxes(problem, order, cut), records, cut, space))
-    problem.require_kept(problem.merged(groups))
+    problem.require_kept(problem.merge(groups))
     return groups
 
 
 def order_of(problem: Problem, space: Space) -> Ints:
-    """Return the tuples in the order of the curve."""
+    """Return the indices of the tuples in the order of the curve."""
     from sfumato.anonymizers.hilbert import kernels, plain
 
     bits = max(int(space.length.max() - 1).bit_length(), 1)
@@ -113,27 +98,13 @@ def order_of(problem: Problem, space: Space) -> Ints:
     return np.lexsort(index.T[::-1])
 
 
-def sparse(counts: Sequence[ClassCounts], asked: Limits) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the records of each class, and its sensitive values: of class i the entries start[i] to start[i + 1]."""
-    classes = len(counts[0])
-    if not len(asked.model):
-        none = np.zeros(0, dtype=np.int64)
-        return counts[0].size, np.zeros(classes + 1, dtype=np.int64), none, none
-    owner = np.concatenate([one.owner for one in counts])
-    cell = np.concatenate([one.value + at for one, at in zip(counts, asked.offset, strict=False)])
-    count = np.concatenate([one.count for one in counts])
-    sort = np.argsort(owner, kind="stable")
-    start = np.searchsorted(owner[sort], np.arange(classes + 1)).astype(np.int64)
-    return counts[0].size, start, cell[sort], count[sort]
-
-
 def _best(problem: Problem, order: Ints, block: Ints, asked: Limits, space: Space, is_plain: bool) -> Ints:
-    """Return the group of each tuple in the order of the curve, if the line is cut between blocks as well as can be."""
+    """Return the group of each tuple, in the order of the curve, for the best cuts between blocks."""
     from sfumato.anonymizers.hilbert import kernels, plain
 
     of_tuple = np.empty_like(order)
     of_tuple[order] = block
-    counts = problem.merged(of_tuple)
+    counts = problem.merge(of_tuple)
     begins = np.zeros(len(counts[0]), dtype=np.bool_)
     boxes = _boxes(problem, order, block)
     if is_plain:
@@ -144,7 +115,7 @@ def _best(problem: Problem, order: Ints, block: Ints, asked: Limits, space: Spac
 
 
 def _boxes(problem: Problem, order: Ints, group: Ints) -> tuple[NDArray[np.uint64], Ints, Ints]:
-    """Return, of each group of neighbours, the set of positions on every line as bits, the first and the last."""
+    """Return the positions of each group on every line: as a set of bits, the first and the last."""
     position = problem.positions[order].astype(np.int64)
     first = np.flatnonzero(np.diff(group, prepend=-1))
     bits = np.left_shift(np.uint64(1), (position & 63).astype(np.uint64))

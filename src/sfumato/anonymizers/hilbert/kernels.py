@@ -1,6 +1,6 @@
-"""Compiled code of the Hilbert method: where a point lies on the curve, and where the line is cut.
+"""Kernels of the Hilbert method: the position of a point on the curve, and the cuts of the line.
 
-Numba compiles this on first use and keeps the result on disk; import it inside the functions that run it.
+Numba compiles them on first use and caches the result on disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["along_the_curve", "cut_at_best", "cut_greedily", "loss_of_all"]
 
 @kernel(error_model="numpy")
 def along_the_curve(points: Ints, bits: int) -> NDArray[np.uint64]:
-    """Return where points lie on the Hilbert curve, as numbers of several 64-bit words, the first the highest.
+    """Return the positions of points on the Hilbert curve, as numbers of 64-bit words, the highest word first.
 
     John Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707, 2004: the axes are
     turned into the transposed index bit by bit; its bits are then woven together.
@@ -62,12 +62,12 @@ def along_the_curve(points: Ints, bits: int) -> NDArray[np.uint64]:
 
 @kernel(error_model="numpy")
 def cut_greedily(size: Ints, start: Ints, cell: Ints, count: Ints, limits: Limits, begins: NDArray[np.bool_]) -> None:
-    """Close a group as soon as it keeps its limits; what is left over is merged backward until it does.
+    """Close a group as soon as it keeps its limits; merge the rest backward until it does.
 
     Parameters
     ----------
-    size, start, cell, count : of each class along the line its records and, sparse, its sensitive values
-    begins : is set to where each group begins
+    size, start, cell, count : the records and the sparse sensitive values of each class along the line
+    begins : set to true where a group begins
     """
     held = limits.offset[-1]
     histogram, scratch = np.zeros(held, np.int64), np.zeros(held, np.int64)
@@ -101,11 +101,11 @@ def _add(histogram: Ints, records: Any, size: Ints, start: Ints, cell: Ints, cou
 
 @kernel(error_model="numpy")
 def _loss_of(mask: NDArray[np.uint64], least: Ints, most: Ints, space: Space) -> float:
-    """Return what all columns lose in a group, as NCP counts it.
+    """Return the NCP of a group, summed over the columns.
 
     Parameters
     ----------
-    mask, least, most : of each column the set of its positions if they are at most 64, the first and the last
+    mask, least, most : for each column the set of its positions, if it has at most 64, the first and the last
     """
     loss = 0.0
     for by in range(len(mask)):
@@ -118,7 +118,7 @@ def _loss_of(mask: NDArray[np.uint64], least: Ints, most: Ints, space: Space) ->
 
 @kernel(error_model="numpy")
 def loss_of_all(mask: NDArray[np.uint64], least: Ints, most: Ints, records: Ints, group: Ints, space: Space) -> float:
-    """Return what all records lose; see `_loss_of`."""
+    """Return the total loss of all records; see `_loss_of`."""
     loss = np.empty(len(mask))
     for index in range(len(mask)):
         loss[index] = _loss_of(mask[index], least[index], most[index], space)
@@ -142,11 +142,10 @@ def cut_at_best(
     window: int,
     begins: NDArray[np.bool_],
 ) -> None:
-    """Cut the line so that the groups lose least in total, by dynamic programming.
+    """Cut the line for the least total loss, by dynamic programming over the first row of the last group.
 
-    The best way to cut off the first rows ends with a group that begins at one of the last rows. Groups
-    of more than twice the records that are needed, or of more rows than the window, are not tried
-    unless nothing else keeps the limits.
+    Groups with more than twice the records that are needed, or with more rows than the window, are tried only if
+    nothing else keeps the limits.
     """
     rows, columns = mask.shape
     held, sensitive = limits.offset[-1], len(limits.model) > 0

@@ -1,6 +1,6 @@
-"""The kernels of the Hilbert method without a compiler, for k-anonymity alone: loops over rows as array operations.
+"""The kernels of the Hilbert method as numpy code, for k-anonymity alone; small tables need no compiler.
 
-Each function does what its namesake in `hilbert.kernels` does; the groups are the same.
+Each function gives the same groups as its namesake in `hilbert.kernels`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORD = 64
 
 
 def along_the_curve(points: Ints, bits: int) -> NDArray[np.uint64]:
-    """Return where points lie on the Hilbert curve, as numbers of several 64-bit words, the first the highest."""
+    """Return the positions of points on the Hilbert curve, as numbers of 64-bit words, the highest word first."""
     rows, axes = points.shape
     axis = points.T.astype(np.int64)
     for level in range(bits - 1, 0, -1):  # undo the rotations and reflections
@@ -46,7 +46,7 @@ def along_the_curve(points: Ints, bits: int) -> NDArray[np.uint64]:
 
 
 def cut_greedily(size: Ints, k: int, begins: NDArray[np.bool_]) -> None:
-    """Close a group as soon as it has k records; what is left over is merged into the last one."""
+    """Close a group as soon as it has k records; merge the rest into the last group."""
     total = np.concatenate([[0], np.cumsum(size)])
     begin, rows = 0, len(size)
     while (end := int(np.searchsorted(total, total[begin] + k))) <= rows:
@@ -56,12 +56,12 @@ def cut_greedily(size: Ints, k: int, begins: NDArray[np.bool_]) -> None:
 
 
 def loss_of_all(mask: NDArray[np.uint64], least: Ints, most: Ints, records: Ints, group: Ints, space: Space) -> float:
-    """Return what all records lose."""
+    """Return the total loss of all records."""
     return float(np.cumsum(records * _loss_of(mask, least, most, space)[group])[-1])  # in the order of the rows
 
 
 def _loss_of(mask: NDArray[np.uint64], least: Ints, most: Ints, space: Space) -> Floats:
-    """Return what all columns lose in each group, as NCP counts it."""
+    """Return the NCP of each group, summed over the columns."""
     loss = np.zeros(len(mask))
     for by in range(mask.shape[1]):
         low, high = least[:, by], most[:, by]
@@ -84,11 +84,11 @@ def cut_at_best(
     window: int,
     begins: NDArray[np.bool_],
 ) -> None:
-    """Cut the line so that the groups of at least k records lose least in total, by dynamic programming."""
+    """Cut the line into groups of at least k records for the least total loss, by dynamic programming."""
     rows = len(size)
     total = np.concatenate([[0], np.cumsum(size)])
     ends = np.arange(rows + 1)
-    # The last group may begin at the row `latest` or before it, and no group of more than twice its records is tried.
+    # The last group begins at the row `latest` or earlier; groups of more than twice its records are not tried.
     latest = np.searchsorted(total, total - k, side="right") - 1
     needed = total - total[np.maximum(latest, 0)]
     earliest = np.maximum(np.searchsorted(total, total - 2 * needed, side="right") - 1, np.maximum(ends - window, 0))
@@ -104,13 +104,14 @@ def cut_at_best(
         tried = best[begin] + (total[end] - total[begin]) * loss[end - begin, end]
         found = int(np.argmin(tried))
         best[end], come_from[end] = tried[found], begin[found]
-        if best[end] == np.inf:  # no such group leaves rows that can be cut: the shortest longer one that does
+        if best[end] == np.inf:  # no such group leaves a divisible rest: take the shortest longer one that does
             lowest = 0 if end == rows else max(end - window, 0)
             longer = lowest + np.flatnonzero(best[lowest:first] < np.inf)
             if len(longer):
                 row = int(longer[-1])
-                box = _box(mask[row:end], least[row:end], most[row:end])
-                best[end] = best[row] + (total[end] - total[row]) * _loss_of(*box, space)[0]
+                low, high = least[row:end].min(axis=0)[None], most[row:end].max(axis=0)[None]
+                box_loss = _loss_of(np.bitwise_or.reduce(mask[row:end])[None], low, high, space)[0]
+                best[end] = best[row] + (total[end] - total[row]) * box_loss
                 come_from[end] = row
     begin_at = int(come_from[rows])
     while begin_at > 0:
@@ -120,7 +121,7 @@ def cut_at_best(
 
 
 def _losses(mask: NDArray[np.uint64], least: Ints, most: Ints, space: Space, longest: Ints) -> Floats:
-    """Return what the group of the last n rows before each end loses, for each n up to the longest of that end."""
+    """Return the loss of the last n rows before each end, for each n up to the longest group there."""
     loss = np.full((int(longest.max()) + 1, len(longest)), np.inf)
     held, low, high = mask.copy(), least.copy(), most.copy()
     for n in range(1, len(loss)):
@@ -131,8 +132,3 @@ def _losses(mask: NDArray[np.uint64], least: Ints, most: Ints, space: Space, lon
         asked = np.flatnonzero(longest >= n)
         loss[n, asked] = _loss_of(held[asked - 1], low[asked - 1], high[asked - 1], space)
     return loss
-
-
-def _box(mask: NDArray[np.uint64], least: Ints, most: Ints) -> tuple[NDArray[np.uint64], Ints, Ints]:
-    """Return the box of some rows together."""
-    return np.bitwise_or.reduce(mask)[None], least.min(axis=0)[None], most.max(axis=0)[None]

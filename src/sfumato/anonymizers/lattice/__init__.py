@@ -1,1 +1,1 @@
-"""Full-domain generalization: one level of its hierarchy for every column, the best combination of all."""
+"""Full-domain generalization: the best combination of one hierarchy level per column."""

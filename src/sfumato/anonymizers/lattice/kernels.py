@@ -1,4 +1,4 @@
-"""The inner loops of the lattice: classes of a node from those of a finer one. Imported only when it runs."""
+"""Kernels of the lattice: the classes of a node from those of a finer one."""
 
 from __future__ import annotations
 
@@ -36,28 +36,24 @@ def merge_classes(
     prices: NDArray[np.float64],
     of: NDArray[np.int32],
 ) -> int:
-    """Put the classes of a finer node together into those of a coarser one.
+    """Merge the classes of a finer node into those of a coarser one; return the number of coarser classes.
 
-    A class is known by its first tuple and by its key: the sum of one word for the group that each
-    column is in. Only the columns whose level changes are looked up. If keys are exact, equal keys
-    mean equal groups; if not, the groups of the first tuples are compared too.
+    A class is identified by its first tuple and its key: the sum of one word per column for the group of its value.
+    Only columns whose level changes are looked up. If keys are exact, equal keys mean equal groups; if not, the groups
+    of the first tuples are compared too.
 
     Parameters
     ----------
     codes : a row per column, a column per tuple
-    place : where each level of each column begins in the next three arrays
-    word, group, cost : the word, the group and the cost of each code, one level after another
+    place : the offset of each level of each column in the next three arrays
+    word, group, cost : the word, the group and the cost of each code, level by level
     below, node : the levels of the finer and of the coarser node
-    first, key, size, price : the finer classes; the price is what one row of the class costs
-    slots, moved : room for a hash table, a power of two of at least 4 slots a class, and for keys
+    first, key, size, price : the finer classes; the price is the cost of one row of the class
+    slots, moved : buffers for a hash table, a power of two of at least 4 slots a class, and for keys
     firsts, keys, sizes, prices, of : filled with the coarser classes, and the coarser class of each finer one
-
-    Returns
-    -------
-    the number of coarser classes
     """
     finer = len(first)
-    for one in range(finer):  # to copy slices, numba compiles the words of an error for three seconds
+    for one in range(finer):  # not slices: compiling their error messages takes numba three seconds
         moved[one], prices[one] = key[one], price[one]
     for column in range(len(codes)):
         if below[column] != node[column]:
@@ -118,7 +114,7 @@ def merge_entries(
     value: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> Any:
-    """Add up the counts of the sensitive values of classes that come together: a sparse matrix by a sparse matrix.
+    """Add up the counts of the sensitive values of merged classes, a product of sparse matrices.
 
     Two stable counting sorts, by value and then by class, bring equal entries side by side.
     """
@@ -159,7 +155,7 @@ def merge_entries(
 
 @kernel()
 def nearest_below(nodes: NDArray[np.uint8], classes: NDArray[np.int64], node: NDArray[np.uint8]) -> int:
-    """Return which of some nodes is finer than a node (or the same) and has the fewest classes."""
+    """Return the index of the node with the fewest classes that is finer than or equal to a node."""
     best = -1
     for one in range(len(nodes)):
         if best < 0 or classes[one] < classes[best]:
@@ -173,7 +169,7 @@ def nearest_below(nodes: NDArray[np.uint8], classes: NDArray[np.int64], node: ND
 
 @kernel()
 def first_above(nodes: NDArray[np.uint8], node: NDArray[np.uint8]) -> int:
-    """Return the first of some nodes that is coarser than a node (or the same), or -1."""
+    """Return the index of the first node that is coarser than or equal to a node, or -1."""
     for one in range(len(nodes)):
         for column in range(len(node)):
             if nodes[one, column] < node[column]:
@@ -185,7 +181,7 @@ def first_above(nodes: NDArray[np.uint8], node: NDArray[np.uint8]) -> int:
 
 @kernel()
 def any_below(nodes: NDArray[np.uint8], node: NDArray[np.uint8]) -> bool:
-    """Say whether one of some nodes is finer than a node (or the same)."""
+    """Return whether any of the nodes is finer than or equal to a node."""
     for one in range(len(nodes)):
         for column in range(len(node)):
             if nodes[one, column] > node[column]:

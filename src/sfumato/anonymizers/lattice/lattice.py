@@ -1,4 +1,4 @@
-"""The lattice: one level of its hierarchy for every column, the best combination of all."""
+"""The lattice method: release each column on one level of its hierarchy."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ import numpy as np
 import polars as pl
 
 from sfumato.anonymizers.base import Anonymizer
-from sfumato.anonymizers.lattice.levels import levels_of, with_hierarchy
+from sfumato.anonymizers.lattice.nodes import levels_of
 from sfumato.anonymizers.lattice.search import Objective, lattice
-from sfumato.anonymizers.problem import Problem, written
+from sfumato.anonymizers.problem import Problem, exact_floats, with_hierarchy
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.hierarchy import Hierarchy
-from sfumato.data.hierarchies.label_paths import set_of
+from sfumato.data.released_values import MARK, write_set
 from sfumato.data.schema import Column
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import OptionError, one_of
-from sfumato.measures.loss.generalised import MARK
 
 __all__ = ["Lattice"]
 
 
 @dataclass(eq=False, repr=False)
 class Lattice(Anonymizer):
-    """Anonymize by releasing each column on one level of its hierarchy, the best levels of all; see `lattice`.
+    """Anonymize by releasing each column on one level of its hierarchy, with optimal levels; see `lattice`.
 
-    Every value of a column is generalised alike (full-domain generalisation), so that a release is
-    easy to read and to join with others. Rows in classes that break a guarantee are suppressed:
-    they stay, with ``*`` in every quasi-identifier. A column without a hierarchy gets an automatic one.
+    All values of a column are generalised to the same level (full-domain generalisation), so a release is easy to
+    read and to join with others. Rows in classes that break a guarantee are suppressed: they stay, with ``*`` in
+    every quasi-identifier. A column without a hierarchy gets an automatic one.
 
     Parameters
     ----------
-    guarantees, qi, sensitive
+    guarantees, qi, sensitive, new_rows
         See `Anonymizer`.
     suppress : float
         The largest share of rows that may be suppressed.
     objective : {"leaves", "precision", "discernibility"}
         The loss to minimise; see `Objective`.
     most_nodes : int
-        The most nodes of the lattice to visit. If that is not enough, the result may not be the
-        best, and `details` says what is proven.
+        The most nodes of the lattice to visit. If there are more, the result may not be optimal; `details` reports
+        the proven bound.
 
     Examples
     --------
@@ -53,7 +52,7 @@ class Lattice(Anonymizer):
     >>> table = sf.Table(people, sf.Schema([sf.Column(name="age", role="quasi", hierarchy=decades)]))
     >>> chosen = sf.Lattice("k=2", suppress=0.4).fit(table)
     >>> chosen.transform(people)["age"].tolist()
-    ['[20, 30)', '[20, 30)', '[20, 30)', '*', '*']
+    ['20-29', '20-29', '20-29', '*', '*']
     >>> chosen.details()["levels"], chosen.details()["optimal"]
     ({'age': 1}, True)
     """
@@ -65,7 +64,7 @@ class Lattice(Anonymizer):
     name = "lattice"
 
     def details(self) -> dict[str, Any]:
-        """Return the level of each column, what is proven, and how much was searched."""
+        """Return the level of each column, the loss with its proven bound, and the extent of the search."""
         found = self.generalisation_
         names = [domain.name for domain in self.domains_]
         return {
@@ -87,7 +86,7 @@ class Lattice(Anonymizer):
 
     def _decide(self, problem: Problem) -> None:
         self.domains_ = tuple(
-            with_hierarchy(written(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
+            with_hierarchy(exact_floats(domain), np.bincount(problem.codes[:, column], problem.records, len(domain)))
             for column, domain in enumerate(problem.domains)
         )
         self.generalisation_ = lattice(
@@ -104,9 +103,9 @@ class Lattice(Anonymizer):
         self.released_ = pl.DataFrame([series.alias(str(column)) for column, series in enumerate(labels)]).unique()
 
     def _publish(self, tuples: Tuples) -> list[pl.Series]:
-        """Generalise the tuples; one whose class is not in the release is suppressed."""
+        """Generalise the tuples, and suppress those whose class is not in the release."""
         both = zip(tuples.domains, self.domains_, strict=True)
-        new = [written(replace(mine, column=known.column)) for mine, known in both]
+        new = [exact_floats(replace(mine, column=known.column)) for mine, known in both]
         for domain in new:
             _hierarchy(domain).check(domain.values, domain.name)
         labels = pl.DataFrame(
@@ -130,9 +129,9 @@ class Lattice(Anonymizer):
         ]
 
     def _labels(self, domain: Domain) -> pl.Series:
-        """Return the label of each value on the level that was chosen; a missing value stays missing on level 0.
+        """Return the label of each value on the chosen level; a missing value stays missing on level 0.
 
-        A group below the root that is called like the mark of suppression is written as the set of its values.
+        A group below the root whose label is the mark of suppression is written as the set of its values.
         """
         column = [one.name for one in self.domains_].index(domain.name)
         level, hierarchy = self.generalisation_.levels[column], _hierarchy(domain)
@@ -140,10 +139,10 @@ class Lattice(Anonymizer):
         if level == 0:
             return labels.set(domain.values.is_null(), None)
         if level < hierarchy.height and (labels == MARK).any():
-            learnt = self.domains_[column]
-            texts = [learnt.label(code) for code in range(len(learnt))]
-            marked = [label == MARK for label in hierarchy.labels(learnt.values, level)]
-            labels = labels.set(labels == MARK, set_of([*itertools.compress(texts, marked)], known=texts))
+            fitted = self.domains_[column]
+            texts = [fitted.label(code) for code in range(len(fitted))]
+            marked = [label == MARK for label in hierarchy.labels(fitted.values, level)]
+            labels = labels.set(labels == MARK, write_set([*itertools.compress(texts, marked)], known=texts))
         return labels
 
 

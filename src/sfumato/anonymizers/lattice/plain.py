@@ -1,6 +1,6 @@
-"""The inner loops of the lattice without a compiler: array operations, for keys that are exact.
+"""The kernels of the lattice as numpy code, for exact keys; small tables need no compiler.
 
-Each function does what its namesake in `lattice.kernels` does.
+Each function does the same as its namesake in `lattice.kernels`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def merge_classes(
     prices: NDArray[np.float64],
     of: NDArray[np.int32],
 ) -> int:
-    """Put the classes of a finer node together into those of a coarser one, in the order of their first ones."""
+    """Merge the classes of a finer node into those of a coarser one, in the order of their first tuples."""
     assert exact
     here, costs = key.copy(), price.copy()
     for column in np.flatnonzero(below != node).tolist():
@@ -63,24 +63,24 @@ def merge_entries(
     value: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> Any:
-    """Add up the counts of the sensitive values of classes that come together."""
+    """Add up the counts of the sensitive values of merged classes."""
     cell, of_entry = np.unique(np.repeat(of.astype(np.int64), np.diff(start)) * values + value, return_inverse=True)
     starts = np.searchsorted(cell, np.arange(classes + 1) * values)
     return starts, cell % values, sum_by_index(of_entry, count, len(cell))
 
 
 def nearest_below(nodes: NDArray[np.uint8], classes: NDArray[np.int64], node: NDArray[np.uint8]) -> int:
-    """Return which of some nodes is finer than a node (or the same) and has the fewest classes."""
+    """Return the index of the node with the fewest classes that is finer than or equal to a node."""
     finer = np.flatnonzero((nodes <= node).all(axis=1))
     return int(finer[classes[finer].argmin()]) if len(finer) else -1
 
 
 def first_above(nodes: NDArray[np.uint8], node: NDArray[np.uint8]) -> int:
-    """Return the first of some nodes that is coarser than a node (or the same), or -1."""
+    """Return the index of the first node that is coarser than or equal to a node, or -1."""
     coarser = np.flatnonzero((nodes >= node).all(axis=1))
     return int(coarser[0]) if len(coarser) else -1
 
 
 def any_below(nodes: NDArray[np.uint8], node: NDArray[np.uint8]) -> bool:
-    """Say whether one of some nodes is finer than a node (or the same)."""
+    """Return whether any of the nodes is finer than or equal to a node."""
     return bool((nodes <= node).all(axis=1).any())

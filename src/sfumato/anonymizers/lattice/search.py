@@ -1,35 +1,31 @@
-"""The search of the lattice: the best full-domain generalisation, found exactly.
+"""An exact search for the best full-domain generalisation.
 
-Every column has a hierarchy, and all its values are released on one level of it (full-domain
-generalisation; Samarati 2001). A *node* is one level per column; its classes are the rows that are
-then alike. Classes that break a guarantee are suppressed, up to a share of the rows. The search
-returns the feasible node of the least loss, with the proof that there is none of less.
+Every column has a hierarchy, and all its values are released on one level of it (full-domain generalisation; Samarati
+2001). A *node* is one level per column, and its classes are the rows that are then equal. Classes that break a
+guarantee are suppressed, up to a share of the rows; see `nodes.Judge`. The search returns the feasible node with the
+least loss, and proves that no other has less.
 
-Which classes are suppressed at a node is said in `lattice_judge`.
+**Why the search is exact.** A row never costs less on a higher level, and costs most when it is suppressed. The loss of
+a node without suppression is therefore a lower bound on its loss and on that of every coarser node. Nodes are visited
+best-first by this bound; when it exceeds the least loss found, no remaining node can be better. In addition
+(predictive tagging: OLA, El Emam et al. 2009; Flash, Kohlmayer et al. 2012) an infeasible node rules out all finer
+ones where that is sound:
 
-**Why the search is exact.** A row never costs less on a higher level, and costs most when it is
-suppressed. The loss of a node without suppression is therefore a lower bound on its loss and on
-that of every coarser node. Nodes are taken best-first by this bound; when it exceeds the least loss
-found, no node left can be better. In addition (predictive tagging: OLA, El Emam et al. 2009;
-Flash, Kohlmayer et al. 2012) an infeasible node rules out all finer ones where that is sound:
+- k and distinct l, at any limit: a failing class consists of failing classes only, so a finer node suppresses at least
+  the same rows, whatever the other guarantees;
+- every guarantee that merging classes cannot worsen, if nothing may be suppressed: all but delta with
+  ``absent="ignore"`` and recursive without an l.
 
-- k and distinct l, at any limit: a class that fails is made of classes that all fail, so a finer
-  node suppresses at least the same rows, whatever other guarantees are asked for;
-- every guarantee that merging classes cannot worsen, if nothing may be suppressed: all but delta
-  with ``absent="ignore"`` and recursive without an l.
+Tagged nodes are skipped: a feasible node above a tagged one exceeds the infeasible node that covers it in some column,
+so the search continues from there. Lattices of millions of nodes are often solved by checking thousands.
 
-What is tagged is leapt over: a feasible node above a tagged one exceeds the infeasible node that
-covers it in some column, so the search goes on from there. Lattices of millions of nodes are often
-solved by checking thousands.
-
-Elsewhere tagging is not sound: a class that fails alpha, entropy l, recursive (c,l), t, beta or delta
-may be made of one that fails and many that hold, so that a finer node suppresses fewer rows.
+Elsewhere tagging is not sound: a class that fails alpha, entropy l, recursive (c,l), t, beta or delta may consist of
+one that fails and many that hold, so a finer node may suppress fewer rows.
 """
 
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -40,9 +36,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sfumato._repr import Discreet
-from sfumato.anonymizers.lattice.levels import Levels
-from sfumato.anonymizers.lattice.nodes import Nodes
-from sfumato.anonymizers.lattice.suppression import Judge
+from sfumato.anonymizers.lattice.nodes import Judge, Levels, Nodes
+from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError, SchemaError, one_of
 from sfumato.measures.classes import ClassCounts, Floats, Ints
 from sfumato.measures.guarantee import ClassGuarantee
@@ -50,13 +45,13 @@ from sfumato.measures.guarantee import ClassGuarantee
 __all__ = ["Generalisation", "Objective", "lattice"]
 
 _SLACK = 1e-12  # losses closer than this are equal
-_LOOK_FOR_A_HINT = 2_000  # nodes
+_NODES_FOR_HINT = 2_000
 
 
 class Objective(StrEnum):
-    """What is lost when a row is released at a node: a number from 0 to 1, and 1 for a suppressed row.
+    """The loss of a row that is released at a node: a number from 0 to 1, and 1 for a suppressed row.
 
-    The loss of a node is the mean over all rows. None of them ever falls when a column is raised.
+    The loss of a node is the mean over all rows. It never falls when a column is raised to a higher level.
 
     Examples
     --------
@@ -69,7 +64,7 @@ class Objective(StrEnum):
     PRECISION = "precision"
     """The mean over the columns of level / height (Sweeney 2002)."""
     DISCERNIBILITY = "discernibility"
-    """The size of the row's class by the number of rows (Bayardo & Agrawal 2005, divided by n^2)."""
+    """The size of the row's class divided by the number of rows (Bayardo & Agrawal 2005, divided by n^2)."""
 
 
 Cost = Callable[[Levels], Floats]
@@ -82,13 +77,13 @@ class Generalisation(Discreet):
     Attributes
     ----------
     levels : the level of each column
-    of_tuple : the class of each tuple, and -1 for a suppressed one
+    of_tuple : the class of each tuple, or -1 if it is suppressed
     suppressed : the number of suppressed rows
     loss : the loss of the node
-    bound : no feasible node has less loss than this
-    nodes : the nodes of the lattice
-    checked : those whose classes were made and checked
-    pruned : those that were ruled out without that; 0, not counted, if the search did not end
+    bound : a proven lower bound on the loss of every feasible node
+    nodes : the number of nodes of the lattice
+    checked : the number of nodes whose classes were checked
+    pruned : the number of nodes ruled out without that; 0 (not counted) if the search did not finish
     """
 
     levels: tuple[int, ...]
@@ -116,11 +111,10 @@ def lattice(
     most_nodes: int = 10**6,
     progress: Callable[[float], None] | None = None,
 ) -> Generalisation:
-    """Choose one level per column so that the guarantees hold and the least is lost.
+    """Choose one level per column so that the guarantees hold with the least loss.
 
-    See the top of this module for what is suppressed and why the result is optimal. Of several
-    nodes with the least loss (to 12 decimal places) the one that suppresses the fewest rows is
-    taken, and then the one whose levels are first in lexicographic order.
+    See the top of this module for why the result is optimal. Of several nodes with the least loss (to 12 decimal
+    places), the one with the fewest suppressed rows is chosen, then the first in lexicographic order of the levels.
 
     Parameters
     ----------
@@ -133,19 +127,19 @@ def lattice(
     suppress : float
         The largest share of rows that may be suppressed.
     loss : Objective, str or callable
-        What to minimise. A callable takes the `Levels` of a column and returns the cost of every
+        The loss to minimise. A callable takes the `Levels` of a column and returns the cost of every
         code on every level, from 0 to 1, equal within a group and never falling with the level.
     most_nodes : int
-        The most nodes to visit. If that is not enough, the best node found is improved by lowering
-        one column after another while that helps, and `Generalisation.bound` says what is proven.
+        The most nodes to visit. If there are more, the best node found is improved by lowering one column after
+        another while that helps, and `Generalisation.bound` is what was proven.
     progress : callable, optional
-        Called now and then with the share of the work that is done.
+        A callback for the fraction of the work that is done.
 
     Examples
     --------
     >>> import polars as pl
     >>> import sfumato as sf
-    >>> from sfumato.anonymizers.lattice.levels import levels_of
+    >>> from sfumato.anonymizers.lattice.nodes import levels_of
     >>> from sfumato.engines import reduce
     >>> from sfumato.measures import class_counts
     >>> tree = sf.Hierarchy.tree([("flu", "lung"), ("asthma", "lung"), ("ulcer", "stomach")])
@@ -174,10 +168,8 @@ def _check_input(
     suppress: float,
     most_nodes: int,
 ) -> None:
-    if not isinstance(suppress, numbers.Real) or not 0 <= suppress <= 1:
-        raise OptionError(f"the share of rows to suppress must be from 0 to 1, got {suppress!r}")
-    if not isinstance(most_nodes, numbers.Integral) or most_nodes < 1:
-        raise OptionError(f"the most nodes to visit must be at least 1, got {most_nodes!r}")
+    real("the share of rows to suppress", suppress, least=0, most=1)
+    whole("the number of nodes to visit", most_nodes)
     if not counts or not counts[0].rows:
         raise InputError("the table has no rows")
     if not guarantees:
@@ -185,7 +177,7 @@ def _check_input(
     for guarantee in guarantees:
         guarantee.refuse_unknown([one.attribute for one in counts if one.attribute is not None])
         if guarantee.needs_sensitive:
-            guarantee.measure(counts)  # says what is wrong with a guarantee that cannot be measured
+            guarantee.measure(counts)  # raises an error if the guarantee cannot be measured
     if any((one.size != one.records).any() for one in counts):
         raise OptionError("the lattice needs missing values as values, not as wildcards", hint="missing='value'")
     if not levels or any(one.labels.shape != (len(counts[0]), len(levels)) for one in counts):
@@ -278,11 +270,11 @@ class _Search:
             self.progress(1.0)
 
     def _base(self, node: bytes) -> float:
-        """Return the loss of a node without suppression, or 0 if only its classes tell."""
+        """Return the loss of a node without suppression, or 0 if it depends on the classes."""
         return 0.0 if self.by_class else sum(map(getitem, self.steps, node))
 
     def _check(self, node: bytes) -> bool:
-        """Make the classes of a node and judge them; say whether every finer node is infeasible."""
+        """Check the classes of a node; return whether every finer node is infeasible."""
         classes = self.nodes.classes(node)
         size = classes.size.astype(np.float64) if self.by_class else None
         base = self._base(node) if size is None else float(size @ size) / self.rows**2
@@ -291,7 +283,7 @@ class _Search:
         if fails is not None and (self.best is None or base <= self.best.loss + _SLACK):
             price = classes.price if size is None else size / self.rows
             suppressed = np.where(fails, classes.size, 0)
-            # A suppressed row costs 1; the sum is taken in order, and so is the same on every machine.
+            # A suppressed row costs 1; summing in order gives the same result on every machine.
             more = float(np.cumsum(suppressed * np.maximum(1.0 - price, 0.0))[-1])
             loss = base + more / self.rows
             found = _Found(round(loss, 12), int(suppressed.sum()), node, loss)
@@ -299,9 +291,9 @@ class _Search:
         return hopeless
 
     def _climb(self, node: bytes) -> None:
-        """Find by bisection how far up a cheap path from a node all is infeasible, and tag what is below.
+        """Find the highest infeasible node on a cheap path upward by bisection, and tag all nodes below it.
 
-        A node high on the path has few classes, and if it is infeasible, the large ones below it need not be made.
+        A node high on the path has few classes; if it is infeasible, the larger nodes below it need no check.
         """
         path = [node]
         while path[-1] != self.nodes.top and (self.best is None or self._base(path[-1]) <= self.best.loss):
@@ -329,7 +321,7 @@ class _Search:
             self.hopeful = np.vstack([self.hopeful[(self.hopeful < bottom).any(axis=1)], bottom])
 
     def _hopeless_above(self, node: bytes) -> bytes | None:
-        """Return an infeasible node below which all are infeasible, and this one is, if one is known."""
+        """Return a known infeasible node that rules out this one, if there is one."""
         found = self.nodes.kernels(len(self.hopeless)).first_above(self.hopeless, np.frombuffer(node, dtype=np.uint8))
         return self.hopeless[found].tobytes() if found >= 0 else None
 
@@ -351,7 +343,7 @@ class _Search:
                 return
 
     def result(self) -> Generalisation:
-        """Return the best node with all that is known of it."""
+        """Return the best node."""
         assert self.best is not None
         classes, of_tuple = self.nodes.of_tuple(self.best.node)
         fails, _ = self.judge.judge(classes)
@@ -375,7 +367,7 @@ def _with_level(node: bytes, column: int, level: int) -> bytes:
 
 
 def _cost(loss: Objective | str | Cost, levels: Levels, name: str) -> Floats:
-    """Return the cost of every code of a column on every level, and refuse one that is not monotone."""
+    """Return the cost of every code of a column on every level; raise an error if it is not monotone."""
     if callable(loss):
         cost = np.asarray(loss(levels), dtype=np.float64)
     elif one_of(Objective, loss, "loss") is Objective.LEAVES:
@@ -401,7 +393,7 @@ def _varies(group: Ints, cost: Floats) -> bool:
 def _nothing_found(
     search: _Search, counts: Sequence[ClassCounts], guarantees: Sequence[ClassGuarantee], levels: Sequence[Levels]
 ) -> InputError:
-    """Say why no node is feasible: what fails where all rows are one class, and the suppression that would do."""
+    """Return the error if no node is feasible: what fails with all rows in one class, and the suppression needed."""
     top, _ = search.nodes.of_tuple(search.nodes.top)
     tables = [search.judge.counts_of(top, i, np.arange(1)) for i in range(len(top.entries))]
     failed = []
@@ -415,8 +407,8 @@ def _nothing_found(
             failed.append(f"{guarantee} (there are {search.rows:,} rows)")
     hint = "ask for less" if search.finished else "ask for less, or visit more nodes"
     if search.rows >= search.judge.k and all(np.diff(start)[0] >= search.judge.l for start, _, _ in top.entries):
-        # Where a generalised row costs nothing, the loss is the suppressed share.
-        least = _Search(counts, guarantees, levels, 1.0, lambda one: np.zeros(one.groups.shape), _LOOK_FOR_A_HINT, None)
+        # If a generalised row costs nothing, the loss is the suppressed share.
+        least = _Search(counts, guarantees, levels, 1.0, lambda one: np.zeros(one.groups.shape), _NODES_FOR_HINT, None)
         least.run()
         if least.best is not None:
             share = math.ceil(least.best.suppressed / search.rows * 10_000) / 10_000

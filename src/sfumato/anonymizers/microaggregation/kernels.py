@@ -1,6 +1,6 @@
-"""Compiled code of microaggregation: distances, centres, and MDAV itself.
+"""Kernels of microaggregation: distances, centres and MDAV.
 
-Numba compiles this on first use and keeps the result on disk; import it inside the functions that run it.
+Numba compiles them on first use and caches the result on disk.
 """
 
 from __future__ import annotations

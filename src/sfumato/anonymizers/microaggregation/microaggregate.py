@@ -9,7 +9,6 @@ microaggregation: strict privacy with enhanced utility preservation", IEEE TKDE 
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,8 @@ from sfumato.anonymizers.limits import limits
 from sfumato.anonymizers.mondrian.partition import partition
 from sfumato.anonymizers.problem import APART, Pieces, Problem
 from sfumato.anonymizers.publish import Members, Output, alike, publish
-from sfumato.errors import OptionError, one_of
+from sfumato.data.validate import whole
+from sfumato.errors import one_of
 from sfumato.measures.classes import ClassCounts, Floats, Ints, ranges
 from sfumato.measures.guarantee import ClassGuarantee
 from sfumato.measures.models import AlphaK, KAnonymity, RecursiveCL
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Metric", "Microaggregate", "microaggregate", "neighbours"]
 
-_FEW = 12_000_000  # comparisons of two tuples that take less time than to load the compiled kernels
-_BARELY = 1e-12  # what a class misses that lies on a bound which it must not reach
+_FEW = 12_000_000  # comparisons of tuples that take less time than loading the compiled kernels
+_BARELY = 1e-12  # the shortfall of a class that is exactly on a strict bound
 
 
 class Metric(NamedTuple):
-    """How far two tuples are apart, if not all columns count alike.
+    """Weights and further dimensions for the distance of two tuples.
 
     Attributes
     ----------
-    weight : what the squared distance in each column counts
-    beside : a row per tuple: where it lies in further dimensions, whose squared distances are added
+    weight : the weight of the squared distance in each column
+    beside : a row per tuple with its place in further dimensions, whose squared distances are added
     """
 
     weight: Floats
@@ -59,11 +59,11 @@ class Microaggregate(Partitioner):
 
     Parameters
     ----------
-    guarantees, qi, sensitive, output
-        See `Partitioner`; here the mean is published by default. Groups that would be published alike become one.
+    guarantees, qi, sensitive, output, new_rows
+        See `Partitioner`; the mean is published by default. Groups that would be published alike are merged.
     block : int
-        The time grows with the square of the distinct tuples: a table of more than this is first cut into
-        blocks, as Mondrian does, of about this many.
+        The largest number of distinct tuples to process together, because time grows with their square: a larger table
+        is first cut into blocks of about this size, like Mondrian.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class Microaggregate(Partitioner):
 
 
 def neighbours(problem: Problem, output: Output, *, block: int = 4096, metric: Metric | None = None) -> Ints:
-    """Microaggregate, and make one group of those that would be published alike; see `microaggregate`."""
+    """Microaggregate, and merge groups that would be published alike; see `microaggregate`."""
     groups = microaggregate(problem, block=block, metric=metric)
     while (number := _published_alike(problem, groups, output)).max() + 1 < len(number):
         groups = _keeping(problem, number[groups], metric)
@@ -94,40 +94,31 @@ def neighbours(problem: Problem, output: Output, *, block: int = 4096, metric: M
 
 
 def microaggregate(problem: Problem, *, block: int = 4096, metric: Metric | None = None) -> Ints:
-    """Put the tuples into groups of near ones that keep every guarantee.
+    """Group near tuples so that every guarantee holds.
 
     ::
 
         while at least 3k records are left:
-            r = the tuple farthest from the average of what is left
+            r = the tuple farthest from the average of the remaining ones
             s = the tuple farthest from r
             make a group of r and its nearest tuples, until it has k records
             make a group of s and its nearest tuples, until it has k records
         if at least 2k records are left: make a group around the tuple farthest from their average
-        what is left is a group
-        while a group does not keep a guarantee:
-            merge the one that misses it most with the group whose average is nearest
+        the rest is a group
+        while a group breaks a guarantee:
+            merge the one that breaks it most with the group whose average is nearest
 
-    Equal records stay together, so that a group may exceed k, and the last ones may be merged with
-    others. The distance is Euclidean: numbers, dates and ordinals count by their place in units of the
-    column's standard deviation (a missing one lies a whole range away), categories by 0 or 1, or by the
-    share of the levels of their hierarchy on which they differ. The average is the mean, and of categories
-    the most frequent one.
+    Equal records stay together, so a group may exceed k, and the last ones may be merged with others. The distance is
+    Euclidean: numbers, dates and ordinals count in units of the column's standard deviation (a missing value is a whole
+    range away), categories 0 or 1, or the share of the levels of their hierarchy on which they differ. The average is
+    the mean, for categories the most frequent one. Returns the group of each tuple; if even the whole table as one
+    group breaks a guarantee, that is an `InputError`.
 
     Parameters
     ----------
     problem : Problem
     block : the distinct tuples of a block; see `Microaggregate`
-    metric : what counts how much; by default each column counts 1, and nothing else does
-
-    Returns
-    -------
-    The group of each tuple.
-
-    Raises
-    ------
-    InputError
-        If even the whole table as one group does not keep a guarantee.
+    metric : the weights of columns, 1 by default, and further dimensions
 
     Examples
     --------
@@ -139,18 +130,17 @@ def microaggregate(problem: Problem, *, block: int = 4096, metric: Metric | None
     >>> microaggregate(problem).tolist()
     [0, 0, 1, 1, 1]
     """
-    if not isinstance(block, numbers.Integral) or block < 1:
-        raise OptionError(f"the tuples of a block must be a whole number of at least 1, got {block!r}")
+    block = whole("the tuples of a block", block)
     problem.require_reachable()
     k = limits(problem.counts, problem.guarantees).k
-    groups = _mdav(problem, k, _blocks(problem, max(int(block), k)), metric)
+    groups = _mdav(problem, k, _blocks(problem, max(block, k)), metric)
     groups = _keeping(problem, groups, metric)
-    problem.require_kept(problem.merged(groups))
+    problem.require_kept(problem.merge(groups))
     return groups
 
 
 def _blocks(problem: Problem, size: int) -> list[Ints]:
-    """Cut the tuples into blocks of at least so many by the cuts of Mondrian, a tuple counting once."""
+    """Cut the tuples into blocks of at least this size, like Mondrian, each tuple counting once."""
     everything = np.arange(len(problem))
     if len(problem) < 2 * size:
         return [everything]
@@ -161,11 +151,11 @@ def _blocks(problem: Problem, size: int) -> list[Ints]:
 
 
 def _mdav(problem: Problem, k: int, blocks: Sequence[Ints], metric: Metric | None) -> Ints:
-    """Run MDAV on each block; a group that has less than k records may be left of a block."""
+    """Run MDAV on each block; the last group of a block may have fewer than k records."""
     points, scale = _points(problem, metric)
-    mdav = _kernels(sum(len(block) ** 2 for block in blocks) / k).mdav
+    mdav = _kernels(len(problem) ** 2 / k).mdav
     groups = np.full(len(problem), -1)
-    # Blocks do not share a tuple, so that the threads never write to the same place.
+    # Blocks share no tuple, so threads never write to the same place.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, len(blocks))) as pool:
         made = list(pool.map(lambda block: mdav(points, problem.records, block, k, scale, groups), blocks))
     for block, before in zip(blocks, np.cumsum(made) - made, strict=True):
@@ -220,7 +210,7 @@ def _deviation(place: Floats, records: Ints) -> float:
 
 def _keeping(problem: Problem, groups: Ints, metric: Metric | None) -> Ints:
     """Merge the group that misses a guarantee most with the nearest one, until none misses any."""
-    missed = _missed(problem.guarantees, problem.merged(groups))
+    missed = _missed(problem.guarantees, problem.merge(groups))
     if not missed.any():
         return groups
     points, scale = _points(problem, metric)
@@ -289,5 +279,5 @@ def _per_class(guarantee: ClassGuarantee, one: ClassCounts, counts: Sequence[Cla
 
 
 def _published_alike(problem: Problem, groups: Ints, output: Output) -> Ints:
-    """Give each group a number, and the same one to groups that would be published alike."""
+    """Return a number for each group, the same for groups that would be published alike."""
     return alike(publish(problem, Members.of(problem, groups), output))

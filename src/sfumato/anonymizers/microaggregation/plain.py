@@ -1,7 +1,7 @@
-"""The kernels of microaggregation without a compiler: loops over rows as array operations.
+"""The kernels of microaggregation as numpy code; small tables need no compiler.
 
-Each function does what its namesake in `microaggregation.kernels` does. Sums are added in the same order, so that the
-groups are the same.
+Each function does the same as its namesake in `microaggregation.kernels`, and adds in the same order, so the groups are
+the same.
 """
 
 from __future__ import annotations

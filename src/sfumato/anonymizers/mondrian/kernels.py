@@ -1,8 +1,7 @@
-"""Compiled code of the top-down partitions: Mondrian and the R+-tree.
+"""Kernels of top-down partitioning: Mondrian and the R+-tree.
 
-Numba compiles this on first use and keeps the result on disk; import it inside the functions that run it.
-Rows are reached by numbers without a sign, and never by slices: else numba asks at every row whether its number
-counts from the end, and counts references.
+Rows are indexed by unsigned numbers and never by slices: otherwise numba checks for negative indices at every row, and
+counts references.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["boundary", "dimension", "split"]
 
 
 class _Dimension(NamedTuple):
-    """Where a quasi-identifier is in the words of a row, and its line: see `partition.Space`."""
+    """The lane of a quasi-identifier in the words of a row, and its line; see `partition.Space`."""
 
     word: int
     shift: int
@@ -61,22 +60,22 @@ def split(
 ) -> tuple[Ints, Floats]:
     """Cut parts until no cut leaves two parts that keep their limits; mark where each part begins.
 
-    Rows are moved, so that every part is a range of them. A part is cut on the dimension whose
-    loss is largest (or, looking ahead, on which the cut leaves least), else on the next.
+    Rows are moved so that every part is a range of them. A part is cut on the dimension with the largest loss (or,
+    looking ahead, on the one whose cut leaves the least), else on the next.
 
     Parameters
     ----------
-    words : of each row, in columns: the packed positions and sensitive values, then its number and records
+    words : a column per row: the packed positions and sensitive values, then its number and records
     dimensions, place, node : the quasi-identifiers; see `partition.dimensions_of` and `partition.Space`
     lanes : the word, the shift and the mask of each sensitive attribute
-    waiting, bounds : the first row, the end and the records of each part to be cut, and the most that each
-        dimension can lose in it
-    smallest : parts of fewer rows are left as they are, as long as there is room to list them
-    begins : is set to where each part begins
+    waiting, bounds : the first row, the end and the records of each part to cut, and the largest possible loss of each
+        dimension in it
+    smallest : parts of fewer rows are left uncut, as long as there is room to list them
+    begins : set to true where a part begins
 
     Returns
     -------
-    The parts that were left, with their bounds.
+    The parts left uncut, with their bounds.
     """
     number, sensitive, offset, k = len(dimensions), len(limits.model) > 0, limits.offset, limits.k
     rows, longest = 0, 0
@@ -157,7 +156,7 @@ def split(
             if loss[by] <= 0.0:
                 break
             one = dimension(dimensions, by)
-            if not known[by]:  # the loss is at most that of the part around it, and often need not be known
+            if not known[by]:  # at most the loss of the enclosing part, and often not needed
                 loss[by], least[by], most[by] = _loss(words, low, high, one, place, seen)
                 bound[at, by], known[by] = loss[by], True
                 continue
@@ -167,7 +166,7 @@ def split(
                 cut, ties, below = boundary(value, weight, found, size, one, place, node, relaxed, attempt)
                 if below < k or size - below < k:
                     if attempt == 1 and one.height == 0:
-                        bound[at, by] = 0.0  # nor can any cut of a part of this part leave k records on both sides
+                        bound[at, by] = 0.0  # no cut of a smaller part can leave k records on both sides either
                         break
                     continue
                 if sensitive:
@@ -182,7 +181,7 @@ def split(
         if middle == low:
             begins[low] = True
             continue
-        # The part with more rows waits: then never more than log2(rows) wait.
+        # The part with more rows waits, so at most log2(rows) parts wait.
         top += 2
         for by in range(number):
             bound[top, by] = bound[at, by]
@@ -197,9 +196,9 @@ def split(
 
 @kernel(error_model="numpy", forceinline=True)
 def _loss(words: Ints, low: int, high: int, one: _Dimension, place: Floats, seen: Ints) -> tuple[float, Any, Any]:
-    """Return what a dimension loses in a part as NCP counts it, and its first and last position there.
+    """Return the NCP of a dimension in a part, and its first and last position there.
 
-    The loss is the width of the range of an ordered dimension, the share of its values for another.
+    It is the width of the range of an ordered dimension, or the share of the values of another.
     """
     word, shift, mask = one.word, one.shift, one.mask
     distinct, least = 0, (words[word, low] >> shift) & mask
@@ -235,7 +234,7 @@ def _loss(words: Ints, low: int, high: int, one: _Dimension, place: Floats, seen
 def _tally(
     words: Ints, low: int, high: int, one: _Dimension, least: int, most: int, value: Ints, weight: Ints, tally: Ints
 ) -> int:
-    """List the values of a dimension in a part in their order, with their records; return how many they are."""
+    """List the values of a dimension in a part in order, with their records; return their number."""
     word, shift, mask, last = one.word, one.shift, one.mask, len(words) - 1
     found, span, rows = 0, most - least + 1, high - low
     if span <= 4 * rows + 256:
@@ -294,11 +293,11 @@ def boundary(
     relaxed: bool,
     attempt: int,
 ) -> tuple[Any, Any, Any]:
-    """Return the last value on the left, how many rows with it go there, and the records on the left.
+    """Return the last value on the left, the number of rows with it that go there, and the records on the left.
 
-    The first attempt separates a missing value from the numbers, the second is the most balanced cut, the third the
-    one on the other side of the median value. A hierarchy is cut only between the children of the lowest node that
-    covers the part. If there is no such cut, -1 records are on the left.
+    The first attempt separates missing values from numbers, the second is the most balanced cut, the third the cut on
+    the other side of the median value. A hierarchy is cut only between children of the lowest node that covers the
+    part. Returns -1 if there is no such cut.
     """
     if attempt == 0:
         if found == 1 or not one.ordered or place[one.at + value[found - 1]] <= 1.0:
@@ -374,7 +373,7 @@ def _move(words: Ints, low: int, high: int, one: _Dimension, cut: Any, ties: Any
     for step in range(number):
         moved = (word + 1 + step) % number  # the word that holds the dimension is moved last
         before, after, remain = np.uint64(low), np.uint64(0), ties
-        # Every row is written to both sides: no branch that is guessed wrong half of the time.
+        # Write every row to both sides: a branch would be mispredicted half of the time.
         if ties >= high - low:
             for row in range(np.uint64(low), np.uint64(high)):
                 left = np.uint64(((words[word, row] >> shift) & mask) <= cut)
@@ -407,7 +406,7 @@ def _remaining(
     place: Floats,
     seen: Ints,
 ) -> Any:
-    """Return the loss of a dimension, summed over the records, that a cut would leave; see `_loss`."""
+    """Return the loss of a dimension that a cut would leave, summed over the records; see `_loss`."""
     word, shift, mask = one.word, one.shift, one.mask
     cut_word, cut_shift, cut_mask = decides.word, decides.shift, decides.mask
     remains = 0.0

@@ -1,4 +1,4 @@
-"""Mondrian: cut the table at medians, again and again (LeFevre, DeWitt, Ramakrishnan, ICDE 2006)."""
+"""Top-down partitioning by recursive cuts: Mondrian, and the leaves of an R+-tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.anonymizers.base import NewRows, Partitioner
 from sfumato.anonymizers.mondrian.partition import partition
@@ -18,31 +17,29 @@ from sfumato.data.io.source import File
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table, write
 from sfumato.engines.dispatch import reduce
-from sfumato.engines.engine import Progress, is_spark
+from sfumato.engines.engine import is_spark
 from sfumato.engines.tuples import group
 from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.classes import Ints
 
-__all__ = ["Mondrian", "mondrian"]
+__all__ = ["Mondrian", "RPlus", "mondrian", "rplus"]
 
 
 @dataclass(eq=False, repr=False)
 class Mondrian(Partitioner):
-    """Anonymize by cutting the table at medians, again and again; see `mondrian`.
+    """Anonymize by recursive cuts at medians (LeFevre, DeWitt, Ramakrishnan, ICDE 2006); see `mondrian`.
 
-    Quick at any size, and every class is a box of its own.
+    Fast at any size; every class is a box that overlaps no other.
 
     Parameters
     ----------
-    guarantees, qi, sensitive, output
+    guarantees, qi, sensitive, output, new_rows
         See `Partitioner`.
     strict : bool
-        Whether equal rows stay together. Otherwise rows with the median value may go to either
-        side, which loses less where few values are frequent. The table then has to fit into memory, and
-        ``transform`` accepts no other rows: no rule says which of several classes a new row belongs to. (With
-        ``new_rows="route"``, equal rows go to the class that has most of them.)
-    new_rows
-        See `Anonymizer`.
+        Whether equal rows stay together. Otherwise (relaxed Mondrian) rows with the median value may go to either
+        side, which loses less if a few values are frequent. The table must then fit into memory, and ``transform``
+        accepts only the fitted rows, because equal rows may be in several classes. (With ``new_rows="route"``, a
+        row goes to the class that has most of its equals.)
 
     Examples
     --------
@@ -63,7 +60,7 @@ class Mondrian(Partitioner):
         return not self.strict
 
     def distributed(self, table: Table, *, keep_order: bool) -> Any:
-        """Cut a Spark frame in Spark, where its tuples may be more than fit into memory here."""
+        """Anonymize a Spark frame in Spark, because its tuples may not fit into memory here."""
         if not self.strict or not is_spark(table):
             return None
         from sfumato.anonymizers.mondrian.spark import mondrian_on_spark
@@ -71,17 +68,11 @@ class Mondrian(Partitioner):
         return mondrian_on_spark(table, self.asked, output=one_of(Output, self.output, "output"), keep_order=keep_order)
 
     def apply(
-        self,
-        table: Table,
-        *,
-        without: Sequence[str] = (),
-        to: str | Path | None = None,
-        shuffle: bool = False,
-        progress: Progress | None = None,
+        self, table: Table, *, without: Sequence[str] = (), to: str | Path | None = None, **options: Any
     ) -> Table:
-        """Publish the very table that was learnt; if not strict, equal rows may be published differently."""
+        """Apply the fitted recoding to the training table; if not strict, equal rows may be published differently."""
         if self.strict:
-            return super().apply(table, without=without, to=to, shuffle=shuffle, progress=progress)
+            return super().apply(table, without=without, to=to, **options)
         rows = table.encode([domain.name for domain in self.tuples_.domains])
         groups = np.empty(len(rows.values), dtype=np.int64)
         groups[np.lexsort(rows.values.T[::-1])] = np.repeat(self.members_.group, self.members_.records)
@@ -93,7 +84,7 @@ class Mondrian(Partitioner):
         return Table(File(Path(to)))
 
     def _routed(self, table: Table) -> Table:
-        """Give each row what is published of its group; if not strict, only the fitted rows have one for sure."""
+        """Recode each row like its group; if not strict, only the fitted rows have a known group."""
         if self.strict:
             return super()._routed(table)
         fitted = self._as_fitted(table)
@@ -101,21 +92,21 @@ class Mondrian(Partitioner):
             return self.apply(fitted)
         if self.new_rows == NewRows.MEASURE and table.rows:
             raise InputError(
-                "these are not the rows that relaxed Mondrian was fitted on, and it cannot tell the classes of others: "
-                "equal rows are in several",
-                hint="take strict=True, or fit_transform the rows that are released; new_rows='route' promises nothing",
+                "relaxed Mondrian can transform only the rows it was fitted on, because equal rows may be in several "
+                "classes",
+                hint="use strict=True, or fit_transform the rows to release; new_rows='route' promises nothing",
             )
         return super()._routed(table)
 
     def _as_fitted(self, table: Table) -> Table | None:
-        """Return the table as it was fitted, in any order of its rows; None if it holds other rows."""
-        learnt = self.tuples_
-        if any(domain.name not in table.schema.names for domain in learnt.domains):
+        """Return the table with the fitted schema if it holds the fitted rows in any order, else None."""
+        fitted = self.tuples_
+        if any(domain.name not in table.schema.names for domain in fitted.domains):
             return None
-        table = Table(table.source, Schema(domain.column for domain in learnt.domains))
-        tuples = reduce(table, [domain.name for domain in learnt.domains])
-        same = np.array_equal(tuples.codes, learnt.codes) and np.array_equal(tuples.count, learnt.count)
-        both = zip(tuples.domains, learnt.domains, strict=True)
+        table = Table(table.source, Schema(domain.column for domain in fitted.domains))
+        tuples = reduce(table, [domain.name for domain in fitted.domains])
+        same = np.array_equal(tuples.codes, fitted.codes) and np.array_equal(tuples.count, fitted.count)
+        both = zip(tuples.domains, fitted.domains, strict=True)
         return table if same and all(one.values.equals(other.values) for one, other in both) else None
 
     def _members(self, problem: Problem) -> Members:
@@ -125,46 +116,62 @@ class Mondrian(Partitioner):
         return Members(pieces.tuple, pieces.records, groups)  # in the order of tuples and sensitive values
 
 
+@dataclass(eq=False, repr=False)
+class RPlus(Partitioner):
+    """Anonymize by the leaves of a bulk-loaded R+-tree (Iwuchukwu & Naughton, VLDB 2007); see `rplus`.
+
+    It compares all cuts by the loss they leave, which takes longer than Mondrian. The parameters are those of
+    `Partitioner`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import sfumato as sf
+    >>> people = pd.DataFrame({"age": [20, 22, 24, 40, 60], "sex": ["f", "f", "m", "m", "m"]})
+    >>> sf.RPlus("k=2", qi=["age", "sex"]).fit_transform(people)["age"].tolist()
+    ['20-22', '20-22', '20-64', '20-64', '20-64']
+    """
+
+    name = "rplus"
+
+    def _members(self, problem: Problem) -> Members:
+        return Members.of(problem, rplus(problem))
+
+
 @overload
 def mondrian(problem: Problem, *, strict: Literal[True] = True) -> Ints: ...
 @overload
 def mondrian(problem: Problem, *, strict: Literal[False]) -> tuple[Pieces, Ints]: ...
 def mondrian(problem: Problem, *, strict: bool = True) -> Ints | tuple[Pieces, Ints]:
-    """Put the tuples into groups that keep every guarantee, by cuts at medians.
+    """Group the tuples by recursive cuts at medians so that every guarantee holds.
 
     ::
 
         part = the whole table
-        for each dimension, the one that loses most in the part first:
+        for each dimension, the one with the largest loss in the part first:
             cut the part at the median of the records
             if both sides keep every guarantee: do the same with each side, and stop
         otherwise the part is a group
 
-    What a dimension loses is what NCP counts: the width of the range of a number, date or ordinal, the
-    share of the values of a category. The cut is the boundary between two values that is nearest to
-    the median; if a side does not keep a guarantee, the boundary on the other side of the median value is
-    tried too (it cannot help k, which the balanced cut keeps if any cut does). A category with a
-    hierarchy is cut between two children of the lowest node that covers the part. Every group was
-    checked when it was cut off, so that all guarantees hold, also those that merging can break.
+    The loss of a dimension is its NCP: the width of the range for a number, date or ordinal, the share of the values
+    for a category. The cut is the boundary between two values that is nearest to the median. If a side breaks a
+    guarantee, the boundary on the other side of the median value is tried too (this cannot help k, which the balanced
+    cut keeps if any cut does). A category with a hierarchy is cut between two children of the lowest node that covers
+    the part. Every group is checked when it is cut off, so all guarantees hold, even those that merging can break.
+    If even the whole table as one group breaks a guarantee, that is an `InputError`.
 
     Parameters
     ----------
     problem : Problem
     strict : bool
-        Whether equal tuples stay together. Otherwise records with the median value may go to either side,
-        so that both have equally many; a category with a hierarchy is cut as before. Which records go
-        where is decided by their order: by tuple, then by sensitive values.
+        Whether equal tuples stay together. Otherwise records with the median value may go to either side, which
+        makes both sides equally large; a category with a hierarchy is cut as before. Records are divided in the
+        order of tuples and sensitive values.
 
     Returns
     -------
-    The group of each tuple. If not strict: pieces, each a tuple with a value of every sensitive
-    attribute and a number of records, and the group of each piece; a tuple, and a combination of its sensitive
-    values, is divided among several pieces if its records are in several groups.
-
-    Raises
-    ------
-    InputError
-        If even the whole table as one group does not keep a guarantee.
+    The group of each tuple. If not strict: the pieces and the group of each piece. A piece is a tuple with a value of
+    every sensitive attribute and a number of records; a tuple has several pieces if its records are in several groups.
 
     Examples
     --------
@@ -184,30 +191,49 @@ def mondrian(problem: Problem, *, strict: bool = True) -> Ints | tuple[Pieces, I
     if strict:
         groups = np.empty(len(problem), dtype=np.int64)
         groups[pieces.tuple] = partition(problem, pieces)
-        problem.require_kept(problem.merged(groups))
+        problem.require_kept(problem.merge(groups))
         return groups
     if not pieces.joint:
         raise OptionError(
-            "relaxed Mondrian divides tuples, and of several sensitive attributes it is not known which values go "
-            "together",
-            hint="count them together: Problem.of",
+            "relaxed Mondrian divides tuples, so its sensitive attributes must be counted jointly",
+            hint="use Problem.of",
         )
-    single, of_record = _records(pieces)
-    divided, of_piece = _divided(pieces, of_record, partition(problem, single, relaxed=True))
-    problem.require_kept(problem.merged_pieces(divided, of_piece))
+    of_record = np.repeat(np.arange(len(pieces.tuple)), pieces.records)
+    one = np.ones(len(of_record), dtype=np.int64)
+    single = Pieces(pieces.tuple[of_record], pieces.values[of_record], one, joint=True)
+    groups = partition(problem, single, relaxed=True)
+    # Join the records of one piece that are in the same group.
+    first, of_pair = group(np.column_stack([of_record, groups]), [len(pieces.tuple), int(groups.max()) + 1])
+    piece, of_piece = of_record[first], groups[first]
+    records = np.bincount(of_pair).astype(np.int64)
+    divided = Pieces(pieces.tuple[piece], pieces.values[piece], records, joint=True)
+    problem.require_kept(problem.merge_pieces(divided, of_piece))
     return divided, of_piece
 
 
-def _records(pieces: Pieces) -> tuple[Pieces, Ints]:
-    """Return every record as a piece of its own, and the piece that it is from."""
-    of_record = np.repeat(np.arange(len(pieces.tuple)), pieces.records)
-    one = np.ones(len(of_record), dtype=np.int64)
-    return Pieces(pieces.tuple[of_record], pieces.values[of_record], one, joint=True), of_record
+def rplus(problem: Problem) -> Ints:
+    """Group the tuples by the leaves of an R+-tree so that every guarantee holds.
 
+    The tree is loaded from the root down, and its nodes never overlap. A node is split at the most balanced cut of one
+    of the dimensions: the one whose two sides, each shrunk to its own records, have the least NCP over all dimensions
+    and records; if a side breaks a guarantee, the next best. A leaf is a node that no such cut splits.
 
-def _divided(pieces: Pieces, of_record: NDArray[Any], groups: Ints) -> tuple[Pieces, Ints]:
-    """Put the records of one piece that are in one group together again."""
-    first, of_pair = group(np.column_stack([of_record, groups]), [len(pieces.tuple), int(groups.max()) + 1])
-    piece = of_record[first]
-    records = np.bincount(of_pair).astype(np.int64)
-    return Pieces(pieces.tuple[piece], pieces.values[piece], records, joint=True), groups[first]
+    Mondrian cuts the dimension with the largest loss; here all cuts are compared by the loss they leave. That takes d
+    times as long for d dimensions, and loses less if dimensions are correlated. If even the whole table as one group
+    breaks a guarantee, that is an `InputError`.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.engines import reduce
+    >>> table = sf.Table(pl.DataFrame({"age": [20, 22, 40, 60], "sex": ["f", "m", "f", "m"]}))
+    >>> problem = Problem.of(reduce(table, ["age", "sex"]), ["age", "sex"], [], [sf.KAnonymity(2)])
+    >>> rplus(problem).tolist()
+    [0, 1, 0, 1]
+    """
+    problem.require_reachable()
+    groups = np.empty(len(problem), dtype=np.int64)
+    groups[problem.pieces.tuple] = partition(problem, problem.pieces, look_ahead=True)
+    problem.require_kept(problem.merge(groups))
+    return groups

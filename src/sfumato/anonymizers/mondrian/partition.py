@@ -1,13 +1,13 @@
-"""Top-down partitions, as Mondrian and the R+-tree make them: the way to the kernel and back.
+"""Top-down partitioning for Mondrian and the R+-tree: prepare the arrays for the kernel, and run it.
 
-The kernel sees the pieces of the problem as rows of 64-bit words that it moves: the positions of the
-quasi-identifiers and the sensitive values, packed together, then the number of the piece and its records.
+The kernel moves the pieces of the problem as rows of 64-bit words: the packed positions of the quasi-identifiers and
+sensitive values, then the number of the piece and its records.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 
 from sfumato.anonymizers.limits import Limits, limits
 from sfumato.anonymizers.problem import Pieces, Problem
+from sfumato.engines.tuples import Packing
 from sfumato.errors import InputError
 from sfumato.measures.classes import Floats, Ints
 
 __all__ = ["RECORDS", "Space", "cut_rows", "dimensions_of", "partition", "rows_of", "space_of"]
 
 _ROWS_PER_THREAD = 50_000
-_FEW = 50_000  # rows that are cut without compiling the kernel
-_AHEAD = 4  # how many times as long it takes to look ahead
+_FEW = 50_000  # up to so many rows, the kernel is not compiled
+_AHEAD = 4  # the slowdown of looking ahead
 _NUMBER = 32
 RECORDS = (1 << 31) - 1
-"""The bits of a row's last word that are its records; its number lies above them, from bit 32 on."""
+"""The mask of the records in the last word of a row; the number of the row is in the bits from 32 on."""
 
 
 class Space(NamedTuple):
@@ -36,11 +37,11 @@ class Space(NamedTuple):
     ----------
     length : the number of positions on each line
     size : the number of values that the column may take
-    ordered : whether the loss of a range is its width; else it is its number of values
-    at : where the places of each line begin
-    place : where each position of each line lies
-    height : the number of levels that each hierarchy has, 0 without
-    node_at : where the nodes of each hierarchy begin
+    ordered : whether the loss of a range is its width rather than its number of values
+    at : the offset of each line in `place`
+    place : the place of each position of each line
+    height : the number of levels of each hierarchy, 0 without one
+    node_at : the offset of each hierarchy in `node`
     node : the node of each position on each level
     """
 
@@ -72,7 +73,7 @@ def space_of(problem: Problem) -> Space:
 
 
 def dimensions_of(space: Space, lanes: Ints) -> Ints:
-    """Return a row per quasi-identifier: where it is in the words of a row, see `rows_of`, and its line."""
+    """Return a row per quasi-identifier: its lane in the words, see `rows_of`, and its line."""
     line = (space.length, space.size, space.ordered, space.at, space.height, space.node_at)
     return np.column_stack([lanes[: len(space.length)], *line])
 
@@ -80,50 +81,33 @@ def dimensions_of(space: Space, lanes: Ints) -> Ints:
 def rows_of(
     positions: NDArray[np.int32], lengths: Ints, records: Ints, values: NDArray[np.int64], kinds: Ints
 ) -> tuple[NDArray[np.int64], Ints]:
-    """Return the words that the kernel moves, a column per row, and where in them everything is.
+    """Pack rows into the words that the kernel moves, a column per row; return them with their lanes.
 
     Parameters
     ----------
     positions, lengths : the position of each row on each line, and the lengths of the lines
     records : the records of each row
-    values, kinds : each row's value of each sensitive attribute, and how many values each has
+    values, kinds : the value of each sensitive attribute in each row, and the number of values of each attribute
     """
     rows = len(positions)
-    lanes = _lanes([max(int(length - 1).bit_length(), 1) for length in (*lengths, *kinds)])
-    words = np.zeros((int(lanes[-1, 0]) + 2, rows), dtype=np.int64)
-    for column, (word, shift, _) in zip((*positions.T, *values.T), lanes, strict=True):
-        words[word] |= column.astype(np.int64) << shift
+    packing = Packing.of([*lengths, *kinds], 63)
+    words = np.empty((packing.lanes[-1][0] + 2, rows), dtype=np.int64)
+    words[:-1] = packing.pack([*positions.T, *values.T])
     if rows > RECORDS or (rows and int(records.max()) > RECORDS):
-        raise InputError(f"more than {RECORDS:,} equal rows, or tuples, are too many to be cut")
+        raise InputError(f"Mondrian can cut at most {RECORDS:,} tuples, with at most as many equal rows each")
     words[-1] = (np.arange(rows) << _NUMBER) | records
-    return words, lanes
-
-
-def _lanes(bits: Sequence[int]) -> Ints:
-    """Lay lanes of so many bits one after the other into words; the sign of a word is not used.
-
-    Returns
-    -------
-    The word of each lane, how far it is shifted there, and the mask of its bits.
-    """
-    lanes, word, used = [], 0, 0
-    for width in bits:
-        if used + width > 63:
-            word, used = word + 1, 0
-        lanes.append((word, used, (1 << width) - 1))
-        used += width
-    return np.array(lanes, dtype=np.int64)
+    return words, np.array(packing.lanes, dtype=np.int64)
 
 
 def partition(problem: Problem, pieces: Pieces, *, relaxed: bool = False, look_ahead: bool = False) -> Ints:
-    """Cut the table again and again where both sides keep every guarantee, and return the group of each piece.
+    """Cut the table recursively while both sides keep every guarantee, and return the group of each piece.
 
     Parameters
     ----------
     problem : Problem
     pieces : Pieces
     relaxed : whether pieces with the median value may go to either side
-    look_ahead : whether to choose the cut by the loss that it leaves, not by the width that it halves
+    look_ahead : whether to choose the cut by the loss it leaves, not by the width it halves
     """
     asked, space = limits(problem.counts, problem.guarantees), space_of(problem)
     values = pieces.values if len(asked.model) else pieces.values[:, :0]
@@ -145,10 +129,10 @@ def cut_rows(
     look_ahead: bool = False,
     threads: int | None = None,
 ) -> NDArray[np.bool_]:
-    """Move the rows so that every group is a range of them, and return where each begins.
+    """Move the rows so that every group is a range of them, and return a mask of where groups begin.
 
-    The first cuts are made one after the other, then the parts are cut in at most so many threads, by default as many
-    as there are cores; the result is the same.
+    The first cuts are made one after the other, then the parts are cut in parallel, by default with a thread per core;
+    the number of threads does not change the result.
     """
     number, rows = len(space.length), words.shape[1]
     split = _kernel(rows * _AHEAD if look_ahead else rows)
@@ -181,7 +165,7 @@ def cut_rows(
 
 
 def _kernel(rows: int) -> Callable[..., tuple[Ints, Floats]]:
-    """Return the kernel: compiled, unless so few rows are cut sooner without."""
+    """Return the compiled kernel, or the plain one for few rows."""
     if rows > _FEW:
         from sfumato.anonymizers.mondrian.kernels import split
 

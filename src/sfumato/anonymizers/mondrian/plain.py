@@ -1,6 +1,6 @@
-"""The kernel of the top-down partitions without a compiler: its loops over rows as array operations.
+"""The partitioning kernel as numpy code; small tables need no compiler.
 
-Each function does what its namesake in `partition_kernels` does; the cuts are the same.
+Each function does the same as its namesake in `kernels`, so the cuts are the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _loss(words: Ints, low: int, high: int, one: _Dimension, place: Floats, seen
 
 
 def _width(codes: Ints, least: int, most: int, one: _Dimension, place: Floats) -> float:
-    """Return the width of an ordered dimension, the share of its values of another."""
+    """Return the width of an ordered dimension, or the share of the values of another."""
     if one.ordered:
         return min(float(place[one.at + most] - place[one.at + least]), 1.0)
     return float(len(_cells(codes - least)) / one.size) if most > least else 0.0
@@ -50,7 +50,7 @@ def _tally(
 
 
 def _left(words: Ints, low: int, high: int, one: _Dimension, cut: int, ties: int) -> NDArray[np.bool_]:
-    """Say which rows are left of a cut: of those with the last value, only so many as ties."""
+    """Return a mask of the rows left of a cut; of the rows with its value, the first `ties` are."""
     codes = _codes(words, low, high, one)
     equal = codes == cut
     left: NDArray[np.bool_] = (codes < cut) | (equal & (np.cumsum(equal) <= ties))
@@ -98,7 +98,7 @@ def _cells(codes: Ints) -> Ints:
 
 
 def _sums(codes: Ints, records: Ints) -> tuple[Ints, Any]:
-    """Return the values that occur, ascending, and the records that each has."""
+    """Return the values that occur, ascending, and the records of each."""
     if _is_short(codes):
         sums = np.bincount(codes, weights=records)
         cell = np.flatnonzero(sums)
@@ -114,4 +114,4 @@ def _is_short(codes: Ints) -> bool:
 plain_split = plain(
     split, dimension=_dimension, _loss=_loss, _tally=_tally, _count=_count, _move=_move, _remaining=_remaining
 )
-"""`partition_kernels.split`, uncompiled."""
+"""`kernels.split` as numpy code."""

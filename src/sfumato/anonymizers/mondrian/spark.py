@@ -1,9 +1,8 @@
-"""Mondrian where the rows are: Spark holds the tuples, and what comes to this process is counts of single columns.
+"""Mondrian in Spark: the tuples stay in Spark, and this process sees only counts of single columns.
 
-Reduce: Spark counts the distinct tuples and keeps them. Decide: the first cuts are decided here, from sums over the
-tuples; the parts that they leave are cut in Spark's workers, each by the same kernel as a table in memory. Apply: a
-worker writes what is published of its part, and the rows get it by a join. The groups are those that `mondrian` makes
-of the whole table: a part is cut without looking at the others.
+Reduce: Spark counts the distinct tuples. Decide: the first cuts are decided here, from sums over the tuples; workers
+cut the remaining parts with the same kernel as a table in memory. Apply: workers write the published values of their
+parts, and a join applies them to the rows. Parts are cut independently, so the groups are those of `mondrian`.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ import numpy as np
 import polars as pl
 
 from sfumato._repr import Discreet
-from sfumato.anonymizers.base import measured, refuse_unreadable, require_quasi
-from sfumato.anonymizers.lattice.levels import with_hierarchy
-from sfumato.anonymizers.mondrian.packing import Layout, batch_of, packed, unpacked
-from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, first_cuts
-from sfumato.anonymizers.mondrian.spark_parts import Summaries, finished, loss_of_parts
-from sfumato.anonymizers.problem import Problem
+from sfumato.anonymizers.base import measure_release, refuse_unreadable, require_quasi
+from sfumato.anonymizers.mondrian.spark_cuts import Count, Cuts, TupleLayout, batch_of, first_cuts, pack, unpack
+from sfumato.anonymizers.mondrian.spark_parts import Summaries, finish_part, loss_of_parts
+from sfumato.anonymizers.problem import Problem, with_hierarchy
 from sfumato.anonymizers.publish import Output, released_schema
 from sfumato.data.coding import Domain, encode_column
+from sfumato.data.released_values import MARK
 from sfumato.data.schema import Column, Schema
 from sfumato.data.table import Table
 from sfumato.engines.engine import is_spark, native, polars_panics
@@ -36,25 +34,24 @@ from sfumato.errors import InputError, OptionError, one_of
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.classes import ClassCounts, Ints, sum_by_index
 from sfumato.measures.guarantee import ClassGuarantee
-from sfumato.measures.loss.generalised import MARK
 from sfumato.measures.loss.information_loss import Loss
 
 __all__ = ["OnSpark", "mondrian_on_spark"]
 
 _PARTITIONS_PER_CORE = 4
-_HASHED = 200_000  # tuples of a partition that fit into a hash table of a join; more are sorted
+_HASHED = 200_000  # tuples per partition up to which the join uses a hash table instead of sorting
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OnSpark(Discreet):
-    """A table that was anonymized in Spark, what was measured on it, and what it lost.
+    """A table that was anonymized in Spark, with its assessment and information loss.
 
     Attributes
     ----------
     table : the released rows, a Spark frame, without the identifiers
-    assessment : what was measured over all of its rows
-    loss : what it lost; the Kullback-Leibler divergence is left out
-    groups, parts : how many groups Mondrian has made, and in how many parts of the table
+    assessment : the assessment of all rows
+    loss : the information loss, without the Kullback-Leibler divergence
+    groups, parts : the numbers of groups, and of parts that workers cut
     """
 
     _repr_fields: ClassVar[tuple[str, ...]] = ("groups", "parts")
@@ -73,30 +70,24 @@ def mondrian_on_spark(
     output: Output | str = Output.INTERVAL,
     keep_order: bool = False,
 ) -> OnSpark:
-    """Anonymize a Spark frame by strict Mondrian, without bringing its tuples to this process.
+    """Anonymize a Spark frame by strict Mondrian, without fetching its tuples.
 
-    The groups and what is published of them are those of ``Mondrian``; see `mondrian`. The release is
-    measured anew over all rows, for which its own distinct tuples are fetched. Spark keeps what is published of
-    each tuple for as long as the released frame is in use here, and gives it to the rows whenever it is asked for them.
+    The groups and their published values are those of ``Mondrian``; see `mondrian`. The released rows are measured
+    again, for which their distinct tuples are fetched. Spark caches the published values of each tuple as long as the
+    released frame is in use here, and joins them to the rows on demand.
 
     Parameters
     ----------
     table : Table
-        Of a Spark frame, with the roles of its columns; identifiers are left out of the release.
+        A Spark frame with the roles of its columns; identifiers are dropped.
     guarantees : sequence of ClassGuarantee
         At least one.
     output : {"interval", "tight", "level", "median", "mean", "medoid"}
-        What is published of a group; see `Output`. Intervals have exact ends if a guarantee could break where groups
-        are published alike.
+        How the values of a group are published; see `Output`. Intervals have exact ends if a guarantee could break
+        when groups are published alike.
     keep_order : bool
-        Whether the rows are left in the order that Spark's join gives them, often that of the original. By default
-        they are sorted by Spark's random numbers, which are not cryptographic.
-
-    Raises
-    ------
-    InputError
-        If even the whole table as one group does not keep a guarantee, or the release does not when it is
-        measured; or if Spark cannot finish, because its workers lack Sfumato for example.
+        Whether the rows stay in the order of Spark's join, often that of the original. By default they are sorted by
+        Spark's random numbers, which are not cryptographic.
 
     Examples
     --------
@@ -113,39 +104,40 @@ def mondrian_on_spark(
         output = Output.TIGHT
     schema = table.schema
     if not is_spark(table):
-        raise OptionError("only a Spark frame is anonymized in Spark", hint="take anonymize for any other")
+        raise OptionError("mondrian_on_spark needs a Spark frame", hint="use anonymize for any other table")
     require_quasi(schema)
     frame = native(table)
-    # Values that no guarantee looks at need not be told apart.
+    # Sensitive values matter only if a guarantee uses them.
     sensitive = schema.sensitive if any(one.needs_sensitive for one in guarantees) else ()
     names, number = (*schema.quasi, *sensitive), len(schema.quasi)
-    with _asking_workers(frame.sparkSession), polars_panics(), ExitStack() as kept, ExitStack() as kept_longer:
+    with _worker_errors(frame.sparkSession), polars_panics(), ExitStack() as caches, ExitStack() as lasting:
         cores = _cores(frame.sparkSession)
-        # A frame that is kept has as many partitions as Spark makes for any size, and each of them costs every job.
+        # A cached frame keeps its partitions, and each of them costs time in every job.
         tuples = group_counts(frame, [schema.names.index(name) for name in names]).coalesce(
             _PARTITIONS_PER_CORE * cores
         )
-        tuples = _kept(tuples, kept)
+        tuples = _cached(tuples, caches)
         columns = [_counted(tuples, at, schema[name]) for at, name in enumerate(names)]
         if output is Output.LEVEL:
             columns[:number] = [
                 _Column(with_hierarchy(column.domain, column.records), column.records) for column in columns[:number]
             ]
         whole = _whole(columns[:number], columns[number:], guarantees)
-        layout = Layout.of(whole)
-        words = _kept(tuples.mapInArrow(partial(packed, layout), _longs(layout.names)), kept)
+        layout = TupleLayout.of(whole)
+        words = _cached(tuples.mapInArrow(partial(pack, layout), _longs(layout.names)), caches)
         cuts = first_cuts(partial(_summed, words, layout), layout, cores)
-        look_up = _kept(_published(words, layout, cuts, tuples, output, columns[:number]), kept_longer)
-        parts = _summaries(look_up, number)
+        look_up = _cached(_published(words, layout, cuts, tuples, output, columns[:number]), lasting)
+        summaries = pl.Series(look_up.where("summary IS NOT NULL").select("summary").toArrow().column(0))
+        parts = Summaries.of(np.array(summaries.to_list(), dtype=np.float64), number)
         released = _released(frame, schema, look_up, parts, output)
         for field in released.schema.fields:
-            if field.metadata:  # such as the labels that Spark's own models list there, of rows that are not here
+            if field.metadata:  # such as labels listed by Spark's models, which may be of other rows
                 released = released.withMetadata(field.name, {})
         released = released if keep_order else released.orderBy(functions.rand())
         result = Table(released, released_schema(schema))
-        assessment = measured(result, guarantees)
-        # The session ends with the process, and what it keeps with it.
-        weakref.finalize(released, kept_longer.pop_all().close).atexit = False
+        assessment = measure_release(result, guarantees)
+        # At exit, the session ends and its cache with it.
+        weakref.finalize(released, lasting.pop_all().close).atexit = False
     return OnSpark(
         table=result,
         assessment=assessment,
@@ -159,7 +151,7 @@ def mondrian_on_spark(
 
 
 class _Column(NamedTuple):
-    """The values of a column, and how many records have each."""
+    """The values of a column, and the number of records with each."""
 
     domain: Domain
     records: Ints
@@ -175,7 +167,7 @@ def _counted(tuples: Any, position: int, column: Column) -> _Column:
 
 
 def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: Sequence[ClassGuarantee]) -> Problem:
-    """Pose the problem for the whole table as one class, which must keep what is asked for."""
+    """Build the problem of the whole table as one class, which must keep the guarantees."""
     for column in quasi:
         refuse_unreadable(column.domain)
     size = quasi[0].records.sum(keepdims=True)
@@ -195,8 +187,8 @@ def _whole(quasi: Sequence[_Column], sensitive: Sequence[_Column], guarantees: S
 # Decide
 
 
-def _summed(words: Any, layout: Layout, count: Count, shape: tuple[int, int]) -> Ints:
-    """Add up in Spark what workers count in numbered cells, and fetch the sums."""
+def _summed(words: Any, layout: TupleLayout, count: Count, shape: tuple[int, int]) -> Ints:
+    """Add up the cells that workers count, and fetch the sums."""
     from pyspark.sql import functions
 
     cells = words.mapInArrow(partial(_cells, layout, count), _longs(("cell", "records")))
@@ -207,17 +199,19 @@ def _summed(words: Any, layout: Layout, count: Count, shape: tuple[int, int]) ->
     return found
 
 
-def _cells(layout: Layout, count: Count, batches: Iterator[Any]) -> Iterator[Any]:
-    """Count the tuples that a worker holds."""
-    for cells in count(*unpacked(layout, batches)):
+def _cells(layout: TupleLayout, count: Count, batches: Iterator[Any]) -> Iterator[Any]:
+    """Count the tuples of a worker."""
+    for cells in count(*unpack(layout, batches)):
         yield batch_of(("cell", "records"), cells)
 
 
 # Apply
 
 
-def _published(words: Any, layout: Layout, cuts: Cuts, tuples: Any, output: Output, columns: Sequence[_Column]) -> Any:
-    """Let workers finish the parts: what every tuple was, what it becomes, and once per part a summary of it."""
+def _published(
+    words: Any, layout: TupleLayout, cuts: Cuts, tuples: Any, output: Output, columns: Sequence[_Column]
+) -> Any:
+    """Return a frame with the original and published values of each tuple, and one summary per part."""
     from pyspark.sql import types
 
     kinds = [field.dataType for field in tuples.schema.fields[: len(columns)]]
@@ -233,21 +227,21 @@ def _published(words: Any, layout: Layout, cuts: Cuts, tuples: Any, output: Outp
     records = tuple(column.records for column in columns)
     parted = words.mapInArrow(partial(_parted, layout, cuts), _longs(("part", *layout.names)))
     parts = parted.repartition(2 * cuts.uncut, "part").groupBy("part")
-    # Spark would read the types of a function that has some.
+    # A lambda, because Spark would interpret the type hints of a function.
     return parts.applyInArrow(lambda part: _finished(layout, output, records, arrow, part), schema)
 
 
-def _parted(layout: Layout, cuts: Cuts, batches: Iterator[Any]) -> Iterator[Any]:
-    """Say, in a worker, which part each tuple is in."""
-    words, records = unpacked(layout, batches)
+def _parted(layout: TupleLayout, cuts: Cuts, batches: Iterator[Any]) -> Iterator[Any]:
+    """Add the part of each tuple, in a worker."""
+    words, records = unpack(layout, batches)
     yield batch_of(("part", *layout.names), [cuts.parts(layout, words), *words, records])
 
 
-def _finished(layout: Layout, output: Output, counts: Sequence[Ints], arrow: Sequence[Any], part: Any) -> Any:
-    """Finish a part, in a worker; its summary is beside the first tuple. The quasi-identifiers have these types."""
+def _finished(layout: TupleLayout, output: Output, counts: Sequence[Ints], arrow: Sequence[Any], part: Any) -> Any:
+    """Finish a part in a worker; its summary is in the row of the first tuple."""
     import pyarrow
 
-    before, after, summary = finished(layout, *unpacked(layout, part.to_batches()), output, counts)
+    before, after, summary = finish_part(layout, *unpack(layout, part.to_batches()), output, counts)
     kinds = [*arrow, *(arrow if output.is_value else [pyarrow.string()] * len(after))]
     columns = [series.to_arrow().cast(kind) for series, kind in zip((*before, *after), kinds, strict=True)]
     summaries = pyarrow.array([summary, *[None] * (len(before[0]) - 1)], pyarrow.list_(pyarrow.float64()))
@@ -255,14 +249,8 @@ def _finished(layout: Layout, output: Output, counts: Sequence[Ints], arrow: Seq
     return pyarrow.Table.from_arrays([*columns, summaries], [*names, "summary"])
 
 
-def _summaries(look_up: Any, columns: int) -> Summaries:
-    """Finish all parts, and fetch what is told of them."""
-    told = pl.Series(look_up.where("summary IS NOT NULL").select("summary").toArrow().column(0))
-    return Summaries.of(np.array(told.to_list(), dtype=np.float64), columns)
-
-
 def _released(frame: Any, schema: Schema, look_up: Any, parts: Summaries, output: Output) -> Any:
-    """Give each row what is published of its tuple, and leave the identifiers out."""
+    """Join the published values to the rows, and drop the identifiers."""
     from pyspark.sql import functions
 
     keys, new = [schema.names.index(name) for name in schema.quasi], {}
@@ -283,31 +271,32 @@ def _released(frame: Any, schema: Schema, look_up: Any, parts: Summaries, output
 
 
 def _longs(names: Sequence[str]) -> str:
-    """Return the schema of a frame of whole numbers."""
+    """Return the schema of a frame of 64-bit integers."""
     return ", ".join(f"{name} long" for name in names)
 
 
-def _kept(frame: Any, until: ExitStack) -> Any:
-    """Let Spark keep a frame once it is made, until it is not needed any more."""
-    until.callback(_forget, frame.persist())
+def _cached(frame: Any, until: ExitStack) -> Any:
+    """Cache a frame until the stack is closed."""
+    frame.persist()
+
+    def forget() -> None:
+        with suppress(Exception), quiet():  # the session may be gone
+            frame.unpersist()
+
+    until.callback(forget)
     return frame
 
 
-def _forget(frame: Any) -> None:
-    with suppress(Exception), quiet():  # the session may be gone
-        frame.unpersist()
-
-
 def _cores(session: Any) -> int:
-    """Return how many tasks Spark runs at a time; Spark Connect does not tell, but how many it makes."""
+    """Return the number of tasks that Spark runs at a time; for Spark Connect, the number of partitions."""
     if hasattr(session, "sparkContext"):
         return int(session.sparkContext.defaultParallelism)
     return int(session.conf.get("spark.sql.shuffle.partitions"))
 
 
 @contextmanager
-def _asking_workers(session: Any) -> Iterator[None]:
-    """Turn whatever Spark raises into one sentence; its workers must have what this process has."""
+def _worker_errors(session: Any) -> Iterator[None]:
+    """Turn errors of Spark and its workers into one sentence."""
     with spark_errors(session), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # we need none
         try:
@@ -315,7 +304,7 @@ def _asking_workers(session: Any) -> Iterator[None]:
         except Exception as error:
             if "No module named 'sfumato" in str(error):
                 raise InputError(
-                    "the workers of Spark cannot import sfumato, which cuts the parts of the table there",
-                    hint="install it where they are, for the Python that PYSPARK_PYTHON names",
+                    "the workers of Spark cannot import sfumato, which they need to cut parts of the table",
+                    hint="install it there, for the Python that PYSPARK_PYTHON names",
                 ) from error
             raise

@@ -1,6 +1,6 @@
-"""The parts that the first cuts leave, each finished without the others: its groups, what is published, its loss.
+"""Finish the parts left by the first cuts, each on its own: groups, published values and losses.
 
-What comes out is what comes out of the whole table. The losses of the parts add up.
+The result is that of the whole table, and the losses of the parts add up.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sfumato.anonymizers.mondrian.packing import Layout, Words
 from sfumato.anonymizers.mondrian.partition import cut_rows
+from sfumato.anonymizers.mondrian.spark_cuts import TupleLayout, Words
 from sfumato.anonymizers.problem import Problem
 from sfumato.anonymizers.publish import Members, Output, publish
 from sfumato.data.coding import Codes, Domain
+from sfumato.data.released_values import MARK
 from sfumato.engines.tuples import group
 from sfumato.measures.assessment import Assessment
 from sfumato.measures.classes import ClassCounts, Floats, Ints, sum_by_index
-from sfumato.measures.loss.generalised import MARK, pair_codes
+from sfumato.measures.loss.generalised import pair_codes
 from sfumato.measures.loss.information_loss import ColumnLoss, Loss, bits, ncp
 
-__all__ = ["Finished", "Summaries", "finished", "loss_of_parts"]
+__all__ = ["Finished", "Summaries", "finish_part", "loss_of_parts"]
 
 
 class Finished(NamedTuple):
-    """What each tuple of a part was, what it becomes, and a summary of the part; see `Summaries`."""
+    """The original and published values of each tuple of a part, and its summary; see `Summaries`."""
 
     before: list[pl.Series]
     after: list[pl.Series]
@@ -35,15 +36,15 @@ class Finished(NamedTuple):
 
 
 class Summaries(NamedTuple):
-    """What is told of the parts that are finished: an entry per part, and in a matrix per quasi-identifier.
+    """The summaries of the finished parts: an entry per part, and in matrices a column per quasi-identifier.
 
     Attributes
     ----------
-    tuples, groups : how many there are
+    tuples, groups : the numbers of tuples and groups
     marked : whether all groups would be the mark in every column
-    generalised : whether a group holds several values of the column
-    ncp, level, unknown, everything : the penalty, the level and the mark, summed over the cells, and how many
-        cells are on no level
+    generalised : whether a group has several values of the column
+    ncp, level, unknown, everything : the sums over the cells of their penalty and level, and the numbers of cells on
+        no level and of marks
     lost, held : the bits that the cells lost, and that they could lose
     """
 
@@ -60,22 +61,22 @@ class Summaries(NamedTuple):
 
     @classmethod
     def of(cls, rows: Floats, columns: int) -> Summaries:
-        """Read the summaries of several parts with so many quasi-identifiers, a row per part."""
+        """Read the summaries of several parts, a row per part."""
         return cls(*rows[:, :3].T, *(rows[:, at : at + columns] for at in range(3, rows.shape[1], columns)))
 
 
-def finished(layout: Layout, words: Words, records: Ints, output: Output, counts: Sequence[Ints]) -> Finished:
-    """Cut a part to the end, and return what is published of each of its tuples.
+def finish_part(layout: TupleLayout, words: Words, records: Ints, output: Output, counts: Sequence[Ints]) -> Finished:
+    """Cut a part completely, and return the published values of its tuples.
 
     Parameters
     ----------
-    layout : Layout
-    words, records : the tuples of the part; one that has several sensitive values may be there several times
+    layout : TupleLayout
+    words, records : the tuples of the part; a tuple with several sensitive values may be there several times
     output : Output
-    counts : how many records of the whole table have each value of each quasi-identifier
+    counts : the number of records of the whole table with each value of each quasi-identifier
     """
     rows = np.vstack([words, records])
-    # One thread: whoever finishes a part has others to finish beside it.
+    # One thread, because a worker finishes several parts at a time.
     groups = np.cumsum(cut_rows(rows, layout.lanes, layout.space, layout.asked, threads=1)) - 1
     codes = layout.codes(rows)
     first, of_row = group(codes, [len(domain) for domain in layout.quasi])
@@ -84,24 +85,24 @@ def finished(layout: Layout, words: Words, records: Ints, output: Output, counts
     after = [series.gather(groups) for series in texts]
     before = [domain.values.gather(codes[:, at]) for at, domain in enumerate(layout.quasi)]
     one = np.empty((len(texts[0]), codes.shape[1]), dtype=np.int32)
-    one[groups] = codes  # the values of any tuple of the group
+    one[groups] = codes  # the values of one tuple of the group
     generalised = (one[groups] != codes).any(axis=0)
-    # What is one value everywhere is read as that value: not every text of one can be read.
-    told = [
+    # A column without generalisation is read by its values, because not every text of a value can be parsed.
+    readable = [
         new if several or output.is_value else old for old, new, several in zip(before, after, generalised, strict=True)
     ]
-    lost = _lost(layout.quasi, codes, told, records, counts)
+    lost = _lost(layout.quasi, codes, readable, records, counts)
     return Finished(before, after, np.concatenate([[len(codes), len(texts[0]), marked], generalised, lost.ravel()]))
 
 
 def _written(
     domains: tuple[Domain, ...], codes: NDArray[np.int32], records: Ints, groups: Ints, output: Output
 ) -> tuple[list[pl.Series], bool]:
-    """Write what is published of each group of a part, and say whether all of it would be the mark.
+    """Return the published values of each group of a part, and whether all of them would be the mark.
 
-    Two things depend on groups elsewhere: a column that is generalised nowhere is not written as texts, and a
-    group that is the mark in every column is told from suppressed rows unless all are. Two more groups see to
-    both: one of a single tuple, and one of the first and the last value of every column.
+    Two things depend on groups elsewhere: a column that is generalised nowhere is not written as texts, and a group
+    that is the mark in every column is distinguished from suppressed rows unless all groups are. Two extra groups
+    ensure both: one of a single tuple, and one of the first and the last value of every column.
     """
     number, count = len(codes), int(groups.max()) + 1
     ends = np.array([[0, len(domain) - 1] for domain in domains], dtype=np.int32).T
@@ -124,7 +125,7 @@ def _written(
 
 
 def _problem(records: Ints, codes: NDArray[np.int32], domains: tuple[Domain, ...]) -> Problem:
-    """Pose the problem of tuples that are in groups already."""
+    """Build the problem of tuples that are already grouped."""
     return Problem((ClassCounts.sizes(records, codes, domains),), ())
 
 
@@ -135,7 +136,7 @@ def _lost(
     records: Ints,
     counts: Sequence[Ints],
 ) -> Floats:
-    """Sum up what the cells of a part lost: a row per number of `Summaries`, a column per quasi-identifier."""
+    """Sum the losses of the cells of a part: a row per number of `Summaries`, a column per quasi-identifier."""
     both = pair_codes(Codes(codes, domains), released, records=records).align()
     sums = []
     for at, (read, count) in enumerate(zip(both.coverages, counts, strict=True)):
@@ -154,7 +155,7 @@ def _lost(
 
 
 def loss_of_parts(parts: Summaries, domains: Sequence[Domain], assessment: Assessment) -> Loss:
-    """Add up what the parts lost; the classes are those that were measured. No divergence is computed."""
+    """Add up the losses of the parts; class measures are from the assessment, and no divergence is computed."""
     sums = {name: np.array(getattr(parts, name).sum(axis=0)) for name in Summaries._fields[3:]}
     rows = assessment.rows + assessment.suppressed
     tops = [1 if domain.column.hierarchy is None else max(domain.column.hierarchy.height, 1) for domain in domains]

@@ -127,12 +127,9 @@ def spent(
     delta = check_delta(delta, allow_zero=True)
     under, given = _under_one_relation(given, relation)
     epsilon = _basic(given, delta)
-    if not given or delta < _LEAST_DELTA:
-        if epsilon == math.inf and delta > 0:
-            raise OptionError(f"delta must be 0 or at least {_LEAST_DELTA:g}, got {delta:g}")
-        return Spent(epsilon, delta, under, accountant, given)
-    is_known = accountant == "pld" and epsilon < math.inf
-    if is_known and _saved_at_most(given, delta) <= max(_NEGLIGIBLE, _NEGLIGIBLE_SHARE * epsilon):
+    if 0 < delta < _LEAST_DELTA and epsilon == math.inf:
+        raise OptionError(f"delta must be 0 or at least {_LEAST_DELTA:g}, got {delta:g}")
+    if not given or delta < _LEAST_DELTA or (accountant == "pld" and _saves_little(given, delta, epsilon)):
         return Spent(epsilon, delta, under, accountant, given)
     ideal, more, lost = set_aside(given)
     if lost < delta:
@@ -142,6 +139,24 @@ def spent(
             composed = _rdp_epsilon(ideal, delta - lost, under)
         epsilon = min(epsilon, composed + more)
     return Spent(epsilon, delta, under, accountant, given)
+
+
+def quick_bound(events: Iterable[Event], delta: float, relation: Relation) -> tuple[float, bool]:
+    """Return an upper bound on the epsilon of events in no time, and whether it is that of `spent`.
+
+    It is the sum of the epsilons of the events, and infinite if that of some event is not known.
+
+    Examples
+    --------
+    >>> from sfumato.budget import PureEvent, Relation
+    >>> quick_bound([PureEvent(0.5)] * 2, 1e-6, Relation.ADD_REMOVE)
+    (1.0, True)
+    >>> quick_bound([PureEvent(0.5)] * 20, 1e-6, Relation.ADD_REMOVE)
+    (10.0, False)
+    """
+    _, given = _under_one_relation(tuple(events), relation)
+    epsilon = _basic(given, delta)
+    return epsilon, not given or delta < _LEAST_DELTA or _saves_little(given, delta, epsilon)
 
 
 def calibrate(
@@ -249,6 +264,11 @@ def _basic(events: tuple[Event, ...], delta: float) -> float:
     """Return the sum of the epsilons of the events if the sum of their deltas is at most delta, else infinity."""
     costs = [own_cost(event) for event in events]
     return math.fsum(epsilon for epsilon, _ in costs) if math.fsum(lost for _, lost in costs) <= delta else math.inf
+
+
+def _saves_little(events: tuple[Event, ...], delta: float, epsilon: float) -> bool:
+    """Return whether a loss distribution would lower the sum of the epsilons by less than its own rounding."""
+    return epsilon < math.inf and _saved_at_most(events, delta) <= max(_NEGLIGIBLE, _NEGLIGIBLE_SHARE * epsilon)
 
 
 def _saved_at_most(events: tuple[Event, ...], delta: float) -> float:

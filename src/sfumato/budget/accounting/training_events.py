@@ -24,7 +24,7 @@ from sfumato.budget.events import (
     Repeated,
     Shuffled,
 )
-from sfumato.budget.mechanisms.rounded_gaussian import rounding_event
+from sfumato.budget.noise import rounding_event
 from sfumato.data.validate import whole
 from sfumato.errors import InputError
 

@@ -37,7 +37,8 @@ def content_fingerprint(table: Table) -> tuple[str, int]:
     True
     """
     names = sorted(table.schema.names)
-    tuples = reduce(Table(table.source, origin=table.origin), names)  # the schema is not part of the content
+    rows = Table(table.source, origin=table.origin)  # the schema is not part of the content
+    tuples = reduce(rows.mixed_as_texts(), names)
     mac = user_hmac()
     codes = np.empty_like(tuples.codes)
     for position, domain in enumerate(tuples.domains):

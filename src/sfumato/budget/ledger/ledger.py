@@ -14,13 +14,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sfumato.budget.accounting.accountant import check_delta, spent
+from sfumato.budget.accounting.accountant import check_delta, quick_bound, spent
 from sfumato.budget.accounting.composition import replace_one
 from sfumato.budget.events import Event, Relation, Repeated
 from sfumato.budget.ledger.store import Entry, Store, key_check
@@ -31,7 +32,7 @@ from sfumato.data.table import Table
 from sfumato.data.validate import real, whole
 from sfumato.errors import BudgetError, FileError, OptionError, one_of
 
-__all__ = ["Budget", "Ledger", "Reservation", "ledger_path"]
+__all__ = ["Account", "Budget", "Ledger", "Reservation", "ledger_path"]
 
 _VERSION = 2
 _TIMES = "the number of times that an event is charged"
@@ -60,6 +61,59 @@ class Budget:
 
     def __str__(self) -> str:
         return f"epsilon {self.epsilon:.6g}, delta {self.delta:g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """What a ledger holds at one moment; the exact costs are computed when they are asked for.
+
+    Attributes
+    ----------
+    limit : Budget
+    relation : which tables count as neighbours
+    charged, taken : how often each event is charged, and how often it is charged or reserved
+    """
+
+    limit: Budget
+    relation: Relation
+    charged: Counter[str]
+    taken: Counter[str]
+
+    @cached_property
+    def spent(self) -> Budget:
+        """The total cost of all charges at the delta of the limit."""
+        return self.total(self.charged)
+
+    @cached_property
+    def left(self) -> float:
+        """The epsilon that any event can still spend, without the reserved part."""
+        limit = self.limit.epsilon
+        rest = max(limit - self._cost(self.taken, 0.0), limit - self.total(self.taken).epsilon - _GRAIN)
+        return rest if rest > _ROUNDING * limit else 0.0
+
+    @property
+    def quick(self) -> tuple[float, float] | None:
+        """The most that is spent and the least that is left, where the exact numbers take a second; else None."""
+        most, is_exact = quick_bound(_events(self.charged), self.limit.delta, self.relation)
+        taken, _ = quick_bound(_events(self.taken), self.limit.delta, self.relation)
+        return None if is_exact or taken > min(self.limit.epsilon, _NO_PRIVACY) else (most, self.limit.epsilon - taken)
+
+    def total(self, counts: Counter[str]) -> Budget:
+        """Return the cost of some events at the delta of the limit."""
+        return Budget(self._cost(counts, self.limit.delta), self.limit.delta)
+
+    def fits(self) -> bool:
+        """Return whether all that is charged and reserved is within the limit."""
+        most = self.limit.epsilon * (1 + _ROUNDING)
+        # The cheap check first: loss distributions can only lower the sum of the epsilons.
+        quick, _ = quick_bound(_events(self.taken), self.limit.delta, self.relation)
+        return quick <= most or self._cost(self.taken, self.limit.delta) <= most
+
+    def _cost(self, counts: Counter[str], delta: float) -> float:
+        events = _events(counts)
+        added, _ = quick_bound(events, 0.0, self.relation)
+        # For such a large epsilon, the exact accounting is not worth its time.
+        return added if _NO_PRIVACY < added < math.inf else spent(events, delta, relation=self.relation).epsilon
 
 
 class Ledger:
@@ -256,14 +310,18 @@ class Ledger:
     @property
     def spent(self) -> Budget:
         """The total cost of all charges at the delta of the limit."""
-        self._refresh()
-        return self._total(self._charged)
+        return self.account.spent
 
     @property
     def left(self) -> float:
         """The epsilon that any event can still spend, without the reserved part."""
+        return self.account.left
+
+    @property
+    def account(self) -> Account:
+        """What the ledger holds now."""
         self._refresh()
-        return self._left()
+        return self._account()
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -339,11 +397,11 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limit, the spent budget, the charges and the open reservations as plain values."""
-        self._refresh()
+        account = self.account
         return {
-            "limit": self._limit.to_dict(),
-            "spent": self._total(self._charged).to_dict(),
-            "left": self._left(),
+            "limit": account.limit.to_dict(),
+            "spent": account.spent.to_dict(),
+            "left": account.left,
             "relation": self._relation.value,
             "unit": UNIT,
             "events": [_entry_dict(entry) for entry in self._history if entry.kind == "charge"],
@@ -390,51 +448,28 @@ class Ledger:
         now = self._store.now()
         return {number: held for number, held in self._held.items() if held.times and held.expires > now}
 
-    def _taken(self) -> Counter[str]:
-        """Count the events that are charged or reserved."""
+    def _account(self) -> Account:
         taken = Counter(self._charged)
         for held in self._live().values():
             taken[held.event] += held.times
-        return taken
-
-    def _left(self) -> float:
-        taken, limit = self._taken(), self._limit.epsilon
-        rest = max(limit - self._cost(taken, 0.0), limit - self._total(taken).epsilon - _GRAIN)
-        return rest if rest > _ROUNDING * limit else 0.0
+        return Account(self._limit, self._relation, Counter(self._charged), taken)
 
     def _admit(self, event: dict[str, Any], times: int, reserved: int = 0) -> None:
         """Raise a `BudgetError` if an event, less its own reservation, does not fit into the remaining budget."""
-        wanted = self._taken()
-        wanted[_key(event)] += max(times - reserved, 0)
-        if self._fits(wanted):
+        account = self._account()
+        wanted = account.taken + Counter({_key(event): max(times - reserved, 0)})
+        asked = (self._limit, frozenset(wanted.items()))
+        if asked == self._fitting or replace(account, taken=wanted).fits():
+            self._fitting = asked  # unchanged between the charges of a reservation
             return
-        alone = self._total(Counter({_key(event): times}))
-        rest = self._left()
+        alone = account.total(Counter({_key(event): times}))
+        rest = account.left
         if alone.epsilon == math.inf:
             message = f"a charge has no finite epsilon at the delta of the limit, {self._limit.delta:g}"
         else:
             message = f"a charge of epsilon {alone.epsilon:.6g} would exceed the limit, {self._limit}"
         held = ", some of it reserved" if self._live() else ""
         raise BudgetError(message, hint=f"epsilon {rest:.6g} is left{held}" if rest else f"nothing is left{held}")
-
-    def _fits(self, wanted: Counter[str]) -> bool:
-        asked = (self._limit, frozenset(wanted.items()))
-        if asked == self._fitting:  # unchanged between the charges of a reservation
-            return True
-        most = self._limit.epsilon * (1 + _ROUNDING)
-        # The cheap check first: events that fit at a delta of 0 fit at any delta.
-        fits = self._cost(wanted, 0.0) <= most or self._cost(wanted, self._limit.delta) <= most
-        self._fitting = asked if fits else None
-        return fits
-
-    def _total(self, counts: Counter[str]) -> Budget:
-        return Budget(self._cost(counts, self._limit.delta), self._limit.delta)
-
-    def _cost(self, counts: Counter[str], delta: float) -> float:
-        events = [_times(Event.from_dict(json.loads(key)), times) for key, times in counts.items() if times]
-        added = spent(events, 0.0, relation=self._relation).epsilon
-        # For such a large epsilon, the exact accounting is not worth its time.
-        return added if _NO_PRIVACY < added < math.inf else spent(events, delta, relation=self._relation).epsilon
 
     def _plain(self, event: Event) -> dict[str, Any]:
         """Return an event as plain values, converted to the relation of the ledger."""
@@ -572,6 +607,10 @@ def _refuse_lost_key(target: Path) -> None:
 
 def _times(event: Event, times: int) -> Event:
     return event if times == 1 else Repeated(event, times)
+
+
+def _events(counts: Counter[str]) -> list[Event]:
+    return [_times(Event.from_dict(json.loads(key)), times) for key, times in counts.items() if times]
 
 
 def _check_note(note: Any) -> str:

@@ -133,29 +133,14 @@ class CoinResponse(LocalMechanism):
         answers = np.asarray(reports)
         if answers.dtype != np.bool_:
             raise ColumnError(f"the reports must be booleans, got {answers.dtype}")
-        count = _at_least_one(answers.size)
-        no, yes = self.probabilities
-        share = float(np.count_nonzero(answers)) / count
-        value = (share - no) / (yes - no)
-        true = min(max(value, 0.0), 1.0)
-        variance = (true * yes * (1 - yes) + (1 - true) * no * (1 - no)) / (yes - no) ** 2 / count
-        return Estimate(value, math.sqrt(variance))
+        return _shares(
+            (True,), np.array([np.count_nonzero(answers)]), _at_least_one(answers.size), *self.probabilities
+        )[True]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CategoryResponse(LocalMechanism):
-    """Report the true category or, with some probability, another one (k-ary randomized response, Kairouz et al. 2016).
-
-    The true category is ``exp(epsilon)`` times as likely as each of the others.
-
-    Examples
-    --------
-    >>> response = CategoryResponse(epsilon=2.0, domain=("a", "b", "c"))
-    >>> reports = response.perturb(["a"] * 6_000 + ["b"] * 4_000)
-    >>> shares = response.estimate(reports)
-    >>> abs(shares["c"].value) < 6 * shares["c"].standard_error
-    True
-    """
+class _OfCategories(LocalMechanism):
+    """A report of a category of a public domain."""
 
     epsilon: float
     domain: tuple[Hashable, ...] | None = None
@@ -168,6 +153,22 @@ class CategoryResponse(LocalMechanism):
     def event(self) -> Event:
         """The cost of a report for its person."""
         return RandomizedResponse(self.epsilon, Relation.REPLACE_ONE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryResponse(_OfCategories):
+    """Report the true category or, with some probability, another one (k-ary randomized response, Kairouz et al. 2016).
+
+    The true category is ``exp(epsilon)`` times as likely as each of the others.
+
+    Examples
+    --------
+    >>> response = CategoryResponse(epsilon=2.0, domain=("a", "b", "c"))
+    >>> reports = response.perturb(["a"] * 6_000 + ["b"] * 4_000)
+    >>> shares = response.estimate(reports)
+    >>> abs(shares["c"].value) < 6 * shares["c"].standard_error
+    True
+    """
 
     @cached_property
     def probabilities(self) -> tuple[float, float]:
@@ -198,7 +199,7 @@ class CategoryResponse(LocalMechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnaryResponse(LocalMechanism):
+class UnaryResponse(_OfCategories):
     """Report one perturbed boolean per category (optimized unary encoding, Wang et al. 2017).
 
     With many categories it is more accurate than `CategoryResponse`: its error does not grow with their number.
@@ -210,18 +211,6 @@ class UnaryResponse(LocalMechanism):
     >>> reports.shape
     (2, 3)
     """
-
-    epsilon: float
-    domain: tuple[Hashable, ...] | None = None
-
-    def __post_init__(self) -> None:
-        real("epsilon", self.epsilon, above=0)
-        object.__setattr__(self, "domain", _declared_domain(self.domain))
-
-    @property
-    def event(self) -> Event:
-        """The cost of a report for its person."""
-        return RandomizedResponse(self.epsilon, Relation.REPLACE_ONE)
 
     @property
     def probabilities(self) -> tuple[float, float]:

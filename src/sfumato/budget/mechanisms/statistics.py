@@ -1,4 +1,4 @@
-"""Noisy statistics of a table: counts, sums, means, variances, histograms and quantiles.
+"""Noisy statistics of a table: counts, sums, means, variances and histograms; `selection` has the quantiles.
 
 A statistic is a small frozen object whose event is known before it sees any data, so the charge can come first.
 Bounds and categories are declared, never read from the data. Missing values and values outside a declared domain
@@ -11,7 +11,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -22,10 +21,8 @@ from numpy.typing import NDArray
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.mechanisms.additive import AddedNoise, Mechanism, declared_bounds
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.selection import NoisyMax
-from sfumato.budget.noise import Floats, Source
-from sfumato.data.validate import real, whole
+from sfumato.budget.noise import Floats, Integers, Source
+from sfumato.data.validate import real
 from sfumato.errors import OptionError, one_of
 
 __all__ = [
@@ -33,17 +30,77 @@ __all__ = [
     "Answers",
     "ContingencyTable",
     "Count",
-    "Extreme",
     "Histogram",
     "Mean",
+    "OfNumbers",
     "OfRecords",
-    "Quantile",
+    "Records",
     "Statistic",
     "Sum",
     "Variance",
+    "nested",
 ]
 
-_BEYOND = 2**61  # a rank that no table reaches
+_PARTS = 2**31  # fractions of a grid step
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Distinct records with their multiplicity: the group, the number (NaN if missing) and the count of each.
+
+    Examples
+    --------
+    >>> records = Records.of([30.0, float("nan"), 7.5])
+    >>> records.counts(), records.known().counts()
+    ([3], [2])
+    """
+
+    group: Integers
+    value: Floats
+    count: Integers
+    groups: int
+    """The number of groups."""
+
+    @classmethod
+    def of(cls, values: Any) -> Records:
+        """Return numbers as records of a single group."""
+        numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+        zeros = np.zeros(len(numbers), dtype=np.int64)
+        return cls(zeros, numbers, zeros + 1, 1)
+
+    def known(self) -> Records:
+        """Return the records whose number is not missing."""
+        known = ~np.isnan(self.value)
+        return Records(self.group[known], self.value[known], self.count[known], self.groups)
+
+    def sums(self, each: Integers) -> list[int]:
+        """Return the sum of `each`, a whole number per record, for every group."""
+        largest = int(np.abs(each).max(initial=0)) * int(self.count.sum())
+        total = np.zeros(self.groups, dtype=np.int64 if largest < 2**62 else object)  # Python integers do not overflow
+        np.add.at(total, self.group, each.astype(total.dtype) * self.count.astype(total.dtype))
+        whole: list[int] = total.tolist()
+        return whole
+
+    def totals(self, each: Floats, step: float) -> list[int]:
+        """Return the sum of `each`, a number per record, in grid steps for every group.
+
+        The sum is exact in fractions of a step and rounded once, so rounding errors never add up to a step.
+        The step must be a power of two.
+
+        Examples
+        --------
+        >>> Records.of([0.0] * 4).totals(np.array([0.3, 0.3, 0.3, 0.3]), step=1.0)
+        [1]
+        """
+        scaled = each / step
+        whole = np.rint(scaled)
+        rest = np.rint((scaled - whole) * _PARTS)
+        sums = zip(self.sums(whole.astype(np.int64)), self.sums(rest.astype(np.int64)), strict=True)
+        return [(steps * _PARTS + parts + _PARTS // 2) // _PARTS for steps, parts in sums]
+
+    def counts(self) -> list[int]:
+        """Return the number of records of every group."""
+        return self.sums(np.ones(len(self.count), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -199,7 +256,7 @@ class Count(OfRecords):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Bounded(OfRecords):
+class OfNumbers(OfRecords):
     """A statistic of numbers between public bounds."""
 
     bounds: tuple[float, float] | None = None
@@ -220,7 +277,7 @@ class _Bounded(OfRecords):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sum(_Bounded):
+class Sum(OfNumbers):
     """Sum numbers between public bounds; a number outside them is clipped.
 
     Examples
@@ -271,7 +328,7 @@ class Sum(_Bounded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moments(_Bounded):
+class _Moments(OfNumbers):
     """A statistic of a noisy count and noisy sums of powers of the numbers, scaled to [-1, 1]."""
 
     @property
@@ -340,7 +397,7 @@ class Mean(_Moments):
 
     def agrees(self, answers: Answers) -> NDArray[np.bool_]:
         """Return for every group whether the mean is in its interval, and that between the bounds."""
-        return _nested(answers, *self._ends)
+        return nested(answers, *self._ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +438,7 @@ class Variance(_Moments):
     def agrees(self, answers: Answers) -> NDArray[np.bool_]:
         """Return for every group whether the variance is in its interval, and that among the possible variances."""
         low, high = self._ends
-        return _nested(answers, 0.0, ((high - low) / 2) ** 2)
+        return nested(answers, 0.0, ((high - low) / 2) ** 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -503,205 +560,7 @@ class Histogram(Statistic):
         return {cell[0]: answer for cell, answer in self._table.answer([values], source).items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quantile(_Bounded):
-    """A quantile of numbers between public bounds, selected among evenly spaced candidates (Smith 2011).
-
-    Half of epsilon selects the value, and a quarter each selects the ends of the interval, slightly below and above.
-    The interval contains a number such that at most the share of the numbers is below it, and at least that
-    share is at or below it.
-
-    Parameters
-    ----------
-    share : float
-        The fraction of numbers below the quantile; 0.5 is the median.
-    candidates : int
-        The maximum number of candidates apart from the bounds; they are multiples of a round number.
-    whole : bool
-        Whether all candidates apart from the bounds are whole numbers. It is declared, not read from the data.
-
-    Examples
-    --------
-    >>> median = Quantile(epsilon=3.0, bounds=(0, 100), share=0.5, candidates=101)
-    >>> answer = median.answer(np.arange(101).repeat(100))
-    >>> abs(answer.value - 50) <= 2
-    True
-    >>> Quantile(epsilon=3.0, bounds=(0, 5)).grid[:3].tolist()
-    [0.0, 0.002, 0.004]
-    """
-
-    share: float = 0.5
-    candidates: int = 4097
-    whole: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.delta:
-            raise OptionError("a quantile has an epsilon but no delta")
-        real("the share of a quantile", self.share, least=0, most=1)
-        object.__setattr__(self, "candidates", whole("the number of candidates", self.candidates, least=2))
-
-    @cached_property
-    def _share(self) -> Fraction:
-        return Fraction(self.share).limit_denominator(10**6)
-
-    @cached_property
-    def grid(self) -> Floats:
-        """The candidates: the bounds, and the multiples of a round number between them."""
-        low, high = map(Fraction, self._ends)
-        step = _round_step((high - low) / (self.candidates - 1))
-        if self.whole:
-            step = max(step, Fraction(1))
-        multiples = range(math.ceil(low / step), math.floor(high / step) + 1)
-        return np.unique([*self._ends, *(float(step * one) for one in multiples)])
-
-    @cached_property
-    def choice(self) -> NoisyMax:
-        """The selection of the value."""
-        return self._choice(self.epsilon / 2)
-
-    @cached_property
-    def end(self) -> NoisyMax:
-        """The selection of one end of the interval."""
-        return self._choice(self.epsilon / 4)
-
-    def _choice(self, epsilon: float) -> NoisyMax:
-        """Return a selection by the distance of ranks, scaled by the denominator of the share to whole numbers.
-
-        Adding a record adds 1 to some ranks and the share to the target rank; replacing a record changes some
-        ranks by 1 and leaves the target.
-        """
-        parts = self._share.denominator
-        most = self._change(float(max(self._share, 1 - self._share) * parts), float(parts))
-        return NoisyMax(epsilon=epsilon, sensitivity=most, relation=self.relation)
-
-    @property
-    def event(self) -> Event:
-        """The cost of the three selections together."""
-        return Composed((self.choice.event, self.end.event, self.end.event))
-
-    @property
-    def rank_error(self) -> int:
-        """The largest rank error of an end of the interval, in records, with the confidence for both ends."""
-        apart = 2 * self.end.sensitivity / self._share.denominator / self.end.epsilon
-        return math.ceil(apart * (math.log(len(self.grid) + 2) + math.log(2 / (1 - self.confidence))))
-
-    def _each(self, records: Records, source: Source) -> Answers:
-        clipped = self._clipped(records)
-        order = np.argsort(clipped.group, kind="stable")
-        starts = np.searchsorted(clipped.group[order], np.arange(records.groups + 1))
-        # A number counts as the nearest candidate; for the ends, as the one below and the one above.
-        below = np.searchsorted(self.grid, clipped.value, "right") - 1
-        above = np.searchsorted(self.grid, clipped.value, "left")
-        nearest = np.where(clipped.value - self.grid[below] <= self.grid[above] - clipped.value, below, above)
-        selected = np.empty((3, records.groups))
-        for group in range(records.groups):
-            own = order[starts[group] : starts[group + 1]]
-            for part, (choice, places, shift) in enumerate(
-                (
-                    (self.choice, nearest, 0),
-                    (self.end, below, -self.rank_error),
-                    (self.end, above, self.rank_error),
-                )
-            ):
-                selected[part, group] = self._select(choice, places[own], clipped.count[own], shift, source)
-        value, low, high = selected
-        return Answers(value, np.minimum(low, value), np.maximum(high, value))
-
-    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
-        """Return for every group whether the quantile and the ends of its interval are candidates, in order."""
-        candidates = [np.isin(one, self.grid) for one in (answers.value, answers.low, answers.high)]
-        return np.asarray(_nested(answers, *self._ends) & np.all(candidates, axis=0))
-
-    def _select(
-        self, choice: NoisyMax, places: NDArray[np.int64], counts: NDArray[np.int64], shift: int, source: Source
-    ) -> float:
-        """Select the candidate whose rank is near the share of the numbers plus a shift, in records."""
-        low, high = self._ends
-        each = np.zeros(len(self.grid), dtype=np.int64)
-        np.add.at(each, places, counts)
-        per = self._share.denominator
-        until = np.concatenate([[0], np.cumsum(each)]) * per
-        everybody = int(until[-1])
-        # A candidate is exact if at most the target rank is below it, and at least that rank at or below it. An extra
-        # bound before the first and after the last candidate is exact if the shifted target is beyond all numbers.
-        below = np.concatenate([[-_BEYOND], until[:-1], [everybody]])
-        upto = np.concatenate([[0], until[1:], [_BEYOND]])
-        target = self._share.numerator * (everybody // per) + shift * per
-        off = np.maximum(0, np.maximum(below - target, target - upto))
-        return float(np.concatenate([[low], self.grid, [high]])[choice.choose(-off, source)])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extreme(Quantile):
-    """A private approximation of the smallest (share 0) or the largest (share 1) number.
-
-    The exact minimum is the value of one person, so no private answer can be reliably close to it. Instead, the
-    answer is a candidate with about `rank_error` records at or below it, just enough that at least one is
-    there with the given confidence. The interval extends from the bound to that candidate, because a single record
-    could be anywhere in it. With fewer records than that, the answer is the other bound and carries no information.
-    The maximum mirrors this.
-
-    Examples
-    --------
-    >>> smallest = Extreme(epsilon=1.0, bounds=(0, 100), share=0, candidates=101)
-    >>> smallest.rank_error
-    16
-    >>> answer = smallest.answer(np.arange(20, 100).repeat(50))
-    >>> answer.low, 20 <= answer.value <= 22
-    (0.0, True)
-    """
-
-    share: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.share not in (0, 1):
-            raise OptionError(f"the share of an extreme must be 0 or 1, got {self.share!r}")
-
-    @cached_property
-    def choice(self) -> NoisyMax:
-        """The selection of the value, with the whole epsilon."""
-        return self._choice(self.epsilon)
-
-    @property
-    def event(self) -> Event:
-        """The cost of the selection."""
-        return self.choice.event
-
-    @property
-    def rank_error(self) -> int:
-        """The target number of records beyond the answer; with the confidence it is between 1 and twice this."""
-        apart = 2 * self.choice.sensitivity / self.choice.epsilon
-        return math.floor(apart * (math.log(len(self.grid) + 2) - math.log1p(-self.confidence))) + 1
-
-    def _each(self, records: Records, source: Source) -> Answers:
-        clipped = self._clipped(records)
-        smallest = self.share == 0
-        # Each number counts as the candidate on its inner side, so that the answer is never beyond it.
-        places = (
-            np.searchsorted(self.grid, clipped.value, "left")
-            if smallest
-            else np.searchsorted(self.grid, clipped.value, "right") - 1
-        )
-        shift = self.rank_error if smallest else -self.rank_error
-        order = np.argsort(clipped.group, kind="stable")
-        starts = np.searchsorted(clipped.group[order], np.arange(records.groups + 1))
-        value = np.empty(records.groups)
-        for group in range(records.groups):
-            own = order[starts[group] : starts[group + 1]]
-            value[group] = self._select(self.choice, places[own], clipped.count[own], shift, source)
-        low, high = (np.full(records.groups, end) for end in self._ends)
-        return Answers(value, low, value.copy()) if smallest else Answers(value, value.copy(), high)
-
-    def agrees(self, answers: Answers) -> NDArray[np.bool_]:
-        """Return for every group whether the answer is a candidate, and its interval extends to the bound."""
-        low, high = self._ends
-        ends = (low, answers.value) if self.share == 0 else (answers.value, high)
-        return np.asarray(np.isin(answers.value, self.grid) & (answers.low == ends[0]) & (answers.high == ends[1]))
-
-
-def _nested(answers: Answers, least: float, most: float) -> NDArray[np.bool_]:
+def nested(answers: Answers, least: float, most: float) -> NDArray[np.bool_]:
     """Return for every group whether the value is in its interval, and that in the range of the statistic."""
     return np.asarray(
         (least <= answers.low)
@@ -709,22 +568,6 @@ def _nested(answers: Answers, least: float, most: float) -> NDArray[np.bool_]:
         & (answers.value <= answers.high)
         & (answers.high <= most)
     )
-
-
-def _round_step(least: Fraction) -> Fraction:
-    """Return the smallest number of the form 1, 2 or 5 times a power of ten that is at least `least`.
-
-    Examples
-    --------
-    >>> _round_step(Fraction(3, 100))
-    Fraction(1, 20)
-    """
-    power = Fraction(10) ** (len(str(least.numerator)) - len(str(least.denominator)) - 1)  # at most `least`
-    while True:
-        for digit in (1, 2, 5):
-            if digit * power >= least:
-                return digit * power
-        power *= 10
 
 
 def _codes(values: Iterable[Hashable], domain: tuple[Hashable, ...]) -> Any:

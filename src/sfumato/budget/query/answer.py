@@ -19,10 +19,9 @@ import numpy as np
 
 from sfumato._repr import Discreet
 from sfumato.budget.accounting.accountant import spent
-from sfumato.budget.accounting.effort import verify_events
-from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.budget.differential_privacy import DifferentialPrivacy, verify_events
 from sfumato.budget.events import Event, Relation
-from sfumato.budget.ledger.ledger import Budget
+from sfumato.budget.ledger.ledger import Account, Budget
 from sfumato.budget.mechanisms.statistics import Answers
 from sfumato.budget.query.plan import Plan
 from sfumato.budget.query.question import Question
@@ -101,7 +100,7 @@ class QueryAnswer(Artifact, Discreet):
     rows : the answer for each group
     relation : the neighbouring relation of the ledger
     private : False if the noise came from a given seed: the answer is then reproducible and not private
-    spent, limit, left : the state of the ledger, including this answer; None if the answer was read from a folder
+    account : the state of the ledger, including this answer; None if the answer was read from a folder
     """
 
     kind = "statistics"
@@ -112,9 +111,22 @@ class QueryAnswer(Artifact, Discreet):
     rows: tuple[Row, ...]
     relation: Relation
     private: bool = True
-    spent: Budget | None = None
-    limit: Budget | None = None
-    left: float | None = None
+    account: Account | None = None
+
+    @property
+    def spent(self) -> Budget | None:
+        """The total cost of all charges, this answer included; None if the answer was read from a folder."""
+        return None if self.account is None else self.account.spent
+
+    @property
+    def limit(self) -> Budget | None:
+        """The limit of the ledger."""
+        return None if self.account is None else self.account.limit
+
+    @property
+    def left(self) -> float | None:
+        """What is left of the budget after this answer."""
+        return None if self.account is None else self.account.left
 
     @property
     def question(self) -> Question:
@@ -247,7 +259,7 @@ class QueryAnswer(Artifact, Discreet):
             held = same_number(claimed, claims.get(name), precision=1e-6)
             yield Claim(f"{quote(name)} is {quote(claimed)}", held, claims.get(name))
         if certificate.loss or certificate.source.get("rows") is not None:
-            yield Claim("nothing else is told of the data", False, "the certificate names its rows, or a loss")
+            yield Claim("nothing else is stated about the data", False, "the certificate names its rows, or a loss")
 
     def _verify_promise(self, certificate: Certificate) -> Iterator[Claim]:
         if not self.private or len(certificate.guarantees) != 1:

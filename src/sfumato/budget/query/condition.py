@@ -36,7 +36,7 @@ from sfumato.data.coding import Domain, canonical_text, texts_of
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import OptionError
 
-__all__ = ["Both", "Comparison", "Condition", "Either", "Not", "numbers_of", "quoted"]
+__all__ = ["Both", "Condition", "Either", "Not", "Predicate", "numbers_of", "quoted"]
 
 Mask = NDArray[np.bool_]
 
@@ -66,7 +66,7 @@ class Condition(ABC):
 
 
 @dataclass(frozen=True)
-class Comparison(Condition):
+class Predicate(Condition):
     """A comparison of a cell with public values.
 
     Parameters
@@ -79,9 +79,9 @@ class Comparison(Condition):
 
     Examples
     --------
-    >>> print(Comparison("hours per week", ">=", ("40",)))
+    >>> print(Predicate("hours per week", ">=", ("40",)))
     "hours per week" >= 40
-    >>> Comparison("job", "<", ("nurse",))
+    >>> Predicate("job", "<", ("nurse",))
     Traceback (most recent call last):
         ...
     sfumato.errors.OptionError: 'job < nurse' needs a number or a date such as 2020-12-31 after '<'

@@ -56,8 +56,7 @@ class SelectCategories(Mechanism):
     @cached_property
     def noise(self) -> AddedNoise:
         """The noise on each count."""
-        changes = 1 if self.relation is Relation.ADD_REMOVE else 2
-        return AddedNoise(sensitivity=1, epsilon=self.epsilon, changes=changes, whole=True, relation=self.relation)
+        return _on_counts(self.epsilon, self.relation)
 
     @cached_property
     def threshold(self) -> int:
@@ -109,8 +108,7 @@ class FindBounds(Mechanism):
     @cached_property
     def noise(self) -> AddedNoise:
         """The noise on each bin."""
-        changes = 1 if self.relation is Relation.ADD_REMOVE else 2
-        return AddedNoise(sensitivity=1, epsilon=self.epsilon, changes=changes, whole=True, relation=self.relation)
+        return _on_counts(self.epsilon, self.relation)
 
     @property
     def threshold(self) -> int:
@@ -165,6 +163,12 @@ class CountRows(Mechanism):
     def answer(self, rows: int, source: Source | None = None) -> int:
         """Return the noisy number of records."""
         return max(int(self.noise.release(rows, source)), math.ceil(self.noise.scale))
+
+
+def _on_counts(epsilon: float, relation: Relation) -> AddedNoise:
+    """Return the noise on the counts of categories or bins, of which replacing a record changes two."""
+    changes = 1 if relation is Relation.ADD_REMOVE else 2
+    return AddedNoise(sensitivity=1, epsilon=epsilon, changes=changes, whole=True, relation=relation)
 
 
 def _edges() -> Any:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Composed, Event, Relation
 from sfumato.budget.mechanisms.additive import declared_bounds
-from sfumato.budget.mechanisms.statistics import Count, Extreme, Mean, OfRecords, Quantile, Sum, Variance
+from sfumato.budget.mechanisms.selection import Extreme, Quantile
+from sfumato.budget.mechanisms.statistics import Count, Mean, OfRecords, Sum, Variance
 from sfumato.budget.query.discovery import SelectCategories
 from sfumato.budget.query.question import Question, StatisticName
 from sfumato.data.coding import canonical_text
@@ -31,7 +32,7 @@ from sfumato.data.table import Table
 from sfumato.data.validate import real
 from sfumato.errors import ColumnError, OptionError, SchemaError
 
-__all__ = ["Bounded", "Plan", "check_terms", "public_schema", "statistic_for"]
+__all__ = ["NumberColumn", "Plan", "check_terms", "public_schema", "statistic_for"]
 
 _MOST_GROUPS = 1_000_000
 _LEAST_EPSILON = 1e-9  # for a smaller epsilon, the noise would not fit into 64 bits
@@ -61,14 +62,14 @@ def public_schema(table: Table, schema: Schema | str | Path | None) -> Schema:
 
 
 @dataclass(frozen=True)
-class Bounded:
+class NumberColumn:
     """A column of numbers with public bounds.
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> Bounded.of(sf.Column(name="age", bounds=(0, 120)), whole=True)
-    Bounded(name='age', low=0.0, high=120.0, whole=True)
+    >>> NumberColumn.of(sf.Column(name="age", bounds=(0, 120)), whole=True)
+    NumberColumn(name='age', low=0.0, high=120.0, whole=True)
     """
 
     name: str
@@ -78,7 +79,7 @@ class Bounded:
     """Whether the declared type of the column is a whole number."""
 
     @classmethod
-    def of(cls, column: Column, *, whole: bool = False) -> Bounded:
+    def of(cls, column: Column, *, whole: bool = False) -> NumberColumn:
         """Return a column with its bounds, or raise an error if it has none or is not declared to hold numbers."""
         if column.kind not in (Kind.NUMBER, Kind.AUTO):
             raise ColumnError(
@@ -155,14 +156,14 @@ class Plan:
                 hint=f"count by {asked.column} counts its values",
             )
         if asked.column is not None:
-            Bounded.of(public[asked.column])  # before its kind is left out below
+            NumberColumn.of(public[asked.column])  # before its kind is left out below
         return cls(asked, Schema(columns), whole=dtype is not None and dtype.is_integer(), **terms)
 
     @cached_property
-    def bounded(self) -> Bounded | None:
+    def bounded(self) -> NumberColumn | None:
         """The column of numbers."""
         name = self.question.column
-        return None if name is None else Bounded.of(self.schema[name], whole=self.whole)
+        return None if name is None else NumberColumn.of(self.schema[name], whole=self.whole)
 
     @cached_property
     def edges(self) -> NDArray[np.float64] | None:
@@ -245,7 +246,7 @@ class Plan:
 
 def statistic_for(
     question: Question,
-    bounded: Bounded | None,
+    bounded: NumberColumn | None,
     epsilon: float,
     confidence: float = 0.95,
     relation: Relation = Relation.ADD_REMOVE,

@@ -15,8 +15,8 @@ import numpy as np
 
 from sfumato.budget.events import Event, Relation
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.records import Records
-from sfumato.budget.mechanisms.statistics import Count, OfRecords, Quantile, Sum
+from sfumato.budget.mechanisms.selection import Quantile
+from sfumato.budget.mechanisms.statistics import Count, OfRecords, Records, Sum
 from sfumato.budget.noise import Source
 from sfumato.budget.query.plan import Plan
 from sfumato.budget.query.question import Question

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.budget.ledger.ledger import Ledger
-from sfumato.budget.mechanisms.records import Records
+from sfumato.budget.mechanisms.statistics import Records
 from sfumato.budget.noise import Source
 from sfumato.budget.query.answer import QueryAnswer, Row
 from sfumato.budget.query.condition import numbers_of
@@ -109,7 +109,7 @@ def query(
         rows = _Rows.of(table, plan)  # before the charge: a question that fails is not charged
         asked = str(plan.question)
         book.charge(event, note=f"{asked} ({note})" if note else asked, private=source.private)
-        state = book.spent, book.limit, book.left
+        account = book.account
     selection = plan.selection(relation)
     if selection:
         found, records = rows.selected(selection, source)
@@ -121,7 +121,7 @@ def query(
     answers = plan.statistic(relation).each(records, source)
     values = zip(keys, *(one.tolist() for one in (answers.value, answers.low, answers.high)), strict=True)
     each = tuple(Row(dict(zip(plan.names, key, strict=True)), value, (low, high)) for key, value, low, high in values)
-    return QueryAnswer(plan, each, relation, source.private, *state).release(table.origin)
+    return QueryAnswer(plan, each, relation, source.private, account).release(table.origin)
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:

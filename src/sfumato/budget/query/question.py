@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sfumato.budget.query.condition import KEYWORDS, OPERATORS, Both, Comparison, Condition, Either, Not, quoted
+from sfumato.budget.query.condition import KEYWORDS, OPERATORS, Both, Condition, Either, Not, Predicate, quoted
 from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError, did_you_mean, one_of
 
@@ -230,10 +230,10 @@ class _Reader:
             turned = self._skip("not")
             if not self._skip("missing"):
                 raise OptionError(f"the condition lacks 'missing' after '{column} is'", hint=_CONDITION)
-            return Comparison(column, "not missing" if turned else "missing")
+            return Predicate(column, "not missing" if turned else "missing")
         turned = self._skip("not")
         if self._skip("in"):
-            return Comparison(column, "not in" if turned else "in", self._values(column))
+            return Predicate(column, "not in" if turned else "in", self._values(column))
         sign = self._take()
         if sign is _END:
             raise OptionError(f"the condition ends after '{column}'", hint=_CONDITION)
@@ -242,7 +242,7 @@ class _Reader:
                 f"the condition needs =, !=, <, <=, >, >=, in or is after '{column}', got '{sign.text}'",
                 hint=_CONDITION,
             )
-        return Comparison(column, _COMPARISONS[sign.text], (self._value(sign.text),))
+        return Predicate(column, _COMPARISONS[sign.text], (self._value(sign.text),))
 
     def _values(self, column: str) -> tuple[str, ...]:
         if not self._skip("("):

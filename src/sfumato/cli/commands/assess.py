@@ -7,60 +7,55 @@ from typing import Any
 
 import click
 
+import sfumato as sf
 from sfumato.cli.options import (
+    Choice,
     Command,
-    choice,
+    Number,
+    check_not_input,
+    check_output,
     force_option,
-    keep_input,
-    keep_output,
-    load_table,
     print_json,
-    read_table,
-    reading,
     rows_option,
     table_options,
 )
 from sfumato.cli.progress import progress_bar
-from sfumato.cli.summary import print_assessment
-from sfumato.cli.terminal import echo
-from sfumato.data.table import Table
-from sfumato.engines.dispatch import EngineName
+from sfumato.cli.terminal import echo, echo_wrapped, style
 from sfumato.errors import OptionError
-from sfumato.measures.assess import SAFE_HARBOR, Classes
-from sfumato.measures.assess import assess as assess_table
-from sfumato.measures.classes import Missing
-from sfumato.measures.distance import Distance
-from sfumato.measures.models import Absent, parse
-from sfumato.measures.presets import PRESETS
-from sfumato.measures.risk.reidentification import THRESHOLD
 
-__all__ = ["assess"]
+__all__ = ["assess", "print_assessment"]
 
 
 @click.command(cls=Command)
 @table_options
-@click.option("--require", metavar="k=10,l=3", multiple=True, help="What must hold; exit code 1 if it does not.")
+@click.option("--require", metavar="k=10,l=3", multiple=True, help="What must hold; the exit code is 1 if it does not.")
 @rows_option
-@click.option("--report", metavar="OUT.html", help="Write a page that people can read.")
+@click.option("--report", metavar="OUT.html", help="Write the results as an HTML page.")
 @force_option
-@click.option("--missing", type=choice(Missing), default="value", show_default=True, help="What a missing value means.")
+@click.option(
+    "--missing",
+    type=Choice("value", "wildcard", "drop", of="measures.classes:Missing"),
+    default="value",
+    show_default=True,
+    help="A missing value is one more value, matches any value, or drops its row.",
+)
 @click.option(
     "--classes",
-    type=choice(Classes),
+    type=Choice("qi", "qi+other-sensitive", of="measures.assess:Classes"),
     default="qi",
     show_default=True,
-    help="What makes a class when several columns are sensitive.",
+    help="With several sensitive columns: whether the others count as quasi-identifiers.",
 )
 @click.option(
     "--distance",
-    type=choice(Distance),
+    type=Choice("auto", "equal", "ordered", "scaled", "hierarchical", of="measures.distance:Distance"),
     default="auto",
     show_default=True,
-    help="How far apart two sensitive values are, for t-closeness.",
+    help="The distance between two sensitive values, for t-closeness.",
 )
 @click.option(
     "--absent",
-    type=choice(Absent),
+    type=Choice("ignore", "infinite", of="measures.models:Absent"),
     default="ignore",
     show_default=True,
     help="Whether a value that a class lacks makes delta-disclosure infinite.",
@@ -70,84 +65,85 @@ __all__ = ["assess"]
     metavar="MARK",
     default="*",
     show_default=True,
-    help="A row whose quasi-identifiers all hold this mark is suppressed; '' for none.",
+    help="Rows with this mark in every quasi-identifier are suppressed; '' for none.",
 )
-@click.option("--population", metavar="FILE", help="A table of everyone, for the risk against the whole population.")
-@click.option("--population-table", metavar="NAME", help="Its table, if --population is the address of a database.")
-@click.option("--population-size", type=int, metavar="N", help="How many people there are: estimates who is unique.")
-@click.option("--threshold", type=float, help=f"The risk above which a row is at risk.  [default: {THRESHOLD}]")
-@click.option("--preset", type=click.Choice([*PRESETS, SAFE_HARBOR]), help="Rules that others have set.")
+@click.option("--population", metavar="FILE", help="A table of all people, to measure the risk against.")
+@click.option("--population-table", metavar="NAME", help="The table to read, if the population is a database.")
+@click.option(
+    "--population-size",
+    type=Number(is_whole=True),
+    help="The number of people in the population, to estimate how many are unique.",
+)
+@click.option(
+    "--threshold", type=Number(least=0, most=1), help="The risk above which a row is at risk.  [default: 0.09]"
+)
+@click.option(
+    "--preset",
+    type=Choice(
+        "ema", "health-canada", "hipaa", of="measures.risk.reidentification:PRESETS measures.assess:SAFE_HARBOR"
+    ),
+    help="The rules of an authority.",
+)
 @click.option(
     "--engine",
-    type=click.Choice([name.value for name in EngineName if name is not EngineName.SPARK]),
+    type=click.Choice(["auto", "memory", "duckdb", "sql"]),
     default="auto",
     show_default=True,
-    help="Where the rows are counted: auto is where they are, memory fetches those of a database.",
+    help="Where the rows are counted: auto is where they are stored, memory fetches those of a database.",
 )
-@click.option("--detail", is_flag=True, help="Find out which columns single people out; implied by --report.")
+@click.option("--detail", is_flag=True, help="Find the columns that single people out; implied by --report.")
 @click.pass_context
 def assess(
     ctx: click.Context,
     /,
     as_json: bool,
     require: tuple[str, ...],
-    rows_are_units: bool,
     report: str | None,
     force: bool,
-    missing: str,
-    classes: str,
-    distance: str,
-    absent: str,
     suppressed: str,
     population: str | None,
     population_table: str | None,
-    population_size: int | None,
-    threshold: float | None,
-    preset: str | None,
     engine: str,
     detail: bool,
-    **table_options: Any,
+    **options: Any,
 ) -> None:
     """Measure how anonymous a table is.
 
     FILE is a CSV, TSV, JSON lines, Parquet, Arrow, Excel or DuckDB file, - for the
     standard input, the name of a built-in table (adult, nursery), or the address of a
-    database together with --table. Name the
-    columns that others know about a person with --qi and what must not be learnt
-    with --sensitive. The nine measures tell how well people hide among each other.
+    database together with --table. Name the columns that others may know about a person
+    with --qi, and the columns that they must not learn with --sensitive. Nine measures
+    then show how well people are hidden among each other.
 
     \b
     sfumato assess patients.csv --qi age,zip,sex --sensitive disease
     sfumato assess patients.csv --qi age,zip --require k=10 --report page.html
     sfumato assess postgresql://me@host/clinic --table patients --qi age,zip
     """
-    keep_input(report, table_options["data"], table_options["schema_file"], population)
-    keep_output(report, force=force, instead="name a file that ends in .html", ending=".html")
+    check_not_input(report, options["data"], options["schema_file"], population)
+    check_output(report, force=force, instead="name a file that ends in .html", ending=".html")
+
+    from sfumato.cli.tables import load_table, reading_of
+    from sfumato.measures.models import parse
+
     if require:
-        parse(",".join(require))  # so that a mistake is found before a large file is read
+        parse(",".join(require))  # finds a mistake before a large file is read
+    names = ("rows_are_units", "missing", "classes", "distance", "absent", "population_size", "threshold", "preset")
+    measures = {name: options.pop(name) for name in names}
     with progress_bar("Counting") as progress:
-        assessment = assess_table(
-            load_table(**table_options),
+        assessment = sf.assess(
+            load_table(**options),
             require=",".join(require),
-            rows_are_units=rows_are_units,
-            missing=missing,
-            classes=classes,
-            distance=distance,
-            absent=absent,
             suppressed=suppressed or None,
-            threshold=threshold,
-            population=_population(population, population_table, reading(table_options)),
-            population_size=population_size,
-            preset=preset,
+            population=_population(population, population_table, reading_of(options)),
             detail=detail or report is not None,
             engine=engine,
             progress=progress,
+            **measures,
         )
     if report:
-        from sfumato.report.page import write_report
-
-        name = table_options["table"] or Path(table_options["data"]).name
-        write_report(assessment, report, title=f"How anonymous is {name}?")
+        name = options["table"] or Path(options["data"]).name
+        sf.write_report(assessment, report, title=f"How anonymous is {name}?")
     if as_json:
         print_json(assessment.to_dict())
     else:
@@ -157,11 +153,41 @@ def assess(
     ctx.exit(1 if assessment.satisfied is False else 0)
 
 
-def _population(data: str | None, table: str | None, reading: dict[str, Any]) -> Table | None:
+def _population(data: str | None, table: str | None, reading: dict[str, Any]) -> sf.Table | None:
+    from sfumato.cli.tables import read_table
+
     if data is None:
         return None
-    if "://" in data:  # its texts need no separator, and its missing values no marks
+    if "://" in data:  # a database needs no separator and no marks for missing values
         reading = {**dict.fromkeys(reading), "na": [], "dates": ()}
         if table is None:
-            raise OptionError("no table of the population's database is named", hint="give --population-table")
+            raise OptionError("the population is a database, but no table is named", hint="give --population-table")
     return read_table(data, None, table=table, **reading)
+
+
+def print_assessment(assessment: sf.Assessment) -> None:
+    """Print the summary of an assessment."""
+    from sfumato.measures.risk.safe_harbor import Status
+    from sfumato.report.summarise import count, summarise
+
+    summary = summarise(assessment)
+    colour = {True: "green", False: "red", None: None}[summary.good]
+    echo_wrapped(style(summary.headline, bold=True, fg=colour))
+    for warning in summary.warnings:
+        echo_wrapped(style(f"! {warning}", fg="yellow"), "  ")
+    facts = [
+        *summary.facts,
+        *(f"without {one.column}: {count(one.uniques_drop, 'row')} fewer unique" for one in summary.columns),
+        *(f"by {names} alone: {unique} unique ({share})" for names, unique, share in summary.subsets[:3]),
+    ]
+    for finding in summary.findings:
+        mark = style(finding.status.value, fg="red" if finding.status is Status.FOUND else None)
+        facts.append(f"Safe Harbor ({finding.letter}) {mark}: {finding.found}; {finding.action}")
+    for fact in facts:
+        echo_wrapped(f"- {fact}", "  ")
+    for line in summary.lines:
+        mark = {True: style("  held", fg="green"), False: style("  NOT HELD", fg="red"), None: ""}[line.held]
+        asked = f"  (asked {line.asked})" if line.asked else ""
+        echo()
+        echo(f"{line.title:<26} {style(line.value, bold=True)}{mark}{asked}")
+        echo_wrapped(f"  {line.meaning}", "  ")

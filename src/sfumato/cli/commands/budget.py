@@ -1,56 +1,39 @@
-"""``sfumato budget``: grant a data set a privacy budget, and see what was spent of it."""
+"""``sfumato budget``: grant a data set a privacy budget, and show what was spent."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from sfumato.budget.accounting.accountant import check_delta
-from sfumato.budget.events import Relation
-from sfumato.budget.ledger.ledger import Ledger
+import sfumato as sf
 from sfumato.cli.options import (
+    Choice,
     Command,
-    choice,
+    Number,
+    check_not_input,
+    check_output,
     file_options,
     force_option,
-    keep_input,
-    keep_output,
+    ledger_option,
     print_json,
-    read_table,
 )
 from sfumato.cli.terminal import echo, style
-from sfumato.data.io.files import atomic_path
-from sfumato.data.validate import real
 
-__all__ = ["NOT_PRIVATE", "budget", "ledger_option", "seed_option"]
+__all__ = ["NOT_PRIVATE", "budget"]
 
 NOT_PRIVATE = "The seed of the noise was given: this is reproducible, and not private."
-
-
-def ledger_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that names the file of the ledger."""
-    return click.option(
-        "--ledger", metavar="LEDGER", help="The file of the ledger; by default it is found by what the data holds."
-    )(command)
-
-
-def seed_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that makes noise reproducible."""
-    return click.option(
-        "--insecure-seed", type=click.IntRange(min=0), metavar="N", help="Reproducible noise, for a test: not private."
-    )(command)
 
 
 @click.group(invoke_without_command=True, no_args_is_help=False)
 @click.pass_context
 def budget(ctx: click.Context) -> None:
-    """Grant a data set a privacy budget, and see what was spent of it.
+    """Grant a data set a privacy budget, and show what was spent.
 
-    The ledger of a data set is found by the content of the data: the same rows in
-    another file, format or order have the same ledger.
+    A budget limits what all private answers about the data may reveal together. The
+    ledger records it. It is found by the content of the data: the same rows in another
+    file, format or order have the same ledger.
 
     \b
     sfumato budget grant patients.csv --epsilon 2 --delta 1e-6
@@ -64,22 +47,29 @@ def budget(ctx: click.Context) -> None:
 @budget.command(cls=Command)
 @file_options
 @ledger_option
-@click.option("--epsilon", type=float, required=True, metavar="E", help="How much may be spent in all.")
-@click.option("--delta", type=float, default=0.0, metavar="D", help="Below one over the number of rows.  [default: 0]")
-@click.option("--relation", type=choice(Relation), help="What is protected.  [default: add-remove]")
-@click.option("--note", default="", metavar="TEXT", help="Why; it is kept in the history.")
+@click.option("--epsilon", type=Number(above=0), required=True, metavar="E", help="The limit for everything together.")
+@click.option(
+    "--delta", type=Number(), default=0.0, metavar="D", help="The chance of failure; below 1 / rows.  [default: 0]"
+)
+@click.option(
+    "--relation",
+    type=Choice("add-remove", "replace-one", of="budget.events:Relation"),
+    help="What is hidden: whether a record is there, or what is in it.  [default: add-remove]",
+)
+@click.option("--note", default="", metavar="TEXT", help="The reason, for the history.")
 def grant(
     as_json: bool, epsilon: float, delta: float, relation: str | None, note: str, ledger: str | None, **options: Any
 ) -> None:
-    """Grant the data in FILE a limit of epsilon and delta together.
+    """Grant the data in FILE a limit of epsilon and delta.
 
-    All that is released of it from now on must fit within the limit. A limit that is
-    granted later takes the place of the one before; what was spent stays spent.
+    Everything released about it from now on must fit within the limit. A later grant
+    replaces the limit; what was spent stays spent.
     """
-    real("epsilon", epsilon, above=0)
-    check_delta(delta, allow_zero=True)
+    from sfumato.cli.tables import read_table
+
+    sf.budget.check_delta(delta, allow_zero=True)
     table = read_table(schema=None, shown=False, **options)
-    with Ledger.grant(table, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
+    with sf.Ledger.grant(table, epsilon=epsilon, delta=delta, relation=relation, note=note, path=ledger) as granted:
         _show(granted, as_json)
         echo(f"The ledger is {granted.path}", err=True)
 
@@ -88,9 +78,9 @@ def grant(
 @file_options
 @ledger_option
 def show(as_json: bool, ledger: str | None, **options: Any) -> None:
-    """Say what was granted for the data in FILE, what is spent and what is left."""
-    with Ledger.of(read_table(schema=None, shown=False, **options), ledger) as found:
-        _show(found, as_json)
+    """Show what was granted for the data in FILE, what is spent and what is left."""
+    with _open(ledger, options) as opened:
+        _show(opened, as_json)
 
 
 @budget.command(cls=Command)
@@ -98,26 +88,28 @@ def show(as_json: bool, ledger: str | None, **options: Any) -> None:
 @ledger_option
 def history(as_json: bool, ledger: str | None, **options: Any) -> None:
     """List everything that was granted and charged for the data in FILE."""
-    with Ledger.of(read_table(schema=None, shown=False, **options), ledger) as found:
+    with _open(ledger, options) as opened:
         if as_json:
-            print_json({**found.to_dict(), "history": found.history()})
+            print_json({**opened.to_dict(), "history": opened.history()})
             return
-        for entry in found.history():
+        for entry in opened.history():
             echo(f"{entry['time'][:19].replace('T', ' ')}  {_line(entry)}")
-        _summary(found.to_dict())
+        _summary(opened.to_dict())
 
 
 @budget.command(cls=Command)
 @file_options
 @ledger_option
-@click.option("-o", "--output", metavar="OUT.json", help="Write it there instead of on stdout.")
+@click.option("-o", "--output", metavar="OUT.json", help="The file to write.  [default: print it]")
 @force_option
 def export(as_json: bool, ledger: str | None, output: str | None, force: bool, **options: Any) -> None:
     """Write the whole ledger of the data in FILE as JSON, for an auditor."""
-    keep_input(output, options["data"], ledger)
-    keep_output(output, force=force)
-    with Ledger.of(read_table(schema=None, shown=False, **options), ledger) as found:
-        plain = found.export()
+    from sfumato.data.io.files import atomic_path
+
+    check_not_input(output, options["data"], ledger)
+    check_output(output, force=force)
+    with _open(ledger, options) as opened:
+        plain = opened.export()
     if output is None:
         print_json(plain)
         return
@@ -128,7 +120,13 @@ def export(as_json: bool, ledger: str | None, output: str | None, force: bool, *
     echo(f"The ledger is written to {output}", err=True)
 
 
-def _show(ledger: Ledger, as_json: bool) -> None:
+def _open(path: str | None, options: dict[str, Any]) -> sf.Ledger:
+    from sfumato.cli.tables import read_table
+
+    return sf.Ledger.of(read_table(schema=None, shown=False, **options), path)
+
+
+def _show(ledger: sf.Ledger, as_json: bool) -> None:
     if as_json:
         print_json(ledger.to_dict())
     else:
@@ -137,14 +135,13 @@ def _show(ledger: Ledger, as_json: bool) -> None:
 
 def _summary(plain: dict[str, Any]) -> None:
     limit, spent = plain["limit"], plain["spent"]
-    left = plain["left"]
     echo(
         f"{style('spent', bold=True)} epsilon {_number(spent['epsilon'])} of {_number(limit['epsilon'])}, "
-        f"delta {limit['delta']:g}, to {Relation(plain['relation']).in_words}"
+        f"delta {limit['delta']:g}, to {sf.budget.Relation(plain['relation']).in_words}"
     )
-    echo(f"{style('left', bold=True)}  epsilon {_number(left)}", nl=False)
-    held = len(plain["reservations"])
-    echo(f", besides {held} reservation{'s' * (held > 1)}" if held else "")
+    reserved = len(plain["reservations"])
+    besides = f", besides {reserved} reservation{'s' * (reserved > 1)}" if reserved else ""
+    echo(f"{style('left', bold=True)}  epsilon {_number(plain['left'])}{besides}")
 
 
 def _number(value: float | str) -> str:
@@ -161,4 +158,4 @@ def _line(entry: dict[str, Any]) -> str:
         return f"reserved {entry['what']}, until {entry['expires'][:19].replace('T', ' ')}{note}"
     if entry["kind"] == "release":
         return f"released reservation {entry['reservation']}"
-    return f"made     {Relation(entry['relation']).in_words}"
+    return f"made     {sf.budget.Relation(entry['relation']).in_words}"

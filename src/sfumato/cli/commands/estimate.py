@@ -1,42 +1,41 @@
-"""``sfumato estimate``: estimate what holds of people from their perturbed records."""
+"""``sfumato estimate``: estimate shares and means from perturbed records."""
 
 from __future__ import annotations
 
 import click
 
-from sfumato.cli.options import Command, print_json
+import sfumato as sf
+from sfumato.cli.options import Command, Number, print_json
 from sfumato.cli.terminal import echo, printable, style
-from sfumato.masking.perturb import PerturbedTable
 
 __all__ = ["estimate"]
 
 
 @click.command(cls=Command)
 @click.argument("data", metavar="FILE")
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
+@click.option(
+    "--confidence",
+    type=Number(above=0, below=1),
+    default=0.95,
+    show_default=True,
+    help="The chance that an interval contains the true value.",
+)
 def estimate(as_json: bool, data: str, confidence: float) -> None:
     """Estimate shares and means from the records that 'sfumato perturb' has written.
 
-    The estimates have no bias: what the perturbation adds is taken off again. It
-    costs nothing more, for only perturbed records are read.
+    The estimates are unbiased: on average, the perturbation cancels out. They cost no
+    privacy, because only perturbed records are read.
 
     \b
     sfumato estimate out.csv
     """
-    perturbed = PerturbedTable.from_file(data)
-    found = perturbed.estimate(confidence)
+    perturbed = sf.masking.PerturbedTable.from_file(data)
+    estimates = perturbed.estimate(confidence)
     if as_json:
-        rows, epsilon = len(perturbed.frame), perturbed.epsilon
-        print_json(
-            {
-                "rows": rows,
-                "epsilon": epsilon,
-                "confidence": confidence,
-                "estimates": [one.to_dict() for one in found],
-            }
-        )
+        facts = {"rows": len(perturbed.frame), "epsilon": perturbed.epsilon, "confidence": confidence}
+        print_json({**facts, "estimates": [one.to_dict() for one in estimates]})
         return
-    for one in found:
+    for one in estimates:
         named = "(missing)" if one.value is None else one.value
         name = f"mean of {one.column}" if one.statistic == "mean" else f"{one.column} = {named}"
         low, high = (_number(end, one.statistic) for end in one.interval)

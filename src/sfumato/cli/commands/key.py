@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+import sfumato as sf
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.terminal import echo
 from sfumato.errors import OptionError
-from sfumato.pseudonyms.keys import Key
 
 __all__ = ["key"]
 
@@ -29,13 +29,13 @@ def key(ctx: click.Context) -> None:
 def new(file: str, as_json: bool) -> None:
     """Write a new random key to FILE, which only you can read.
 
-    The key makes the tokens of 'sfumato pseudonymize', and turns them back. Keep it
+    The key makes the tokens of 'sfumato pseudonymize', and turns them back. Store it
     apart from the tables, and keep a copy: without it, no later table gets the same
     tokens. An existing file is never overwritten.
     """
     if file == "-":
         raise OptionError("'-' is stdout, where a key cannot go", hint="name a new file, which only you can read")
-    Key.new(file)
+    sf.Key.new(file)
     if as_json:
         print_json({"file": file})
     echo(f"The key is in {file}: keep it secret, apart from the tables, and keep a copy", err=True)

@@ -8,52 +8,49 @@ from typing import Any
 
 import click
 
+import sfumato as sf
 from sfumato.cli.options import (
     Command,
+    Setting,
+    check_not_input,
+    check_output,
     escape_option,
     file_options,
     force_option,
     is_file,
-    keep_input,
-    keep_output,
+    names_option,
     print_json,
-    read_table,
 )
 from sfumato.cli.terminal import echo
-from sfumato.data.release import Release
 from sfumato.errors import OptionError
-from sfumato.masking.masking import Mask, NoiseAddition, Pram, RankSwap, TopBottomCode
-from sfumato.masking.masking import mask as mask_table
-from sfumato.releases.save import save
 
 __all__ = ["mask"]
 
 
-class _Setting(click.ParamType[tuple[str, str]]):
-    """The name of a column and a value, with an equals sign between them; the last one counts."""
-
-    name = "NAME=VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split the text at its last equals sign."""
-        column, equals, setting = str(value).rpartition("=")
-        if not equals or not column or not setting:
-            self.fail(f"a column and a value are needed, such as age=90, got '{value}'", param, ctx)
-        return column, setting.strip()
+def _bound(text: str) -> float | str:
+    """Return a bound as a number, or as the text of a date."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
-def _setting(flag: str, metavar: str, text: str) -> Callable[[Any], Any]:
-    return click.option(flag, type=_Setting(), metavar=metavar, multiple=True, help=f"{text} Can be repeated.")
+def _option(
+    flag: str, metavar: str, example: str, text: str, read: Callable[[str], Any] = float
+) -> Callable[[Any], Any]:
+    kind = Setting(example, read, last=True)
+    return click.option(flag, type=kind, metavar=metavar, multiple=True, help=f"{text} Can be repeated.")
 
 
 @click.command(cls=Command)
 @file_options
-@_setting("--pram", "NAME=P", "Keep a value with this probability, else draw one from the column.")
-@_setting("--swap", "NAME=PERCENT", "Swap values that are this near in rank, in percent of the rows.")
-@_setting("--noise", "NAME=SCALE", "Add noise of this many standard deviations of the column.")
-@_setting("--top", "NAME=VALUE", "Replace what is above by this value.")
-@_setting("--bottom", "NAME=VALUE", "Replace what is below by this value.")
-@click.option("--seed", type=click.IntRange(min=0), help="Make it reproducible; keep the seed secret.")
+@_option("--pram", "NAME=P", "sex=0.9", "Keep each value with probability P, or else draw one from the column.")
+@_option("--swap", "NAME=PERCENT", "age=5", "Swap values whose ranks differ by at most PERCENT of the rows.")
+@_option("--noise", "NAME=SCALE", "age=0.1", "Add noise of SCALE standard deviations of the column.")
+@_option("--top", "NAME=VALUE", "age=90", "Replace larger values by VALUE.", _bound)
+@_option("--bottom", "NAME=VALUE", "age=18", "Replace smaller values by VALUE.", _bound)
+@names_option("--keep", "Columns to release in a folder although they look identifying.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Make it reproducible; keep the seed secret.")
 @escape_option
 @force_option
 @click.option(
@@ -65,44 +62,49 @@ def _setting(flag: str, metavar: str, text: str) -> Callable[[Any], Any]:
 )
 def mask(
     as_json: bool,
-    pram: tuple[tuple[str, str], ...],
-    swap: tuple[tuple[str, str], ...],
-    noise: tuple[tuple[str, str], ...],
-    top: tuple[tuple[str, str], ...],
-    bottom: tuple[tuple[str, str], ...],
+    pram: tuple[tuple[str, float], ...],
+    swap: tuple[tuple[str, float], ...],
+    noise: tuple[tuple[str, float], ...],
+    top: tuple[tuple[str, Any], ...],
+    bottom: tuple[tuple[str, Any], ...],
+    keep: list[str],
     seed: int | None,
     escape_formulas: bool,
     force: bool,
     output: str,
     **options: Any,
 ) -> None:
-    """Perturb columns of a table. Nothing is guaranteed: no k, no differential privacy.
+    """Perturb columns of a table, without any guarantee: no k, no differential privacy.
 
-    The order is that of the options below: bounds come last, so that noise does not
-    exceed them. Columns that are not named stay as they are.
+    Masks are applied in the order of the options below: bounds come last, so noise does
+    not exceed them. Columns that are not named stay unchanged.
 
     \b
     sfumato mask patients.csv --noise income=0.1 --swap age=5 --top age=90 -o masked.csv
     """
-    keep_input(output, options["data"])
+    check_not_input(output, options["data"])
+    if not (pram or swap or noise or top or bottom):
+        raise OptionError("no mask is given", hint="give --top, --bottom, --noise, --swap or --pram")
     alone = is_file(output)
-    keep_output(output, force=force, folder=not alone)
-    methods: list[Mask] = [
-        *(Pram(column, keep=_number(value, "--pram")) for column, value in pram),
-        *(RankSwap(column, percent=_number(value, "--swap")) for column, value in swap),
-        *(NoiseAddition(column, scale=_number(value, "--noise")) for column, value in noise),
+    check_output(output, force=force, folder=not alone)
+
+    from sfumato.cli.tables import read_table
+
+    lows, highs = dict(bottom), dict(top)
+    methods: list[Any] = [
+        *(sf.masking.Pram(column, keep=value) for column, value in pram),
+        *(sf.masking.RankSwap(column, percent=value) for column, value in swap),
+        *(sf.masking.NoiseAddition(column, scale=value) for column, value in noise),
         *(
-            TopBottomCode(column, low=_bound(dict(bottom).get(column)), high=_bound(dict(top).get(column)))
-            for column in dict([*top, *bottom])
+            sf.masking.TopBottomCode(column, low=lows.get(column), high=highs.get(column))
+            for column in {**highs, **lows}
         ),
     ]
-    if not methods:
-        raise OptionError("nothing is to be done", hint="give --top, --bottom, --noise, --swap or --pram")
-    masked = mask_table(read_table(schema=None, **options), methods, seed=seed)
+    masked = sf.mask(sf.Table.of(read_table(schema=None, **options), keep=keep), methods, seed=seed)
     if alone:
         masked.write(output, escape_formulas=escape_formulas)
     else:
-        save(masked, output, escape_formulas=escape_formulas, replace=force)
+        sf.save(masked, output, escape_formulas=escape_formulas, replace=force)
     if as_json:
         print_json(masked.to_dict())
     else:
@@ -110,22 +112,7 @@ def mask(
     echo(f"The masked {'table' if alone else 'release'} is in {output}", err=True)
 
 
-def _number(text: str, flag: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise OptionError(f"{flag} needs a number, got '{text}'") from None
-
-
-def _bound(text: str | None) -> float | str | None:
-    """Return a bound as a number if it reads as one; else it may be a date."""
-    for kind in (int, float):
-        with suppress(TypeError, ValueError):
-            return kind(text)  # type: ignore[arg-type]
-    return text
-
-
-def _print(masked: Release) -> None:
+def _print(masked: sf.Release) -> None:
     for done in (method.to_dict() for method in masked.methods):
         columns = ", ".join(done.pop("columns"))
         settings = ", ".join(f"{name} {value}" for name, value in list(done.items())[1:])

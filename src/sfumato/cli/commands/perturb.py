@@ -6,23 +6,23 @@ from typing import Any
 
 import click
 
-from sfumato.cli.commands.budget import NOT_PRIVATE, ledger_option, seed_option
+import sfumato as sf
+from sfumato.cli.commands.budget import NOT_PRIVATE
 from sfumato.cli.options import (
     Command,
-    declared,
+    Number,
+    check_not_input,
+    check_output,
     file_options,
     force_option,
     is_file,
-    keep_input,
-    keep_output,
+    ledger_option,
     names_option,
     print_json,
     public_options,
+    seed_option,
 )
 from sfumato.cli.terminal import echo, printable
-from sfumato.data.validate import real
-from sfumato.masking.perturb import perturb as perturb_table
-from sfumato.releases.save import save
 
 __all__ = ["perturb"]
 
@@ -30,12 +30,16 @@ __all__ = ["perturb"]
 @click.command(cls=Command)
 @file_options
 @names_option("--columns", "The columns to perturb; the others are left out.")
-@click.option("--epsilon", type=float, required=True, metavar="E", help="For a whole record, all columns together.")
-@public_options
 @click.option(
-    "--missing", is_flag=True, help="Categories: let a missing or unlisted value be an answer like the others."
+    "--epsilon",
+    type=Number(above=0),
+    required=True,
+    metavar="E",
+    help="The privacy loss of a record, all columns together; less is more private.",
 )
-@click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
+@public_options
+@click.option("--missing", is_flag=True, help="Treat missing and unlisted values of categories as one more category.")
+@click.option("--note", default="", metavar="TEXT", help="The purpose, for the history.")
 @ledger_option
 @seed_option
 @force_option
@@ -58,26 +62,28 @@ def perturb(
     output: str,
     **options: Any,
 ) -> None:
-    """Perturb every record on its own, as if by the person before handing it in.
+    """Perturb every record on its own, as if each person did it before handing it in.
 
     A column with a domain gets randomized response, one with bounds Laplace noise.
-    OUT.json says how, so that 'sfumato estimate OUT' can tell what holds of all
-    people together. The guarantee is local differential privacy: it holds against
-    everybody who sees OUT, and does not hide how many records there are.
+    OUT.json records how, so that 'sfumato estimate OUT' can estimate shares and means.
+    The guarantee is local differential privacy: it holds against everyone who sees OUT,
+    and does not hide how many records there are.
 
     \b
     sfumato perturb answers.csv --columns smokes --domain smokes=yes,no --epsilon 1 -o out.csv
     sfumato estimate out.csv
     """
-    keep_input(output, options["data"], options["schema_file"], ledger)
+    check_not_input(output, options["data"], options["schema_file"], ledger)
     alone = is_file(output)
-    keep_output(output, force=force, folder=not alone)
+    check_output(output, force=force, folder=not alone)
     if alone:
-        keep_output(f"{output}.json", force=force)
-        keep_input(f"{output}.json", options["data"], options["schema_file"], ledger)
-    real("epsilon", epsilon, above=0)
-    table, public = declared(**options)
-    perturbed = perturb_table(
+        check_output(f"{output}.json", force=force)
+        check_not_input(f"{output}.json", options["data"], options["schema_file"], ledger)
+
+    from sfumato.cli.tables import read_declared
+
+    table, public = read_declared(**options)
+    perturbed = sf.perturb(
         table,
         columns,
         schema=public,
@@ -90,7 +96,7 @@ def perturb(
     if alone:
         perturbed.write(output)
     else:
-        save(perturbed, output, replace=force)
+        sf.save(perturbed, output, replace=force)
     plain = perturbed.to_dict()
     if as_json:
         print_json({**plain, "charged": perturbed.charged, "file" if alone else "folder": output})

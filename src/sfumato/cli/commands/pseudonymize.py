@@ -1,48 +1,51 @@
-"""``sfumato pseudonymize``: replace identifiers by tokens, or back."""
+"""``sfumato pseudonymize``: replace identifiers by tokens, and back."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sfumato.cli.options import (
     Command,
+    Number,
+    check_not_input,
+    check_output,
     escape_option,
     force_option,
-    keep_input,
-    keep_output,
     names_option,
     print_json,
-    read_table,
     reading_options,
 )
-from sfumato.cli.progress import patience
+from sfumato.cli.progress import note_if_slow
 from sfumato.cli.terminal import echo
-from sfumato.data.io.encodings import bom_encoding, is_utf8
-from sfumato.data.io.files import FORMATS, refuse_only_read
-from sfumato.data.io.folders import atomic_folder
 from sfumato.errors import OptionError
-from sfumato.pseudonyms.pseudonymize import Replaced, replace_identifiers
-from sfumato.pseudonyms.tokens import EncryptedTokens, KeyedTokens, RandomTokens, Tokens
+
+if TYPE_CHECKING:
+    from sfumato.pseudonyms.pseudonymize import Replaced
+    from sfumato.pseudonyms.tokens import Tokens
 
 __all__ = ["pseudonymize"]
-
-_METHODS = [method.name for method in (KeyedTokens, RandomTokens, EncryptedTokens)]
 
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@names_option("--columns", "The columns that name a person; every file must have them.")
-@click.option("--method", type=click.Choice(_METHODS), default="keyed", show_default=True, help="How tokens are made.")
-@click.option("--key", metavar="FILE", help="The key: see 'sfumato key new'.")
-@click.option("--mapping", metavar="FILE", help="The sealed file that remembers random tokens; made or extended.")
-@click.option("--passphrase", is_flag=True, help="Ask for a passphrase that seals the mapping, in place of --key.")
-@click.option("--space", metavar="NAME", help="What the columns identify, if they differ in name and not in people.")
-@click.option("--length", type=int, metavar="N", help="Characters of a token (keyed, random).  [default: 20]")
+@names_option("--columns", "The columns that identify a person; every file must have them.")
+@click.option(
+    "--method",
+    type=click.Choice(["keyed", "random", "encrypted"]),
+    default="keyed",
+    show_default=True,
+    help="How tokens are made.",
+)
+@click.option("--key", metavar="FILE", help="The key file; make one with 'sfumato key new'.")
+@click.option("--mapping", metavar="FILE", help="The encrypted file that stores random tokens; created or extended.")
+@click.option("--passphrase", is_flag=True, help="Encrypt the mapping with a passphrase instead of --key.")
+@click.option("--space", metavar="NAME", help="A common name for columns that identify the same people.")
+@click.option("--length", type=Number(is_whole=True), help="Characters of a token (keyed, random).  [default: 20]")
 @click.option("--reverse", is_flag=True, help="Turn tokens back into identifiers (random, encrypted).")
 @reading_options
 @escape_option
@@ -66,11 +69,11 @@ def pseudonymize(
     output: str,
     **reading: Any,
 ) -> None:
-    """Replace identifiers by tokens, alike in all tables.
+    """Replace identifiers by tokens, the same in all tables.
 
-    Equal identifiers get equal tokens in every file, now and later, so that tables can
-    still be joined. keyed: nobody can turn tokens back, and only the key can make
-    them. random: a sealed mapping remembers them. encrypted: the key turns them back.
+    Equal identifiers get equal tokens in every file, now and later, so tables can still
+    be joined. keyed: tokens are made with the key and cannot be turned back. random: an
+    encrypted mapping stores the tokens. encrypted: the key turns tokens back.
     Pseudonymized data is still personal data.
 
     \b
@@ -78,13 +81,19 @@ def pseudonymize(
     sfumato pseudonymize patients.csv visits.csv --columns patient_id --key pseudonyms.key -o shared/
     """
     if not columns:
-        raise OptionError("no identifier column is named", hint="name those that name a person, with --columns")
+        raise OptionError("no identifier column is named", hint="name the columns that identify a person: --columns")
     for written in (output, mapping):
-        keep_input(written, *files, key)
-    keep_input(output, mapping)
+        check_not_input(written, *files, key)
+    check_not_input(output, mapping)
     targets = _targets(files, output, force)
+
+    from sfumato.cli.tables import read_table
+    from sfumato.data.io.encodings import bom_encoding, is_utf8
+    from sfumato.data.io.folders import atomic_folder
+    from sfumato.pseudonyms.pseudonymize import replace_identifiers
+
     chosen = _method(method, key, mapping, passphrase, length)
-    with patience("Working ..."):
+    with note_if_slow("Working ..."):
         tables = [(f"'{file}'" if len(files) > 1 else "", read_table(file, None, **reading)) for file in files]
         done = replace_identifiers(tables, chosen, columns, space, back=reverse)
     if len(files) == 1:
@@ -105,28 +114,32 @@ def pseudonymize(
 
 
 def _targets(files: Sequence[str], output: str, force: bool) -> list[str]:
-    """Return the names of the files to write, and refuse early what could not be written late."""
+    """Return the names of the files to write, or refuse before the work."""
+    from sfumato.data.io.files import FORMATS, refuse_only_read
+
     names = [output] if len(files) == 1 else [Path(file).name for file in files]
     for name, file in zip(names, files, strict=True):
         if len(files) > 1 and "://" in file:
-            raise OptionError("several tables must be files", hint="do the table of a database alone")
+            raise OptionError("several tables must be files", hint="pseudonymize the table of a database alone")
         refuse_only_read(name)
         if names.count(name) > 1:
-            raise OptionError(f"two files are called '{name}'", hint="the folder has room for one of that name")
-    keep_output(output, force=force, folder=len(files) > 1, instead="name a file, or a folder for several files")
+            raise OptionError(f"two files are called '{name}'", hint="rename one of them")
+    check_output(output, force=force, folder=len(files) > 1, instead="name a file, or a folder for several files")
     if len(files) > 1 and Path(output).suffix.lower() in FORMATS and not output.endswith(("/", "\\")):
         raise OptionError(f"{len(files)} files do not fit into '{output}'", hint="name a new folder with -o")
     return names
 
 
 def _method(name: str, key: str | None, mapping: str | None, passphrase: bool, length: int | None) -> Tokens:
-    """Return the method with its options; refuse one that is not for it."""
+    """Return the method with its options; refuse an option that is not for it."""
+    from sfumato.pseudonyms import EncryptedTokens, KeyedTokens, RandomTokens
+
     if name != RandomTokens.name:
         if mapping is not None or passphrase:
             option = "--mapping" if mapping is not None else "--passphrase"
             raise OptionError(f"{option} is for random tokens", hint="give --method random too")
         if key is None:
-            raise OptionError("--key is not given", hint="make a key with 'sfumato key new FILE'")
+            raise OptionError("--key is missing", hint="make a key with 'sfumato key new FILE'")
     if name == EncryptedTokens.name:
         if length is not None:
             raise OptionError("--length is for keyed and random tokens", hint="encrypted ones are as long as needed")
@@ -135,14 +148,14 @@ def _method(name: str, key: str | None, mapping: str | None, passphrase: bool, l
     if name == KeyedTokens.name:
         return KeyedTokens(key or "", **given)
     if mapping is None:
-        raise OptionError("--mapping is not given", hint="random tokens need a file that remembers them")
+        raise OptionError("--mapping is missing", hint="random tokens are stored in this file")
     if (key is None) != passphrase:
-        raise OptionError("a mapping is sealed with a key or with a passphrase", hint="give --key or --passphrase")
-    return RandomTokens(mapping, key, _asked(new=not Path(mapping).exists()) if passphrase else None, **given)
+        raise OptionError("a mapping is encrypted with a key or a passphrase", hint="give --key or --passphrase")
+    return RandomTokens(mapping, key, _read_passphrase(new=not Path(mapping).exists()) if passphrase else None, **given)
 
 
-def _asked(new: bool) -> str:
-    """Ask for the passphrase on a terminal; elsewhere it is the first line of the input."""
+def _read_passphrase(new: bool) -> str:
+    """Ask for the passphrase on a terminal; otherwise read the first line of the input."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     text: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sfumato.budget.query.plan import check_terms
-from sfumato.budget.query.preview import Preview, preview
-from sfumato.budget.query.query import query as ask
-from sfumato.budget.query.question import Question, StatisticName
-from sfumato.cli.commands.budget import NOT_PRIVATE, ledger_option, seed_option
+import sfumato as sf
+from sfumato.cli.commands.budget import NOT_PRIVATE
 from sfumato.cli.options import (
     Command,
-    declared,
+    Number,
+    check_not_input,
+    check_output,
     file_options,
     force_option,
-    keep_input,
-    keep_output,
+    ledger_option,
     print_json,
     public_options,
-    say_if_repeated,
+    seed_option,
 )
 from sfumato.cli.terminal import echo, printable, style
-from sfumato.data.io.files import FORMATS
-from sfumato.data.release import Release
 from sfumato.errors import OptionError
-from sfumato.releases.save import save
+
+if TYPE_CHECKING:
+    from sfumato.budget import Preview, Question
 
 __all__ = ["query"]
 
-_OF_VALUES = (StatisticName.MEAN, StatisticName.QUANTILE, StatisticName.MIN, StatisticName.MAX)
+_OF_VALUES = ("mean", "quantile", "min", "max")
 _SAYS_NOTHING = (
-    "An interval as wide as the bounds says nothing: for this epsilon there are too few numbers, "
-    "or the column does not hold any."
+    "An interval as wide as the bounds says nothing: there are too few numbers for this epsilon, "
+    "or the column has none."
 )
 
 
@@ -43,14 +41,24 @@ _SAYS_NOTHING = (
 @file_options
 @click.argument("question", metavar="QUESTION")
 @click.option(
-    "--epsilon", type=float, required=True, metavar="E", help="What the answer may cost, all groups together."
+    "--epsilon",
+    type=Number(above=0),
+    required=True,
+    metavar="E",
+    help="The cost of the answer, all groups together; less is more private and less exact.",
 )
-@click.option("--discover", is_flag=True, help="Find out the groups, for half of the epsilon and a delta.")
-@click.option("--delta", type=float, default=0.0, metavar="D", help="For --discover: such as 1e-6.")
+@click.option("--discover", is_flag=True, help="Find the groups in the data, for half of epsilon and a delta.")
+@click.option("--delta", type=Number(), default=0.0, metavar="D", help="For --discover, such as 1e-6.")
 @public_options
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--dry-run", is_flag=True, help="Only say what it would cost and how wide the answer would be.")
-@click.option("--note", default="", metavar="TEXT", help="What for; it is kept in the history.")
+@click.option(
+    "--confidence",
+    type=Number(above=0, below=1),
+    default=0.95,
+    show_default=True,
+    help="The chance that an interval contains the true value.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show the cost and how wide the interval would be.")
+@click.option("--note", default="", metavar="TEXT", help="The purpose, for the history.")
 @ledger_option
 @seed_option
 @force_option
@@ -72,15 +80,16 @@ def query(
 ) -> None:
     """Ask a table for a statistic, with noise, and charge its budget.
 
-    QUESTION is count, sum, mean, variance, median, quantile, min, max or histogram, of a
-    column, where a condition holds, and by the columns that make groups. What is public
-    has to be declared: the values of what makes groups (--domain, or the schema), and the
-    bounds of numbers (--bounds, or the schema). The charge is made before the answer is
-    shown, and a question that does not fit into the budget is refused. --dry-run reads no
-    row and charges nothing; with --ledger it also says whether the budget is enough.
+    QUESTION is a statistic (count, sum, mean, variance, median, quantile, min, max or
+    histogram) of a column, optionally 'where' a condition holds and 'by' the columns that
+    form groups. What is public must be declared: the values of the columns that form
+    groups with --domain, and the limits of numbers with --bounds, or both in a schema. The
+    budget is charged before the answer is shown; a question that exceeds it is refused.
+    --dry-run reads no row and charges nothing; with --ledger it also says whether the
+    budget is enough.
 
     A condition compares columns with values: =, !=, <, <=, >, >=, in (a, b), is missing,
-    joined by and, or, not and parentheses. It costs nothing more.
+    joined by and, or, not and parentheses. It costs nothing extra.
 
     \b
     sfumato budget grant patients.csv --epsilon 2
@@ -92,7 +101,11 @@ def query(
     sfumato query patients.csv "mean of age" --bounds age=0,120 --epsilon 0.5 --dry-run
     sfumato query patients.csv "count by sex" --domain sex=f,m --epsilon 0.5 -o answer
     """
-    asked = Question.parse(question)  # so that a mistake is found before a large file is read
+    from sfumato.budget.query.plan import check_terms
+    from sfumato.cli.tables import read_declared, warn_if_people_repeat
+    from sfumato.data.io.files import FORMATS
+
+    asked = sf.budget.Question.parse(question)  # finds a mistake before a large file is read
     check_terms(epsilon, delta, confidence, discover)
     if output is not None and dry_run:
         raise OptionError("a dry run has no answer to save", hint="leave out -o or --dry-run")
@@ -100,9 +113,9 @@ def query(
         raise OptionError(
             f"-o names the folder of a release, got '{output}'", hint="name a new folder; --json prints the answer"
         )
-    keep_input(output, options["data"], options["schema_file"], ledger)
-    keep_output(output, force=force, folder=True)
-    table, public = declared(**options)
+    check_not_input(output, options["data"], options["schema_file"], ledger)
+    check_output(output, force=force, folder=True)
+    table, public = read_declared(**options)
     terms: dict[str, Any] = {
         "schema": public,
         "epsilon": epsilon,
@@ -112,23 +125,17 @@ def query(
         "ledger": ledger,
     }
     if dry_run:
-        asking = preview(table, asked, **terms)
+        asking = sf.preview(table, asked, **terms)
         print_json(asking.to_dict()) if as_json else _print_preview(asking)
         return
-    say_if_repeated(table)
-    answer = ask(
-        table,
-        asked,
-        **terms,
-        note=note,
-        insecure_seed=insecure_seed,
-    )
+    warn_if_people_repeat(table)
+    answer = sf.query(table, asked, **terms, note=note, insecure_seed=insecure_seed)
     if as_json:
         print_json(answer.to_dict())
     else:
         _print(answer)
-    if output is not None:  # after the answer is shown, which is paid for
-        save(answer, output, replace=force)
+    if output is not None:  # after the answer, which is paid for, is shown
+        sf.save(answer, output, replace=force)
         echo(f"The answer is in {output}", err=True)
     bounds = None if asked.column is None else public[asked.column].bounds
     if asked.statistic in _OF_VALUES and any(row.interval == bounds for row in answer.rows):
@@ -137,7 +144,7 @@ def query(
         echo(NOT_PRIVATE, err=True)
 
 
-def _print(answer: Release) -> None:
+def _print(answer: sf.Release) -> None:
     lines = [[*map(printable, group), *numbers] for group, *numbers in (row.words() for row in answer.rows)]
     names = list(map(printable, answer.plan.names))
     percent = f"{100 * answer.confidence:g} % interval"
@@ -151,13 +158,17 @@ def _print(answer: Release) -> None:
         echo(style("  ".join(cells).rstrip(), bold=number == 0))
     if not answer.rows:
         needed = answer.plan.selection(answer.relation).threshold
-        echo(f"No group stood out: at this epsilon and delta, a group needs about {needed:,} rows to be seen.")
+        echo(f"No group was found: at this epsilon and delta, a group needs about {needed:,} rows.")
     cost = f"epsilon {answer.epsilon:g}" + (f" and delta {answer.delta:g}" if answer.delta else "")
     echo()
-    echo(
-        f"{cost} charged, to {answer.relation.in_words}; "
-        f"spent epsilon {answer.spent.epsilon:.4g} of {answer.limit.epsilon:.4g}, left {answer.left:.4g}"
-    )
+    limit, quick = answer.limit.epsilon, answer.account.quick
+    if quick is None:
+        state = f"spent epsilon {answer.spent.epsilon:.4g} of {limit:.4g}, left {answer.left:.4g}"
+    else:
+        state = f"spent at most epsilon {quick[0]:.4g} of {limit:.4g}, left at least {quick[1]:.4g}"
+    echo(f"{cost} charged, to {answer.relation.in_words}; {state}")
+    if quick is not None:
+        echo("(`sfumato budget show` gives the exact amount: many small charges cost less than their sum)")
 
 
 def _print_preview(asking: Preview) -> None:
@@ -167,7 +178,7 @@ def _print_preview(asking: Preview) -> None:
     if asking.groups is None:
         echo(f"answers: one for each group of about {asking.least:,} rows or more")
     elif asking.groups > 1:
-        echo(f"answers: {asking.groups:,}, whether anybody is in a group or not")
+        echo(f"answers: {asking.groups:,}, also for empty groups")
     percent = f"{100 * asking.confidence:g} % interval"
     if asking.width is not None:
         echo(f"{percent}: {asking.width:,.4g} wide, the answer in its middle")
@@ -176,7 +187,7 @@ def _print_preview(asking: Preview) -> None:
     for rows, width in asking.widths.items():
         echo(f"  {rows:>7,} rows: about {width:,.3g} wide")
     if asking.ranks is not None:
-        extreme = asking.question.statistic in (StatisticName.MIN, StatisticName.MAX)
+        extreme = asking.question.statistic in ("min", "max")
         what = "about {} rows lie beyond the answer" if extreme else "its ends are at most {} rows off"
         echo(what.format(f"{asking.ranks:,}"))
     if asking.left is not None:

@@ -6,45 +6,40 @@ from typing import Any
 
 import click
 
-from sfumato.cli.options import (
-    Command,
-    file_options,
-    force_option,
-    keep_input,
-    keep_output,
-    print_json,
-    read_table,
-)
+import sfumato as sf
+from sfumato.cli.options import Command, check_not_input, check_output, file_options, force_option, print_json
 from sfumato.cli.terminal import echo, style
-from sfumato.data.io.files import atomic_path
-from sfumato.data.proposal import to_commented_toml
-from sfumato.data.schema import Schema
 
 __all__ = ["schema"]
 
 
 @click.command(cls=Command)
 @file_options
-@click.option("-o", "--output", metavar="OUT.toml", help="Write the schema there; edit it, then use it with --schema.")
+@click.option("-o", "--output", metavar="OUT.toml", help="The file to write; edit it, then use it with --schema.")
 @force_option
 def schema(data: str, as_json: bool, output: str | None, force: bool, **reading: Any) -> None:
-    """Propose what each column of a table is, with reasons.
+    """Propose the role of each column of a table, with reasons.
 
-    Roles: identifier (names a person alone), quasi (known to others), sensitive
-    (must not be learnt), target (to be predicted), other. It is a starting point:
-    read the reasons and correct what is wrong before you rely on it.
+    Roles: identifier (identifies a person directly), quasi (others may know it),
+    sensitive (others must not learn it), target (to be predicted), other. This is a
+    starting point: read the reasons and correct mistakes before you rely on it.
 
-    OUT.toml also has bounds of numbers and lists of values, in comments: what a
-    schema declares is public, so confirm each by removing the mark before it.
+    OUT.toml also proposes bounds of numbers and lists of values, commented out. What a
+    schema declares is public: uncomment only what may be.
 
     \b
     sfumato schema patients.csv -o schema.toml
     sfumato assess patients.csv --schema schema.toml
     """
-    keep_input(output, data)
-    keep_output(output, force=force, instead="without -o it is shown")
+    check_not_input(output, data)
+    check_output(output, force=force, instead="without -o it is printed")
+
+    from sfumato.cli.tables import read_table
+    from sfumato.data.io.files import atomic_path
+    from sfumato.data.proposal import to_commented_toml
+
     table = read_table(data, None, **reading)
-    proposal = Schema.suggest(table)
+    proposal = sf.Schema.suggest(table)
     if output:
         with atomic_path(output) as temporary:
             temporary.write_text(to_commented_toml(proposal, table), encoding="utf-8")

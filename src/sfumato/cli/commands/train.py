@@ -8,45 +8,36 @@ import shutil
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from sfumato.budget.accounting.accountant import check_delta
+import sfumato as sf
 from sfumato.cli.options import (
     READING,
+    Choice,
     Command,
     Names,
-    declared,
+    Number,
+    check_not_input,
+    check_output,
     force_option,
-    keep_input,
-    keep_output,
+    ledger_option,
     names_option,
     print_json,
     public_options,
-    read_table,
     reading_options,
-    say_if_repeated,
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, style
-from sfumato.data import datasets
-from sfumato.data.io.files import refuse_unwritable
-from sfumato.data.recipe import Recipe
-from sfumato.data.schema import Column, Role, Schema
-from sfumato.data.table import Table
 from sfumato.errors import OptionError, did_you_mean
-from sfumato.learners.options import SCORES, Privacy, Split, grouped
-from sfumato.learners.training.catalogue import IMAGE_MODELS, TABLE_MODELS, best_model
-from sfumato.learners.training.runs import Training, surest
-from sfumato.learners.training.sweep import epsilons_of
-from sfumato.learners.training.sweep import train as train_models
-from sfumato.releases.save import owner_file, save
+
+if TYPE_CHECKING:
+    from sfumato.learners import Training
 
 __all__ = ["train"]
 
-_MODELS = sorted({*TABLE_MODELS, *IMAGE_MODELS})
 _STUDIES = "learners/studies"
 _PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
 _IN_RECIPES = ("published", "ordinary", "scale", "schedule")
@@ -61,7 +52,7 @@ class _Noise(click.ParamType[list[float]]):
         try:
             return [float(one) for one in str(value).split(",")]
         except ValueError:
-            self.fail(f"numbers separated by commas are needed, got '{value}'", param, ctx)
+            self.fail(f"it must be numbers separated by commas, got '{value}'", param, ctx)
 
 
 class _Samples(click.ParamType[float]):
@@ -73,64 +64,94 @@ class _Samples(click.ParamType[float]):
         try:
             return int(str(value)) if str(value).isdecimal() else float(value)
         except ValueError:
-            self.fail(f"a number of records or a share of them is needed, got '{value}'", param, ctx)
-
-
-_SAMPLES = _Samples()
+            self.fail(f"it must be a number of records or a share of them, got '{value}'", param, ctx)
 
 
 @click.command(cls=Command)
 @click.argument("data", metavar="DATA", required=False)
 @click.option(
     "--model",
-    type=click.Choice(_MODELS),
-    metavar="NAME",
-    help=f"One of {', '.join(_MODELS)}.  [default: additive for tables, scattering-linear for mnist]",
+    type=Choice(
+        "additive",
+        "logistic",
+        "linear",
+        "forest",
+        "naive-bayes",
+        "mlp",
+        "cnn",
+        "resnet18",
+        "scattering-linear",
+        of="learners.training.catalogue:TABLE_MODELS learners.training.catalogue:IMAGE_MODELS",
+    ),
+    help="The model.  [default: additive for tables, scattering-linear for mnist]",
 )
-@click.option("--epsilon", metavar="E,E", help="One or several, 'none' for no privacy: 1,5,10,none.  [default: 1]")
-@click.option("--delta", type=float, help="The chance that the promise fails; below 1 / rows.  [default: 1e-5]")
-@click.option("--target", metavar="NAME", help="The column of a table that is predicted; built-in tables know theirs.")
-@names_option("--identifiers", "Columns that name a person alone: they are left out.")
-@click.option("--regression", is_flag=True, default=None, help="The target is a number, not a class.")
-@click.option("--test", metavar="FILE", help="Other rows to test on; by default a part of the table is held out.")
 @click.option(
-    "--holdout", type=float, metavar="SHARE", help="Without --test: each row's chance to be held out.  [default: 0.2]"
+    "--epsilon",
+    metavar="E,E",
+    help="The privacy loss; less is more private. One or several, 'none' for no privacy: 1,5,none.  [default: 1]",
 )
-@click.option("--scores", type=click.Choice(SCORES), help="What is released of private test rows.  [default: noisy]")
-@click.option("--full", is_flag=True, default=None, help="All 60,000 and 10,000 images of mnist, not 10,000 and 2,000.")
-@click.option("--root", metavar="FOLDER", help="Where the files of the full mnist are.")
-@click.option("--samples", type=_SAMPLES, help="Train on a share of the records, as 0.1; of built-in data also on N.")
-@click.option("--test-samples", type=_SAMPLES, help="The same for records to test on.")
-@click.option("--rows", type=int, metavar="N", help="The number of rows, if it is public; else networks buy it.")
-@click.option("--classes", metavar="A,B", help="The classes of the target, which are public; else they are bought.")
-@click.option("--epochs", type=float, metavar="N", help="Networks: how often each record is taken, on average.")
-@click.option("--batch-size", type=int, metavar="N", help="Networks: records in a step, on average.")
-@click.option("--clip", type=float, metavar="C", help="Networks: the largest norm of a record's gradient.")
-@click.option("--learning-rate", type=float, metavar="R", help="Networks: the length of a step.")
-@click.option("--momentum", type=float, metavar="M", help="Networks: how much of the last step is kept.")
-@click.option("--noise-multiplier", type=_Noise(), help="Networks: fix the noise, whatever epsilon it gives.")
+@click.option("--delta", type=Number(), help="The chance that the guarantee fails; below 1 / rows.  [default: 1e-5]")
+@click.option("--target", metavar="NAME", help="The column to predict; built-in tables have one.")
+@names_option("--identifiers", "Columns that identify a person directly; they are left out.")
+@click.option("--regression", is_flag=True, default=None, help="The target is a number, not a class.")
+@click.option("--test", metavar="FILE", help="Rows to test on.  [default: a part of the table is held out]")
+@click.option(
+    "--holdout",
+    type=Number(above=0, below=1),
+    metavar="SHARE",
+    help="Without --test: the share of rows to hold out.  [default: 0.2]",
+)
+@click.option(
+    "--scores",
+    type=Choice("noisy", "none", of="learners.options:SCORES"),
+    help="Whether scores on private test rows are released.  [default: noisy]",
+)
+@click.option("--full", is_flag=True, default=None, help="Use all 70,000 images of mnist instead of 12,000.")
+@click.option("--root", metavar="FOLDER", help="The folder with the files of the full mnist.")
+@click.option(
+    "--samples", type=_Samples(), help="Train on a share of the records, such as 0.1, or on N records of built-in data."
+)
+@click.option("--test-samples", type=_Samples(), help="The same for the test records.")
+@click.option(
+    "--rows", type=Number(is_whole=True), help="The number of rows, if it is public; otherwise networks estimate it."
+)
+@click.option(
+    "--classes", metavar="A,B", help="The classes of the target, if they are public; otherwise epsilon pays for them."
+)
+@click.option("--epochs", type=Number(), help="Networks: how often each record is used, on average.")
+@click.option("--batch-size", type=Number(is_whole=True), help="Networks: the average number of records in a step.")
+@click.option("--clip", type=Number(), metavar="C", help="Networks: the largest norm of a record's gradient.")
+@click.option("--learning-rate", type=Number(), metavar="R", help="Networks: the length of a step.")
+@click.option("--momentum", type=Number(), metavar="M", help="Networks: the weight of earlier steps.")
+@click.option("--noise-multiplier", type=_Noise(), help="Networks: fix the noise instead of epsilon.")
 @click.option("--device", metavar="NAME", help="Networks: cpu or cuda.")
-@click.option("--seed", type=int, help="Of first weights, not of noise nor of who is held out.  [default: 0]")
-@click.option("--insecure-seed", type=int, help="Makes the noise reproducible: the model is then not private.")
-@click.option("--recipe", metavar="FILE", help="Options in TOML; or epsilon-sweep, private-cnn: two published studies.")
+@click.option(
+    "--seed", type=click.INT, metavar="N", help="The seed of the initial weights, not of the noise.  [default: 0]"
+)
+@click.option("--insecure-seed", type=click.INT, metavar="N", help="Make the noise reproducible, and not private.")
+@ledger_option
+@click.option(
+    "--recipe", metavar="FILE", help="Options in TOML, or the name of a built-in study: epsilon-sweep, private-cnn."
+)
 @click.option("-o", "--output", metavar="OUT", help="A new folder.  [default: DATA-MODEL]")
 @force_option
 @public_options
 @reading_options
-def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **options: Any) -> None:
-    """Train a model that cannot tell who it was trained on.
+def train(
+    as_json: bool, output: str | None, force: bool, recipe: str | None, ledger: str | None, **options: Any
+) -> None:
+    """Train a model that does not reveal who it was trained on.
 
-    DATA is a table with a --target, or mnist, adult or nursery, which are built in.
-    Columns that name people (--identifiers) are left out.
-    A model is trained for each epsilon: the smaller, the less it can tell of anybody.
-    What the schema does not declare of the columns (domains of categories, bounds of
-    numbers) is bought with a part of epsilon. Which columns of a text file hold numbers
-    and which categories has to be declared: there, one cell could change it.
+    DATA is a table with a --target, or the built-in mnist, adult or nursery. A model is
+    trained for each epsilon: the smaller, the less it reveals about anyone. What the
+    schema does not declare about the columns (the values of categories, the bounds of
+    numbers) is estimated with a part of epsilon. For a text file, declare which columns
+    have numbers and which have categories: a single cell could change it otherwise.
 
     OUT is a folder with each model, its certificate, which 'sfumato verify' checks, and
-    one report of what privacy cost. A training that was stopped goes on when the same
-    command is given again. Scores in OUT are noisy, as part of epsilon, unless the data
-    is built in and so public; exact ones are in OUT.owner.json, which is for you alone.
+    one report of what privacy cost. To continue a stopped training, run the same command
+    again. Scores in OUT are noisy, as part of epsilon, unless the data is built in and so
+    public; exact ones are in OUT.owner.json, which is for you alone.
 
     \b
     sfumato train adult --epsilon 1
@@ -145,84 +166,91 @@ def train(as_json: bool, output: str | None, force: bool, recipe: str | None, **
     data, model = asked.pop("data", None), asked.pop("model", None)
     if data is None:
         raise OptionError("DATA is missing: a table, or mnist, adult or nursery", hint="see sfumato train --help")
-    if model is None:
-        model = best_model((28, 28) if data == "mnist" else None)
-        echo(f"Training '{model}', the best we know for such data; --model takes another", err=True)
-    asked["epsilon"] = _epsilons(asked)
-    if asked.get("delta") is not None:
-        check_delta(asked["delta"])
+
+    from sfumato.data.io.files import refuse_unwritable
+    from sfumato.learners.options import Privacy, Split, grouped
+    from sfumato.learners.training.catalogue import best_model
+    from sfumato.releases.save import owner_file
+
+    _check_privacy(asked)
+    default = model is None
+    model = model or best_model((28, 28) if data == "mnist" else None)
     shown = _without_password(data)
     out = output or f"{Path(shown).stem}-{model}"
-    keep_input(out, data, recipe)
-    keep_output(out, force=force, instead="name a new folder", folder=True)
+    check_not_input(out, data, recipe, ledger)
+    check_output(out, force=force, instead="name a new folder", folder=True)
     refuse_unwritable(owner_file(out))
     unfinished = Path(f"{out}.unfinished")
     if isinstance(asked.get("classes"), str):
         asked["classes"] = Names().convert(asked["classes"], None, None)
     published = asked.pop("published", None)
-    told = {"data": shown, "model": model, **asked}
+    recorded = {"data": shown, "model": model, **asked}
     reading = {name: asked.pop(name, None) for name in READING}
     identifiers = asked.pop("identifiers", [])
+    if default:
+        echo(f"Training '{model}', the best model we know for such data; choose another with --model", err=True)
     if unfinished.exists():
-        echo(f"Going on with what is in {unfinished}", err=True)
+        echo(f"Continuing from {unfinished}", err=True)
     try:
         with progress_bar("Training") as progress:
             table = _table(data, reading, public, schema, identifiers)
-            if isinstance(table, Table):
-                say_if_repeated(table)
             if "test" in asked:
-                asked["test"] = read_table(asked["test"], None, inferred=False, **{**_read(reading), "table": None})
-            chosen = grouped(asked, split=Split, privacy=Privacy)
-            training = train_models(table, model, folder=unfinished, watch=_told, progress=progress, **chosen)
+                asked["test"] = _test_table(asked["test"], reading)
+            groups = {**grouped(asked, split=Split, privacy=Privacy), "ledger": ledger}
+            training = sf.train(table, model, folder=unfinished, watch=_print_epoch, progress=progress, **groups)
     except KeyboardInterrupt:
         if unfinished.exists():
             echo(err=True)
-            echo(f"What was reached is in {unfinished}: give the same command again to go on.", err=True)
+            echo(f"The progress so far is in {unfinished}: run the same command again to continue.", err=True)
         raise
-    training = replace(training, options=told, published=published)
-    save(training, out, replace=force)
+    training = replace(training, options=recorded, published=published)
+    sf.save(training, out, replace=force)
     shutil.rmtree(unfinished, ignore_errors=True)
     if as_json:
         print_json(training.to_dict())
     else:
         _print(training)
+    _print_where(training, out, owner_file(out).name)
+
+
+def _print_where(training: Training, out: str, owner: str) -> None:
     if training.charged:
         echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
     elif training.together:
         echo("This data has no ledger: nothing was charged.", err=True)
     echo(f"The models and the report are in {out}", err=True)
     if not training.is_public:
-        own = Path(out).with_name(owner_file(out).name)
+        own = Path(out).with_name(owner)
         echo(f"Exact scores and losses are in {own}: they are for you alone, do not publish them", err=True)
 
 
-def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any], Schema]:
-    """Return the options that were given, over those of the recipe, and the schema that the recipe declares."""
+def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any], sf.Schema]:
+    """Return the given options, completed by those of the recipe, and the schema that the recipe declares."""
     source = click.get_current_context().get_parameter_source
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
-    held, schema = dict[str, Any](), Schema([])
+    stored, schema = dict[str, Any](), sf.Schema([])
     if recipe is not None:
-        found = Recipe.load(_recipe(recipe))
-        if found.command != "train":
+        loaded = sf.data.Recipe.load(_recipe(recipe))
+        if loaded.command != "train":
             raise OptionError(f"the recipe '{recipe}' is not for train", hint="'sfumato train' writes one")
-        held, schema = dict(found.options), found.schema
+        stored, schema = dict(loaded.options), loaded.schema
         known = {*options, *_IN_RECIPES}
-        for name, value in held.items():
+        for name, value in stored.items():
             if name not in known:
                 raise OptionError(
                     f"the recipe '{recipe}' has an unknown option '{name}'", hint=did_you_mean(name, known)
                 )
             if not _fits(name, value):
-                raise OptionError(f"the option '{name}' of the recipe '{recipe}' is of another type, got {value!r}")
-        if given.keys() & {"epsilon", "noise_multiplier"}:  # they say together which models are trained
-            held = {name: value for name, value in held.items() if name not in ("epsilon", "noise_multiplier")}
-    return {**held, **given}, schema
+                raise OptionError(f"the option '{name}' of the recipe '{recipe}' has the wrong type, got {value!r}")
+        if given.keys() & {"epsilon", "noise_multiplier"}:  # together they decide which models are trained
+            stored = {name: value for name, value in stored.items() if name not in ("epsilon", "noise_multiplier")}
+    return {**stored, **given}, schema
 
 
 def _fits(name: str, value: Any) -> bool:
-    """Say whether an option of a recipe is of the type that the option of the command has."""
+    """Return whether an option of a recipe has the type of the option of the command."""
     if name in ("epsilon", "noise_multiplier", "scale", "schedule", "classes"):
-        return True  # they have several forms, and who reads them refuses what is none
+        return True  # these have several forms, and are checked where they are used
     if name in ("na", "identifiers"):
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if name == "ordinary":
@@ -235,58 +263,75 @@ def _fits(name: str, value: Any) -> bool:
         return isinstance(value, bool) and flag
     if isinstance(option.type, _Samples):
         return isinstance(value, int | float)
-    return isinstance(value, int | float if option.type is click.FLOAT else int if option.type is click.INT else str)
+    if isinstance(option.type, Number) and not option.type.is_whole:
+        return isinstance(value, int | float)
+    return isinstance(value, int if isinstance(option.type, Number) or option.type is click.INT else str)
 
 
 def _is_published(epochs: Any, notes: Any, title: Any = "", **others: Any) -> bool:
-    """Say whether that is what the report lays beside ours."""
+    """Return whether these are published results as the report expects them."""
     rows = isinstance(epochs, list) and all(isinstance(one, dict) and type(one.get("epoch")) is int for one in epochs)
     texts = isinstance(notes, list) and all(isinstance(one, str) for one in (*notes, title))
     return rows and texts and not others
 
 
 def _recipe(name: str) -> Path:
-    """Return the file of a recipe, which may be one of ours by name."""
+    """Return the file of a recipe, or of a built-in one of that name."""
     built_in = Path(str(files("sfumato").joinpath(_STUDIES, f"{name}.toml")))
     return built_in if built_in.is_file() and not Path(name).exists() else Path(name)
 
 
-def _epsilons(asked: dict[str, Any]) -> Any:
-    """Return the epsilons, read before any data is, so that a typo is told at once."""
-    if "epsilon" not in asked:
-        return None if asked.get("noise_multiplier") else "1"
-    epsilons_of(asked["epsilon"])
-    return asked["epsilon"]
+def _check_privacy(asked: dict[str, Any]) -> None:
+    """Check epsilon and delta before any data is read, and fill in the default epsilon."""
+    from sfumato.learners.training.sweep import epsilons_of
+
+    if "epsilon" in asked:
+        epsilons_of(asked["epsilon"])
+    else:
+        asked["epsilon"] = None if asked.get("noise_multiplier") else "1"
+    if asked.get("delta") is not None:
+        sf.budget.check_delta(asked["delta"])
 
 
-def _table(data: str, reading: dict[str, Any], public: dict[str, Any], held: Schema, identifiers: list[str]) -> Any:
-    """Return the table that the options describe, or the name of a data set that is built in."""
-    if data in datasets.BUILT_IN and not Path(data).exists():
+def _table(
+    data: str, reading: dict[str, Any], public: dict[str, Any], stored: sf.Schema, identifiers: list[str]
+) -> Any:
+    """Return the table that the options describe, or the name of a built-in data set."""
+    from sfumato.cli.tables import read_declared, warn_if_people_repeat
+
+    if data in sf.datasets.BUILT_IN and not Path(data).exists():
         if any((*reading.values(), *public.values(), identifiers)):
-            raise OptionError(f"'{data}' is built in: how to read it and what is public of it are known")
+            raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
         return data
-    if not Path(data).exists() and (close := did_you_mean(data, datasets.BUILT_IN)).startswith("did you mean"):
+    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
-    table, schema = declared(data, **_read(reading), **public)
-    known = {} if public["schema_file"] else {column.name: column for column in held.columns}
-    columns = {one.name: known.get(one.name, one) if one == Column(name=one.name) else one for one in schema.columns}
+    table, schema = read_declared(data, **_with_defaults(reading), **public)
+    known = {} if public["schema_file"] else {column.name: column for column in stored.columns}
+    columns = {one.name: known.get(one.name, one) if one == sf.Column(name=one.name) else one for one in schema.columns}
     for name in identifiers:
-        columns[name] = replace(columns[schema[name].name], role=Role.IDENTIFIER)
-    return Table(table.source, Schema(columns.values()), origin=table.origin)
+        columns[name] = replace(columns[schema[name].name], role=sf.Role.IDENTIFIER)
+    declared = sf.Table(table.source, sf.Schema(columns.values()), origin=table.origin)
+    warn_if_people_repeat(declared)
+    return declared
 
 
-def _without_password(data: str) -> str:
-    """Return the address of a database as others may read it."""
-    return re.sub(r"(?<=://)[^/]*@|\?.*", "", data) if "://" in data else data
+def _test_table(file: str, reading: dict[str, Any]) -> Any:
+    from sfumato.cli.tables import read_table
+
+    return read_table(file, None, inferred=False, **{**_with_defaults(reading), "table": None})
 
 
-def _read(reading: dict[str, Any]) -> dict[str, Any]:
-    """Return how a table is read, where nothing is said as by default."""
+def _with_defaults(reading: dict[str, Any]) -> dict[str, Any]:
     return {**reading, "na": reading["na"] or [], "dates": reading["dates"] or ()}
 
 
-def _told(label: str, report: Any) -> None:
-    """Print what an epoch has brought, on stderr."""
+def _without_password(data: str) -> str:
+    """Return the address of a database without its password."""
+    return re.sub(r"(?<=://)[^/]*@|\?.*", "", data) if "://" in data else data
+
+
+def _print_epoch(label: str, report: Any) -> None:
+    """Print the loss, the score and epsilon after an epoch, on stderr."""
     parts = [f"{label}: epoch {report.epoch}", f"loss {report.loss:.3f}"]
     if report.score is not None:
         parts.append(f"accuracy {100 * report.score:.1f} %" if 0 <= report.score <= 1 else f"score {report.score:.4g}")
@@ -296,6 +341,9 @@ def _told(label: str, report: Any) -> None:
 
 
 def _print(training: Training) -> None:
+    from sfumato.learners.training.runs import surest
+    from sfumato.report.model.page import unused_notes
+
     records = "" if training.rows is None else f", {training.rows:,} records"
     echo(style(f"{training.model} on {training.data}{records}", bold=True))
     for run in training.runs:
@@ -312,13 +360,15 @@ def _print(training: Training) -> None:
         cost = "" if run.epsilon == float("inf") else f", delta {run.facts['delta']:g}"
         mark = "" if run.epsilon == float("inf") or run.facts["private"] else "  NOT PRIVATE: its noise has a seed"
         echo(f"{run.label + cost:<31} {good}  ({run.seconds:.1f} s){mark}")
+    for note in unused_notes(training):
+        echo(note)
     always = surest(training.runs)
     what = "the most frequent class" if always.accuracy is not None else "the mean"
     base = f"{100 * always.baseline:.2f} %" if always.accuracy is not None else f"{always.baseline:.4g}"
     if not math.isnan(always.baseline):
         echo(f"{'always ' + what:<31} {base}")
     if any(run.scores.how == "noisy" for run in training.runs):
-        echo("Scores of private models are noisy, which is part of their epsilon; ± holds for 95 %.")
+        echo("Scores of private models are noisy, as part of their epsilon; ± is a 95 % interval.")
     if training.together and sum(run.epsilon != float("inf") for run in training.runs) > 1:
         echo(
             f"{'the private models together':<31} epsilon {training.together['epsilon']:.3g}, add or remove one record"

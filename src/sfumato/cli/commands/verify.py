@@ -1,32 +1,36 @@
-"""``sfumato verify``: say whether a release is what its certificate says."""
+"""``sfumato verify``: check that a release is what its certificate says."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+import sfumato as sf
 from sfumato.cli.options import Command, print_json
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, style
-from sfumato.data.claim import Claim, quote
-from sfumato.data.schema import Role
-from sfumato.releases.verify import Verification
-from sfumato.releases.verify import verify as verify_release
+
+if TYPE_CHECKING:
+    from sfumato.data import Claim
 
 __all__ = ["verify"]
 
 
 @click.command(cls=Command)
 @click.argument("release", metavar="FOLDER")
-@click.option("--source", metavar="FILE", help="The original: was the release made of it? Only its maker can tell.")
+@click.option(
+    "--source", metavar="FILE", help="The original table: check that the release was made from it; only its maker can."
+)
 @click.pass_context
 def verify(ctx: click.Context, as_json: bool, release: str, source: str | None) -> None:
     """Check every claim of a release on its data alone.
 
-    The folder must hold the files of its kind and no others. Every guarantee and every
-    number of its certificate is measured again; of a model, epsilon is derived again
-    from the recorded events, and the events from the stated training. Whatever two
-    files state must agree. The exit code is 1 if a claim does not hold. What nobody can
-    check without the original is listed apart. That all claims hold does not say who
+    The folder must contain the files of its kind and no others. Every guarantee and
+    every number of its certificate is measured again; for a model, epsilon is derived
+    again from the recorded events, and the events from the stated training. Files must
+    not contradict each other. The exit code is 1 if a claim does not hold. What cannot
+    be checked without the original is listed separately. Verifying does not show who
     made the release.
 
     \b
@@ -34,7 +38,7 @@ def verify(ctx: click.Context, as_json: bool, release: str, source: str | None) 
     sfumato verify release
     """
     with progress_bar("Measuring") as progress:
-        verdict = verify_release(release, source=source, progress=progress)
+        verdict = sf.verify(release, source=source, progress=progress)
     if as_json:
         print_json(verdict.to_dict())
     else:
@@ -42,7 +46,9 @@ def verify(ctx: click.Context, as_json: bool, release: str, source: str | None) 
     ctx.exit(0 if verdict.ok else 1)
 
 
-def _print(verdict: Verification) -> None:
+def _print(verdict: sf.Verification) -> None:
+    from sfumato.data.claim import quote
+
     schema, unchecked = verdict.certificate.schema, verdict.unchecked
     checked = [claim for claim in verdict.claims if claim.held is not None]
     if verdict.failed:
@@ -54,7 +60,9 @@ def _print(verdict: Verification) -> None:
     if verdict.certificate.kind == "table":
         echo(f"quasi-identifiers: {', '.join(schema.quasi) or 'none'}")
         echo(f"sensitive: {', '.join(sensitive) or 'none'}")
-        others = [column.name for column in schema.columns if column.role in (Role.OTHER, Role.KEPT, Role.TARGET)]
+        others = [
+            column.name for column in schema.columns if column.role in (sf.Role.OTHER, sf.Role.KEPT, sf.Role.TARGET)
+        ]
         echo(f"released as they are: {', '.join(others) or 'none'}")
         for name in schema.kept:
             reason = schema[name].reason
@@ -63,9 +71,9 @@ def _print(verdict: Verification) -> None:
     echo()
     for claim in checked:
         mark = style("held    ", fg="green") if claim.held else style("NOT HELD", fg="red")
-        found = quote(claim.measured)
+        repeated = claim.held and claim.claim.endswith(quote(claim.measured))
         echo(f"{mark}  ", nl=False)
-        echo(claim.claim + ("" if claim.held and claim.claim.endswith(found) else f": {_found(claim)}"))
+        echo(claim.claim + ("" if repeated else f": {_measured(claim)}"))
     if unchecked:
         echo()
         echo("Not checkable here:")
@@ -73,6 +81,8 @@ def _print(verdict: Verification) -> None:
         echo(f"  {claim.claim}: {str(claim.measured).removeprefix('not checkable here: ')}")
 
 
-def _found(claim: Claim) -> str:
-    """Write what was found: a number briefly, and a sentence of ours whole."""
+def _measured(claim: Claim) -> str:
+    """Write a measurement: a number in short, and a sentence of ours in full."""
+    from sfumato.data.claim import quote
+
     return claim.measured if isinstance(claim.measured, str) and claim.measured != "inf" else quote(claim.measured)

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.hierarchies.hierarchy import Hierarchy
-from sfumato.data.hierarchies.label_paths import MISSING, complement_of, is_long, plain_values, set_of, text_of
+from sfumato.data.hierarchies.label_paths import MISSING, plain_values, text_of
 from sfumato.data.hierarchies.rules import Dates, Intervals, Prefixes, as_float, multiples
 from sfumato.data.hierarchies.tree import Tree
+from sfumato.data.released_values import are_whole, is_long, write_complement, write_set, write_span
 from sfumato.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def group_neighbours(values: Iterable[Any], fanout: int) -> Tree:
         return [[place for member in part for place in groups[member]] for part in parts]
 
     def name(members: list[str]) -> str:
-        plain = f"{members[0]} to {members[-1]}"
-        return plain if plain.count(" to ") == 1 else set_of(members, texts)
+        plain = write_span(members[0], members[-1])
+        return plain if plain.count(" to ") == 1 else write_set(members, texts)
 
     return _tree(texts, fanout, join, name)
 
@@ -81,9 +82,9 @@ def learn(
 
     def name(members: list[str]) -> str:
         if not is_long(len(members), len(texts) - len(members)):
-            return set_of(members, texts)
+            return write_set(members, texts)
         inside = set(members)
-        return complement_of([text for text in texts if text not in inside])
+        return write_complement([text for text in texts if text not in inside])
 
     return _tree(texts, fanout, join(joint[frequent_first]), name)
 
@@ -166,7 +167,7 @@ def _nice_intervals(bounds: tuple[float, float] | None, weight: dict[Any, float]
     telling = _telling(Intervals(within), places.tolist()) if within else []
     if not telling:
         return Tree([(value,) for value in weight])
-    return Intervals([within[level - 1] for level in telling])
+    return Intervals([within[level - 1] for level in telling], whole=are_whole(weight))
 
 
 def _even_cuts(places: Floats) -> list[list[float]]:
@@ -271,11 +272,11 @@ def _tree(texts: Sequence[str], fanout: int, join: Join, name: Callable[[list[st
         taken: set[str] = set()
         for group in groups:
             members = [texts[place] for place in group]
-            label = (members[0] if len(members) == 1 else name(members)) or set_of(members, texts)
+            label = (members[0] if len(members) == 1 else name(members)) or write_set(members, texts)
             if label in taken or (
                 len(members) > 1 and label in values
             ):  # the label is already a value or another group
-                label = set_of(members, {*values, *taken})
+                label = write_set(members, {*values, *taken})
             taken.add(label)
             for place in group:
                 labels[place] = label

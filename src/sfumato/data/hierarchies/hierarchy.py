@@ -102,6 +102,17 @@ class Hierarchy(ABC):
                 hint="; ".join(filter(None, [error.hint, "Hierarchy.uncovered lists them"])),
             ) from None
 
+    def for_whole_numbers(self) -> Hierarchy:
+        """Return the hierarchy for a column of whole numbers: its intervals read ``20-39``, not ``[20, 40)``.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> sf.Hierarchy.intervals(widths=[20], bounds=(0, 100)).for_whole_numbers().paths([39])
+        [('39', '20-39', '*')]
+        """
+        return self
+
     def uncovered(self, values: Iterable[Any]) -> list[Any]:
         """Return the distinct values that the hierarchy does not cover, which error messages never show.
 
@@ -332,11 +343,13 @@ class Hierarchy(ABC):
         bounds: tuple[float, float] | None = None,
         cuts: Sequence[Any] | None = None,
         outside: Literal["error", "code"] = "error",
+        whole: bool = False,
     ) -> Hierarchy:
         """Make a hierarchy of half-open intervals ``[low, high)``; the last one of a level is closed.
 
         A value on a boundary is therefore in exactly one interval. Give either widths and
-        bounds, or cuts. `sfumato.data.Interval` writes and parses the labels.
+        bounds, or cuts. `sfumato.data.Interval` writes and parses the labels. A release of a column of
+        whole numbers has labels such as ``20-39``, ``<20`` and ``90+``.
 
         Parameters
         ----------
@@ -351,6 +364,8 @@ class Hierarchy(ABC):
         outside : {"error", "code"}
             Whether values outside the bounds are an error, or are coded as ``(-inf, low)`` and
             ``[high, inf)``; the last interval between them is then half-open.
+        whole : bool
+            Whether to write the labels for whole numbers here, too.
 
         Examples
         --------
@@ -366,7 +381,7 @@ class Hierarchy(ABC):
         """
         from sfumato.data.hierarchies.rules import make_intervals
 
-        return make_intervals(widths, bounds, cuts, outside)
+        return make_intervals(widths, bounds, cuts, outside, whole=whole)
 
     @staticmethod
     def prefixes(
@@ -490,10 +505,10 @@ class Hierarchy(ABC):
     def automatic(column: Column, values: Iterable[Any], counts: Sequence[int] | None = None) -> Hierarchy:
         """Build a hierarchy for a column from its kind and the form of its values.
 
-        Numbers get intervals with widths of 1, 2 or 5 times a power of ten, dates calendar
-        periods, digit codes of equal length prefixes, ordinals groups of neighbours, and other
-        categories groups of rare values. A column with two values, and free text, has only
-        the root.
+        Numbers get intervals with widths of 1, 2 or 5 times a power of ten (``20-39``, or ``[0.2, 0.4)`` if some
+        are not whole), dates calendar periods, digit codes of equal length prefixes, ordinals groups of
+        neighbours, and other categories groups of rare values. A column with two values, and free text, has
+        only the root.
 
         Parameters
         ----------
@@ -510,9 +525,9 @@ class Hierarchy(ABC):
         >>> age = sf.Column(name="age", kind="number")
         >>> print(sf.Hierarchy.automatic(age, [17, 18, 23, 31, 36, 44, 47, 58]))
         *
-          (-inf, 20)
-          [20, 40): [20, 30), [30, 40)
-          [40, inf): [40, 50), [50, inf)
+          <20
+          20-39: 20-29, 30-39
+          40+: 40-49, 50+
         """
         from sfumato.data.hierarchies.automatic import build
 

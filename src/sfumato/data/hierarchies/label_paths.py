@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from sfumato.data.released_values import MARK, MISSING, write_set
 from sfumato.errors import SchemaError
 
 __all__ = [
@@ -14,20 +15,15 @@ __all__ = [
     "ROOT",
     "Labels",
     "check_nested",
-    "complement_of",
     "draw",
-    "is_long",
     "is_missing",
     "mark_hint",
     "plain_values",
-    "set_of",
     "text_of",
 ]
 
-ROOT = "*"
-MISSING = "(missing)"
+ROOT = MARK
 Labels = tuple[str, ...]
-_LONG = 8
 _MARKS = ("", "?", "-", ".", "na", "n/a", "nan", "null")  # common marks for a missing value
 
 
@@ -96,46 +92,6 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def set_of(members: Sequence[str], known: Container[str]) -> str:
-    """Write a set, quoted as in CSV; quote every member if the set would read as a known value.
-
-    Examples
-    --------
-    >>> set_of(["Bonn", "Rome, Italy"], known=())
-    '{Bonn, "Rome, Italy"}'
-    """
-    plain = "{" + ", ".join(map(_quoted, members)) + "}"
-    return "{" + ", ".join(_quoted(member, always=True) for member in members) + "}" if plain in known else plain
-
-
-def _quoted(member: str, *, always: bool = False) -> str:
-    if always or not member or member != member.strip() or any(mark in member for mark in ',"\r\n'):
-        return '"' + member.replace('"', '""') + '"'
-    return member
-
-
-def complement_of(members: Sequence[str]) -> str:
-    """Write a set by its complement: all values of the column except these and the missing one.
-
-    Examples
-    --------
-    >>> complement_of(["Bonn", "Oslo"])
-    'all but {Bonn, Oslo}'
-    """
-    return "all but " + set_of(members, ())
-
-
-def is_long(members: int, others: int) -> bool:
-    """Return whether a set is shorter when written by its complement.
-
-    Examples
-    --------
-    >>> is_long(38, 4), is_long(5, 1), is_long(10, 6)
-    (True, False, False)
-    """
-    return members > _LONG and 2 * others <= members
-
-
 def check_nested(paths: Iterable[Labels]) -> None:
     """Refuse paths that diverge after they have met.
 
@@ -181,10 +137,10 @@ def _drawn(paths: Sequence[Labels], level: int, lowest: int, indent: str) -> Ite
     label, leaves = paths[0][level], [path[0] for path in paths]
     while level > lowest and all(path[level - 1] == label for path in paths):
         level -= 1
-    is_set = label.startswith("{") and sorted(label) == sorted(set_of(leaves, ()))
+    is_set = label.startswith("{") and sorted(label) == sorted(write_set(leaves, ()))
     shown = f"{{{_listed(leaves)}}}" if is_set else label
-    told = is_set and (level <= lowest or (shown == label and all(path[level - 1] == path[0] for path in paths)))
-    if leaves == [label] or told:
+    is_complete = is_set and (level <= lowest or (shown == label and all(path[level - 1] == path[0] for path in paths)))
+    if leaves == [label] or is_complete:
         yield indent + shown
     elif level <= lowest:
         yield f"{indent}{shown}: {_listed(leaves)}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -17,62 +16,12 @@ from typing import Any, ClassVar, Literal
 
 from sfumato.data.hierarchies.hierarchy import Hierarchy
 from sfumato.data.hierarchies.label_paths import MISSING, ROOT, Labels, mark_hint, text_of
+from sfumato.data.released_values import PERIODS, Interval, short
 from sfumato.errors import SchemaError, did_you_mean
 
-__all__ = ["Dates", "Interval", "Intervals", "Prefixes", "as_float", "make_intervals", "multiples"]
+__all__ = ["Dates", "Intervals", "Prefixes", "as_float", "make_intervals", "multiples"]
 
-_NUMBER = r"(-?(?:inf|\d+(?:\.\d+)?(?:e[+-]?\d+)?))"
-_INTERVAL = re.compile(rf"([\[(]){_NUMBER}, {_NUMBER}([\])])")
 _MOST = 100_000  # intervals on one level
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A range of numbers, written as in mathematics: ``[20, 30)`` contains 20 but not 30.
-
-    A label consists of ``[`` if the interval contains its low end, else ``(``; the low end; a comma
-    and a space; the high end; and ``]`` if the interval contains its high end, else ``)``. An end
-    is a decimal number, ``-inf`` or ``inf``. ``20-29`` is read as ``[20, 29]``.
-
-    Examples
-    --------
-    >>> str(Interval(20, 30))
-    '[20, 30)'
-    >>> Interval.parse("(0.5, inf)")
-    Interval(low=0.5, high=inf, low_closed=False, high_closed=False)
-    >>> 30 in Interval(20, 30), 30 in Interval(20, 30, high_closed=True)
-    (False, True)
-    """
-
-    low: float
-    high: float
-    low_closed: bool = True
-    high_closed: bool = False
-
-    def __str__(self) -> str:
-        ends = f"{_short(self.low)}, {_short(self.high)}"
-        return f"{'[' if self.low_closed else '('}{ends}{']' if self.high_closed else ')'}"
-
-    def __contains__(self, value: float) -> bool:
-        above = value >= self.low if self.low_closed else value > self.low
-        return above and (value <= self.high if self.high_closed else value < self.high)
-
-    @classmethod
-    def parse(cls, label: str) -> Interval:
-        """Parse the label of an interval.
-
-        Examples
-        --------
-        >>> Interval.parse("[80, 90]").high
-        90.0
-        >>> Interval.parse("80-89").high
-        89.0
-        """
-        found = _INTERVAL.fullmatch(re.sub(r"(\d+)-(\d+)", r"[\1, \2]", label))
-        if not found:
-            raise SchemaError(f"'{label}' is not an interval", hint="write an interval like [20, 30)")
-        opening, low, high, closing = found.groups()
-        return cls(float(low), float(high), opening == "[", closing == "]")
 
 
 @dataclass(frozen=True)
@@ -86,8 +35,9 @@ class Intervals(Hierarchy):
     """
 
     cuts: tuple[tuple[float, ...], ...]
+    whole: bool
 
-    def __init__(self, cuts: Sequence[Sequence[float]]) -> None:
+    def __init__(self, cuts: Sequence[Sequence[float]], *, whole: bool = False) -> None:
         levels = tuple(tuple(map(_number, level)) for level in cuts)
         if not levels:
             raise SchemaError("a hierarchy of intervals needs the cuts of at least one level")
@@ -96,20 +46,21 @@ class Intervals(Hierarchy):
                 raise SchemaError("a level of intervals needs at least two cuts: the two ends of its range")
             for low, high in pairwise(level):
                 if not low < high:
-                    raise SchemaError(f"the cuts of a level must increase, but {_short(low)} precedes {_short(high)}")
+                    raise SchemaError(f"the cuts of a level must increase, but {short(low)} precedes {short(high)}")
         for lower, (below, above) in enumerate(pairwise(levels), start=1):
             extra = [cut for cut in above if cut not in set(below)]
             if extra:
                 raise SchemaError(
-                    f"levels of intervals must nest: the cut {_short(extra[0])} of level {lower + 1} "
+                    f"levels of intervals must nest: the cut {short(extra[0])} of level {lower + 1} "
                     f"is not a cut of level {lower}"
                 )
             if (below[0], below[-1]) != (above[0], above[-1]):
                 raise SchemaError(
-                    f"all levels of intervals must have the same ends: level {lower} goes from {_short(below[0])} "
-                    f"to {_short(below[-1])}, level {lower + 1} from {_short(above[0])} to {_short(above[-1])}"
+                    f"all levels of intervals must have the same ends: level {lower} goes from {short(below[0])} "
+                    f"to {short(below[-1])}, level {lower + 1} from {short(above[0])} to {short(above[-1])}"
                 )
         object.__setattr__(self, "cuts", levels)
+        object.__setattr__(self, "whole", whole)
 
     @property
     def height(self) -> int:
@@ -118,7 +69,12 @@ class Intervals(Hierarchy):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cuts of each level."""
-        return {"kind": "intervals", "cuts": [[_plain(cut) for cut in level] for level in self.cuts]}
+        plain = {"kind": "intervals", "cuts": [[_plain(cut) for cut in level] for level in self.cuts]}
+        return plain | ({"whole": True} if self.whole else {})
+
+    def for_whole_numbers(self) -> Hierarchy:
+        """Return the same intervals with labels such as ``20-39``."""
+        return self if self.whole else Intervals(self.cuts, whole=True)
 
     def _path(self, value: Any) -> Labels:
         if isinstance(value, bool) or not isinstance(value, Real | Decimal):
@@ -133,7 +89,7 @@ class Intervals(Hierarchy):
         low, high = self.cuts[0][0], self.cuts[0][-1]
         if not low <= place <= high or place in (-math.inf, math.inf):
             raise SchemaError(
-                f"a value is outside the intervals, which range from {_short(low)} to {_short(high)}",
+                f"a value is outside the intervals, which range from {short(low)} to {short(high)}",
                 hint='widen the bounds, or allow values outside with outside="code"',
             )
         return (text_of(value), *self._labels(place))
@@ -149,7 +105,7 @@ class Intervals(Hierarchy):
             last = level[-1]  # a finite upper end belongs to the last interval
             ends = pairwise(level)
             intervals = [Interval(low, high, math.isfinite(low), high == last < math.inf) for low, high in ends]
-            cells.append((level[1:-1], list(map(str, intervals))))
+            cells.append((level[1:-1], [one.whole_text() if self.whole else str(one) for one in intervals]))
         return cells
 
     def _labels(self, place: float) -> Labels:
@@ -222,16 +178,6 @@ class Prefixes(Hierarchy):
         return self.paths(["".join(str(place % 10) for place in range(1, self.length + 1))])
 
 
-_PERIODS: dict[str, Callable[[dt.date], str]] = {
-    "day": lambda day: day.isoformat()[:10],
-    "month": lambda day: day.isoformat()[:7],
-    "quarter": lambda day: f"{day.isoformat()[:4]}-Q{(day.month + 2) // 3}",
-    "year": lambda day: day.isoformat()[:4],
-    "decade": lambda day: f"{day.isoformat()[:3]}0s",
-    "century": lambda day: f"{day.isoformat()[:2]}00-{day.isoformat()[:2]}99",
-}
-
-
 @dataclass(frozen=True)
 class Dates(Hierarchy):
     """Calendar dates; see `Hierarchy.dates`.
@@ -247,10 +193,10 @@ class Dates(Hierarchy):
 
     def __init__(self, periods: Sequence[str]) -> None:
         for period in periods:
-            if period not in list(_PERIODS):
-                raise SchemaError(f"dates have no period {period!r}", hint=did_you_mean(str(period), _PERIODS))
-        if isinstance(periods, str) or [period for period in _PERIODS if period in periods] != list(periods):
-            raise SchemaError(f"the periods of dates must be in this order: {', '.join(_PERIODS)}")
+            if period not in list(PERIODS):
+                raise SchemaError(f"dates have no period {period!r}", hint=did_you_mean(str(period), PERIODS))
+        if isinstance(periods, str) or [period for period in PERIODS if period in periods] != list(periods):
+            raise SchemaError(f"the periods of dates must be in this order: {', '.join(PERIODS)}")
         object.__setattr__(self, "periods", tuple(periods))
 
     @property
@@ -272,7 +218,7 @@ class Dates(Hierarchy):
                 "a value is not a date",
                 hint=mark_hint(text_of(value)) or "write it like 2024-05-17, or turn the column into dates",
             )
-        return (text_of(value), *(_PERIODS[period](day) for period in self.periods))
+        return (text_of(value), *(PERIODS[period](day) for period in self.periods))
 
     def _order(self, path: Labels) -> Any:
         return path[0] == MISSING, path[::-1]
@@ -286,6 +232,8 @@ def make_intervals(
     bounds: Sequence[float] | None,
     cuts: Sequence[Any] | None,
     outside: Literal["error", "code"],
+    *,
+    whole: bool = False,
 ) -> Intervals:
     """Make intervals from widths and bounds, or from cuts; see `Hierarchy.intervals`.
 
@@ -307,7 +255,7 @@ def make_intervals(
         raise SchemaError("intervals need either widths and bounds, or cuts")
     if outside == "code":
         levels = [[-math.inf, *(cut for cut in level if math.isfinite(cut)), math.inf] for level in levels]
-    return Intervals(levels)
+    return Intervals(levels, whole=whole)
 
 
 def multiples(width: float, low: float, high: float) -> list[float]:
@@ -320,9 +268,7 @@ def multiples(width: float, low: float, high: float) -> list[float]:
     """
     step = Decimal(str(width))  # the third multiple of 0.1 must be 0.3
     if (high - low) / width > _MOST:
-        raise SchemaError(
-            f"the width {_short(width)} makes more than {_MOST:,} intervals", hint="choose a larger width"
-        )
+        raise SchemaError(f"the width {short(width)} makes more than {_MOST:,} intervals", hint="choose a larger width")
     first, last = math.floor(Decimal(low) / step), math.ceil(Decimal(high) / step)
     return [cut for times in range(first, last + 1) if low < (cut := float(times * step)) < high]
 
@@ -349,7 +295,7 @@ def _nested(widths: Sequence[float]) -> list[float]:
     for lower, upper in pairwise(numbers):
         if lower >= upper or Fraction(str(upper)) % Fraction(str(lower)):
             raise SchemaError(
-                f"levels of intervals must nest: the width {_short(upper)} is not a multiple of {_short(lower)}"
+                f"levels of intervals must nest: the width {short(upper)} is not a multiple of {short(lower)}"
             )
     return numbers
 
@@ -362,7 +308,7 @@ def _ends(bounds: Sequence[float]) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise SchemaError(f"the bounds of intervals must be two numbers, got {bounds!r}") from None
     if not -math.inf < low < high < math.inf:
-        raise SchemaError(f"the bounds of intervals must be finite and in order, got {_short(low)} and {_short(high)}")
+        raise SchemaError(f"the bounds of intervals must be finite and in order, got {short(low)} and {short(high)}")
     return low, high
 
 
@@ -378,11 +324,6 @@ def _number(value: Any) -> float:
     if math.isnan(number):
         raise SchemaError(f"intervals need numbers, got {value!r}")
     return number
-
-
-def _short(number: float) -> str:
-    """Return the shortest text that parses back to the number."""
-    return str(int(number)) if abs(number) < 1e22 and number == int(number) else repr(float(number))
 
 
 def _plain(cut: float) -> int | float | str:

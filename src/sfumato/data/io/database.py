@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sfumato.data.io.source import Source
+from sfumato.data.io.source import DataSource
 from sfumato.data.io.sql_values import Reader, dtype_of, mixed_types, sqlite_dtype
 from sfumato.errors import (
     ColumnError,
@@ -47,7 +47,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, repr=False)
-class Database(Source):
+class Database(DataSource):
     """A table or a view in a database.
 
     Parameters

@@ -1,13 +1,16 @@
-"""Files on disk: formats, atomic writes, locks, and reasons why a file cannot be read."""
+"""Files on disk: formats, atomic writes, temporary files, locks, and reasons why a file cannot be read."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
+import re
+import secrets
+import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,12 @@ from typing import Any
 import polars as pl
 
 from sfumato.data.io.formulas import escape_cells, refuse_typed
-from sfumato.data.io.temporary import sweep, temporary_name, try_lock
 from sfumato.errors import FileError, require_extra
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "FORMATS",
@@ -26,6 +33,9 @@ __all__ = [
     "format_of",
     "refuse_only_read",
     "refuse_unwritable",
+    "sweep",
+    "temporary_name",
+    "try_lock",
     "why",
     "write_bytes",
     "write_frame",
@@ -99,7 +109,7 @@ def refuse_only_read(path: str | Path) -> None:
         ...
     sfumato.errors.FileError: Sfumato reads .xls files but does not write them (write old.xlsx or old.csv)
     """
-    format_of(Path(path))  # refuses an unknown format
+    format_of(Path(path), [ending for ending in FORMATS if ending not in _ONLY_READ])  # refuses an unknown format
     if (ending := Path(path).suffix.lower()) in _ONLY_READ:
         stem = Path(path).stem
         hint = f"write {stem}.xlsx or {stem}.csv" if ending in (".xls", ".ods") else f"write {stem}.parquet"
@@ -226,7 +236,6 @@ if sys.platform == "win32":
         msvcrt.locking(number, msvcrt.LK_UNLCK, 1)
 
 else:
-    import fcntl
 
     def _lock(number: int) -> None:
         fcntl.flock(number, fcntl.LOCK_EX)
@@ -234,6 +243,65 @@ else:
     def _unlock(number: int) -> None:
         # A process forked meanwhile shares the descriptor: closing ours would leave the lock with it.
         fcntl.flock(number, fcntl.LOCK_UN)
+
+
+def temporary_name(target: Path, suffix: str = "") -> Path:
+    """Return a name for a temporary sibling of a file or a folder that `sweep` recognises.
+
+    Examples
+    --------
+    >>> temporary_name(Path("table.csv"), ".csv").name  # doctest: +ELLIPSIS
+    '.table....tmp.csv'
+    """
+    return target.with_name(f".{target.name.removesuffix(suffix)}.{secrets.token_hex(4)}.tmp{suffix}")
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Try to lock a file or a folder, and yield whether that succeeded; the lock ends with this process.
+
+    Examples
+    --------
+    >>> with try_lock(Path(".")) as alone, try_lock(Path(".")) as another:
+    ...     print(alone, another)
+    True False
+    """
+    if fcntl is None:
+        yield True
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        alone = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            alone = False
+        yield alone
+    finally:
+        os.close(handle)
+
+
+def sweep(target: Path, suffix: str = "") -> None:
+    """Remove the temporary siblings of a file or a folder whose processes have died.
+
+    A running process has a lock on its own (`try_lock`). Links and files of other users are left alone.
+    """
+    if fcntl is None:  # without locks nothing can be removed safely
+        return
+    name, ending = re.escape(target.name.removesuffix(suffix)), re.escape(suffix)
+    pattern = re.compile(rf"\.{name}\.[0-9a-f]{{8}}\.tmp{ending}")
+    with suppress(OSError), os.scandir(target.parent) as siblings:
+        for left in siblings:
+            if not pattern.fullmatch(left.name):
+                continue
+            with suppress(OSError):
+                if left.is_symlink() or left.stat(follow_symlinks=False).st_uid != os.geteuid():
+                    continue
+                with try_lock(Path(left.path)) as alone:
+                    if alone and left.is_dir(follow_symlinks=False):
+                        shutil.rmtree(left.path, ignore_errors=True)
+                    elif alone:
+                        os.unlink(left.path)  # noqa: PTH108
 
 
 def refuse_unwritable(path: str | Path) -> None:
@@ -258,8 +326,8 @@ def why(error: BaseException, encoding: str = "UTF-8") -> str:
     return "it is damaged or of another format"
 
 
-def format_of(path: Path) -> str:
-    """Return the format of a file by its suffix, ignoring that of a compression.
+def format_of(path: Path, known: Iterable[str] = FORMATS) -> str:
+    """Return the format of a file by its suffix, ignoring that of a compression; an error lists the `known` suffixes.
 
     Examples
     --------
@@ -272,7 +340,7 @@ def format_of(path: Path) -> str:
     if kind is None:
         raise FileError(
             f"the format of '{path.name or path}' is unknown",
-            hint="the name must end in " + ", ".join(FORMATS) + "; text files may add .gz or .zst",
+            hint="the name must end in " + ", ".join(known) + "; text files may add .gz or .zst",
         )
     if compression and kind not in ("csv", "tsv", "jsonl"):
         raise FileError(f"'{path.name}' is a compressed {kind} file", hint="only text files may be compressed")

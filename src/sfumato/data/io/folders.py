@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from sfumato.data.io.files import why
-from sfumato.data.io.temporary import sweep, temporary_name, try_lock
+from sfumato.data.io.files import sweep, temporary_name, try_lock, why
 from sfumato.errors import FileError, InputError
 
 __all__ = ["atomic_folder", "disk_errors", "is_full", "private_folder", "refuse_taken", "sweep_private", "try_lock"]

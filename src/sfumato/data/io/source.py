@@ -23,7 +23,7 @@ from sfumato.data.io.spool import Spool
 from sfumato.data.io.text import EVERY_FIELD, TextFile, check_names, refuse_record
 from sfumato.errors import FileError, OptionError, SfumatoError, did_you_mean, require_extra
 
-__all__ = ["File", "Source", "column"]
+__all__ = ["DataSource", "File", "column"]
 
 _FAILURES = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, ValueError, RecursionError)
 
@@ -31,7 +31,7 @@ _BLOCKS = 10
 """The number of evenly spread blocks of rows in a sample of a large file."""
 
 
-class Source(ABC):
+class DataSource(ABC):
     """A file, or a table in a database, whose rows are read on demand."""
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True)
-class File(Source):
+class File(DataSource):
     """A CSV, TSV, Parquet, Arrow/Feather, Excel or JSON lines file.
 
     Parameters

@@ -112,12 +112,8 @@ class TextFile:
             frame = texts.collect(optimizations=EVERY_FIELD)
         except pl.exceptions.PolarsError as error:
             raise self.read_error(error) from None
-        if (
-            len(self.names) > 1 and frame[last].has_nulls()
-        ):  # a short or blank line reads as missing values: look closer
-            blank = self.blank_lines()
-            if blank:
-                frame = frame.with_row_index("").filter(~pl.col("").is_in(blank)).drop("")
+        if len(self.names) > 1 and frame[last].has_nulls():  # a short or blank line reads as missing values
+            frame = self.without_blank_lines(frame.lazy()).collect()
         return frame.select(self.parse(frame[name]) for name in wanted)
 
     def parse(self, texts: pl.Series) -> pl.Series:

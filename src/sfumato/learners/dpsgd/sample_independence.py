@@ -46,13 +46,8 @@ def refuse_mixing_loss(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
     sample's output, must not change with the other samples (other outputs and targets, equal targets, another order,
     another number of them) nor with earlier calls, and its gradient with respect to other outputs must be exactly 0.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Run once, on random inputs, to get the shapes of its outputs.
-    loss : callable
-    inputs, targets : Tensor
-        Only their shapes and types are used.
+    The module runs once, on random inputs, for the shapes of its outputs. Of inputs and targets only shapes and types
+    are used.
     """
     with _isolated(module, inputs), torch.autocast(inputs.device.type, enabled=False):
         given = random_like(inputs, min(len(inputs), 3))  # few, to fit into memory

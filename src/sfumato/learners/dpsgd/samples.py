@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from sfumato.budget.noise import Source
 from sfumato.errors import ModelError, OptionError
 from sfumato.learners.dpsgd.sampling import Full, Sampler
-from sfumato.learners.gpu.memory_format import to_layout
-from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error
+from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error, to_memory_format
 
 __all__ = ["Batch", "Samples", "in_mode"]
 
@@ -30,10 +29,10 @@ class Batch(NamedTuple):
     targets: Tensor
     weights: Tensor | None = None
 
-    def to(self, device: torch.device, layout: torch.memory_format) -> Batch:
+    def to(self, device: torch.device, memory_format: torch.memory_format) -> Batch:
         """Return the batch on a device and in a memory format."""
         weights = None if self.weights is None else self.weights.to(device)
-        return Batch(to_layout(self.inputs.to(device), layout), self.targets.to(device), weights)
+        return Batch(to_memory_format(self.inputs.to(device), memory_format), self.targets.to(device), weights)
 
     def augmented(self, augment: Callable[[Tensor], Tensor] | None, views: int) -> Batch:
         """Return several augmented views of each sample, one after another."""

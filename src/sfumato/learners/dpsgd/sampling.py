@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from sfumato.budget.accounting.training_events import step_event
 from sfumato.budget.events import ApproximateEvent, Composed, Event
-from sfumato.budget.mechanisms.rounded_gaussian import rounding_event
-from sfumato.budget.noise import Source
+from sfumato.budget.noise import Source, rounding_event
 from sfumato.errors import OptionError
 
 __all__ = ["FixedPoisson", "Full", "Poisson", "Sampler"]

@@ -1,4 +1,7 @@
-"""One private step: the clipped gradient sum of a batch, noise, and the update of the weights."""
+"""One private step: the clipped gradient sum of a batch, noise, and the update of the weights.
+
+The noise is Gaussian on a public grid; `budget.noise` has the guarantee.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,24 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from sfumato.budget.noise import Source, grid_of
 from sfumato.data.validate import real
 from sfumato.errors import ModelError, OptionError
 from sfumato.learners.dpsgd.optimizers import Optimizer
-from sfumato.learners.dpsgd.rounded_noise import NoiseMaker
 from sfumato.learners.gradients.clipping import ClippedSum, Clipper, Loss
 from sfumato.learners.gradients.gradients import CHAIN, IN_BLOCKS, ROUNDING
 
-__all__ = ["AdaptiveClip", "ParameterVector", "Step"]
+__all__ = ["AdaptiveClip", "HostNoise", "NoiseMaker", "ParameterVector", "Step"]
 
 _LITTLE = 0.02  # clips that rounding may add to the sensitivity before batches are divided
+_PAIRS = 1 << 14  # per block, to stay in the cache
+_BYTES = 24  # per pair: two words for the radius, one for the angle
+_POSITIVE = 2**63 - 1  # a word without its sign
 
 
 class ParameterVector:
@@ -117,30 +124,10 @@ class AdaptiveClip:
 class Step:
     """Runs private steps on a module.
 
-    Parameters
-    ----------
-    module, loss
-        See `Clipper`.
-    optimizer : Optimizer
-        How the weights follow the gradient.
-    noise : NoiseMaker
-    clip : float or None
-        None trains without clipping and noise: an ordinary step, not private.
-    expected : float
-        The average batch size, by which sums are divided.
-    views : int
-        The number of consecutive rows that are views (augmentations) of one sample.
-    adaptive : AdaptiveClip, optional
-    averaging : float, optional
-        The decay of the moving average of the weights.
-    micro_batch : int, optional
-        How many samples the module processes at once; halved when memory runs out.
-    precision : torch.dtype, optional
-        The type of the forward and backward pass; norms, sums and weights keep their type.
-    reduce : callable, optional
-        Adds up the sums of several processes in place.
-    share : callable, optional
-        Copies a tensor of the first process to all others, in place.
+    A clip of None trains without clipping and noise. Sums are divided by the expected batch size. Consecutive rows are
+    ``views`` (augmentations) of one sample. The module processes ``micro_batch`` samples at once, halved when memory
+    runs out. ``precision`` is the type of the forward and backward pass; norms, sums and weights keep their type.
+    ``reduce`` adds up the sums of several processes in place, ``share`` copies a tensor of the first process to all.
     """
 
     def __init__(
@@ -247,16 +234,8 @@ class Step:
     ) -> Tensor:
         """Run one step; return the mean loss of the batch before the step, which is not private.
 
-        Parameters
-        ----------
-        inputs, targets : Tensor
-            ``views`` consecutive rows per sample; possibly none.
-        weights : Tensor, optional
-            0 for samples that are padding.
-        rate, noise_multiplier : float or Tensor
-            The learning rate, and the noise on the sum in clips.
-        noisy : bool
-            Whether this process adds the noise; exactly one of several processes does.
+        A batch may be empty; weights are 0 for samples that are padding. The noise multiplier is in clips. Exactly one
+        of several processes is ``noisy``: it adds the noise.
         """
         total, below, loss = self._sums(inputs, targets, weights)
         sums = [total] if below is None else [total, below]
@@ -333,3 +312,75 @@ class Step:
             for one, gradient in zip(self.clipper.parameters, gradients, strict=True)
         ]
         return ClippedSum(filled, losses.new_zeros(0), losses.detach().view(-1, self.views).mean(1))
+
+
+class NoiseMaker(Protocol):
+    """Adds unpredictable Gaussian noise and rounds the result to a grid."""
+
+    def add(self, values: Tensor, scale: Tensor) -> None:
+        """Add noise in place and round to the grid of the scale."""
+        ...
+
+
+class HostNoise:
+    """Noise from the operating system's entropy through AES (see `budget.noise`), computed on the CPU.
+
+    Examples
+    --------
+    >>> values = torch.full((3,), 0.1)
+    >>> HostNoise(Source()).add(values, torch.tensor(1.0))
+    >>> bool((values % grid_of(1.0) == 0).all())
+    True
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._pairs, self._dtype = 0, torch.float32
+
+    def add(self, values: Tensor, scale: Tensor) -> None:
+        """Add noise in place and round to the grid of the scale."""
+        deviation = float(scale)
+        if deviation == 0:
+            return
+        flat = values.reshape(-1).cpu()
+        self._prepare(min(_PAIRS, math.ceil(flat.numel() / 2)), flat.dtype)
+        grid = grid_of(deviation)
+        for part in flat.split(2 * _PAIRS):
+            self._add(part, grid, deviation / grid)
+        if flat.data_ptr() != values.data_ptr():
+            values.copy_(flat.view_as(values))
+
+    def _prepare(self, pairs: int, dtype: torch.dtype) -> None:
+        """Allocate buffers for this many pairs; intermediate results reuse them, to stay in the cache."""
+        if self._pairs >= pairs and self._dtype == dtype:
+            return
+        self._pairs, self._dtype = pairs, dtype
+        self._bytes = bytearray(max(_BYTES, 4 * dtype.itemsize) * pairs + 16)
+        self._noise, self._rest = torch.empty(2, 2 * pairs, dtype=torch.float64)
+        self._radius, self._angle = self._rest.split(pairs)
+        self._cells, self._whole = torch.frombuffer(self._bytes, dtype=dtype, count=4 * pairs).split(2 * pairs)
+
+    def _add(self, part: Tensor, grid: float, deviation: float) -> None:
+        count = len(part)
+        noise = self._normal(math.ceil(count / 2), deviation)[:count]
+        cells, whole, rest = self._cells[:count], self._whole[:count], self._rest[:count]
+        torch.mul(part, 1 / grid, out=cells)  # exact, because the grid is a power of two
+        torch.round(cells, out=whole)
+        rest.copy_(cells.sub_(whole))  # exact too: the position within a cell is not rounded, however large the sum
+        noise.add_(rest).round_()
+        torch.mul(cells.copy_(noise).add_(whole), grid, out=part)
+
+    def _normal(self, pairs: int, deviation: float) -> Tensor:
+        """Return pairs of normal deviates as 64-bit floats (Box-Muller)."""
+        self.source.fill(self._bytes, _BYTES * pairs)
+        words = torch.frombuffer(self._bytes, dtype=torch.int64, count=3 * pairs)
+        first, more, turned = words.split(pairs)
+        radius, angle, noise = self._radius[:pairs], self._angle[:pairs], self._noise[: 2 * pairs]
+        # The second word continues the first: a small uniform number (a far tail) keeps full relative precision.
+        radius.copy_(first.bitwise_and_(_POSITIVE)).mul_(2.0**-63)
+        radius.add_(angle.copy_(more.bitwise_and_(_POSITIVE)).add_(0.5), alpha=2.0**-126)
+        radius.log_().mul_(-2 * deviation**2).sqrt_()
+        angle.copy_(turned).mul_(math.pi * 2.0**-63)
+        torch.cos(angle, out=noise[:pairs]).mul_(radius)
+        torch.sin(angle, out=noise[pairs:]).mul_(radius)
+        return noise

@@ -24,18 +24,24 @@ from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.validate import by_name, real, whole
 from sfumato.errors import OptionError
 from sfumato.learners.dpsgd import checkpoint as checkpoints
-from sfumato.learners.dpsgd.account import Account
+from sfumato.learners.dpsgd.account import RunAccount
 from sfumato.learners.dpsgd.distributed import Distributed, SingleProcess
 from sfumato.learners.dpsgd.module_checks import check, refuse_mixing
 from sfumato.learners.dpsgd.optimizers import Optimizer, Sgd, schedule_of
 from sfumato.learners.dpsgd.progress import PublicReport, Report, sample_scores
-from sfumato.learners.dpsgd.rounded_noise import HostNoise, NoiseMaker
 from sfumato.learners.dpsgd.sample_independence import refuse_mixing_augment, refuse_mixing_loss
 from sfumato.learners.dpsgd.samples import Samples, in_mode
 from sfumato.learners.dpsgd.sampling import FixedPoisson, Full, Poisson, Sampler
-from sfumato.learners.dpsgd.steps import AdaptiveClip, Step
-from sfumato.learners.gpu.memory_format import LAYOUTS, fastest_layout, in_layout, to_layout
-from sfumato.learners.gradients.clipping import Loss, cross_entropy, squared_error
+from sfumato.learners.dpsgd.steps import AdaptiveClip, HostNoise, NoiseMaker, Step
+from sfumato.learners.gradients.clipping import (
+    MEMORY_FORMATS,
+    Loss,
+    cross_entropy,
+    fastest_memory_format,
+    in_memory_format,
+    squared_error,
+    to_memory_format,
+)
 from sfumato.learners.options import Optimization, Privacy, Speed
 
 __all__ = ["Report", "Trainer"]
@@ -115,7 +121,7 @@ class Trainer:
         speed: Speed | None = None,
     ) -> None:
         privacy, how, speed = privacy or Privacy(), optimization or Optimization(), speed or Speed()
-        self._account = Account(
+        self._account = RunAccount(
             epsilon=epsilon,
             noise_multiplier=privacy.noise_multiplier,  # type: ignore[arg-type]  # several are rejected
             delta=delta,
@@ -133,7 +139,7 @@ class Trainer:
             raise OptionError(f"the optimizer must be one like Sgd() or Adam(), got {optimizer!r}")
         self.loss, self.schedule = by_name("loss", how.loss, LOSSES), schedule_of(how.schedule)
         self.averaging, self.augment, self.views, self.seed = how.averaging, how.augment, how.views, how.seed
-        self.micro_batch, self.layout = speed.micro_batch, speed.memory_format
+        self.micro_batch, self.memory_format = speed.micro_batch, speed.memory_format
         self.precision = None if speed.precision is None else getattr(torch, speed.precision)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.processes = Distributed() if speed.distributed else SingleProcess()
@@ -250,7 +256,7 @@ class Trainer:
             account, losses = self._account, list[Tensor]()
             if by_score:
                 account.pay_all(self.processes, seeded=self.insecure_seed is not None)
-            with in_layout(self.module, self._memory), step.running(), self._unaveraged(step):
+            with in_memory_format(self.module, self._memory), step.running(), self._unaveraged(step):
                 graph = self._graph(step, sampler, samples)
                 while account.progress.ahead:
                     account.pay(every, self.processes, seeded=self.insecure_seed is not None)
@@ -306,12 +312,12 @@ class Trainer:
         weight = step.flat.values.dtype if self.private else None  # no padding: without privacy, layers may mix samples
         drawn = samples.batch(sampler, source, weight)
         batch = drawn.to(self.device, self._memory).augmented(self.augment, self.views)
-        inputs, noisy = to_layout(batch.inputs, self._memory), self.processes.first
+        inputs, noisy = to_memory_format(batch.inputs, self._memory), self.processes.first
         return step(inputs, batch.targets, batch.weights, rate, noise, noisy=noisy)
 
     @property
     def _memory(self) -> torch.memory_format:
-        return LAYOUTS.get(self.layout, torch.contiguous_format)
+        return MEMORY_FORMATS.get(self.memory_format, torch.contiguous_format)
 
     def _report(self, step: Step, epoch: int, losses: list[Tensor], held_out: Samples | None, seconds: float) -> Report:
         with step.averaged():
@@ -454,7 +460,7 @@ class Trainer:
             "averaging": self.averaging,
             "adaptive clip": adaptive,
             "seed of the noise": self.insecure_seed,
-            **({} if self.layout == "auto" else {"layout": self.layout}),
+            **({} if self.memory_format == "auto" else {"layout": self.memory_format}),
             **({} if self._account.extended else self._account.requested),
         }
 
@@ -480,8 +486,8 @@ class Trainer:
             return facts
 
         facts = self.processes.once(read)
-        self.layout = facts["settings"]["layout"]
-        with in_layout(self.module, self._memory):
+        self.memory_format = facts["settings"]["layout"]
+        with in_memory_format(self.module, self._memory):
             step = self._new_step(sampler)
             if self.seed is not None:
                 torch.manual_seed(self.seed)
@@ -493,10 +499,10 @@ class Trainer:
         return step
 
     def _fastest(self, samples: Samples, sampler: Sampler) -> str:
-        if self.layout != "auto":
-            return self.layout
+        if self.memory_format != "auto":
+            return self.memory_format
         like = torch.zeros(min(64, math.ceil(sampler.expected)), *samples.inputs.shape[1:], dtype=samples.inputs.dtype)
-        return fastest_layout(self.module, like.to(self.device), private=self.private)
+        return fastest_memory_format(self.module, like.to(self.device), private=self.private)
 
 
 def _device(name: str) -> torch.device:

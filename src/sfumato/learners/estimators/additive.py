@@ -13,11 +13,19 @@ import polars as pl
 
 from sfumato.data.validate import whole
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.learners.estimators.binning import Binning, Histogram, histogram, make_bins
+from sfumato.learners.estimators.binning import Binning, CellCounts, histogram, make_bins
 from sfumato.learners.estimators.estimator import Classifier, Ints, PrivateEstimator, Regressor
 from sfumato.learners.estimators.features import Columns, Feature
-from sfumato.learners.estimators.noisy_descent import Descent, ridge_against, softmax
-from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share, on_grid, within
+from sfumato.learners.estimators.noisy_sums import (
+    Descent,
+    Floats,
+    NoisySums,
+    Share,
+    on_grid,
+    ridge_against,
+    softmax,
+    within,
+)
 
 __all__ = ["PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
 
@@ -94,7 +102,7 @@ class _Additive(PrivateEstimator):
     def _descend(
         self,
         places: Ints,
-        found: Histogram,
+        found: CellCounts,
         residuals: Callable[[Floats], Floats],
         norm: float,
         curvature: Floats,
@@ -103,16 +111,9 @@ class _Additive(PrivateEstimator):
     ) -> None:
         """Fit the curves: each round takes a step on all of them, from noisy sums of the residuals in each bin.
 
-        Parameters
-        ----------
-        places : array of int
-            The bin of every record in every column.
-        residuals : function
-            Returns a row for each record, of at most the norm, given the scores.
-        curvature : array
-            The second derivative of the loss of one record, for each output.
-        start : array
-            The initial intercept.
+        ``places`` has the bin of every record in every column. ``residuals`` returns a row for each record, of at most
+        the norm, given the scores. ``curvature`` is the second derivative of the loss of one record, for each output;
+        ``start`` is the initial intercept.
         """
         binning = self._binning
         rows, shares = found.rows, binning.shares(found.counts)[:, None]
@@ -163,7 +164,7 @@ class PrivateAdditiveClassifier(Classifier, _Additive):
 
     Notes
     -----
-    The defaults, and the constants of this module, of `binning` and of `noisy_descent`, were chosen by five-fold
+    The defaults, and the constants of this module, of `binning` and of `noisy_sums`, were chosen by five-fold
     cross-validation on the training part of Adult, most of them at epsilon 1.
 
     Examples

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sfumato.learners.estimators.features import Columns, Features
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
 
-__all__ = ["Binning", "Histogram", "histogram", "make_bins"]
+__all__ = ["Binning", "CellCounts", "histogram", "make_bins"]
 
 Ints = NDArray[np.int64]
 
@@ -30,12 +30,8 @@ _IS_THERE = 3.0  # and in standard deviations of the noise on all its cells
 class Binning:
     """The bin of each cell of each column; the last cell and the last bin of a column are for unknown values.
 
-    Parameters
-    ----------
-    bins : array of int
-        The bin of every cell, one column after the other; this array is stored with the model.
-    cells : sequence of int
-        The number of cells of each column.
+    ``bins`` has the bin of every cell, one column after the other, and is stored with the model; ``cells`` has the
+    number of cells of each column.
 
     Examples
     --------
@@ -95,12 +91,12 @@ class Binning:
 
 
 @dataclass(frozen=True, eq=False)
-class Histogram:
+class CellCounts:
     """Noisy counts of the cells of every column, and the standard deviation of the noise for each column.
 
     Examples
     --------
-    >>> Histogram((np.array([60.0, 44.0]), np.array([30.0, 32.0, 35.0, 5.0])), (2.0, 2.0)).rows
+    >>> CellCounts((np.array([60.0, 44.0]), np.array([30.0, 32.0, 35.0, 5.0])), (2.0, 2.0)).rows
     103.33333333333333
     """
 
@@ -116,9 +112,9 @@ class Histogram:
         sums = [one.sum() for one in self.counts]
         return max(float(np.average(sums, weights=trust)), 1.0)
 
-    def without_last(self) -> tuple[Histogram, Floats]:
+    def without_last(self) -> tuple[CellCounts, Floats]:
         """Return the histogram of all columns but the last, and the counts of the last one."""
-        return Histogram(self.counts[:-1], self.deviations[:-1]), self.counts[-1]
+        return CellCounts(self.counts[:-1], self.deviations[:-1]), self.counts[-1]
 
 
 def histogram(
@@ -128,20 +124,11 @@ def histogram(
     name: str,
     fine: int,
     target: tuple[Ints, int] | None = None,
-) -> Histogram:
+) -> CellCounts:
     """Measure the counts of every column's cells in one noisy sum; a record counts once per column.
 
-    Parameters
-    ----------
-    features : Features
-    columns : Columns
-    sums : NoisySums
-    name : str
-        The kind of sum.
-    fine : int
-        The number of cells that a number is divided into. Categories have few cells, so they get more of the noise.
-    target : tuple of array and int, optional
-        The cells of one more column, and their number.
+    A number is divided into ``fine`` cells. Categories have few cells, so they get more of the noise. ``target`` has
+    the cells of one more column, and their number.
     """
     sizes, cells = features.sizes(fine), features.cells(columns, fine)
     weights = [1.0 if one.is_number else _FEW for one in features.features]
@@ -150,19 +137,19 @@ def histogram(
     norm = math.sqrt(math.fsum(one * one for one in weights))
     each = [one * np.bincount(cells[:, at], minlength=sizes[at]) for at, one in enumerate(weights)]
     noisy = np.split(sums(name, np.concatenate(each), norm=norm), np.cumsum(sizes)[:-1])
-    return Histogram(
+    return CellCounts(
         tuple(one / weight for one, weight in zip(noisy, weights, strict=True)),
         tuple(sums.deviation_of(name, norm) / weight for weight in weights),
     )
 
 
-def make_bins(features: Features, found: Histogram, most: int) -> Binning:
+def make_bins(features: Features, found: CellCounts, most: int) -> Binning:
     """Merge cells into bins of about equal mass, given their noisy counts.
 
     Parameters
     ----------
     features : Features
-    found : Histogram
+    found : CellCounts
         The counts of each column's cells; the last cell is for unknown values.
     most : int
         The largest number of bins of a number, apart from the one for unknown values. Categories keep a bin each,
@@ -173,7 +160,7 @@ def make_bins(features: Features, found: Histogram, most: int) -> Binning:
     >>> from sfumato.learners.estimators.features import Feature
     >>> gain = Features((Feature("capital-gain", bounds=(0.0, 100.0)),))
     >>> counts = np.array([900.0, 2.0, 30.0, 40.0, 0.0, 28.0, 0.0])
-    >>> make_bins(gain, Histogram((counts,), (0.0,)), most=3).bins.tolist()
+    >>> make_bins(gain, CellCounts((counts,), (0.0,)), most=3).bins.tolist()
     [0, 1, 1, 1, 2, 2, 3]
     """
     rows = found.rows

@@ -35,7 +35,7 @@ from sfumato.learners.estimators.features import (
     Columns,
     Feature,
     Features,
-    Unknown,
+    Undeclared,
     as_numbers,
     as_read,
     classes_of,
@@ -222,7 +222,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _target(self, y: Any) -> pl.Series | None:
         return None
 
-    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
+    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Undeclared:
         raise NotImplementedError
 
     def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Target:
@@ -230,7 +230,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     # --- privacy cost ---
 
-    def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Unknown]:
+    def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Undeclared]:
         public = Schema.load(self.schema) if isinstance(self.schema, str | Path) else self.schema or columns.schema
         if public is not None and not isinstance(public, Schema):
             raise OptionError(f"the schema must be a Schema or the path of one, got {type(public).__name__}")
@@ -241,9 +241,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         declared = public[target.name] if public and known else Column(name=target.name)
         return [*features, self._described_target(target, declared)]
 
-    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, Purchase]:
+    def _purchases(self, public: Sequence[Feature | Undeclared]) -> dict[int, Purchase]:
         """Return the mechanisms that estimate undeclared bounds and domains, by position of the column."""
-        wanted = {at: one for at, one in enumerate(public) if isinstance(one, Unknown)} if self.is_private else {}
+        wanted = {at: one for at, one in enumerate(public) if isinstance(one, Undeclared)} if self.is_private else {}
         categories = sum(not one.is_number for one in wanted.values())
         return {
             at: one.mechanism(_FOR_COLUMNS * self.epsilon / len(wanted), _FOR_COLUMNS * self.delta / max(categories, 1))
@@ -289,7 +289,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _estimate_features(
         self,
-        public: Sequence[Feature | Unknown],
+        public: Sequence[Feature | Undeclared],
         how: Mapping[int, Purchase],
         columns: Columns,
         target: pl.Series | None,
@@ -300,11 +300,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         # Not the source of the sums: with a seed, both would get the same noise.
         source = Source(insecure_seed=None if self.insecure_seed is None else self.insecure_seed ^ 2**128)
         for at, one in enumerate(public):
-            if isinstance(one, Unknown) and at in how:
+            if isinstance(one, Undeclared) and at in how:
                 self._charge((how[at].event,), charged)
                 features.append(one.estimate(values[at], how[at], source))
             else:
-                features.append(one.read(values[at]) if isinstance(one, Unknown) else one)
+                features.append(one.read(values[at]) if isinstance(one, Undeclared) else one)
         return features
 
     def _know(self, columns: Columns, target: pl.Series | None, features: Sequence[Feature]) -> Target:
@@ -341,7 +341,7 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     def _target(self, y: Any) -> pl.Series:
         return _series(y, self)
 
-    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
+    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Undeclared:
         classes = classes_of(declared) if self.classes is None else self.classes
         if classes is None and target.dtype == pl.Boolean:
             classes = (False, True)
@@ -355,7 +355,7 @@ class Classifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
                 f"Unknown label type: the target '{target.name}' is a number, but a classifier needs classes",
                 hint="predict the number with a regression (--regression), or declare the classes",
             )
-        return Unknown(target.name, is_number=False)
+        return Undeclared(target.name, is_number=False)
 
     def _at_least_two(self, texts: tuple[str, ...], *, estimated: bool = False) -> tuple[str, ...]:
         if len(texts) < 2 and estimated:
@@ -418,10 +418,10 @@ class Regressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
             raise InputError("the target of a regression must be numbers", hint="use a classifier")
         return target
 
-    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Unknown:
+    def _described_target(self, target: pl.Series, declared: Column) -> Feature | Undeclared:
         bounds = declared.bounds if self.target_bounds is None else self.target_bounds
         if bounds is None:
-            return Unknown(target.name, is_number=True)
+            return Undeclared(target.name, is_number=True)
         return Feature(target.name, bounds=scale_bounds(bounds))
 
     def _targets(self, target: pl.Series | None, found: Sequence[Feature]) -> Floats:

@@ -31,7 +31,8 @@ __all__ = [
     "Columns",
     "Feature",
     "Features",
-    "Unknown",
+    "Undeclared",
+    "UnusedColumn",
     "as_numbers",
     "as_read",
     "classes_of",
@@ -46,6 +47,10 @@ Ints = NDArray[np.int64]
 
 _DAY = r"^(\d{4}-\d\d-\d\d)(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"  # dates in text files
 _LONGEST, _SHORTEST = 1e100, 1e-100  # distance between bounds, such that squares fit into floats
+
+
+class UnusedColumn(UserWarning):
+    """No value of a column stood out from the noise: the model does not use it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +180,7 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class Undeclared:
     """A column whose bounds or domain are not declared."""
 
     name: str
@@ -305,7 +310,7 @@ class Features:
                 if unseen > 0:
                     warnings.warn(
                         f"column '{one.name}': {unseen:,} values are not in its domain and count as unknown",
-                        UserWarning,
+                        UserWarning if one.domain else UnusedColumn,
                         stacklevel=4,
                     )
 
@@ -321,8 +326,8 @@ class Features:
 
 def describe(
     columns: Columns, schema: Schema | None, bounds: Any = None, *, private: bool = True
-) -> list[Feature | Unknown]:
-    """Return the declared features, and an `Unknown` for each column whose bounds or domain are not declared.
+) -> list[Feature | Undeclared]:
+    """Return the declared features, and an `Undeclared` for each column whose bounds or domain are not declared.
 
     Parameters
     ----------
@@ -342,7 +347,7 @@ def describe(
     known, own = ({one.name: one for one in given.columns} if given else {} for given in (schema, columns.schema))
     known = known or own
     ends = _ends(bounds, len(columns.values))
-    features: list[Feature | Unknown] = []
+    features: list[Feature | Undeclared] = []
     for position, values in enumerate(columns.values):
         column = known.get(values.name, Column(name=values.name))
         if column.inferred:  # a kind inferred from the cells is not public
@@ -352,7 +357,7 @@ def describe(
         elif column.bounds is not None:
             features.append(Feature(column.name, bounds=scale_bounds(column.bounds)))
         elif private and values.name in columns.objects and not _is_declared(column):
-            features.append(Unknown(column.name, is_number=False))
+            features.append(Undeclared(column.name, is_number=False))
         elif private and not (_is_declared(column) or values.name not in own or _is_declared(own[values.name])):
             raise SchemaError(
                 f"the kind of column '{column.name}' is not declared, and in a text file one cell could change it",
@@ -362,11 +367,11 @@ def describe(
         elif values.dtype == pl.Boolean and column.kind not in (Kind.NUMBER, Kind.DATE):
             features.append(Feature(column.name, domain=("False", "True")))
         elif not _holds_numbers(column.kind, values.dtype):
-            features.append(Unknown(column.name, is_number=False))
+            features.append(Undeclared(column.name, is_number=False))
         elif ends is not None:
             features.append(Feature(column.name, bounds=scale_bounds(ends[position])))
         else:
-            features.append(Unknown(column.name, is_number=True))
+            features.append(Undeclared(column.name, is_number=True))
     return features
 
 

@@ -2,25 +2,30 @@
 
 Numbers are scaled by their public bounds to [-1, 1]. A record may belong to several groups in part; its parts add up to
 at most one, so it contributes no more to all sums together than if it belonged to one group.
+
+Principal component analysis needs nothing else.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from sfumato.errors import ColumnError
+from sfumato.data.validate import whole
+from sfumato.errors import ColumnError, InputError, OptionError
 from sfumato.learners.estimators.estimator import PrivateEstimator
-from sfumato.learners.estimators.features import Columns, Feature, Unknown
-from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, on_grid
+from sfumato.learners.estimators.features import Columns, Feature, Undeclared
+from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share, on_grid
 
-__all__ = ["Covariance", "Moments", "OfNumbers", "noisy_means", "noisy_moments", "spread"]
+__all__ = ["Covariance", "Moments", "NumericEstimator", "PrivatePCA", "noisy_means", "noisy_moments", "spread"]
 
 _STANDS_OUT = 2.0  # least count of a group, in standard deviations of the noise on it
 
@@ -52,7 +57,7 @@ class Moments:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OfNumbers(PrivateEstimator):
+class NumericEstimator(PrivateEstimator):
     """The base of estimators for numbers only; a missing number counts as the middle of its bounds."""
 
     def __sklearn_tags__(self) -> Any:
@@ -60,7 +65,7 @@ class OfNumbers(PrivateEstimator):
         tags.input_tags.string = tags.input_tags.categorical = False
         return tags
 
-    def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Unknown]:
+    def _described(self, columns: Columns, target: pl.Series | None) -> list[Feature | Undeclared]:
         features = super()._described(columns, target)
         for one in features:
             if not one.is_number:
@@ -85,14 +90,8 @@ class OfNumbers(PrivateEstimator):
 def noisy_means(x: Floats, roots: Floats, sums: NoisySums) -> tuple[Floats, Any, Floats]:
     """Measure the count of each group, whether it stands out from the noise, and the means.
 
-    Parameters
-    ----------
-    x : array
-        A row per record, in [-1, 1].
-    roots : array
-        A row per record: the square roots of its parts in each group. Their squares add up to at most 1.
-    sums : NoisySums
-        With shares for "counts" and "means".
+    ``x`` has a row per record, in [-1, 1]; ``roots`` the square roots of its parts in each group, whose squares add up
+    to at most 1.
     """
     # Products of two numbers on the grid add up exactly.
     parts, given = on_grid(roots), on_grid(x)
@@ -145,3 +144,79 @@ def spread(count: int, width: int) -> tuple[Floats, float]:
     draws = np.random.default_rng(0).normal(size=(1000 + 50 * count, width))
     clusters = KMeans(count, n_init=1, random_state=0).fit(draws)
     return clusters.cluster_centers_, float(clusters.inertia_ / draws.size)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NumericEstimator):  # type: ignore[misc]
+    """Principal component analysis with differential privacy (Analyze Gauss: Dwork et al. 2014).
+
+    The mean and the second moments of numbers scaled by their bounds are measured with noise; everything else is
+    computed from them, in the units of the columns.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The number of components to keep; by default all.
+
+    Attributes
+    ----------
+    components_ : array
+        A row of norm 1 per component, by descending explained variance.
+    mean_ : array
+    explained_variance_ : array
+        The variance along each component; noise biases the first upwards and the last downwards.
+    explained_variance_ratio_ : array
+        The share of the total variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(5000, 1)) @ [[3.0, 4.0]]
+    >>> model = PrivatePCA(n_components=1, epsilon=5, bounds=(-20, 20)).fit(x)
+    >>> model.components_.round(1).tolist()
+    [[0.6, 0.8]]
+    """
+
+    n_components: int | None = None
+
+    _state: ClassVar = ("components_", "mean_", "explained_variance_", "explained_variance_ratio_")
+
+    def _shares(self, columns: int) -> Mapping[str, Share]:
+        if self.n_components is not None and whole("the number of components", self.n_components) > columns:
+            raise OptionError(
+                f"the number of components must be at most the number of columns, {columns}, got {self.n_components!r}"
+            )
+        return {"counts": Share(1, 0.05), "means": Share(1, 0.15), "covariances": Share(1, 0.8)}
+
+    def _learn(self, columns: Columns, target: None, sums: NoisySums) -> None:
+        x = self.features_.matrix(columns)
+        moments = noisy_moments(x, np.ones((len(x), 1)), sums, Covariance.FULL)
+        unbiased = moments.counts[0] / max(moments.counts[0] - 1, 1)
+        variances, vectors = np.linalg.eigh(moments.covariances[0] * unbiased * np.outer(self._half, self._half))
+        components, variances = vectors.T[::-1], np.maximum(variances[::-1], 0.0)
+        # A component and its negative are equivalent; choose the sign that makes its largest entry positive.
+        largest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
+        count = self.n_components or len(components)
+        self.components_ = (components * np.sign(largest))[:count]
+        self.mean_ = self._middle + moments.means[0] * self._half
+        self.explained_variance_ = variances[:count]
+        self.explained_variance_ratio_ = variances[:count] / max(variances.sum(), 1e-300)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def transform(self, X: Any) -> Floats:  # noqa: N803
+        """Return the coordinates of each record along the components."""
+        columns = self._columns(X)
+        return (self.features_.numbers(columns) - self.mean_) @ self.components_.T
+
+    def inverse_transform(self, X: Any) -> Floats:  # noqa: N803
+        """Map coordinates along the components back to the columns."""
+        from sklearn.utils.validation import check_array, check_is_fitted
+
+        check_is_fitted(self, "components_")
+        given = check_array(X, dtype=np.float64)
+        if given.shape[1] != len(self.components_):
+            raise InputError(f"X has {given.shape[1]} features, but there are {len(self.components_)} components")
+        return given @ self.components_ + self.mean_

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sfumato.budget.mechanisms.rounded_gaussian import CELLS
+from sfumato.budget.noise import CELLS
 
 __all__ = ["DeviceNoise"]
 
@@ -93,7 +93,7 @@ def _add_cells(values, at, inside, grid, noise):
 
 @triton.jit
 def _add_rounded(values, scale, turn, key, tick, count, blocks, CELLS: tl.constexpr, SIZE: tl.constexpr):
-    """Add Gaussian noise on its grid (see `rounded_gaussian`): three pairs of deviates per block of the cipher."""
+    """Add Gaussian noise on its grid (see `budget.noise`): three pairs of deviates per block of the cipher."""
     at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     words = _chacha(key, at.to(tl.uint32), tick)
     deviation = tl.load(scale).to(tl.float32)

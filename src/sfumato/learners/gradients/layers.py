@@ -14,7 +14,7 @@ from sfumato.errors import ModelError
 from sfumato.learners.gradients.gradients import Call, Factors, Layer, kernels_for, rounding, tensors
 from sfumato.learners.gradients.matrix import Convolution, Linear
 
-__all__ = ["Embedding", "Normalisation", "Unknown", "layer_of"]
+__all__ = ["Embedding", "Normalisation", "OtherModule", "layer_of"]
 
 
 class Normalisation(Layer):
@@ -86,7 +86,7 @@ class Embedding(Layer):
         return taken, back
 
 
-class Unknown(Layer):
+class OtherModule(Layer):
     """Any other module: run again per sample, vectorised with `torch.func.vmap`."""
 
     def __init__(self, module: nn.Module, views: int = 1, memory: dict[str, Tensor] | None = None) -> None:
@@ -160,7 +160,7 @@ def layer_of(module: nn.Module, views: int = 1, memory: dict[str, Tensor] | None
     >>> type(layer_of(nn.Linear(3, 2))).__name__
     'Linear'
     >>> type(layer_of(nn.Bilinear(3, 3, 2))).__name__
-    'Unknown'
+    'OtherModule'
     """
     plain = {name for name, _ in module.named_parameters()} <= {"weight", "bias"}
-    return _KINDS.get(type(module) if plain else nn.Module, Unknown)(module, views, memory)
+    return _KINDS.get(type(module) if plain else nn.Module, OtherModule)(module, views, memory)

@@ -1,4 +1,4 @@
-"""Named network architectures; none of them mixes samples.
+"""Named network architectures, and images as their inputs; none of them mixes samples.
 
 Each is built for a sample shape and a number of outputs. None uses batch normalization, which would make the gradient
 of one record depend on the others; where a published network has it, group normalization takes its place.
@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sfumato.data.validate import whole
-from sfumato.errors import OptionError, did_you_mean
+from sfumato.errors import InputError, OptionError, did_you_mean
+from sfumato.learners.estimators.features import Columns
 from sfumato.learners.networks.scattering import channels_of, normalized_scattering
 
-__all__ = ["ARCHITECTURES", "Architecture", "architecture", "rebuild"]
+__all__ = ["ARCHITECTURES", "Architecture", "ImageInputs", "architecture", "rebuild"]
 
 Shape = tuple[int, ...]
 Features = Callable[..., Tensor]
@@ -129,12 +132,8 @@ def architecture(name: str, inputs: int | Sequence[int], outputs: int, **options
 def rebuild(plain: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Architecture:
     """Build the network that stored weights belong to, after checking its size against the weights.
 
-    Parameters
-    ----------
-    plain : mapping
-        A result of `Architecture.to_dict`, possibly from an untrusted file.
-    shapes : mapping
-        The shapes of the stored weights, by name.
+    ``plain`` is a result of `Architecture.to_dict`, possibly from an untrusted file; ``shapes`` are those of the
+    weights.
 
     Examples
     --------
@@ -286,3 +285,63 @@ ARCHITECTURES: dict[str, Callable[..., tuple[nn.Module, Features | None]]] = {
     "scattering-linear": _scattering_linear,
 }
 """The function that builds each network, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageInputs(Columns):
+    """Images in place of columns; no public description is needed.
+
+    Examples
+    --------
+    >>> images = ImageInputs.of_array(np.full((5, 28, 28), 255, dtype=np.uint8))
+    >>> images.shape, images.tensor(None).max()
+    ((1, 28, 28), tensor(1.))
+    """
+
+    array: NDArray[Any]
+
+    @property
+    def rows(self) -> int:
+        """The number of images."""
+        return len(self.array)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of an image."""
+        return (1, *self.array.shape[1:]) if self.array.ndim == 3 else self.array.shape[1:]
+
+    @classmethod
+    def of_array(cls, given: Any) -> ImageInputs:
+        """Convert an array of shape (count, height, width) or (count, channels, height, width)."""
+        array = np.asarray(given)
+        if array.ndim not in (3, 4) or array.dtype.kind not in "biuf":
+            raise InputError(
+                "images must be numbers of shape (count, height, width) or (count, channels, height, width), "
+                f"got {array.ndim} dimensions of {array.dtype}"
+            )
+        if not array.size:
+            raise InputError(f"0 sample(s): there are no images, got the shape {array.shape}")
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has no longer floats
+            array = array.astype(np.float64)
+        return cls((), None, False, array.astype(array.dtype.newbyteorder("="), copy=False))
+
+    def tensor(self, scale: Any) -> Tensor:
+        """Return the images with channels, bytes scaled to 0..1 and missing numbers as 0, normalised by the scale.
+
+        A scale is a mean and a standard deviation.
+        """
+        # Torch needs arrays that are contiguous and writable; others are copied.
+        raw = torch.as_tensor(np.require(self.array, requirements=["C", "W"])).reshape(self.rows, *self.shape)
+        numbers = raw if raw.is_floating_point() else raw.float() / (255 if raw.dtype == torch.uint8 else 1)
+        numbers = torch.where(numbers.isfinite(), numbers, 0)  # each image independently
+        if scale is None:
+            return numbers
+        try:
+            mean, deviation = (torch.tensor(one, dtype=numbers.dtype).reshape(-1, 1, 1) for one in scale)
+            if not (bool(mean.isfinite().all()) and bool((deviation > 0).all() and deviation.isfinite().all())):
+                raise ValueError
+            return (numbers - mean) / deviation
+        except (TypeError, ValueError, RuntimeError):
+            raise OptionError(
+                f"the scale must be a mean and a deviation above 0, each a number or one per channel, got {scale!r}"
+            ) from None

@@ -1,4 +1,4 @@
-"""Networks with scikit-learn's interface: a torch module or a named network, trained privately on a table or images.
+"""The base of networks with scikit-learn's interface: a module or a named network, trained on a table or images.
 
 The public description of the columns is declared or estimated as for every estimator, and so is the number of records,
 which determines the sampling rate, the number of steps and the learning rate. The rest of epsilon goes to DP-SGD (Abadi
@@ -21,7 +21,6 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.events import Event
@@ -31,24 +30,22 @@ from sfumato.data.io.files import atomic_path, refuse_unwritable, why
 from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.validate import by_name, whole
 from sfumato.errors import FileError, InputError, ModelError, OptionError, did_you_mean
-from sfumato.learners.dpsgd.account import Account
+from sfumato.learners.dpsgd.account import RunAccount, events_of
 from sfumato.learners.dpsgd.module_checks import make_private
 from sfumato.learners.dpsgd.optimizers import Adam, Optimizer, Schedule, Sgd, schedule_of
-from sfumato.learners.dpsgd.plan import events_of
 from sfumato.learners.dpsgd.progress import Report
 from sfumato.learners.dpsgd.samples import in_mode
 from sfumato.learners.dpsgd.sampling import Full, Poisson
 from sfumato.learners.dpsgd.steps import AdaptiveClip
 from sfumato.learners.dpsgd.trainer import Trainer
-from sfumato.learners.estimators.estimator import Classifier, PrivateEstimator, Purchase, Regressor
-from sfumato.learners.estimators.features import Columns, Feature, Unknown, texts_in
+from sfumato.learners.estimators.estimator import PrivateEstimator, Purchase
+from sfumato.learners.estimators.features import Columns, Feature, Undeclared
 from sfumato.learners.gradients.clipping import Loss
-from sfumato.learners.networks.architectures import ARCHITECTURES, Architecture, architecture, rebuild
-from sfumato.learners.networks.images import Images
-from sfumato.learners.networks.schedule import learning_rate_of, signal_of, signal_of_noise, steps_of
+from sfumato.learners.networks.architectures import ARCHITECTURES, Architecture, ImageInputs, architecture, rebuild
+from sfumato.learners.networks.scattering import learning_rate_of, signal_of, signal_of_noise, steps_of
 from sfumato.learners.options import Optimization, Privacy, Speed, grouped
 
-__all__ = ["PrivateClassifier", "PrivateRegressor"]
+__all__ = ["Network"]
 
 Floats = NDArray[np.floating[Any]]
 Purchases = Mapping[int, Purchase]
@@ -62,11 +59,10 @@ _ROWS = -1  # its key among the purchases, whose other keys are positions of col
 _WEIGHTS = 2**24  # rounding is charged for at least this many weights: their number may depend on purchases
 _LARGEST = 2**22  # inputs that a stored network may have
 _AT_ONCE = 1024  # samples predicted at once
-_MISSING = 2.0  # a missing target, among targets scaled to [-1, 1]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Network(PrivateEstimator):
+class Network(PrivateEstimator):
     """The common part of classifier and regressor: everything but the target."""
 
     model: str | nn.Module | Callable[[Any, int], nn.Module] = "mlp"
@@ -211,7 +207,7 @@ class _Network(PrivateEstimator):
         noisy = max(trained + ("adaptive" in (self.trainer_options or {})), _WEIGHTS)
         sampler = Full(rows, dimensions=noisy) if size is None else Poisson(rows, size / rows, dimensions=noisy)
         course = schedule_of((self.trainer_options or {}).get("noise_schedule", "constant"))
-        account = Account(**self._terms(how), epochs=self._length(how, rows), steps=None, course=course)
+        account = RunAccount(**self._terms(how), epochs=self._length(how, rows), steps=None, course=course)
         account.open(sampler)
         return tuple(events_of(sampler, account.progress.ahead))
 
@@ -274,14 +270,14 @@ class _Network(PrivateEstimator):
 
     def _split(self, X: Any, y: Any) -> tuple[Columns, Any]:  # noqa: N803
         X, y = (_array(one) if isinstance(one, Tensor) else one for one in (X, y))  # noqa: N806
-        if isinstance(X, Images):
+        if isinstance(X, ImageInputs):
             return X, y
-        return (Images.of_array(X), y) if getattr(X, "ndim", 2) > 2 else super()._split(X, y)
+        return (ImageInputs.of_array(X), y) if getattr(X, "ndim", 2) > 2 else super()._split(X, y)
 
     def _know(self, columns: Columns, target: pl.Series | None, features: Sequence[Feature]) -> Any:
         wanted = super()._know(columns, target, features)
         self.knots_ = None if isinstance(self.model, nn.Module) else self.knots
-        if isinstance(columns, Images):
+        if isinstance(columns, ImageInputs):
             self._set_image_shape(columns.shape)
         else:
             self.inputs_: tuple[int, ...] = (self.features_.width(self.knots_),)
@@ -299,7 +295,7 @@ class _Network(PrivateEstimator):
 
     def _align(self, columns: Columns) -> Columns:
         """Return new records or images, if they fit those of the training."""
-        shape = columns.shape if isinstance(columns, Images) else None
+        shape = columns.shape if isinstance(columns, ImageInputs) else None
         wanted = self.inputs_ if self.features_ is None else None
         if shape != wanted:
             given, expected = (
@@ -310,7 +306,7 @@ class _Network(PrivateEstimator):
 
     def _inputs(self, columns: Columns) -> Tensor:
         """Return the inputs of the module."""
-        if not isinstance(columns, Images):
+        if not isinstance(columns, ImageInputs):
             return torch.from_numpy(self.features_.matrix(columns, self.knots_)).float()
         images = columns.tensor(self.scale)
         if self.architecture_ is None or self.architecture_.features is None:
@@ -343,7 +339,7 @@ class _Network(PrivateEstimator):
         # An estimated number is compared with delta later; it will not be below this.
         return self.rows or math.ceil(self._row_count.noise.scale)
 
-    def _purchases(self, public: Sequence[Feature | Unknown]) -> dict[int, Purchase]:
+    def _purchases(self, public: Sequence[Feature | Undeclared]) -> dict[int, Purchase]:
         found = super()._purchases(public)
         return {_ROWS: self._row_count, **found} if self.is_private and self.rows is None else found
 
@@ -368,7 +364,7 @@ class _Network(PrivateEstimator):
     def _new_module(self, columns: Columns) -> nn.Module:
         """Return the untrained network."""
         self.architecture_ = None
-        inputs = self.inputs_ if isinstance(columns, Images) else self.inputs_[0]
+        inputs = self.inputs_ if isinstance(columns, ImageInputs) else self.inputs_[0]
         if isinstance(self.model, str):
             self.architecture_ = architecture(self.model, inputs, self._outputs, **(self.model_options or {}))
             return self.architecture_.module
@@ -501,7 +497,7 @@ class _Network(PrivateEstimator):
         return Path(f"{self.checkpoint}.columns.json")
 
     def _load_purchases(
-        self, public: Sequence[Feature | Unknown], how: Purchases, data: str | None
+        self, public: Sequence[Feature | Undeclared], how: Purchases, data: str | None
     ) -> tuple[list[Feature], int] | None:
         """Return the columns and the number of rows that a resumed training has estimated before, if any."""
         if data is None or not self._columns_file.exists():
@@ -526,7 +522,7 @@ class _Network(PrivateEstimator):
                 f"'{self._columns_file}' is of a training on other records",
                 hint="give another checkpoint; one file is one training",
             )
-        return [estimated[at] if isinstance(one, Unknown) else one for at, one in enumerate(public)], rows
+        return [estimated[at] if isinstance(one, Undeclared) else one for at, one in enumerate(public)], rows
 
     def _save_purchases(self, features: Sequence[Feature], rows: int, how: Purchases, data: str | None) -> None:
         if data is None:
@@ -539,215 +535,6 @@ class _Network(PrivateEstimator):
         }
         with atomic_path(self._columns_file) as temporary:
             temporary.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class PrivateClassifier(_Network, Classifier):
-    """A neural network classifier, trained with differential privacy.
-
-    Parameters
-    ----------
-    model : str, torch.nn.Module or callable
-        "mlp" or "logistic", for tables and images; "cnn", "resnet18" or "scattering-linear", for images; see
-        `architecture`. A module is copied, and `fit` never changes it. A callable gets the inputs (the number of
-        columns, or the shape of an image with its channels) and the number of classes, and returns a module. For two
-        classes, a single output is enough.
-    model_options : mapping, optional
-        Options of a named model, for instance ``{"hidden": (50, 50)}``.
-    noise_multiplier : float, optional
-        The standard deviation of the noise on the sum of a batch, in clips, instead of one calibrated to epsilon.
-        Epsilon is then only for undeclared bounds, domains and the number of records; ``spent_`` has the total cost.
-    clip : float
-        The largest norm of a record's gradient.
-    batch_size : int, optional
-        The average number of records per step. None, or a number not below that of the records, uses all of them.
-    epochs : float, optional
-        How often each record is drawn on average. None is for "scattering-linear": the number of steps then follows
-        from epsilon and the number of records.
-    rows : int, optional
-        The number of records, if it is public; it determines the sampling rate and the number of steps. By default it
-        is estimated with a fiftieth of epsilon.
-    learning_rate, momentum : float
-        For "sgd". Adam has no momentum, and needs a learning rate of about 0.01. A learning rate of None is for
-        "scattering-linear", like epochs.
-    optimizer : str, Sgd or Adam
-        "sgd" or "adam", or one like ``Adam(learning_rate=0.01, weight_decay=0.1)``, with its own learning rate.
-    schedule : str or callable
-        The learning-rate schedule: "constant", "linear", "cosine", "warm-cosine".
-    averaging : float, optional
-        The decay of a moving average of the weights, which then is the result; it costs no privacy.
-    knots : int, optional
-        The number of knots of the linear spline that encodes a number of a table: the inputs are its weights on the
-        two knots around it. None, or a module of the user, encodes a number as one input from -1 to 1.
-    scale : tuple, optional
-        The mean and the standard deviation for normalising images: public constants, for all channels or per channel.
-        Bytes are scaled to 0..1 first; other numbers are used as they are, and 0 if missing or infinite.
-    trainer_options : mapping, optional
-        ``noise_schedule``, ``augment`` and ``views`` of `Optimization`; ``micro_batch``, ``precision`` and ``layout``
-        (the memory format) of `Speed`; ``adaptive``, an `AdaptiveClip` that starts at ``clip``; ``replace=True``, which
-        replaces layers that mix samples: see `make_private`.
-    device : str
-        "cpu", or "cuda" where there is a GPU.
-    seed : int, optional
-        The seed of initial weights, augmentation and dropout, not of the noise. Without privacy it makes everything
-        reproducible. Torch's own generator is not affected.
-    checkpoint : path, optional
-        Written after every epoch; calling the same `fit` resumes an interrupted training. Estimated bounds, domains
-        and numbers of records are in a file next to it. A checkpoint belongs to one training on one set of records and
-        is rejected for others, so it is not for cross-validation. A finished training is returned without a charge.
-    epsilon, delta, schema, bounds, classes, ledger, insecure_seed
-        As for every estimator; epsilon covers estimates and training together. The ledger is charged before each
-        estimate and before each epoch.
-
-    Attributes
-    ----------
-    module_ : torch.nn.Module
-        The trained network.
-    architecture_ : Architecture or None
-        The architecture of a named model.
-    classes_ : array
-    features_ : Features or None
-        The public description of the columns; None for images.
-    history_ : list of Report
-        One per epoch; their epsilon includes that of the estimates. Losses and scores are computed without noise, for
-        the data owner only: do not release them or act on them.
-    noise_multiplier_ : float
-    sampling_ : dict
-        ``kind``, ``rate``, ``steps``, and the public number of ``rows``: declared or estimated.
-    events_, spent_
-        The events for the accountant, and their total cost.
-
-    Notes
-    -----
-    The defaults are for tables of tens of thousands of records and about a hundred columns: they were chosen by
-    cross-validation on the training part of Adult, for epsilon 1. For images, set a batch size and few epochs; for
-    "scattering-linear", use the settings of `sfumato train`: ``batch_size=None, clip=0.1, schedule="constant",
-    epochs=None, learning_rate=None``.
-
-    Examples
-    --------
-    >>> import sfumato as sf
-    >>> model = PrivateClassifier(model="logistic", epsilon=1, epochs=5).fit(sf.datasets.adult("train"), "income")
-    >>> model.score(sf.datasets.adult("test"), "income") > 0.82
-    True
-    >>> model.spent_.epsilon <= 1
-    True
-
-    With images, and a module of your own:
-
-    >>> digits = sf.datasets.mnist()
-    >>> own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
-    >>> model = PrivateClassifier(model=own, classes=range(10), epsilon=2, batch_size=500, epochs=2, learning_rate=0.5)
-    >>> model.fit(digits.train_images, digits.train_labels).predict(digits.test_images).shape
-    (2000,)
-    """
-
-    @property
-    def _outputs(self) -> int:
-        return len(self.classes_)
-
-    @property
-    def _loss(self) -> Loss:
-        return _CrossEntropy(len(self.classes_))
-
-    def _loss_target(self, target: Any) -> NDArray[Any]:
-        return np.asarray(target)
-
-    def _validation_target(self, target: pl.Series | None) -> Any:
-        assert target is not None
-        return Feature("target", domain=texts_in(self.classes_)).codes(target)
-
-    def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """Return the probability of each class, in the order of ``classes_``."""
-        scores = self._predictions(X)
-        if scores.shape[1] == 1:
-            scores = torch.cat([torch.zeros_like(scores), scores], dim=1)
-        return scores.softmax(1).numpy()
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class PrivateRegressor(_Network, Regressor):
-    """A neural network regressor, trained with differential privacy.
-
-    For training, the target is scaled from its public bounds to [-1, 1]; predictions, losses and scores are in its own
-    units. A record without a target has no gradient.
-
-    Parameters
-    ----------
-    target_bounds : tuple of two numbers, optional
-        The public bounds of the target. By default those of the schema; without them, they are estimated like those of
-        a column.
-
-    Notes
-    -----
-    All other parameters are those of `PrivateClassifier`; the model has one output, and the default learning rate is
-    0.2.
-
-    Examples
-    --------
-    >>> x = np.random.default_rng(0).uniform(-1, 1, (2000, 2))
-    >>> model = PrivateRegressor(epsilon=4, bounds=(-1, 1), target_bounds=(0, 100), learning_rate=0.5)
-    >>> bool(model.fit(x, 50 + 40 * x[:, 0]).score(x, 50 + 40 * x[:, 0]) > 0.8)
-    True
-    """
-
-    learning_rate: float | None = 0.2
-
-    @property
-    def _outputs(self) -> int:
-        return 1
-
-    @property
-    def _loss(self) -> Loss:
-        return _squared_error
-
-    @property
-    def _ends(self) -> tuple[float, float]:
-        assert self.target_.bounds is not None
-        return self.target_.bounds
-
-    @property
-    def _unit(self) -> float:
-        low, high = self._ends
-        return ((high - low) / 2) ** 2
-
-    def _loss_target(self, target: Any) -> NDArray[Any]:
-        low, high = self._ends
-        return np.nan_to_num((target - low) * (2 / (high - low)) - 1, nan=_MISSING).astype(np.float32)
-
-    def _validation_target(self, target: pl.Series | None) -> Any:
-        assert target is not None
-        return self.target_.numbers(target)
-
-    def predict(self, X: Any) -> Any:  # noqa: N803
-        """Return the prediction for each record, within the bounds of the target."""
-        scaled, (low, high) = self._predictions(X).numpy()[:, 0], self._ends
-        return np.clip(low + (scaled + 1) * ((high - low) / 2), low, high)
-
-
-@dataclass(frozen=True)
-class _CrossEntropy:
-    """The cross-entropy of every sample; 0 for a sample of no known class, which then has no gradient."""
-
-    classes: int
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        rows = outputs.reshape(len(targets), -1)
-        if rows.shape[1] == 1 and self.classes == 2:
-            known = targets < self.classes
-            wanted = (targets == 1).to(rows.dtype)
-            return functional.binary_cross_entropy_with_logits(rows[:, 0], wanted, reduction="none") * known
-        if rows.shape[1] != self.classes:
-            raise ModelError(f"the model must have one output per class, {self.classes}, got {rows.shape[1]}")
-        return functional.cross_entropy(rows, targets, ignore_index=self.classes, reduction="none")
-
-
-def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the squared error of every sample; 0 where the target is missing."""
-    rows = outputs.reshape(len(targets), -1)
-    if rows.shape[1] != 1:
-        raise ModelError(f"the model of a regression must have one output, got {rows.shape[1]}")
-    return (rows[:, 0] - targets).square() * (targets < (1 + _MISSING) / 2)
 
 
 @contextmanager
@@ -768,7 +555,7 @@ def _fingerprint(columns: Columns, target: pl.Series | None) -> str:
     for one in (*columns.values, *([] if target is None else [target])):
         mac.update(json.dumps([one.name, str(one.dtype)]).encode())
         mac.update(one.to_frame().write_ipc(None, compression="uncompressed").getvalue())
-    if isinstance(columns, Images):
+    if isinstance(columns, ImageInputs):
         mac.update(np.ascontiguousarray(columns.array).data)
     return f"hmac-sha256:{mac.hexdigest()}"
 

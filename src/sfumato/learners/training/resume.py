@@ -23,10 +23,9 @@ from sfumato.data.io.fingerprint import user_hmac
 from sfumato.data.io.folders import atomic_folder, try_lock
 from sfumato.data.table import Table
 from sfumato.errors import FileError
-from sfumato.learners.training.division import KEY_BYTES
+from sfumato.learners.training.released_model import load_model, write_model
 from sfumato.learners.training.runs import Run
-from sfumato.learners.training.split import Material
-from sfumato.learners.training.stored import load_model, write_model
+from sfumato.learners.training.split import KEY_BYTES, Material
 
 __all__ = ["checkpoint_of", "key_in", "read_run", "settings_of", "sweep_folder", "write_run"]
 

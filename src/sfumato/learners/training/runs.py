@@ -20,9 +20,13 @@ from sfumato._repr import Discreet
 from sfumato.data.recipe import RECIPE, Recipe
 from sfumato.data.release import Release, Releases
 
-__all__ = ["Pictures", "Run", "Scores", "Training", "label_of", "surest"]
+__all__ = ["Pictures", "Run", "Scores", "Training", "label_of", "pictures_of", "surest"]
 
 _MOST_POINTS = 101  # points of a curve
+Bytes = NDArray[np.uint8]
+_LEVELS = (0.0, 0.1, 0.3, 1.0)  # standard deviations of the noise, for pixels from 0 to 1
+_SHOWN = 8  # images per row, and feature maps per layer
+_LAYERS = 2
 
 
 @dataclass(frozen=True, repr=False)
@@ -243,6 +247,14 @@ class Training(Discreet, Releases):
 
         return {run.name: release_of(self, run, alone=len(self.runs) == 1) for run in self.runs}
 
+    def unused(self, run: Run) -> tuple[str, ...]:
+        """Return the columns without a known value, which the model of a run could not use.
+
+        A private model knows only the categories that stood out from the noise: of free text, names and the like none.
+        """
+        features = getattr(self.models.get(run.name), "features_", None)
+        return tuple(one.name for one in features.features if one.domain == ()) if features else ()
+
     def beside(self) -> dict[str, str]:
         """Return ``training.json`` and the recipe of all models; running times on private records are left out."""
         from sfumato.learners.training.released_model import options_of, schema_of
@@ -271,7 +283,7 @@ class Training(Discreet, Releases):
             "target": self.target,
             "rows": self.rows,
             "public": self.is_public,
-            "runs": [run.to_dict() for run in self.runs],
+            "runs": [{**run.to_dict(), "unused": list(self.unused(run))} for run in self.runs],
             "together": self.together,
             "charged": self.charged,
             "settings": self.settings,
@@ -311,3 +323,61 @@ def _resample(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[tuple[flo
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def pictures_of(images: Bytes, labels: Any, models: Mapping[str, Any]) -> Pictures:
+    """Return the first image of each class with increasing noise, and the feature maps of one image.
+
+    The images must be of a public data set, because they are shown unchanged. Networks without convolutions have no
+    feature maps.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> digits = sf.datasets.mnist()
+    >>> pictures = pictures_of(digits.test_images, digits.test_labels, {})
+    >>> len(pictures.levels), len(pictures.noisy[0]), pictures.shown.shape
+    (4, 8, (28, 28))
+    """
+    numbers = np.asarray(labels)
+    first = [int(np.flatnonzero(numbers == one)[0]) for one in np.unique(numbers)[:_SHOWN]]
+    generator = np.random.default_rng(0)  # an illustration, not protection
+    clean = images[first].astype(np.float64) / 255
+    noisy = tuple(
+        tuple(_bytes(image, 0.0, 1.0) for image in clean + level * generator.normal(size=clean.shape))
+        for level in _LEVELS
+    )
+    shown = images[first[-1]]
+    maps = {name: _maps(model, shown) for name, model in models.items()}
+    return Pictures(_LEVELS, noisy, shown, {name: layers for name, layers in maps.items() if layers})
+
+
+def _maps(model: Any, image: Bytes) -> dict[str, tuple[Bytes, ...]]:
+    """Return the outputs of the first convolutions by title, each map scaled to its own range."""
+    import torch
+    from torch import nn
+
+    layers = [one for one in model.module_.modules() if isinstance(one, nn.Conv2d)][:_LAYERS]
+    caught: dict[int, Any] = {}
+
+    def catch(at: int) -> Any:
+        return lambda layer, given, result: caught.__setitem__(at, result)
+
+    handles = [layer.register_forward_hook(catch(at)) for at, layer in enumerate(layers)]
+    try:
+        with torch.no_grad():
+            model.predict(image[None])
+    finally:
+        for handle in handles:
+            handle.remove()
+    maps = {}
+    for at, result in sorted(caught.items()):
+        channels = result[0].float().cpu().numpy()[:_SHOWN]
+        title = f"convolution {at + 1} ({layers[at].out_channels} channels)"
+        maps[title] = tuple(_bytes(one, float(one.min()), float(one.max())) for one in channels)
+    return maps
+
+
+def _bytes(image: NDArray[np.floating[Any]], low: float, high: float) -> Bytes:
+    scaled = (image - low) * (255 / (high - low if high > low else 1.0))
+    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -25,14 +26,13 @@ from sfumato.data.schema import Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real
 from sfumato.errors import InputError, ModelError, OptionError
-from sfumato.learners.estimators.features import texts_in
+from sfumato.learners.estimators.features import UnusedColumn, texts_in
 from sfumato.learners.options import Privacy, Split, grouped
 from sfumato.learners.training.catalogue import Model, best_model, model_of
-from sfumato.learners.training.division import key_of
 from sfumato.learners.training.resume import checkpoint_of, key_in, read_run, settings_of, sweep_folder, write_run
-from sfumato.learners.training.runs import Run, Scores, Training, label_of
+from sfumato.learners.training.runs import Run, Scores, Training, label_of, pictures_of
 from sfumato.learners.training.scoring import exact_scores, noisy_scores, scoring_events
-from sfumato.learners.training.split import Material, material_of
+from sfumato.learners.training.split import Material, key_of, material_of
 
 __all__ = ["Asked", "epsilons_of", "run_recipe", "train"]
 
@@ -113,7 +113,7 @@ def train(
     target: str | None = None,
     regression: bool = False,
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
-    ledger: Ledger | None = None,
+    ledger: Ledger | str | Path | None = None,
     split: Split | None = None,
     privacy: Privacy | None = None,
     folder: str | Path | None = None,
@@ -145,7 +145,7 @@ def train(
         Whether the target is a number.
     schema : Schema, path or mapping, optional
         What is public of the columns of a table: see `Schema.of`.
-    ledger : Ledger, optional
+    ledger : Ledger or path, optional
         Charged for every run. By default the ledger of the table, if a budget was granted for it; ``charged`` of the
         result says so. A file with a granted budget that is read in another way raises an error.
     split : Split, optional
@@ -184,13 +184,7 @@ def train(
     kind = model_of(model, images=material.are_images)
     parameters = {name: value for name, value in options.items() if value is not None and name != "ordinary"}
     ordinary = options.get("ordinary") or {}
-    ledger = ledger if ledger is not None else _ledger_of(material.whole)
-    test_ledger = None if split.test is None else _ledger_of(Table.of(split.test))
-    if (ledger is not None or test_ledger is not None) and any(one.epsilon == math.inf for one in asked):
-        raise OptionError(
-            "a budget was granted for this data, and a model without privacy cannot be charged to it",
-            hint="leave 'none' out of the epsilons",
-        )
+    ledger, test_ledger = _ledgers(ledger, material, split, asked)
     rows = material.public_rows if privacy.rows is None else privacy.rows
     common = {"delta": delta, "insecure_seed": privacy.insecure_seed, "ledger": ledger}
     common |= _declared_target(material, regression, parameters.get("classes"), tested=split.test is not None)
@@ -204,6 +198,7 @@ def train(
     sweep = _Sweep(asked, kind, material, split.scores, ledger, test_ledger, kept, watch, progress)
     runs, models = sweep.run(estimators, settings)
     scores = {} if split.scores == "noisy" else {"scores": split.scores}
+    shows_images = material.are_images and material.is_public  # images of the user are records, which no report shows
     return Training(
         data=material.name,
         model=model,
@@ -212,7 +207,7 @@ def train(
         runs=tuple(runs),
         together=_together(runs, delta),
         settings={"tested on": material.split, "seed": split.seed, **scores, **parameters},
-        pictures=_pictures(material, models),
+        pictures=pictures_of(material.test, material.test_target, models) if shows_images else None,
         models=models,
         charged=ledger is not None,
         material=material,
@@ -234,7 +229,7 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Training:
         given = Table.of(given, identifiers=identifiers)
     asked.setdefault("epsilon", None if asked.get("noise_multiplier") else 1.0)
     published = asked.pop("published", None)
-    training = train(given, model, **grouped(asked, split=Split, privacy=Privacy), **options)
+    training = train(given, model, **grouped({**asked, **options}, split=Split, privacy=Privacy))
     return replace(training, published=published)
 
 
@@ -308,7 +303,9 @@ class _Sweep:
                 if place is not None and place.exists():
                     run, fitted = read_run(place)
                 else:
-                    run, fitted = self._train(one, estimator, at)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", UnusedColumn)  # `Training.unused` names these columns
+                        run, fitted = self._train(one, estimator, at)
                     if place is not None:
                         write_run(place, run, fitted)
                         checkpoint_of(place).unlink(missing_ok=True)
@@ -419,15 +416,20 @@ def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
     return spent(events, delta).bound() if events else None
 
 
-def _ledger_of(table: Table | None) -> Ledger | None:
-    return None if table is None else Ledger.find(table)
-
-
-def _pictures(material: Material, models: Mapping[str, Any]) -> Any:
-    if not material.are_images:
-        return None
-    if material.name != "mnist":
-        return None  # images of the user are records, which no report shows
-    from sfumato.learners.training.pictures import pictures_of
-
-    return pictures_of(material.test, material.test_target, models)
+def _ledgers(
+    given: Ledger | str | Path | None, material: Material, split: Split, asked: Sequence[Asked]
+) -> tuple[Ledger | None, Ledger | None]:
+    """Return the ledgers of the table and of other test rows; a model without privacy cannot be charged to them."""
+    if given is None or isinstance(given, Ledger):
+        ledger = Ledger.find(material.whole) if given is None and material.whole is not None else given
+    elif material.whole is None:
+        raise OptionError("a ledger is for a table, and this data is not one", hint="leave it out")
+    else:
+        ledger = Ledger.of(material.whole, given)
+    test_ledger = None if split.test is None else Ledger.find(Table.of(split.test))
+    if (ledger is not None or test_ledger is not None) and any(one.epsilon == math.inf for one in asked):
+        raise OptionError(
+            "a budget was granted for this data, and a model without privacy cannot be charged to it",
+            hint="leave 'none' out of the epsilons",
+        )
+    return ledger, test_ledger

@@ -15,14 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.budget.accounting.effort import Bounded, bounded_epsilon, read_events
 from sfumato.budget.accounting.training_events import missing_charges
-from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.budget.differential_privacy import DifferentialPrivacy, EpsilonBound, bounded_epsilon, read_events
 from sfumato.budget.events import Event
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
 from sfumato.data.recipe import Recipe
-from sfumato.errors import FileError, SfumatoError
+from sfumato.data.schema import Schema
+from sfumato.errors import FileError, MissingExtra, SfumatoError
+from sfumato.learners.estimators.features import texts_in
+from sfumato.learners.training.catalogue import IMAGE_MODELS, TABLE_MODELS
+from sfumato.learners.training.released_model import load_model, read_arrays, stored_form
 
 __all__ = ["verify_model"]
 
@@ -36,7 +39,8 @@ _NOT_SETTINGS = {"data", "model", "epsilon", "noise_multiplier", "target", "inse
 
 def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
     """Check the claims of a released model."""
-    yield _weights(folder / certificate.data)
+    weights = _weights(folder / certificate.data)
+    yield weights
     model, recipe = _read_model(folder), _read_recipe(folder, certificate)
     yield from model.problem
     yield from recipe.problem
@@ -56,22 +60,19 @@ def verify_model(folder: Path, certificate: Certificate) -> Iterator[Claim]:
         yield from _noise(certificate, model.plain, recipe.plain)
         yield from _scores(certificate, promise)
     yield from _as_in_model(certificate, model.plain, promises)
+    if weights.held:
+        yield from _belongs(folder, certificate, model.plain)
     yield from _as_in_recipe(certificate, recipe.plain, promises)
     yield from _rows(certificate, model.plain, promises)
     yield from _unchecked(certificate, model.plain, recipe.plain)
 
 
 def _weights(path: Path) -> Claim:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     claim = "its weights can be read, and are numbers"
-    if not is_regular_file(path):
-        return Claim(claim, False, "it is missing, or not a file of this folder")
     try:
-        arrays = load(path.read_bytes())
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return Claim(claim, False, "it is damaged")
+        arrays = read_arrays(path)
+    except FileError as error:
+        return Claim(claim, False, reason_of(error))
     finite = all(bool(np.isfinite(one).all()) for one in arrays.values())
     count = sum(one.size for one in arrays.values())
     return Claim(claim, finite, f"{count:,} numbers" if finite else "some are infinite or not numbers")
@@ -146,6 +147,69 @@ def _as_in_model(
     yield Claim(f"{_MODEL} says the same", not others, found)
 
 
+def _belongs(folder: Path, certificate: Certificate, model: Mapping[str, Any]) -> Iterator[Claim]:
+    """Check that the files hold the stated model and nothing else: it is loaded, and written again."""
+    if not model:
+        return
+    method, estimator = certificate.method, model.get("estimator")
+    kinds = [kind for kind in (TABLE_MODELS.get(method), IMAGE_MODELS.get(method)) if kind is not None]
+    fits = any(
+        estimator in (kind.classifier, kind.regressor)
+        and (not kind.network or model["parameters"].get("model") == method)
+        for kind in kinds
+    )
+    yield Claim("it is a model of the stated method", fits, quote(estimator))
+    claim = "its files hold the model alone"
+    try:
+        arrays, plain = stored_form(load_model(folder))
+    except MissingExtra as error:
+        yield Claim.unchecked(claim, reason_of(error))
+    except SfumatoError as error:
+        yield Claim(claim, False, reason_of(error))
+    else:
+        more = sorted(read_arrays(folder / certificate.data).keys() - arrays.keys())
+        more += sorted(_more(model, {**plain, "sfumato": model.get("sfumato")}))
+        yield Claim(claim, not more, f"they hold {quote(', '.join(more))}, too" if more else "nothing else")
+    others = list(_other_columns(certificate.schema, model["state"]))
+    found = f"others: {quote(', '.join(others))}" if others else "the same"
+    yield Claim("its columns and classes are the declared ones", not others, found)
+
+
+def _more(stored: Any, known: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of values that are stored but do not belong to the model, or differ from it."""
+    if isinstance(stored, Mapping) and isinstance(known, Mapping):
+        for name, value in stored.items():
+            yield from _more(value, known[name], f"{path}.{name}") if name in known else [f"{path}.{name}"[1:]]
+    elif stored != known:
+        yield path[1:]
+
+
+def _other_columns(declared: Schema, state: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the columns of a model whose domain or bounds are not the declared ones, and its classes if they are not.
+
+    Undeclared ones were bought with noise, so they cannot be checked.
+    """
+    try:
+        for feature in state["features"]["columns"] if declared.columns and "features" in state else ():
+            name = str(feature["name"])
+            if name not in declared.names or name == declared.target or name in declared.identifiers:
+                yield name
+                continue
+            column = declared[name]
+            if column.domain is not None:
+                same = list(texts_in(column.domain)) == feature.get("domain")
+            else:
+                same = column.bounds is None or same_plain(list(column.bounds), feature.get("bounds"))
+            if not same:
+                yield name
+        target = declared[declared.target] if declared.target is not None else None
+        classes = texts_in(state["classes"]) if target is not None and "classes" in state else ()
+        if target is not None and target.domain is not None and {*classes} not in ({*texts_in(target.domain)}, set()):
+            yield "classes"
+    except DAMAGED:
+        yield "features"
+
+
 def _as_in_recipe(
     certificate: Certificate, recipe: Mapping[str, Any], promises: list[DifferentialPrivacy]
 ) -> Iterator[Claim]:
@@ -186,7 +250,7 @@ def _accounted(certificate: Certificate, events: tuple[Event, ...], promise: Dif
     """Recompute epsilon from the events, and compare it with the promise and the claim."""
     claimed, parameters = certificate.claims, certificate.parameters
     try:
-        found = bounded_epsilon(events, promise) if events else Bounded(math.inf)
+        found = bounded_epsilon(events, promise) if events else EpsilonBound(math.inf)
     except (SfumatoError, *DAMAGED) as error:
         yield Claim(str(promise), False, reason_of(error))
         return

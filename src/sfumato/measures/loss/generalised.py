@@ -2,26 +2,15 @@
 
 A released value is read by the first rule that applies:
 
-==================  ==========================================================================
-``*``               everything, including a missing value
-missing             the missing value; everything, if the original column has no missing value
-a value             itself; in a number or date column also a value that does not occur (a median). A
-                    text that is also the label of a group in the hierarchy is the group if the
-                    release has none of the other values in it
-``[20, 30)``        the numbers, dates or ordinals between the bounds. ``[`` and ``]`` include the
-                    bound, ``(`` and ``)`` exclude it, and so do the outward ``]20, 30[``; a bound
-                    is a number (``-inf``, ``inf``), ``2024-05-31``, ``2024-05-31 12:00``
-                    or a value of an ordinal column
-a label             the values under that node of the column's hierarchy
-``20-29``           the whole numbers from 20 to 29
-``1960s``           the dates and times of a decade; likewise ``1984``, ``1960-1979``, ``2023-06``,
-                    ``2023-06 to 2023-09``; see `ranges`
-``low to mid``      the ordinals, or texts that are numbers, from one to the other
-``130**``           the codes with this prefix, if all codes have the same length
-``{a, "b, c"}``     the union of its members: values, intervals, labels or ``(missing)``; quoted as in
-                    CSV if they contain commas. ``{*}`` is everything, in a row that is not suppressed
-``all but {a, b}``  all values, except the missing one, that are not in the set
-==================  ==========================================================================
+- ``*`` is everything, including a missing value.
+- A missing value is itself; everything, if the original column has no missing value.
+- A value is itself; in a number or date column also a value that does not occur (a median). A text that is also the
+  label of a group in the hierarchy is the group if the release has none of the other values in it.
+- A range in brackets: the numbers, dates or ordinals between its ends.
+- A label is the values under that node of the column's hierarchy.
+- Any other text is read by the grammar of released values, see `data.released_values`: ``20-29``, ``1960s``,
+  ``low to mid``, ``130**`` (if all codes have the same length), ``all but {a, b}``, and ``{a, b}``, the union of its
+  members: values, ranges, labels or ``(missing)``. ``{*}`` is everything, in a row that is not suppressed.
 
 The *universe* of a column is all values that it may take: those of the original table and those of
 the public domain in its schema. The range of a number or date is from the least to the greatest
@@ -31,7 +20,6 @@ original value, or the public bounds. An interval is clipped to the range. If al
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -44,23 +32,32 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.data.coding import Codes, Domain, encode
-from sfumato.data.hierarchies.label_paths import MISSING, text_of
+from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.hierarchies.rules import Intervals
+from sfumato.data.released_values import (
+    MARK,
+    MISSING,
+    Interval,
+    number_of,
+    read_brackets,
+    read_complement,
+    read_range,
+    read_set,
+    read_span,
+)
 from sfumato.data.schema import Column, Kind
 from sfumato.data.table import Table
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.measures.classes import Floats, Ints
-from sfumato.measures.loss.ranges import read_range
-from sfumato.measures.loss.universe import Universe, as_floats, number_of, universe
+from sfumato.measures.loss.universe import Universe, as_floats, universe
 
-__all__ = ["MARK", "Coverage", "Pairing", "coverage", "distinct", "pair", "pair_codes"]
+__all__ = ["Coverage", "Pairing", "coverage", "distinct", "pair", "pair_codes"]
 
-MARK = "*"
 Bools = NDArray[np.bool_]
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_INTERVAL = re.compile(r"\s*([\[(\]])\s*([^,]*?)\s*,\s*([^,]*?)\s*([\])\[])\s*")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -404,27 +401,29 @@ def _has_times(of: Universe) -> bool:
 
 def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
     """Return the positions that a generalised value covers, and its interval for numbers and dates."""
-    interval = _INTERVAL.fullmatch(text)
-    if interval and of.is_line:
-        left, a, b, right = interval.groups()
-        dtype = of.values.values.dtype
-        found = _between_numbers(of, left, number_of(a, dtype), number_of(b, dtype), right)
-    elif interval and of.column.kind is Kind.ORDINAL:
-        found = _between_ranks(of, *interval.groups())
-    else:
-        found = None
-    if found is None and text in of.groups:
+    dtype, found = of.values.values.dtype, None
+    if brackets := read_brackets(text):
+        left, a, b, right = brackets
+        if of.is_line:
+            ends = Interval(number_of(a, dtype), number_of(b, dtype), left == "[", right == "]")
+            found = _between_numbers(of, ends)
+        elif of.column.kind is Kind.ORDINAL:
+            found = _between_ranks(of, *brackets)
+    ranged = read_range(text, dtype) if of.is_line else None
+    # The label of a rule is a range, whichever of its values occur; that of a tree may be any text.
+    if found is None and text in of.groups and not (ranged and isinstance(of.column.hierarchy, Intervals)):
         found = _hull(of, of.groups[text][1])
-    if found is None and of.is_line and (ends := read_range(text, of.values.values.dtype)) is not None:
-        found = _between_numbers(of, "[", *ends, "]")
+    if found is None and ranged:
+        found = _between_numbers(of, ranged)
     if found is None and text == MISSING and of.missing is not None:
         found = np.array([of.missing]), of.low if of.is_line else np.nan, of.high if of.is_line else np.nan
     if found is None and not of.is_line:
         found = _by_looks(of, text)
-    if found is None and text.startswith("all but {") and text.endswith("}"):
-        found = _complement(of, _read(of, text.removeprefix("all but "))[0])
-    if found is None and text.startswith("{") and text.endswith("}"):
-        found = _union(of, next(csv.reader([text[1:-1]], skipinitialspace=True), []))
+    if found is None and (others := read_complement(text)):
+        known = np.arange(len(of) - (of.missing is not None))
+        found = _hull(of, np.setdiff1d(known, _read(of, others)[0]))
+    if found is None and (members := read_set(text)) is not None:
+        found = _union(of, members)
     if found is None:
         raise ColumnError(
             f"a released value of column '{of.column.name}' stands for no original value",
@@ -434,17 +433,18 @@ def _read(of: Universe, text: str) -> tuple[Ints, float, float]:
     return found
 
 
-def _between_numbers(of: Universe, left: str, low: float, high: float, right: str) -> tuple[Ints, float, float] | None:
+def _between_numbers(of: Universe, ends: Interval) -> tuple[Ints, float, float] | None:
+    low, high = ends.low, ends.high
     if np.isnan(low) or np.isnan(high):
         return None
     known = of.numbers[: len(of) - (of.missing is not None)]
-    begin = np.searchsorted(known, low, side="left" if left == "[" else "right")
-    end = np.searchsorted(known, high, side="right" if right == "]" else "left")
+    begin = np.searchsorted(known, low, side="left" if ends.low_closed else "right")
+    end = np.searchsorted(known, high, side="right" if ends.high_closed else "left")
     if of.whole:
-        low = of.unit * (np.ceil(low / of.unit) if left == "[" else np.floor(low / of.unit) + 1)
-        high = of.unit * (np.floor(high / of.unit) if right == "]" else np.ceil(high / of.unit) - 1)
+        low = of.unit * (np.ceil(low / of.unit) if ends.low_closed else np.floor(low / of.unit) + 1)
+        high = of.unit * (np.floor(high / of.unit) if ends.high_closed else np.ceil(high / of.unit) - 1)
     low, high = max(low, of.low), min(high, of.high)
-    closed = of.whole or (left == "[" and right == "]")
+    closed = of.whole or (ends.low_closed and ends.high_closed)
     if not (low <= high if closed else low < high or begin < end):  # empty, or outside the range
         return None
     return np.arange(begin, end), float(low), float(high)
@@ -466,23 +466,16 @@ def _by_looks(of: Universe, text: str) -> tuple[Ints, float, float] | None:
     if " to " in text and (of.column.kind is Kind.ORDINAL or all(map(_PLAIN_NUMBER.fullmatch, texts))):
         order = range(len(texts)) if of.column.kind is Kind.ORDINAL else map(float, texts)
         place = dict(zip(texts, order, strict=True))
-        words = text.split(" to ")
-        pairs = [(" to ".join(words[:at]), " to ".join(words[at:])) for at in range(1, len(words))]
-        ends = [(place[a], place[b]) for a, b in pairs if a in place and b in place]
+        ends = [(place[a], place[b]) for a, b in read_span(text) if a in place and b in place]
         inside = [] if len(ends) != 1 else [ends[0][0] <= place[one] <= ends[0][1] for one in texts]
     elif (known := text.rstrip("*")) != text and {len(text)} == set(map(len, texts)):
         inside = [one.startswith(known) for one in texts]
     elif (ends_of := read_range(text, pl.Date())) is not None and all(map(_DATE.match, texts)):
-        inside = [ends_of[0] <= number_of(one[:10], pl.Date()) <= ends_of[1] for one in texts]
+        inside = [number_of(one[:10], pl.Date()) in ends_of for one in texts]
     else:
         return None
     members = np.flatnonzero(inside)
     return (members, np.nan, np.nan) if len(members) else None
-
-
-def _complement(of: Universe, members: Ints) -> tuple[Ints, float, float]:
-    known = np.arange(len(of) - (of.missing is not None))
-    return _hull(of, np.setdiff1d(known, members))
 
 
 def _hull(of: Universe, members: Ints) -> tuple[Ints, float, float]:

@@ -7,17 +7,19 @@ see `generalised`. n is the number of rows, d the number of quasi-identifiers, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Plain
+from sfumato.data.released_values import MARK
 from sfumato.data.table import Table
 from sfumato.engines.tuples import group
 from sfumato.measures.classes import Floats, Ints, ranges, without_suppressed
 from sfumato.measures.guarantee import as_json_number
-from sfumato.measures.loss.generalised import MARK, Coverage, Pairing, pair
+from sfumato.measures.loss.generalised import Coverage, Pairing, pair
 
 __all__ = [
     "ColumnLoss",
@@ -36,7 +38,7 @@ _MOST_PAIRS = 3_000_000
 
 
 @dataclass(frozen=True)
-class ColumnLoss:
+class ColumnLoss(Plain):
     """The information loss of one quasi-identifier.
 
     Attributes
@@ -51,10 +53,6 @@ class ColumnLoss:
     entropy: float
     precision: float | None
     suppressed: float
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the numbers as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.released_values import MARK
 from sfumato.data.table import Table
 from sfumato.errors import OptionError
 from sfumato.measures.classes import Floats, Ints
-from sfumato.measures.loss.generalised import MARK, Coverage, Pairing, coverage, pair
+from sfumato.measures.loss.generalised import Coverage, Pairing, coverage, pair
 
 __all__ = ["Distances", "along", "distances", "distances_of"]
 

@@ -6,9 +6,7 @@ of a number or date column is from the least to the greatest of them, or the pub
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import numpy as np
@@ -17,14 +15,12 @@ import polars as pl
 from sfumato._repr import Discreet
 from sfumato.data.coding import Domain
 from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.released_values import number_of
 from sfumato.data.schema import Column, Kind
 from sfumato.errors import ColumnError, SchemaError
 from sfumato.measures.classes import Floats, Ints
 
-__all__ = ["Universe", "as_floats", "number_of", "universe"]
-
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["Universe", "as_floats", "universe"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,21 +82,26 @@ class Universe(Discreet):
 
     @cached_property
     def groups(self) -> dict[str, tuple[int, Ints]]:
-        """The level of each label of the hierarchy, and the positions of the values under it."""
+        """The level of each label of the hierarchy, and the positions of the values under it.
+
+        The intervals of whole numbers have two labels: ``20-39`` and ``[20, 40)``.
+        """
         hierarchy = self.column.hierarchy
         found: dict[str, tuple[int, Ints]] = {}
         if hierarchy is None:
             return found
         held = self.values.values
         values = (as_floats(held) if held.dtype == pl.Float32 else held).to_list()
-        for level in range(hierarchy.height + 1):
-            members: dict[str, list[int]] = {}
-            for position, label in enumerate(hierarchy.labels(values, level)):
-                members.setdefault(label, []).append(position)
-            for label, positions in members.items():
-                # A label on several levels means its largest group, on the lowest level that has it.
-                if len(positions) > len(found.get(label, (level, ()))[1]):
-                    found[label] = (level, np.array(positions, dtype=np.int64))
+        readable = hierarchy.for_whole_numbers() if self.whole else hierarchy
+        for one in [hierarchy] if readable is hierarchy else [hierarchy, readable]:
+            for level in range(hierarchy.height + 1):
+                members: dict[str, list[int]] = {}
+                for position, label in enumerate(one.labels(values, level)):
+                    members.setdefault(label, []).append(position)
+                for label, positions in members.items():
+                    # A label on several levels means its largest group, on the lowest level that has it.
+                    if len(positions) > len(found.get(label, (level, ()))[1]):
+                        found[label] = (level, np.array(positions, dtype=np.int64))
         return found
 
     def locate(self, numbers: Floats) -> Ints:
@@ -160,27 +161,6 @@ def universe(domain: Domain) -> Universe:
         values = pl.concat([values, pl.Series([None], dtype=values.dtype)])
         numbers = np.append(numbers, np.nan) if column.kind in (Kind.NUMBER, Kind.DATE) else numbers
     return Universe(column, place, Domain(column, values), numbers, low, high, whole, missing)
-
-
-def number_of(text: str, dtype: pl.DataType) -> float:
-    """Parse a bound, number or date as a number in the unit of the column; NaN if it is none of these.
-
-    Examples
-    --------
-    >>> number_of("-1.5", pl.Float64()), number_of("1970-02-01", pl.Date()), number_of("?", pl.Date())
-    (-1.5, 31.0, nan)
-    """
-    try:
-        if not dtype.is_temporal() or text.lstrip("+-") == "inf":
-            return float(text)
-        moment = datetime.fromisoformat(text) if _MOMENT.fullmatch(text) else None
-    except ValueError:
-        return float("nan")
-    if moment is None or not isinstance(dtype, pl.Date | pl.Datetime):
-        return float("nan")
-    tick = (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) / timedelta(microseconds=1)
-    unit = "d" if isinstance(dtype, pl.Date) else dtype.time_unit
-    return tick * 1000 if unit == "ns" else tick / {"d": 86_400_000_000, "ms": 1000, "us": 1}[unit]
 
 
 def as_floats(values: pl.Series) -> pl.Series:

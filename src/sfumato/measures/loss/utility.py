@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Plain
+from sfumato.data.released_values import MARK
 from sfumato.data.schema import Kind
 from sfumato.data.table import Table
 from sfumato.errors import OptionError, did_you_mean
 from sfumato.measures.classes import Floats
-from sfumato.measures.loss.generalised import MARK, Coverage, Pairing, pair
+from sfumato.measures.loss.generalised import Coverage, Pairing, pair
 
 __all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error", "query_error_of"]
 
@@ -29,7 +31,7 @@ MODELS = ("logistic", "tree", "forest", "boosting")
 
 
 @dataclass(frozen=True)
-class QueryError:
+class QueryError(Plain):
     """The relative error of random counting queries on a release.
 
     Attributes
@@ -46,10 +48,6 @@ class QueryError:
     sanity: float
     seed: int
     answer: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the numbers as plain values."""
-        return asdict(self)
 
 
 def query_error(
@@ -144,7 +142,7 @@ def query_error_of(
 
 
 @dataclass(frozen=True)
-class ModelAccuracy:
+class ModelAccuracy(Plain):
     """The accuracy of a model on raw hold-out rows, trained on raw and on released rows.
 
     Attributes
@@ -169,10 +167,6 @@ class ModelAccuracy:
     holdout: float
     seed: int
     left_out: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain values."""
-        return asdict(self)
 
 
 def model_accuracy(
@@ -246,22 +240,10 @@ def model_accuracy(
         raise OptionError("no column is left to predict from", hint="name the features, with columns")
     both = pair(table, other, [*names, target], suppressed).align()
     estimators = estimators_of(models, seed)
-    features = both.coverages[:-1]
-    tables = [_codebook(read, width) for read in features]
-    labels = both.coverages[-1]
-    absent = -1 if labels.universe.missing is None else labels.universe.missing
-    usable = np.flatnonzero(both.original[:, -1] != absent)
-    if rows is not None and rows < len(usable):
-        usable = np.sort(np.random.default_rng(seed).choice(usable, rows, replace=False))
-    original, meaning = both.original[usable], both.meaning[usable]
-    raw = np.hstack([table[original[:, i]] for i, table in enumerate(tables)])
-    truth = original[:, -1]
-    # A released label counts if it is one label: that of the only run, which has length 1.
-    taught = np.append(labels.first, -1)[labels.start[:-1]]
-    taught = np.where(labels.size == 1, taught, -1)[meaning[:, -1]]
+    samples = _Samples.of(both, width, rows, seed)
+    truth = samples.truth
     if len(np.unique(truth)) < 2:
         raise OptionError(f"the target '{target}' has fewer than two distinct values")
-    samples = _Samples(features, tables, raw, meaning, truth, taught, absent)
     held = min(max(round(holdout * len(truth)), 1), len(truth) - 1)
     scores = np.empty((len(estimators), 2, repeats))
     majority = np.empty(repeats)
@@ -298,6 +280,22 @@ class _Samples:
     truth: NDArray[Any]
     taught: NDArray[Any]
     absent: int
+
+    @classmethod
+    def of(cls, both: Pairing, width: bool, rows: int | None, seed: int) -> _Samples:
+        """Draw at most `rows` rows with a target, which is the last column."""
+        features, labels = both.coverages[:-1], both.coverages[-1]
+        absent = -1 if labels.universe.missing is None else labels.universe.missing
+        usable = np.flatnonzero(both.original[:, -1] != absent)
+        if rows is not None and rows < len(usable):
+            usable = np.sort(np.random.default_rng(seed).choice(usable, rows, replace=False))
+        original, meaning = both.original[usable], both.meaning[usable]
+        tables = [_codebook(read, width) for read in features]
+        raw = np.hstack([table[original[:, i]] for i, table in enumerate(tables)])
+        # A released label counts if it is one label: that of the only run, which has length 1.
+        taught = np.append(labels.first, -1)[labels.start[:-1]]
+        taught = np.where(labels.size == 1, taught, -1)[meaning[:, -1]]
+        return cls(features, tables, raw, meaning, original[:, -1], taught, absent)
 
 
 def _score_split(

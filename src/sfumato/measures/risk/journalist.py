@@ -14,11 +14,12 @@ all (*presence*) may also be sensitive.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from sfumato._repr import Plain
 from sfumato.data.coding import Domain
 from sfumato.engines.tuples import group
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
@@ -29,7 +30,7 @@ __all__ = ["DeltaPresence", "JournalistRisk", "delta_presence", "journalist_risk
 
 
 @dataclass(frozen=True)
-class JournalistRisk:
+class JournalistRisk(Plain):
     """The chance that an attacker picks the person behind a row from the population."""
 
     k_map: int
@@ -43,10 +44,6 @@ class JournalistRisk:
     threshold: float
     above_threshold: float
     """The share of records with a risk strictly above the threshold."""
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the risks as plain values."""
-        return asdict(self)
 
 
 def journalist_risk(sample: ClassCounts, population: ClassCounts, threshold: float = THRESHOLD) -> JournalistRisk:
@@ -80,17 +77,13 @@ def journalist_risk(sample: ClassCounts, population: ClassCounts, threshold: flo
 
 
 @dataclass(frozen=True)
-class DeltaPresence:
+class DeltaPresence(Plain):
     """The probability that a person of the population is in the table: from `delta_min` to `delta_max`."""
 
     delta_min: float
     """The smallest share of a population class that is in the table; 0 if the table lacks a class."""
     delta_max: float
     """The largest share; 1 if all people of some class are in the table."""
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the two bounds as plain values."""
-        return asdict(self)
 
 
 def delta_presence(sample: ClassCounts, population: ClassCounts) -> DeltaPresence:

@@ -142,7 +142,7 @@ def population_uniques(histogram: Mapping[int, int], population: int) -> Populat
         elif seen < rows and rows / population < _TRUSTED_FRACTION:
             reason += "; from less than a fifth of the population it can be off by a factor of several, mostly too high"
         if seen == rows:
-            reason += "; every row of the sample is unique, so that this is an upper bound, not an estimate"
+            reason += "; every row of the sample is unique, so this is an upper bound, not an estimate"
         uniques = estimates[chosen] or 0.0
     return PopulationUniques(
         rows=rows,

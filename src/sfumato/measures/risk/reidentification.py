@@ -8,37 +8,49 @@ the size of the class. A *marketer* wants to match as many rows as possible, no 
   Informatics Association 15(5), 2008: prosecutor.
 - Dankar and El Emam, *A method for evaluating marketer re-identification risk*, EDBT/ICDT
   workshops 2010.
+
+The presets are thresholds of medicines agencies; none of this is legal advice:
+
+- European Medicines Agency, *External guidance on the implementation of the European Medicines
+  Agency policy on the publication of clinical data for medicinal products for human use*
+  (EMA/90915/2016): a maximum risk of 0.09.
+- Health Canada, *Public release of clinical information: guidance document*, 2019: the same.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from sfumato._repr import Plain
 from sfumato.engines.tuples import Tuples, group
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.measures.classes import ClassCounts, Ints
-from sfumato.measures.guarantee import Bound
+from sfumato.measures.guarantee import Bound, ClassGuarantee
+from sfumato.measures.models import KAnonymity
 
 __all__ = [
     "MOST_SUBSETS",
+    "PRESETS",
     "THRESHOLD",
     "ColumnRisk",
+    "Preset",
     "Risk",
     "SubsetRisk",
     "column_risks",
     "number_of_subsets",
+    "preset",
     "reidentification_risk",
     "subset_risks",
 ]
 
 THRESHOLD = 0.09
-"""The risk that the European Medicines Agency and Health Canada accept for one record; see `presets`."""
+"""The risk that the European Medicines Agency and Health Canada accept for one record; see `Preset`."""
 
 MOST_SUBSETS = 5_000
 """The most subsets of the quasi-identifiers that are measured; more would take minutes."""
@@ -47,7 +59,7 @@ _DENSE = 1 << 22  # the most possible tuples that are counted in an array instea
 
 
 @dataclass(frozen=True)
-class Risk:
+class Risk(Plain):
     """The chance that an attacker who knows a person's quasi-identifiers picks the person's row."""
 
     prosecutor_max: float
@@ -65,10 +77,6 @@ class Risk:
     """The risk above which a record counts as at risk."""
     above_threshold: float
     """The share of records with a risk strictly above the threshold."""
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the risks as plain values."""
-        return asdict(self)
 
 
 def reidentification_risk(counts: ClassCounts, threshold: float = THRESHOLD) -> Risk:
@@ -101,7 +109,62 @@ def reidentification_risk(counts: ClassCounts, threshold: float = THRESHOLD) -> 
 
 
 @dataclass(frozen=True)
-class SubsetRisk:
+class Preset:
+    """A limit on the largest risk of a record, and the guarantees that keep it.
+
+    Examples
+    --------
+    >>> [str(guarantee) for guarantee in preset("ema").guarantees]
+    ['k=12']
+    """
+
+    name: str
+    title: str
+    threshold: float
+    source: str
+
+    @property
+    def guarantees(self) -> tuple[ClassGuarantee, ...]:
+        """The required guarantee: the smallest k with 1/k not above the threshold (1/11 is above 0.09)."""
+        k = max(1, math.floor(1 / self.threshold))
+        return (KAnonymity(k if 1 / k <= self.threshold else k + 1),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the preset as plain values."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "threshold": self.threshold,
+            "guarantees": [str(guarantee) for guarantee in self.guarantees],
+            "source": self.source,
+        }
+
+
+PRESETS: dict[str, Preset] = {
+    one.name: one
+    for one in (
+        Preset("ema", "European Medicines Agency, policy 0070", THRESHOLD, "EMA/90915/2016"),
+        Preset("health-canada", "Health Canada, public release of clinical information", THRESHOLD, "Guidance of 2019"),
+    )
+}
+"""The presets by name."""
+
+
+def preset(name: str) -> Preset:
+    """Return a preset by its name.
+
+    Examples
+    --------
+    >>> preset("health-canada").threshold
+    0.09
+    """
+    if name not in PRESETS:
+        raise OptionError(f"the preset '{name}' is unknown", hint=did_you_mean(name, PRESETS))
+    return PRESETS[name]
+
+
+@dataclass(frozen=True)
+class SubsetRisk(Plain):
     """How well a subset of the quasi-identifiers singles people out."""
 
     columns: tuple[str, ...]
@@ -111,10 +174,6 @@ class SubsetRisk:
     """The rows that are alone in their class."""
     unique_share: float
     """Their share of all rows."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain values."""
-        return {**asdict(self), "columns": list(self.columns)}
 
 
 def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[SubsetRisk, ...]:
@@ -156,7 +215,7 @@ def subset_risks(tuples: Tuples, quasi: Sequence[str], size: int = 3) -> tuple[S
 
 
 @dataclass(frozen=True)
-class ColumnRisk:
+class ColumnRisk(Plain):
     """The contribution of one quasi-identifier to the risk, and its risk alone."""
 
     column: str
@@ -167,10 +226,6 @@ class ColumnRisk:
     mean_alone: float
     """The mean prosecutor risk if this were the only quasi-identifier."""
     uniques_alone: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain values."""
-        return asdict(self)
 
 
 def column_risks(tuples: Tuples, quasi: Sequence[str]) -> tuple[ColumnRisk, ...]:
@@ -241,10 +296,8 @@ def _only(tuples: Tuples, quasi: Sequence[str]) -> Tuples:
 def _class_sizes(tuples: Tuples, positions: Sequence[int]) -> Ints:
     """Return the sizes of the classes of some columns."""
     sizes = [len(tuples.domains[position]) for position in positions]
-    if math.prod(sizes) <= _DENSE:
-        key = np.zeros(len(tuples.count), dtype=np.int64)
-        for position, size in zip(positions, sizes, strict=True):
-            key = key * size + tuples.codes[:, position]
+    if sizes and math.prod(sizes) <= _DENSE:
+        key = np.ravel_multi_index(tuple(tuples.codes[:, position] for position in positions), sizes)
     else:
         _, key = group(tuples.codes[:, list(positions)], sizes)
     classes = np.bincount(key, weights=tuples.count).astype(np.int64)

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from sfumato.report.charts.plot import SMALL, broken, svg
 
-__all__ = ["Axis", "Line", "line_chart"]
+__all__ = ["Axis", "Line", "line_chart", "line_legend"]
 
 # Neighbouring lines differ in each of colour, dashes and mark; combinations repeat after twenty lines.
 # A colour is a class of the style sheet, which has one for light and one for dark screens.
@@ -104,7 +104,7 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
     x, y : Axis
     labels : str
         Where the labels go: at the ``"end"`` of each line, or ``"below"`` the chart for lines that meet. ``"points"``
-        also writes the heights of the first line at its points.
+        also writes the heights of the first line at its points. ``"none"`` is for charts that share a `line_legend`.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
     heights = [height for line in lines for _, height in line.known] or [1.0]
     ticks = y.ticks(min(heights), max(heights))
     left = 10 + 8.2 * max(len(y.tick(tick)) for tick in ticks)
-    right, top = SMALL - (14 if labels == "below" else 94), 12
+    right, top = SMALL - (14 if labels in ("below", "none") else 94), 12
     floor = max(178, 16 * len(lines))
     height = floor + 36
     x_at = x.scale(min(across), max(across), left + 8, right - 8)
@@ -146,10 +146,22 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
     if labels == "below":
         parts += [_key(line, left, height + 10 + 16 * number) for number, line in enumerate(lines)]
         height += 16 * len(lines) + 4
-    else:
+    elif labels != "none":
         parts += _ends(lines, x_at, y_at, floor)
     described = [_described(line, x, y) for line in lines]
     return svg(title, "; ".join(described), SMALL, height, parts)
+
+
+def line_legend(labels: Sequence[str]) -> Markup:
+    """Draw one legend for several charts, whose lines have the styles 0, 1, 2 and so on.
+
+    Examples
+    --------
+    >>> line_legend(["flu", "none"]).count("<text")
+    2
+    """
+    keys = [_key(Line(label, (), style), 0, 8 + 16 * style) for style, label in enumerate(labels)]
+    return svg("Legend", ", ".join(labels), SMALL, 16 * len(labels), keys, kind="small legend")
 
 
 def _described(line: Line, x: Axis, y: Axis) -> str:

@@ -7,7 +7,7 @@ page's style sheet, with one set for light and one for dark screens. Tooltips (`
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
@@ -79,8 +79,9 @@ def interval_bars(title: str, bars: Sequence[tuple[str, float, float, float, str
         parts.append(
             f"<g>{_hover(f'{label}: {text}')}{_lines(lines, 0, top + 15, 15, 'start')}"
             f'<text x="{SMALL}" y="{top + 15}" style="text-anchor:end">{escape(text)}</text>'
-            f'<rect x="{start:.1f}" y="{below}" width="{end - start:.1f}" height="12" class="safe"/>'
-            f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{below + 6}" y2="{below + 6}" stroke="currentColor"/></g>'
+            f'<rect x="{start:.1f}" y="{below}" width="{end - start:.1f}" height="12" class="safe" fill-opacity=".45"/>'
+            f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{below + 6}" y2="{below + 6}" '
+            'stroke="currentColor" stroke-width="2"/></g>'
         )
         top = below + 15
     return svg(title, "; ".join(f"{label}: {text}" for label, *_, text in bars), SMALL, top, parts)
@@ -232,10 +233,12 @@ def heat_map(
     signed: bool = False,
     cell: tuple[float, float] = (36.0, 21.0),
     axes: tuple[str, str] = ("", ""),
+    write: Callable[[float], str] | None = None,
 ) -> Markup:
     """Draw shares as a grid of cells, darker the closer to `full`, with whole percentages in them.
 
     A cell of None is marked with a dot. Signed shares (differences) are plain if positive and hatched if negative.
+    Numbers that are not shares need a function to `write` them.
     A cell is at most as wide as the first number of `cell`, and as tall as the second, or taller if a label needs it.
     `axes` names the rows and the columns.
 
@@ -245,18 +248,20 @@ def heat_map(
     >>> svg.count("<rect"), svg.count("·")
     (4, 1)
     """
+    in_full = write or "{:.1%}".format
     named = [broken(label, _BESIDE, 4) for label in rows]
     size = max(cell[1], 10.0 * max(map(len, named), default=0) + 1)
     margin = 17.0 if axes[0] else 0.0
-    left = margin + min(92.0, 10 + 8.0 * max((len(line) for lines in named for line in lines), default=0))
+    left = margin + min(104.0, 10 + 8.0 * max((len(line) for lines in named for line in lines), default=0))
     wide = min(cell[0], (SMALL - left) / max(len(columns), 1))
     floor = size * len(rows)
     parts = []
     for i, (label, lines) in enumerate(zip(rows, named, strict=True)):
         parts.append(_lines(lines, left - 5, size * (i + 0.5) + 3.5 - 5 * (len(lines) - 1), 10, "end"))
         for j, share in enumerate(cells[i]):
-            said = f"{label}, {columns[j]}: " + ("too few" if share is None else f"{100 * share:.1f}%")
-            parts.append(_cell(said, share, (left + wide * j, size * i), (wide, size), full=full, signed=signed))
+            said = f"{label}, {columns[j]}: " + ("too few" if share is None else in_full(share))
+            text = "·" if share is None else write(share) if write else _points(share, signed)
+            parts.append(_cell(said, text, share, (left + wide * j, size * i), (wide, size), full=full, signed=signed))
     parts.append(_columns(columns, left, wide, floor))
     deepest = floor + _depth(columns, wide)
     across = left + wide * len(columns) / 2
@@ -275,12 +280,13 @@ def heat_map(
         ),
         key=lambda one: -abs(one[0]),
     )
-    described = "Largest: " + "; ".join(f"{row}, {column}: {100 * share:.1f}%" for share, row, column in ranked[:5])
+    described = "Largest: " + "; ".join(f"{row}, {column}: {in_full(share)}" for share, row, column in ranked[:5])
     return svg(title, described, SMALL, deepest, parts)
 
 
 def _cell(
     said: str,
+    text: str,
     share: float | None,
     at: tuple[float, float],
     size: tuple[float, float],
@@ -292,7 +298,6 @@ def _cell(
     (x, y), (wide, tall) = at, size
     strength = 0.0 if share is None else min(abs(share) / (full or 1), 1.0) ** 0.7
     fewer = signed and share is not None and share < 0
-    text = "·" if share is None else _points(share, signed)
     fill = 'fill="url(#fewer)"' if fewer else 'class="cell"'
     ink = "halo" if fewer else "in-dark" if strength > 0.86 else "in-light"
     written = (
@@ -333,7 +338,7 @@ def _depth(labels: Sequence[str], wide: float) -> float:
     """Return the height of the labels of columns."""
     if _upright(labels, wide):
         return 18.0
-    return 8 + 5.6 * max((len(line) for lines in _turned(labels, wide) for line in lines), default=0)
+    return 8 + 6.4 * max((len(line) for lines in _turned(labels, wide) for line in lines), default=0)
 
 
 def _points(share: float, signed: bool) -> str:

@@ -14,10 +14,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from sfumato.learners.training.runs import Pictures
-from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.assessment import SMALLEST_SHOWN
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.plot import bar_pairs, heat_map, legend
-from sfumato.report.model.outcome import Outcome, Verdict, known
+from sfumato.report.model.outcome import Outcome, PrivacyCost, known
 from sfumato.report.summarise import count, share
 
 __all__ = [
@@ -55,7 +55,7 @@ class Figure:
 # --- charts ---------------------------------------------------------------------------------------
 
 
-def charts_of(judge: Verdict, runs: Sequence[Outcome]) -> list[Figure]:
+def charts_of(judge: PrivacyCost, runs: Sequence[Outcome]) -> list[Figure]:
     """Draw the score by epsilon and, if there were epochs, the course of the training."""
     what = "Mean squared error" if judge.regression else "Accuracy"
     scores = Axis(text=judge.write) if judge.regression else _SHARES
@@ -75,7 +75,7 @@ def charts_of(judge: Verdict, runs: Sequence[Outcome]) -> list[Figure]:
     return [figure for figure in figures if figure is not None]
 
 
-def _trade_off(judge: Verdict, what: str, scores: Axis) -> Figure | None:
+def _trade_off(judge: PrivacyCost, what: str, scores: Axis) -> Figure | None:
     points = [(one.run.epsilon, one.score) for one in judge.private if one.run.epsilon > 0 and one.scored]
     private = Line("private", points, 1)
     if not private.known:

@@ -10,7 +10,7 @@ from typing import Any
 from sfumato.learners.training.runs import Run, Training, label_of, surest
 from sfumato.report.summarise import count, number, share
 
-__all__ = ["Outcome", "Verdict", "known", "outcomes_of", "write", "write_epsilon"]
+__all__ = ["Outcome", "PrivacyCost", "known", "outcomes_of", "write", "write_epsilon"]
 
 _MOST_NAMED = 3  # models in the headline
 
@@ -70,7 +70,7 @@ def outcomes_of(training: Training) -> list[Outcome]:
     return ones
 
 
-class Verdict:
+class PrivacyCost:
     """States what privacy cost, in accuracy or mean squared error."""
 
     def __init__(self, training: Training, runs: Sequence[Outcome]) -> None:

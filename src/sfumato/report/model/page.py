@@ -19,12 +19,12 @@ from sfumato.report.model.figures import (
     recalls_of,
     roc_of,
 )
-from sfumato.report.model.outcome import Outcome, Verdict, known, outcomes_of, write, write_epsilon
+from sfumato.report.model.outcome import Outcome, PrivacyCost, known, outcomes_of, write, write_epsilon
 from sfumato.report.model.shapes import shapes_of
 from sfumato.report.page import Page, facts_page, fill
-from sfumato.report.summarise import count, share, words
+from sfumato.report.summarise import count, share, unused_columns, words
 
-__all__ = ["page_of", "page_of_all", "render_training"]
+__all__ = ["page_of", "page_of_all", "render_training", "unused_notes"]
 
 _ACCOUNTANTS = {"pld": "the privacy loss distribution", "rdp": "Renyi privacy"}
 _MOST_EVENTS = 4  # listed one by one
@@ -40,7 +40,7 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
     facts |= {one: words(release.parameters[one]) for one in _FACTS if release.parameters.get(one) is not None}
     scores = release.certified_loss
     facts |= {f"{one} on held-out records": words(scores[one]) for one in _SCORES if scores.get(one) is not None}
-    note = "The curves of the training are in the report of whoever trained the model; its folder does not have them."
+    note = "The folder does not contain the curves of the training; they are in the report of the training itself."
     return facts_page(release, name, facts, note=note)
 
 
@@ -71,7 +71,7 @@ def render_training(training: Training, *, title: str | None = None) -> str:
     True
     """
     runs = outcomes_of(training)
-    verdict = Verdict(training, runs)
+    verdict = PrivacyCost(training, runs)
     private = [one for one in runs if one.private]
     rows = [_row(one) for one in runs]
     return fill(
@@ -82,6 +82,7 @@ def render_training(training: Training, *, title: str | None = None) -> str:
         facts=verdict.facts(),
         regression=verdict.regression,
         runs=rows,
+        unused=unused_notes(training),
         clipped=any(row["noise"] != "-" or row["clip"] != "-" for row in rows),
         noisy_scores=verdict.noisy,
         exact_scores=any(one.run.scores.how == "exact" for one in private),
@@ -117,17 +118,33 @@ def render_training(training: Training, *, title: str | None = None) -> str:
     )
 
 
+def unused_notes(training: Training) -> list[str]:
+    """Say which columns the models could not use; models are named if they differ."""
+    found = dict[str, list[str]]()
+    for run in training.runs:
+        if names := training.unused(run):
+            why = "because they hold no values"
+            if run.epsilon != math.inf:
+                why = "because no value is frequent enough to stand out from the noise"
+            columns = len(training.models[run.name].features_.names)
+            found.setdefault(unused_columns(names, columns, why), []).append(run.label)
+    return [
+        note if len(labels) == len(training.runs) else f"{', '.join(labels)}: {note}" for note, labels in found.items()
+    ]
+
+
 def _row(one: Outcome) -> dict[str, Any]:
     """Return a run as a row of the table."""
     facts, scores = one.run.facts, one.run.scores
     sampling = facts.get("sampling") or {}
     noise = sorted(_noises(one))
+    margin = f"± {write(scores.margin)}" if scores.accuracy is None else f"± {100 * scores.margin:.1f} points"
     return {
         "label": one.label,
         "spent": f"spent {write(one.spent)}" if one.private else "no bound",
         "delta": f"at delta {write(facts.get('delta'))}" if one.private else "",
         "seeded": one.seeded,
-        "margin": _margin(one),
+        "margin": "" if scores.how != "noisy" else margin,
         "accuracy": "-" if scores.accuracy is None or math.isnan(scores.accuracy) else share(scores.accuracy),
         "auc": "-" if scores.auc is None or math.isnan(scores.auc) else f"{scores.auc:.3f}",
         "loss": write(scores.loss),
@@ -141,13 +158,6 @@ def _row(one: Outcome) -> dict[str, Any]:
         ),
         "seconds": f"{one.run.seconds:,.1f} s" if one.run.seconds < 100 else f"{one.run.seconds:,.0f} s",
     }
-
-
-def _margin(one: Outcome) -> str:
-    scores = one.run.scores
-    if scores.how != "noisy":
-        return ""
-    return f"± {write(scores.margin)}" if scores.accuracy is None else f"± {100 * scores.margin:.1f} points"
 
 
 # --- the accounting in words ----------------------------------------------------------------------

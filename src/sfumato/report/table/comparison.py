@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
-from sfumato.measures.assessment import Assessment
-from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of, round_shares
+from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment, Profile, round_shares
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.generalised import Pairing
 from sfumato.measures.loss.information_loss import Loss
 from sfumato.measures.loss.utility import ModelAccuracy, QueryError
-from sfumato.measures.profile import Profile
 from sfumato.measures.risk.reidentification import Risk
+from sfumato.report.bins import Bins, bins_of
 
 __all__ = ["CLASS_SIZES", "Comparison", "Joint", "Marginal", "Standing", "compare", "rows_by_size", "size_label"]
 

@@ -11,9 +11,9 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Role
 from sfumato.errors import OptionError
 from sfumato.measures.loss.utility import ModelAccuracy, model_accuracy
-from sfumato.measures.profile import profiles_of
+from sfumato.report.bins import binned_profiles
 from sfumato.report.page import Page, facts_page, render_report
-from sfumato.report.summarise import count, warnings_of
+from sfumato.report.summarise import unused_columns, warnings_of
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
 from sfumato.report.table.side_by_side import ComparedRelease, render_side_by_side
@@ -44,7 +44,7 @@ def page_of(release: Release, *, name: str, models: Sequence[str] = ("forest",),
         table.loss,
         accuracy=accuracy,
         queries=table.query_error,
-        others=profiles_of(table.table, [*table.table.schema.sensitive, *others]),
+        others=binned_profiles(table.table, [*table.table.schema.sensitive, *others]),
     )
     page = render_release(
         comparison,
@@ -96,5 +96,4 @@ def _accuracy(release: AnonymizedTable, models: Sequence[str]) -> tuple[tuple[Mo
         return (), (f"no model was trained: {error.message}",)
     unused = accuracy[0].left_out
     columns = len(release.table.schema.names) - 1
-    note = f"{len(unused)} of {count(columns, 'column')} could not be used, because of too many categories: "
-    return accuracy, (note + ", ".join(unused),) if unused else ()
+    return accuracy, (unused_columns(unused, columns, "because of too many categories"),) if unused else ()

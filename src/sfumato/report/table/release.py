@@ -9,10 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from sfumato.data.schema import Role
-from sfumato.measures.bins import SMALLEST_SHOWN
+from sfumato.measures.assessment import SMALLEST_SHOWN, Profile
 from sfumato.measures.guarantee import Check
 from sfumato.measures.loss.utility import ModelAccuracy
-from sfumato.measures.profile import Profile
 from sfumato.report.charts.plot import bar_pairs, bar_rows, heat_map, legend
 from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, percent, risks_of, role_of, share, title_of, words
@@ -58,7 +57,7 @@ def render_release(
 ) -> str:
     """Return an HTML page that compares a release with its original table.
 
-    The page shows figures of the original table: whoever publishes the release decides whether to publish them too.
+    The page shows figures of the original table, which the publisher may not want to publish.
 
     Parameters
     ----------
@@ -271,7 +270,7 @@ def _kept(one: ModelAccuracy) -> str:
 
 def _made(method: str, facts: Mapping[str, Any], details: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = {"method": method, **facts, **details}
-    if "chosen" in lines and isinstance(lines.get("told"), int | float):
-        explained = share(lines.pop("told"))
+    if "chosen" in lines and isinstance(lines.get("explained"), int | float):
+        explained = share(lines.pop("explained"))
         lines["partition"] = f"{words(lines.pop('chosen'))}: predictions explain {explained} of held-out labels"
     return [(name.replace("_", " "), words(value)) for name, value in lines.items()]

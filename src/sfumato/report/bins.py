@@ -12,9 +12,8 @@ the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -22,16 +21,17 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.data.hierarchies.label_paths import MISSING
-from sfumato.data.schema import Kind
+from sfumato.data.io.source import File
+from sfumato.data.schema import Kind, Role
+from sfumato.data.table import Table
+from sfumato.measures.assess import MOST_ROWS, profiles_of
+from sfumato.measures.assessment import SMALLEST_SHOWN, Profile, round_shares
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.generalised import Coverage
 from sfumato.measures.loss.marginals import along
-from sfumato.measures.loss.universe import Universe
+from sfumato.measures.loss.universe import Universe, universe
 
-__all__ = ["SMALLEST_SHOWN", "Bins", "bins_of", "round_shares"]
-
-SMALLEST_SHOWN = 10
-"""The smallest number of original rows that is shown."""
+__all__ = ["SMALLEST_SHOWN", "Bins", "binned_profiles", "bins_of", "round_shares"]
 
 _LEAST = 0.001  # the smallest share of rows in a bin; a smaller one would be just a line
 _TAIL = 0.01  # the share of rows at each end that the round bins need not span
@@ -118,16 +118,31 @@ def bins_of(of: Universe, count: Ints, most: int = 12) -> Bins:
     return _of_categories(of, count, most)
 
 
-def round_shares(share: Any, rows: int) -> Any:
-    """Round shares to 0.1 %, or to parts of `SMALLEST_SHOWN` rows if these are larger.
+def binned_profiles(table: Table, names: Sequence[str], *, most: int = 12) -> tuple[Profile, ...]:
+    """Profile the named columns, with their values in bins; identifiers are only counted.
 
     Examples
     --------
-    >>> float(round_shares(0.12345, 48_842)), float(round_shares(0.12345, 100))
-    (0.123, 0.1)
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> (sex,) = binned_profiles(sf.Table(pl.DataFrame({"sex": ["f"] * 30 + ["m"] * 20})), ["sex"])
+    >>> sex.values, sex.bins, sex.shares
+    (2, ('f', 'm'), (0.6, 0.4))
     """
-    parts = min(max(rows // SMALLEST_SHOWN, 1), 1000)
-    return np.round(np.round(np.asarray(share, dtype=np.float64) * parts) / parts, 3)
+    if isinstance(table.source, File) and table.rows <= MOST_ROWS:
+        table = Table(table.to_polars(), table.schema)  # read the file only once
+    return tuple(_binned(table, one, most) for one in profiles_of(table, names))
+
+
+def _binned(table: Table, profile: Profile, most: int) -> Profile:
+    if profile.values is None or profile.role is Role.IDENTIFIER or not table.rows:
+        return profile
+    codes = table.encode([profile.column])
+    of = universe(codes.domains[0])
+    total = np.bincount(of.place[codes.values[:, 0]], minlength=len(of))
+    bins = bins_of(of, total, most)
+    part = np.bincount(bins.of_value, weights=total, minlength=len(bins)) / len(codes.values)
+    return replace(profile, bins=bins.labels, shares=tuple(round_shares(part, len(codes.values)).tolist()))
 
 
 def _of_line(of: Universe, count: Ints, most: int) -> Bins:

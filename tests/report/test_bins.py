@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.measures.bins import SMALLEST_SHOWN, Bins, bins_of
 from sfumato.measures.loss.universe import Universe, universe
+from sfumato.report.bins import SMALLEST_SHOWN, Bins, bins_of
 
 
 def counted(values: list[Any], dtype: Any = None, **column: Any) -> tuple[Universe, np.ndarray]:

@@ -1,1 +1,0 @@
-"""Local suppression: as few single cells as possible become ``*``."""
