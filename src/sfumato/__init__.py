@@ -12,6 +12,7 @@ from sfumato._exports import lazy
 
 if TYPE_CHECKING:
     from sfumato import anonymizers as anonymizers
+    from sfumato import attacks as attacks
     from sfumato import budget as budget
     from sfumato import data as data
     from sfumato import engines as engines
@@ -106,5 +107,16 @@ __getattr__, __dir__, __all__ = lazy(
         "report.page": "write_report",
     },
     modules={"datasets": "data.datasets", "errors": "errors"},
-    packages=("anonymizers", "budget", "data", "engines", "learners", "masking", "measures", "pseudonyms", "releases"),
+    packages=(
+        "anonymizers",
+        "attacks",
+        "budget",
+        "data",
+        "engines",
+        "learners",
+        "masking",
+        "measures",
+        "pseudonyms",
+        "releases",
+    ),
 )

@@ -1,1 +1,34 @@
-"""Attack releases: measure what an attacker can learn from a table, a model, a synthetic set or a training procedure."""
+"""Attack releases: measure what an attacker can learn from a table, a model, a synthetic set or its procedure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfumato._exports import lazy
+
+if TYPE_CHECKING:
+    from sfumato.attacks.base import Attack as Attack
+    from sfumato.attacks.base import AttackResult as AttackResult
+    from sfumato.attacks.base import Baseline as Baseline
+    from sfumato.attacks.base import Records as Records
+    from sfumato.attacks.base import Scores as Scores
+    from sfumato.attacks.base import result_of as result_of
+    from sfumato.attacks.catalogue import ATTACKS as ATTACKS
+    from sfumato.attacks.catalogue import attacks_of as attacks_of
+    from sfumato.attacks.report import AttackReport as AttackReport
+    from sfumato.attacks.report import run_attacks as run_attacks
+    from sfumato.attacks.statistics import Roc as Roc
+    from sfumato.attacks.targets import ModelTarget as ModelTarget
+    from sfumato.attacks.targets import SyntheticTarget as SyntheticTarget
+    from sfumato.attacks.targets import TableTarget as TableTarget
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "base": "Attack AttackResult Baseline Records Scores result_of",
+        "catalogue": "ATTACKS attacks_of",
+        "report": "AttackReport run_attacks",
+        "statistics": "Roc",
+        "targets": "ModelTarget SyntheticTarget TableTarget",
+    },
+)

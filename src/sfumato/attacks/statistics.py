@@ -36,6 +36,7 @@ __all__ = [
     "Rate",
     "Roc",
     "clopper_pearson",
+    "crossfit",
     "precision_at",
     "stability",
     "wilson",
@@ -150,10 +151,9 @@ class Roc(Discreet):
         """The chance that a member scores higher than a non-member; a tie counts half."""
         return float(_auc(self._inside[None], self._outside[None])[0])
 
-    @property
-    def auc_interval(self) -> Interval:
-        """An interval for the AUC of all possible records of this target, whatever the distribution of the scores."""
-        return wilson(self.auc, min(self.members, self.nonmembers))
+    def auc_interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """Return an interval for the AUC of all possible records of this target, whatever the scores' distribution."""
+        return wilson(self.auc, min(self.members, self.nonmembers), confidence)
 
     def rate_at(self, fpr: float) -> Rate | None:
         """Return the best rate with at most `fpr` false positives; None if too few non-members support it.
@@ -230,7 +230,7 @@ class Decisions:
 
     Examples
     --------
-    >>> Decisions.crossfit([0.9, 0.8, 0.7, 0.4], [0.6, 0.3, 0.2, 0.1], seed=0).accuracy
+    >>> Decisions.of(*crossfit([0.9, 0.8, 0.7, 0.4], [0.6, 0.3, 0.2, 0.1], seed=0)).accuracy
     0.875
     """
 
@@ -240,31 +240,10 @@ class Decisions:
     nonmembers: int
 
     @classmethod
-    def at(cls, threshold: float, members: ArrayLike, nonmembers: ArrayLike) -> Decisions:
-        """Call every record with a score of at least `threshold` a member."""
-        inside, outside = _scores("members", members), _scores("non-members", nonmembers)
-        return cls(
-            int(np.count_nonzero(inside >= threshold)),
-            len(inside),
-            int(np.count_nonzero(outside >= threshold)),
-            len(outside),
-        )
-
-    @classmethod
-    def crossfit(cls, members: ArrayLike, nonmembers: ArrayLike, *, seed: int) -> Decisions:
-        """Choose the threshold for each half of the records on the other half: no record helps to judge itself."""
-        rng = np.random.default_rng(seed)
-        inside, outside = (rng.permutation(_scores("records", scores)) for scores in (members, nonmembers))
-        if min(len(inside), len(outside)) < 2:
-            raise InputError("a threshold needs at least two members and two non-members")
-        halves = [(inside[0::2], outside[0::2]), (inside[1::2], outside[1::2])]
-        parts = [cls.at(Roc(*there).best_threshold(), *here) for here, there in (halves, halves[::-1])]
-        return cls(
-            sum(one.true_positives for one in parts),
-            len(inside),
-            sum(one.false_positives for one in parts),
-            len(outside),
-        )
+    def of(cls, members: ArrayLike, nonmembers: ArrayLike) -> Decisions:
+        """Count the members and the non-members that were called members."""
+        inside, outside = np.asarray(members, dtype=bool), np.asarray(nonmembers, dtype=bool)
+        return cls(int(inside.sum()), len(inside), int(outside.sum()), len(outside))
 
     @property
     def recall(self) -> float:
@@ -291,16 +270,32 @@ class Decisions:
         """The share of members among those who are called members, if half of the candidates are members."""
         return precision_at(0.5, self.recall, self.false_positive_rate)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the figures as plain values."""
-        priors = {f"{prior:g}": precision_at(prior, self.recall, self.false_positive_rate) for prior in PRIORS}
-        return {
-            "accuracy": self.accuracy,
-            "advantage": self.advantage,
-            "precision": self.precision,
-            "recall": self.recall,
-            "precision_at_prior": priors,
-        }
+    def precisions(self) -> dict[str, float]:
+        """Return the precision for several shares of members among all candidates."""
+        return {f"{prior:g}": precision_at(prior, self.recall, self.false_positive_rate) for prior in PRIORS}
+
+
+def crossfit(members: ArrayLike, nonmembers: ArrayLike, *, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Call records members by their scores: the threshold of each half of the records is chosen on the other half.
+
+    So no record helps to judge itself, and an attack without any power is right about half of the time.
+
+    Examples
+    --------
+    >>> [calls.tolist() for calls in crossfit([9, 8, 7, 6], [4, 3, 2, 1], seed=0)]
+    [[True, True, True, True], [False, False, False, False]]
+    """
+    inside, outside = _scores("members", members), _scores("non-members", nonmembers)
+    if min(len(inside), len(outside)) < 2:
+        raise InputError("a threshold needs at least two members and two non-members")
+    rng = np.random.default_rng(seed)
+    halves = [rng.permutation(len(scores)) % 2 == 0 for scores in (inside, outside)]
+    called = (np.zeros(len(inside), dtype=bool), np.zeros(len(outside), dtype=bool))
+    for here in (True, False):
+        chosen = Roc(inside[halves[0] != here], outside[halves[1] != here]).best_threshold()
+        for verdict, scores, half in zip(called, (inside, outside), halves, strict=True):
+            verdict[half == here] = scores[half == here] >= chosen
+    return called
 
 
 def precision_at(prior: float, tpr: float, fpr: float) -> float:

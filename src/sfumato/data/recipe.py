@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +12,20 @@ from typing import Any
 from sfumato.data.certificate import is_regular_file
 from sfumato.data.io.files import why
 from sfumato.data.schema import Schema
-from sfumato.errors import FileError, SchemaError
+from sfumato.errors import FileError, OptionError, SchemaError
 
-__all__ = ["RECIPE", "Recipe"]
+__all__ = ["RECIPE", "RUNNERS", "Recipe"]
 
 RECIPE = "recipe.toml"
+RUNNERS = {
+    "anonymize": "sfumato.anonymizers.anonymize",
+    "mask": "sfumato.masking.masking",
+    "perturb": "sfumato.masking.perturb",
+    "query": "sfumato.budget.query.query",
+    "train": "sfumato.learners.training.sweep",
+}
+"""The module of each command that recipes are of; its `run_recipe` does what a recipe says."""
+
 _MOST_BYTES = 4 * 2**20  # tomllib reads about half a megabyte a second
 
 
@@ -40,6 +50,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", _without_none(self.options))
+
+    def run(self, data: Any = None, **options: Any) -> Any:
+        """Do what the recipe says, and return the release, or the releases; see `sf.run`."""
+        if self.command not in RUNNERS:
+            raise OptionError(
+                f"a recipe of {self.command[:40]!r} cannot be run", hint=f"known commands: {', '.join(RUNNERS)}"
+            )
+        return importlib.import_module(RUNNERS[self.command]).run_recipe(self, data, **options)
 
     def to_toml(self) -> str:
         """Return the recipe as TOML text."""

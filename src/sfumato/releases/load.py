@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Release, Releases
-from sfumato.errors import OptionError
 
-__all__ = ["RUNNERS", "load", "run"]
-
-RUNNERS = {
-    "anonymize": "sfumato.anonymizers.anonymize",
-    "mask": "sfumato.masking.masking",
-    "perturb": "sfumato.masking.perturb",
-    "query": "sfumato.budget.query.query",
-    "train": "sfumato.learners.training.sweep",
-}
-"""The module of each command that recipes are of; its `run_recipe` does what a recipe says."""
+__all__ = ["load", "run"]
 
 
 def load(folder: str | Path) -> Release:
@@ -66,9 +55,5 @@ def run(recipe: Recipe | str | Path, data: Any = None, **options: Any) -> Releas
     """
     if not isinstance(recipe, Recipe):
         recipe = Recipe.of_release(recipe) if Path(recipe).is_dir() else Recipe.load(recipe)
-    if recipe.command not in RUNNERS:
-        raise OptionError(
-            f"a recipe of {recipe.command[:40]!r} cannot be run", hint=f"known commands: {', '.join(RUNNERS)}"
-        )
-    made: Release | Releases = importlib.import_module(RUNNERS[recipe.command]).run_recipe(recipe, data, **options)
+    made: Release | Releases = recipe.run(data, **options)
     return made

@@ -1,1 +1,1 @@
-"""Membership inference: was a record in the training data of a model?"""
+"""Membership inference: find out whether a record was in the training data of a model."""

@@ -6,6 +6,7 @@ Two reference models share the pool of rows between them, so that every record i
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -13,16 +14,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.attacks.base import Attack, Records, Scores
+from sfumato.attacks.membership.signals import Signals
 from sfumato.data.validate import whole
 
-__all__ = ["Procedure", "halves", "train_references"]
+__all__ = ["MEMBERSHIP", "ReferenceAttack", "Training", "halves", "train_references"]
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-Procedure = Callable[[Ints, int], Floats]
+Training = Callable[[Ints, int], Floats]
 """Train on some rows of the pool with a seed; return the probability of its own label for every row of the pool."""
+
+MEMBERSHIP = "Was this record in the training data?"
+
+
+class ReferenceAttack(Attack):
+    """A membership attack that compares the target with reference models; see `ModelTarget.signals`."""
+
+    question = MEMBERSHIP
+    targets = ("model",)
+
+    def obstacle(self, target: Any, members: Records | None, nonmembers: Records | None) -> str | None:
+        """Return why this attack cannot be run; None if it can."""
+        found = super().obstacle(target, members, nonmembers)
+        if found is None and target.procedure is None:
+            return "it trains reference models, and how the target was trained is not known"
+        return found
+
+    def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
+        """Score all records against the reference models; the non-members are the population."""
+        signals = target.signals(members, nonmembers, seed)
+        found = self.score(signals, signals.take(np.arange(len(members), len(members) + len(nonmembers))))
+        return Scores(found[: len(members)], found[len(members) :], references=signals.models)
+
+    @abstractmethod
+    def score(self, signals: Signals, population: Signals) -> Floats:
+        """Return the score of each record; members of the population are not in the target's training data."""
 
 
 def halves(rows: int, models: int, seed: int) -> Bools:
@@ -45,7 +74,7 @@ def halves(rows: int, models: int, seed: int) -> Bools:
 
 
 def train_references(
-    procedure: Procedure,
+    procedure: Training,
     inside: Bools,
     *,
     seed: int,
@@ -57,7 +86,7 @@ def train_references(
     Parameters
     ----------
     procedure : callable
-        See `Procedure`. It must be picklable if there is more than one process.
+        See `Training`. It must be picklable if there is more than one process.
     inside : array of bool, by model and row
         See `halves`.
     processes : int, optional
@@ -80,6 +109,6 @@ def train_references(
     return found
 
 
-def _run(job: tuple[Procedure, Ints, int]) -> Any:
+def _run(job: tuple[Training, Ints, int]) -> Any:
     procedure, rows, seed = job
     return procedure(rows, seed)

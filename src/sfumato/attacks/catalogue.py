@@ -1,0 +1,44 @@
+"""All attacks by name. A new attack is one file with a subclass of `Attack`, and one line here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from sfumato.attacks.base import Attack
+from sfumato.errors import OptionError, did_you_mean
+
+__all__ = ["ATTACKS", "attacks_of"]
+
+ATTACKS = {
+    "loss": "membership.threshold:LossThreshold",
+    "gap": "membership.threshold:Gap",
+    "lira": "membership.lira:Lira",
+    "lira-offline": "membership.lira:LiraOffline",
+    "rmia": "membership.rmia:Rmia",
+    "rmia-offline": "membership.rmia:RmiaOffline",
+}
+"""The class of each attack, imported when it is run."""
+
+
+def attacks_of(names: Sequence[str] | None = None) -> tuple[Attack, ...]:
+    """Return attacks by name, or all of them.
+
+    Examples
+    --------
+    >>> [attack.name for attack in attacks_of(["loss", "gap"])]
+    ['loss', 'gap']
+    >>> attacks_of(["lora"])
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: there is no attack 'lora' (did you mean 'lira'?)
+    """
+    return tuple(_attack(name) for name in (ATTACKS if names is None else names))
+
+
+def _attack(name: str) -> Attack:
+    if name not in ATTACKS:
+        raise OptionError(f"there is no attack '{name}'", hint=did_you_mean(name, ATTACKS))
+    module, _, kind = ATTACKS[name].partition(":")
+    made: Attack = getattr(importlib.import_module(f"sfumato.attacks.{module}"), kind)()
+    return made

@@ -1,0 +1,156 @@
+"""Run several attacks on one target, and gather what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sfumato._repr import Discreet
+from sfumato.attacks.base import Attack, AttackResult, Records, result_of
+from sfumato.attacks.statistics import clopper_pearson
+from sfumato.data.validate import whole
+from sfumato.errors import InputError
+
+__all__ = ["AttackReport", "run_attacks"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttackReport(Discreet):
+    """What all attacks on a target found.
+
+    Attributes
+    ----------
+    target : plain facts about the target: its kind, what it is, its accuracies
+    results : the results, in the order of the attacks
+    skipped : why each attack that does not fit was not run, by name
+    seed : of the attacks
+    """
+
+    _repr_fields = ("worst", "leaks")
+
+    target: Mapping[str, Any]
+    results: tuple[AttackResult, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def worst(self) -> AttackResult | None:
+        """The result with the largest AUC; None if no attack was run."""
+        return max(self.results, key=lambda result: result.auc, default=None)
+
+    @property
+    def leaks(self) -> bool:
+        """Whether any attack found leakage."""
+        return any(result.leaks for result in self.results)
+
+    @property
+    def verdict(self) -> str:
+        """What all attacks together say, in one sentence."""
+        if not self.results:
+            return "no attack could be run"
+        found = [result.name for result in self.results if result.leaks]
+        count = f"{len(self.results)} attack{'s' if len(self.results) > 1 else ''}"
+        if not found:
+            return f"no leakage found by {count}, which does not prove that there is none"
+        return f"{len(found)} of {count} found leakage: {', '.join(found)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        worst = self.worst
+        return {
+            "target": dict(self.target),
+            "verdict": self.verdict,
+            "leaks": self.leaks,
+            "attacks": [result.to_dict() for result in self.results],
+            "worst": None if worst is None else {"name": worst.name, "auc": worst.auc},
+            "skipped": [{"name": name, "why": why} for name, why in self.skipped.items()],
+            "seed": self.seed,
+        }
+
+
+def run_attacks(
+    attacks: Sequence[Attack],
+    target: Any,
+    members: Records | None,
+    nonmembers: Records | None,
+    *,
+    seed: int = 0,
+    repeats: int = 1,
+    facts: Mapping[str, Any] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> AttackReport:
+    """Run every attack that fits a target.
+
+    Parameters
+    ----------
+    attacks : sequence of Attack
+        See `attacks_of`.
+    target : ModelTarget, TableTarget or SyntheticTarget
+    members, nonmembers : Records, optional
+        The records that the target was made from, and others like them. Without them only attacks that need neither
+        are run; the report says which were not, and why.
+    seed, repeats : int
+        With several repeats each attack is run with as many seeds, and its result says how often they agree.
+    facts : mapping, optional
+        What the report says about the target.
+    progress : callable, optional
+        Called with the share of the work that is done.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from sfumato.attacks import ModelTarget, Records, attacks_of, run_attacks
+    >>> rng = np.random.default_rng(0)
+    >>> rows, labels = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)  # labels that nobody can predict
+    >>> inside, outside = Records(rows[:200], labels[:200]), Records(rows[200:], labels[200:])
+    >>> tree = DecisionTreeClassifier(random_state=0).fit(inside.rows, inside.labels)  # which learns them by heart
+    >>> report = run_attacks(attacks_of(["loss", "gap", "lira"]), ModelTarget(tree), inside, outside)
+    >>> report.verdict
+    '2 of 2 attacks found leakage: loss, gap'
+    >>> dict(report.skipped)
+    {'lira': 'it trains reference models, and how the target was trained is not known'}
+    """
+    whole("the number of repeats", repeats, most=100)
+    _check(members, nonmembers)
+    obstacles = {attack.name: attack.obstacle(target, members, nonmembers) for attack in attacks}
+    skipped = {name: why for name, why in obstacles.items() if why is not None}
+    able = [attack for attack in attacks if attack.name not in skipped]
+    results = []
+    for number, attack in enumerate(able):
+        runs = []
+        for repeat in range(repeats):
+            runs.append(attack.run(target, members, nonmembers, seed + repeat))  # type: ignore[arg-type]
+            if progress:
+                progress((number * repeats + repeat + 1) / (len(able) * repeats))
+        results.append(result_of(attack, runs, seed=seed, tried=len(able)))
+    return AttackReport({"kind": target.kind, **(facts or {})}, tuple(results), skipped, seed)
+
+
+def _check(members: Records | None, nonmembers: Records | None) -> None:
+    """Refuse too few records, and non-members that are members."""
+    for name, records in (("members", members), ("non-members", nonmembers)):
+        if records is not None and len(records) < 2:
+            raise InputError(f"an attack needs at least two {name}, and got {len(records)}")
+    if members is None or nonmembers is None:
+        return
+    inside, outside = _hashes(members), _hashes(nonmembers)
+    repeated = len(inside) - inside.n_unique()
+    shared = int(outside.is_in(inside.implode()).sum())
+    by_chance = clopper_pearson(2 * repeated if 2 * repeated < len(inside) else len(inside), len(inside), 1 - 1e-6)
+    if clopper_pearson(shared, len(outside), 1 - 1e-6).low > by_chance.high:
+        raise InputError(
+            f"{shared:,} of {len(outside):,} non-members are also members, so that the attacks have no control",
+            hint="give records that the release has never seen",
+        )
+
+
+def _hashes(records: Records) -> pl.Series:
+    """Return a hash of each record."""
+    if isinstance(records.rows, pl.DataFrame):
+        return records.rows.hash_rows(seed=0)
+    flat = np.ascontiguousarray(records.rows).reshape(len(records), -1)
+    return pl.DataFrame(flat).hash_rows(seed=0)

@@ -1,0 +1,167 @@
+"""What can be attacked: a released table, a model, a synthetic set; a model or a set together with its procedure.
+
+A target shows an attacker what the release shows, and nothing else. A target with a *procedure* can be made again from
+other records, which is what the strongest attacks do: they compare the target with others that have not seen a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato._repr import Discreet
+from sfumato.attacks.base import Records
+from sfumato.attacks.membership.references import halves, train_references
+from sfumato.attacks.membership.signals import Signals
+from sfumato.attacks.predictions import label_codes, own_label, probabilities, smooth, trees_of
+from sfumato.data.schema import Schema
+from sfumato.data.validate import whole
+from sfumato.errors import InputError
+
+__all__ = ["ModelTarget", "Procedure", "SyntheticTarget", "TableTarget"]
+
+Floats = NDArray[np.float64]
+Procedure = Callable[[Records, int], Any]
+"""Make a model, or a synthetic frame, from records with a seed. It must be picklable to run in several processes."""
+
+
+class ModelTarget(Discreet):
+    """A model that predicts classes, and if known the procedure that trained it.
+
+    Parameters
+    ----------
+    model : object with ``predict_proba``
+    classes : array, optional
+        The classes in the order of the columns of ``predict_proba``; the model's ``classes_`` by default.
+    procedure : Procedure, optional
+        How the model was trained; attacks with reference models need it.
+    references : int
+        The number of reference models that an attack with references trains, each on half of all records.
+    processes : int, optional
+        The number of processes that train them; as many as cores by default.
+    progress : callable, optional
+        Called with the share of reference models that are trained.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> people = Records(np.arange(8.0)[:, None], np.array([0, 1] * 4))
+    >>> train = lambda records, seed: DecisionTreeClassifier().fit(records.rows, records.labels)
+    >>> target = ModelTarget(train(people, 0), procedure=train)
+    >>> target.own_label(people).tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+
+    kind: ClassVar[str] = "model"
+    _repr_fields = ("references",)
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        classes: Any = None,
+        procedure: Procedure | None = None,
+        references: int = 16,
+        processes: int | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        known = getattr(model, "classes_", None) if classes is None else classes
+        if known is None:
+            raise InputError(f"{type(model).__name__} does not say its classes", hint="give classes=[...]")
+        self.model, self.classes, self.procedure = model, np.asarray(known), procedure
+        self.references = whole("the number of reference models", references, least=2, most=10_000)
+        self.processes, self.progress = processes, progress
+        self._signals: dict[tuple[int, int, int], Signals] = {}
+        if len(self.classes) < 2:
+            raise InputError("the model knows a single class, so that its predictions say nothing about records")
+
+    def probabilities(self, records: Records) -> Floats:
+        """Return the probability of each class for each record; the votes of a forest are smoothed."""
+        return _predict(self.model, records, self.classes)
+
+    def codes(self, records: Records) -> NDArray[np.int64]:
+        """Return the position of each record's label among the classes."""
+        if records.labels is None:
+            raise InputError("an attack on a model needs the labels of the records")
+        return label_codes(records.labels, self.classes)
+
+    def own_label(self, records: Records) -> Floats:
+        """Return the probability of each record's own label."""
+        return own_label(self.probabilities(records), self.codes(records))
+
+    def accuracy(self, records: Records) -> float:
+        """Return the share of records whose most probable class is their label."""
+        return float(np.mean(self.probabilities(records).argmax(axis=1) == self.codes(records)))
+
+    def signals(self, members: Records, nonmembers: Records, seed: int) -> Signals:
+        """Return the probabilities of the records' own labels by the target and by reference models.
+
+        Members come first. The reference models are trained once for a seed, whichever attacks use them.
+        """
+        if self.procedure is None:
+            raise InputError("this attack trains reference models, and the target has no procedure")
+        key = (id(members), id(nonmembers), seed)
+        if key not in self._signals:
+            pool = members.and_(nonmembers)
+            inside = halves(len(pool), self.references, seed)
+            found = train_references(
+                _OwnLabel(self.procedure, pool, self.classes, self.codes(pool)),
+                inside,
+                seed=seed,
+                processes=self.processes,
+                progress=self.progress,
+            )
+            self._signals[key] = Signals(self.own_label(pool), found, inside)
+        return self._signals[key]
+
+
+def _predict(model: Any, records: Records, classes: NDArray[Any]) -> Floats:
+    found = probabilities(model, records.rows, classes)
+    trees = trees_of(model)
+    return found if trees is None else smooth(found, trees)
+
+
+class _OwnLabel:
+    """Train on some rows of a pool; return the probability of its own label for every row of the pool."""
+
+    def __init__(self, procedure: Procedure, pool: Records, classes: NDArray[Any], codes: NDArray[np.int64]) -> None:
+        self.procedure, self.pool, self.classes, self.codes = procedure, pool, classes, codes
+
+    def __call__(self, rows: NDArray[np.int64], seed: int) -> Floats:
+        model = self.procedure(self.pool.take(rows), seed)
+        return own_label(_predict(model, self.pool, self.classes), self.codes)
+
+
+class TableTarget(Discreet):
+    """A released table.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        The released values; generalised ones are text, as in the released file.
+    schema : Schema
+        The roles of the columns.
+    procedure : Procedure, optional
+        Makes a released frame from other records.
+    """
+
+    kind: ClassVar[str] = "table"
+    _repr_fields = ("rows",)
+
+    def __init__(self, frame: pl.DataFrame, schema: Schema, *, procedure: Procedure | None = None) -> None:
+        self.frame, self.schema, self.procedure = frame, schema, procedure
+
+    @property
+    def rows(self) -> int:
+        """The number of released rows."""
+        return self.frame.height
+
+
+class SyntheticTarget(TableTarget):
+    """A synthetic table: its rows look like records, and none of them is meant to be one."""
+
+    kind: ClassVar[str] = "synthetic"
