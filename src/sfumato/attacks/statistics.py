@@ -176,10 +176,19 @@ class Roc(Discreet):
         return Rate(fpr, hits / self.members, clopper_pearson(hits, self.members), alarms)
 
     def best_threshold(self) -> float:
-        """Return the lowest threshold with the largest difference of true and false positive rate."""
+        """Return the threshold with the largest difference of true and false positive rate, midway between two scores.
+
+        Examples
+        --------
+        >>> Roc([3.0, 2.0], [1.0, 0.0]).best_threshold()
+        1.5
+        """
         gain = self.true_positives / self.members - self.false_positives / self.nonmembers
         best = int(np.flatnonzero(gain == gain.max())[-1])
-        return float(self.thresholds[best]) if gain[best] > 0 else math.inf
+        if gain[best] <= 0:
+            return math.inf
+        above, below = (float(self.thresholds[min(best + step, len(gain) - 1)]) for step in (0, 1))
+        return (above + below) / 2 if math.isfinite(above) and math.isfinite(below) else above
 
     def band(self, rates: ArrayLike, *, replicates: int = 200, seed: int = 0) -> tuple[Floats, Floats]:
         """Return bounds of the true positive rate at false positive rates, by resampling members and non-members.
@@ -231,7 +240,7 @@ class Decisions:
     Examples
     --------
     >>> Decisions.of(*crossfit([0.9, 0.8, 0.7, 0.4], [0.6, 0.3, 0.2, 0.1], seed=0)).accuracy
-    0.875
+    0.75
     """
 
     true_positives: int
