@@ -116,6 +116,7 @@ def run_attacks(
     """
     whole("the number of repeats", repeats, most=100)
     _check(members, nonmembers)
+    attacks = [part for attack in attacks for part in attack.parts(target)]
     obstacles = {attack.name: attack.obstacle(target, members, nonmembers) for attack in attacks}
     skipped = {name: why for name, why in obstacles.items() if why is not None}
     able = [attack for attack in attacks if attack.name not in skipped]

@@ -6,7 +6,7 @@ other records, which is what the strongest attacks do: they compare the target w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,6 +45,8 @@ class ModelTarget(Discreet):
         The number of processes that train them; as many as cores by default.
     progress : callable, optional
         Called with the share of reference models that are trained.
+    sensitive : sequence of str
+        The columns whose values an attacker would guess with the model.
 
     Examples
     --------
@@ -68,13 +70,14 @@ class ModelTarget(Discreet):
         references: int = 16,
         processes: int | None = None,
         progress: Callable[[float], None] | None = None,
+        sensitive: Sequence[str] = (),
     ) -> None:
         known = getattr(model, "classes_", None) if classes is None else classes
         if known is None:
             raise InputError(f"{type(model).__name__} does not say its classes", hint="give classes=[...]")
         self.model, self.classes, self.procedure = model, np.asarray(known), procedure
         self.references = whole("the number of reference models", references, least=2, most=10_000)
-        self.processes, self.progress = processes, progress
+        self.processes, self.progress, self.sensitive = processes, progress, tuple(sensitive)
         self._signals: dict[tuple[int, int, int], Signals] = {}
         if len(self.classes) < 2:
             raise InputError("the model knows a single class, so that its predictions say nothing about records")
