@@ -17,7 +17,7 @@ from sfumato._repr import Discreet
 from sfumato.attacks.base import Records
 from sfumato.attacks.membership.references import halves, train_references
 from sfumato.attacks.membership.signals import Signals
-from sfumato.attacks.predictions import label_codes, own_label, probabilities, smooth, trees_of
+from sfumato.attacks.predictions import call, label_codes, own_label, probabilities, smooth, trees_of
 from sfumato.data.schema import Schema
 from sfumato.data.validate import whole
 from sfumato.errors import InputError
@@ -135,7 +135,7 @@ class _OwnLabel:
         self.procedure, self.pool, self.classes, self.codes = procedure, pool, classes, codes
 
     def __call__(self, rows: NDArray[np.int64], seed: int) -> Floats:
-        model = self.procedure(self.pool.take(rows), seed)
+        model = call("the training procedure", self.procedure, self.pool.take(rows), seed)
         return own_label(_predict(model, self.pool, self.classes), self.codes)
 
 
