@@ -150,13 +150,23 @@ class TableTarget(Discreet):
         The roles of the columns.
     procedure : Procedure, optional
         Makes a released frame from other records.
+    population : polars.DataFrame, optional
+        A table of many people by name or other identity, which an attacker links with the release; it has the
+        quasi-identifiers of the release.
     """
 
     kind: ClassVar[str] = "table"
     _repr_fields = ("rows",)
 
-    def __init__(self, frame: pl.DataFrame, schema: Schema, *, procedure: Procedure | None = None) -> None:
-        self.frame, self.schema, self.procedure = frame, schema, procedure
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        schema: Schema,
+        *,
+        procedure: Procedure | None = None,
+        population: pl.DataFrame | None = None,
+    ) -> None:
+        self.frame, self.schema, self.procedure, self.population = frame, schema, procedure, population
 
     @property
     def rows(self) -> int:
