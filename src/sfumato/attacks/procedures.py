@@ -177,7 +177,7 @@ class RunRecipe(Discreet):
             target = kept.get("target") or self.recipe.schema.target
             data, own["test"] = (_with_labels(one, target) for one in (records, tested))
         else:
-            data = Images(records.rows, _bytes(records), tested.rows, _bytes(tested))
+            data = Images(records.rows, _bytes(records), np.asarray(tested.rows), _bytes(tested))
         training = replace(self.recipe, options=kept).run(data, **own)
         if len(training.models) != 1:
             raise OptionError(

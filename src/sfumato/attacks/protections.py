@@ -16,7 +16,7 @@ from sfumato.anonymizers.anonymize import METHODS, as_method
 from sfumato.anonymizers.base import NewRows
 from sfumato.anonymizers.publish import Output
 from sfumato.attacks.procedures import FitEstimator, features_of
-from sfumato.data.schema import Column, Role, Schema
+from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.data.validate import real
 from sfumato.errors import OptionError, did_you_mean
@@ -28,7 +28,7 @@ __all__ = ["MODELS", "AnonymousTraining", "Protection", "procedure_of", "protect
 MODELS = ("forest", "tree", "mlp", "boosting")
 """The named models."""
 
-_PRIVATE = {
+_PRIVATE: dict[str, tuple[str, dict[str, Any]]] = {
     "forest": ("PrivateRandomForest", {}),
     "tree": ("PrivateRandomForest", {"trees": 1}),
     "mlp": ("PrivateClassifier", {"model": "mlp"}),
@@ -280,7 +280,9 @@ def _differentially_private(
     described = describe(Columns.of(Table(frame.select(names), Schema(table.schema[name] for name in names))), None)
     read = [one.read(frame[one.name]) if isinstance(one, Undeclared) else one for one in described]
     public = Schema(
-        Column(name=one.name, kind="number" if one.is_number else "category", bounds=one.bounds, domain=one.domain)
+        Column(
+            name=one.name, kind=Kind.NUMBER if one.is_number else Kind.CATEGORY, bounds=one.bounds, domain=one.domain
+        )
         for one in read
     )
     taken = [one.name for one in described if isinstance(one, Undeclared)]
