@@ -17,6 +17,7 @@ ATTACKS = {
     "lira-offline": "membership.lira:LiraOffline",
     "rmia": "membership.rmia:Rmia",
     "rmia-offline": "membership.rmia:RmiaOffline",
+    "linkage": "tables.linkage:Linkage",
 }
 """The class of each attack, imported when it is run."""
 
