@@ -129,6 +129,18 @@ def test_a_population_table_with_other_columns_is_refused_in_one_sentence() -> N
         Linkage().run(target, inside, Records(outside.frame.rename({"age": "years"})), 0)
 
 
+def test_a_population_table_gives_the_journalist_the_people_to_choose_from() -> None:
+    inside, outside = made(0)
+    flat = inside.frame.with_columns(age=pl.lit("20-89"), sex=pl.lit("{f, m}"))
+    population = pl.concat([inside.frame, outside.frame, outside.frame]).select("sex", "age")
+    found = Linkage().run(TableTarget(flat, schema(), population=population), inside, outside, 0)
+    assert found.details["journalist"] == pytest.approx(1 / 900)
+    assert found.details["prosecutor"] == pytest.approx(1 / 300)
+    other = TableTarget(flat, schema(), population=population.rename({"age": "years"}))
+    with pytest.raises(ColumnError, match="the population table has no column 'age', which is a quasi-identifier"):
+        Linkage().run(other, inside, outside, 0)
+
+
 def test_linkage_says_what_it_lacks() -> None:
     inside, outside = made(0)
     bare = TableTarget(inside.frame.select("age"), sf.Schema([sf.Column(name="age", role="quasi")]))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.attacks.attributes import AttributeInference as AttributeInference
     from sfumato.attacks.base import Attack as Attack
     from sfumato.attacks.base import AttackResult as AttackResult
     from sfumato.attacks.base import Baseline as Baseline
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "attributes": "AttributeInference",
         "base": "Attack AttackResult Baseline Records Scores result_of",
         "catalogue": "ATTACKS attacks_of",
         "report": "AttackReport run_attacks",

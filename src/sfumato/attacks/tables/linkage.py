@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sfumato.attacks.base import Attack, Baseline, Records, Scores
 from sfumato.attacks.tables.candidates import Candidates, candidates
 from sfumato.attacks.tables.reading import known_columns, read_pairing
+from sfumato.errors import ColumnError, did_you_mean
 from sfumato.measures.classes import Ints
 from sfumato.measures.loss.generalised import Pairing
 
@@ -27,9 +28,9 @@ __all__ = ["Linkage"]
 class Linkage(Attack):
     """Take a random row that covers a person's quasi-identifiers for the person's row.
 
-    The details of the result are the mean chances of picking the right row, as `sf.assess` measures them: of an
-    attacker who knows that the person has a row (prosecutor), and of one who only knows that the person is among all
-    records, members or not (journalist).
+    The details of the result are the mean chances of picking the right row or person, as `sf.assess` measures them: of
+    an attacker who knows that the person has a row (prosecutor), and of one who looks for the person of a row in a
+    population table (journalist). Without a population table, all records, members or not, are the population.
 
     Examples
     --------
@@ -72,7 +73,16 @@ class Linkage(Attack):
             "naming the most frequent combination of the other columns",
         )
         score = right.astype(np.float64)
-        return Scores(score[: len(members)], score[len(members) :], baseline, details=_risks(found, len(members)))
+        details = _prosecutor(found, len(members)) | {"journalist": _journalist(found, slice(None))}
+        if target.population is not None:
+            if missing := [name for name in quasi if name not in target.population.columns]:
+                raise ColumnError(
+                    f"the population table has no column '{missing[0]}', which is a quasi-identifier of the release",
+                    hint=did_you_mean(missing[0], target.population.columns),
+                )
+            public = candidates(read_pairing(target, members, Records(target.population), quasi))
+            details |= {"journalist": _journalist(public, slice(len(members), None))}
+        return Scores(score[: len(members)], score[len(members) :], baseline, details=details)
 
 
 def _pick(found: Candidates, rng: np.random.Generator) -> Ints:
@@ -103,17 +113,17 @@ def _most_frequent(others: Pairing) -> int:
     return int(np.argmax(count[of_row.ravel()]))
 
 
-def _risks(found: Candidates, members: int) -> dict[str, Any]:
-    """Return the chances of picking the right row, or the right person."""
+def _prosecutor(found: Candidates, members: int) -> dict[str, Any]:
+    """Return the chance of picking a member's row, and how many members have a single one, or any."""
     who = found.of_record[:members]
     chance = np.where(found.covered, 1 / found.rows, 0.0)[who]
-    people = np.bincount(found.of_record, minlength=found.people) * found.covered
-    population = found.may_be.T @ people
-    some = population > 0
-    journalist = (found.size[some] / population[some]).sum() / max(found.size[some].sum(), 1)
-    return {
-        "prosecutor": float(chance.mean()),
-        "journalist": float(journalist),
-        "unique": float(np.mean(chance == 1)),
-        "covered": float(found.covered[who].mean()),
-    }
+    unique, covered = float(np.mean(chance == 1)), float(found.covered[who].mean())
+    return {"prosecutor": float(chance.mean()), "unique": unique, "covered": covered}
+
+
+def _journalist(found: Candidates, population: slice) -> float:
+    """Return the mean chance of picking the person of a row, among the people that the row covers."""
+    people = np.bincount(found.of_record[population], minlength=found.people) * found.covered
+    number = found.may_be.T @ people
+    some = number > 0
+    return float((found.size[some] / number[some]).sum() / max(found.size[some].sum(), 1))
