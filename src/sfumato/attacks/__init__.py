@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.attacks.attributes import AttributeInference as AttributeInference
     from sfumato.attacks.auditing.bounds import Calls as Calls
     from sfumato.attacks.auditing.bounds import Curve as Curve
     from sfumato.attacks.auditing.bounds import GaussianCurve as GaussianCurve
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "attributes": "AttributeInference",
         "auditing.bounds": "Calls Curve GaussianCurve Guesses curve_of fdp_epsilon fdp_gaussian_epsilon "
         "one_run_epsilon refutes",
         "base": "Attack AttackResult Baseline Records Scores result_of",

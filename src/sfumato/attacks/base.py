@@ -137,7 +137,7 @@ class Attack(ABC):
     A subclass is one file. `sfumato.attacks.attack` runs it once its module is in `sfumato.attacks.catalogue`.
     """
 
-    name: ClassVar[str]
+    name: str
     question: ClassVar[str]
     """What the attacker wants to know, in one sentence that ends with a question mark."""
     targets: ClassVar[tuple[str, ...]]
@@ -154,6 +154,10 @@ class Attack(ABC):
         if nonmembers is None:
             return "it needs records that the release has never seen (--control)"
         return None
+
+    def parts(self, target: Any) -> tuple[Attack, ...]:
+        """Return the attacks that this one means for a target: one for each sensitive column, for example."""
+        return (self,)
 
     @abstractmethod
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:

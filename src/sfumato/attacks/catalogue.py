@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sfumato.attacks.base import Attack
 from sfumato.errors import OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from sfumato.attacks.base import Attack
 
 __all__ = ["ATTACKS", "attacks_of"]
 
@@ -17,6 +20,7 @@ ATTACKS = {
     "lira-offline": "membership.lira:LiraOffline",
     "rmia": "membership.rmia:Rmia",
     "rmia-offline": "membership.rmia:RmiaOffline",
+    "attribute": "attributes:AttributeInference",
 }
 """The class of each attack, imported when it is run."""
 

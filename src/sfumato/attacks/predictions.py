@@ -5,17 +5,38 @@ Any object with ``predict_proba`` can be attacked: scikit-learn, XGBoost, `sfuma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import InputError
+from sfumato.errors import InputError, SfumatoError
 
-__all__ = ["label_codes", "own_label", "probabilities", "smooth", "trees_of"]
+__all__ = ["call", "label_codes", "own_label", "probabilities", "smooth", "trees_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def call(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the target; if it raises, say so without its message, which may quote a record.
+
+    Examples
+    --------
+    >>> call("the model", float, "Ada Lovelace, born 1815")
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.InputError: the model raised a ValueError (call it with these records yourself to see why)
+    """
+    try:
+        return function(*arguments)
+    except SfumatoError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the model of a user may raise anything
+        raise InputError(
+            f"{what} raised a {type(error).__name__}", hint="call it with these records yourself to see why"
+        ) from None
 
 
 def probabilities(model: Any, records: Any, classes: ArrayLike) -> Floats:
@@ -39,7 +60,7 @@ def probabilities(model: Any, records: Any, classes: ArrayLike) -> Floats:
             f"{type(model).__name__} has no predict_proba, which membership attacks ask",
             hint="wrap it in a calibrated classifier, or attack only its labels with the label-only attack",
         )
-    found = np.asarray(predict(records), dtype=np.float64)
+    found = np.asarray(call(f"predict_proba of {type(model).__name__}", predict, records), dtype=np.float64)
     if found.ndim == 1 or found.shape[1:] == (1,):
         found = np.column_stack([1 - found.ravel(), found.ravel()])
     own = np.asarray(getattr(model, "classes_", known))

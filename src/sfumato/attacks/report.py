@@ -28,6 +28,7 @@ class AttackReport(Discreet):
     results : the results, in the order of the attacks
     skipped : why each attack that does not fit was not run, by name
     seed : of the attacks
+    audit : the result of an audit of the claimed differential privacy; None if there was none
     """
 
     _repr_fields = ("worst", "leaks")
@@ -36,6 +37,7 @@ class AttackReport(Discreet):
     results: tuple[AttackResult, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    audit: Any = None
 
     @property
     def worst(self) -> AttackResult | None:
@@ -69,6 +71,7 @@ class AttackReport(Discreet):
             "worst": None if worst is None else {"name": worst.name, "auc": worst.auc},
             "skipped": [{"name": name, "why": why} for name, why in self.skipped.items()],
             "seed": self.seed,
+            **({} if self.audit is None else {"audit": self.audit.to_dict()}),
         }
 
 
@@ -116,6 +119,7 @@ def run_attacks(
     """
     whole("the number of repeats", repeats, most=100)
     _check(members, nonmembers)
+    attacks = [part for attack in attacks for part in attack.parts(target)]
     obstacles = {attack.name: attack.obstacle(target, members, nonmembers) for attack in attacks}
     skipped = {name: why for name, why in obstacles.items() if why is not None}
     able = [attack for attack in attacks if attack.name not in skipped]

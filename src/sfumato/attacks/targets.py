@@ -6,7 +6,7 @@ other records, which is what the strongest attacks do: they compare the target w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from sfumato._repr import Discreet
 from sfumato.attacks.base import Records
 from sfumato.attacks.membership.references import halves, train_references
 from sfumato.attacks.membership.signals import Signals
-from sfumato.attacks.predictions import label_codes, own_label, probabilities, smooth, trees_of
+from sfumato.attacks.predictions import call, label_codes, own_label, probabilities, smooth, trees_of
 from sfumato.data.schema import Schema
 from sfumato.data.validate import whole
 from sfumato.errors import InputError
@@ -45,6 +45,8 @@ class ModelTarget(Discreet):
         The number of processes that train them; as many as cores by default.
     progress : callable, optional
         Called with the share of reference models that are trained.
+    sensitive : sequence of str
+        The columns whose values an attacker would guess with the model.
 
     Examples
     --------
@@ -68,13 +70,14 @@ class ModelTarget(Discreet):
         references: int = 16,
         processes: int | None = None,
         progress: Callable[[float], None] | None = None,
+        sensitive: Sequence[str] = (),
     ) -> None:
         known = getattr(model, "classes_", None) if classes is None else classes
         if known is None:
             raise InputError(f"{type(model).__name__} does not say its classes", hint="give classes=[...]")
         self.model, self.classes, self.procedure = model, np.asarray(known), procedure
         self.references = whole("the number of reference models", references, least=2, most=10_000)
-        self.processes, self.progress = processes, progress
+        self.processes, self.progress, self.sensitive = processes, progress, tuple(sensitive)
         self._signals: dict[tuple[int, int, int], Signals] = {}
         if len(self.classes) < 2:
             raise InputError("the model knows a single class, so that its predictions say nothing about records")
@@ -132,7 +135,7 @@ class _OwnLabel:
         self.procedure, self.pool, self.classes, self.codes = procedure, pool, classes, codes
 
     def __call__(self, rows: NDArray[np.int64], seed: int) -> Floats:
-        model = self.procedure(self.pool.take(rows), seed)
+        model = call("the training procedure", self.procedure, self.pool.take(rows), seed)
         return own_label(_predict(model, self.pool, self.classes), self.codes)
 
 
@@ -147,13 +150,23 @@ class TableTarget(Discreet):
         The roles of the columns.
     procedure : Procedure, optional
         Makes a released frame from other records.
+    population : polars.DataFrame, optional
+        A table of many people by name or other identity, which an attacker links with the release; it has the
+        quasi-identifiers of the release.
     """
 
     kind: ClassVar[str] = "table"
     _repr_fields = ("rows",)
 
-    def __init__(self, frame: pl.DataFrame, schema: Schema, *, procedure: Procedure | None = None) -> None:
-        self.frame, self.schema, self.procedure = frame, schema, procedure
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        schema: Schema,
+        *,
+        procedure: Procedure | None = None,
+        population: pl.DataFrame | None = None,
+    ) -> None:
+        self.frame, self.schema, self.procedure, self.population = frame, schema, procedure, population
 
     @property
     def rows(self) -> int:
