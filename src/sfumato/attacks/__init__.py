@@ -8,6 +8,15 @@ from sfumato._exports import lazy
 
 if TYPE_CHECKING:
     from sfumato.attacks.attributes import AttributeInference as AttributeInference
+    from sfumato.attacks.auditing.bounds import Calls as Calls
+    from sfumato.attacks.auditing.bounds import Curve as Curve
+    from sfumato.attacks.auditing.bounds import GaussianCurve as GaussianCurve
+    from sfumato.attacks.auditing.bounds import Guesses as Guesses
+    from sfumato.attacks.auditing.bounds import curve_of as curve_of
+    from sfumato.attacks.auditing.bounds import fdp_epsilon as fdp_epsilon
+    from sfumato.attacks.auditing.bounds import fdp_gaussian_epsilon as fdp_gaussian_epsilon
+    from sfumato.attacks.auditing.bounds import one_run_epsilon as one_run_epsilon
+    from sfumato.attacks.auditing.bounds import refutes as refutes
     from sfumato.attacks.base import Attack as Attack
     from sfumato.attacks.base import AttackResult as AttackResult
     from sfumato.attacks.base import Baseline as Baseline
@@ -33,6 +42,8 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "attributes": "AttributeInference",
+        "auditing.bounds": "Calls Curve GaussianCurve Guesses curve_of fdp_epsilon fdp_gaussian_epsilon "
+        "one_run_epsilon refutes",
         "base": "Attack AttackResult Baseline Records Scores result_of",
         "catalogue": "ATTACKS attacks_of",
         "procedures": "FitEstimator RunRecipe records_of",

@@ -20,6 +20,7 @@ ATTACKS = {
     "lira-offline": "membership.lira:LiraOffline",
     "rmia": "membership.rmia:Rmia",
     "rmia-offline": "membership.rmia:RmiaOffline",
+    "linkage": "tables.linkage:Linkage",
     "attribute": "attributes:AttributeInference",
 }
 """The class of each attack, imported when it is run."""
