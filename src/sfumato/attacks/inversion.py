@@ -215,7 +215,8 @@ def _by_adam(network: _Network, steps: int, rate: float, smooth: float, seed: in
         optimizer.step()
         with torch.no_grad():
             images.clamp_(0, 1)
-    return images.detach()
+    result: Tensor = images.detach()
+    return result
 
 
 def _by_descent(network: _Network, steps: int, rate: float, patience: int, enough: float) -> Tensor:
@@ -234,7 +235,8 @@ def _by_descent(network: _Network, steps: int, rate: float, patience: int, enoug
             break
         (slope,) = torch.autograd.grad(own.sum(), images)
         images = (images.detach() + rate * slope * active.reshape(-1, 1, 1, 1)).clamp(0, 1)
-    return images.detach()
+    result: Tensor = images.detach()
+    return result
 
 
 def _network(model: Any, shape: Sequence[int] | None, classes: Sequence[Any] | None) -> _Network:
