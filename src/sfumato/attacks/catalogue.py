@@ -22,6 +22,7 @@ ATTACKS = {
     "rmia-offline": "membership.rmia:RmiaOffline",
     "linkage": "tables.linkage:Linkage",
     "attribute": "attributes:AttributeInference",
+    "inversion": "inversion:ModelInversion",
 }
 """The class of each attack, imported when it is run."""
 
