@@ -26,6 +26,7 @@ ATTACKS = {
     "skewness": "tables.skewness:Skewness",
     "similarity": "tables.similarity:Similarity",
     "attribute": "attributes:AttributeInference",
+    "inversion": "inversion:ModelInversion",
 }
 """The class of each attack, imported when it is run."""
 
