@@ -62,7 +62,7 @@ class Knowledge(Discreet):
     @cached_property
     def kinds(self) -> Ints:
         """The number of different values among the rows of each person."""
-        return np.diff(self.counts.indptr).astype(np.int64)
+        return np.asarray(np.diff(self.counts.indptr), dtype=np.int64)
 
     def right(self, guess: Ints) -> Bools:
         """Return whether the guess about each record is right; "anything" is not a guess."""
@@ -157,7 +157,7 @@ def most_frequent(counts: Any, prior: NDArray[Any]) -> Ints:
 def _with_records(target: Any, members: Records, nonmembers: Records, column: str) -> tuple[Knowledge, Knowledge]:
     found = candidates(read_pairing(target, members, nonmembers, target.schema.quasi))
     secret = read_pairing(target, members, nonmembers, [column])
-    read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0]
+    read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0].astype(np.int64)
     counts, prior = found.counts(codes, len(read)), np.bincount(codes, minlength=len(read))
     parts = (slice(None, len(members)), slice(len(members), None))
     inside, outside = (Knowledge(counts, found.of_record[part], prior, read, truth[part]) for part in parts)
@@ -172,7 +172,7 @@ def _alone(target: Any, column: str) -> tuple[Knowledge, Knowledge]:
     kept = np.flatnonzero(~suppressed) if not suppressed.all() else np.arange(len(suppressed))
     series: pl.Series = target.frame[column][kept]
     secret = pair_codes(encode([series], [column_of(target, column)]), [series], MARK)
-    read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0]
+    read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0].astype(np.int64)
     _, person = group(quasi.values[kept], [len(domain) for domain in quasi.domains])
     counts, prior = sparse_counts(person, codes, (int(person.max()) + 1, len(read))), np.bincount(codes)
     everyone = np.arange(len(kept))

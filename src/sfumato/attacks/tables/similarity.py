@@ -117,9 +117,8 @@ def best_place(counts: Any, place: NDArray[Any], near: float) -> Floats:
     owner, at, weight = owner[order], at[order], weight[order]
     line = owner * 4.0 + at  # people do not meet: all places are between 0 and 1
     before = np.concatenate([[0], np.cumsum(weight)])
-    low, high = (
-        np.searchsorted(line, line + step, side) for step, side in ((-near - 1e-9, "left"), (near + 1e-9, "right"))
-    )  # type: ignore[call-overload]
+    low = np.searchsorted(line, line - near - 1e-9, side="left")
+    high = np.searchsorted(line, line + near + 1e-9, side="right")
     best = np.lexsort((at, -(before[high] - before[low]), owner))
     found = np.full(counts.shape[0], np.nan)
     first = np.unique(owner[best], return_index=True)
