@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from sfumato.attacks.base import result_of as result_of
     from sfumato.attacks.catalogue import ATTACKS as ATTACKS
     from sfumato.attacks.catalogue import attacks_of as attacks_of
+    from sfumato.attacks.inversion import Inversion as Inversion
+    from sfumato.attacks.inversion import ModelInversion as ModelInversion
+    from sfumato.attacks.inversion import invert as invert
     from sfumato.attacks.procedures import FitEstimator as FitEstimator
     from sfumato.attacks.procedures import RunRecipe as RunRecipe
     from sfumato.attacks.procedures import records_of as records_of
@@ -46,6 +49,7 @@ __getattr__, __dir__, __all__ = lazy(
         "one_run_epsilon refutes",
         "base": "Attack AttackResult Baseline Records Scores result_of",
         "catalogue": "ATTACKS attacks_of",
+        "inversion": "Inversion ModelInversion invert",
         "procedures": "FitEstimator RunRecipe records_of",
         "protections": "Protection procedure_of protection",
         "report": "AttackReport run_attacks",
