@@ -8,6 +8,9 @@ from sfumato._exports import lazy
 
 if TYPE_CHECKING:
     from sfumato.attacks.attributes import AttributeInference as AttributeInference
+    from sfumato.attacks.auditing.audit import AuditResult as AuditResult
+    from sfumato.attacks.auditing.audit import audit as audit
+    from sfumato.attacks.auditing.audit import audit_function as audit_function
     from sfumato.attacks.auditing.bounds import Calls as Calls
     from sfumato.attacks.auditing.bounds import Curve as Curve
     from sfumato.attacks.auditing.bounds import GaussianCurve as GaussianCurve
@@ -45,6 +48,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "attributes": "AttributeInference",
+        "auditing.audit": "AuditResult audit audit_function",
         "auditing.bounds": "Calls Curve GaussianCurve Guesses curve_of fdp_epsilon fdp_gaussian_epsilon "
         "one_run_epsilon refutes",
         "base": "Attack AttackResult Baseline Records Scores result_of",

@@ -27,7 +27,7 @@ from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.training.split import TARGETS
 
-__all__ = ["Case", "Work", "model_case", "release_case", "table_case"]
+__all__ = ["Case", "Work", "labelled", "model_case", "release_case", "table_case"]
 
 _FEWEST = 8
 """Rows that can be divided into members and non-members."""
@@ -87,7 +87,7 @@ def _released_model(release: Release, name: str, source: Any, control: Any, targ
         raise InputError("this model predicts numbers, and attacks on models need classes")
     predicted = target or recipe.options.get("target") or recipe.schema.target
     procedure = RunRecipe(recipe)
-    members, nonmembers, again = _both(source, control, lambda data: _labelled(data, predicted, model), work.seed)
+    members, nonmembers, again = _both(source, control, lambda data: labelled(data, predicted, model), work.seed)
     how = _how(source, control, again)
     if again and members is not None:
         model = call("the recipe of the release", procedure, members, work.seed)
@@ -205,7 +205,7 @@ def _refuse_lacking(name: str, table: Table, columns: Sequence[str], of: str) ->
             )
 
 
-def _labelled(data: Any, target: str | None, model: Any) -> Records:
+def labelled(data: Any, target: str | None, model: Any) -> Records:
     """Return the records that a released model can be asked about, with labels like its classes."""
     if isinstance(data, str) and data == "mnist" and not Path(data).exists():
         data = datasets.mnist()

@@ -6,7 +6,6 @@ audit found no more. So a result also states the largest epsilon that it could h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +27,15 @@ from sfumato.attacks.auditing.bounds import (
     shared,
 )
 from sfumato.attacks.auditing.canaries import coins, guesses_of, joined, mislabelled
+from sfumato.attacks.base import Records
+from sfumato.attacks.cases import labelled
 from sfumato.attacks.predictions import call, label_codes, own_label, probabilities
+from sfumato.attacks.procedures import RunRecipe
 from sfumato.attacks.statistics import CONFIDENCE
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event, Relation
 from sfumato.data.claim import Claim
 from sfumato.data.release import Release, Releases
-from sfumato.data.table import Table, read
 from sfumato.data.validate import whole
 from sfumato.errors import InputError
 
@@ -149,7 +150,7 @@ def result_of_guesses(
     >>> included = np.arange(400) % 2 == 0
     >>> result = result_of_guesses(included * 1.0, included, DifferentialPrivacy(1.0, 1e-6), method="canaries")
     >>> print(result.verdict)
-    fails: epsilon is at least 4.36 (95% sure), and 1 is claimed
+    fails: epsilon is at least 4.35 (95% sure), and 1 is claimed
     """
     tried, curve = guesses_of(scores, np.asarray(included, dtype=bool)), _claimed_curve(claimed, events)
     sure, delta = shared(confidence, len(tried)), claimed.delta
@@ -181,6 +182,7 @@ def audit_function(
     canaries: Any,
     claimed: DifferentialPrivacy,
     *,
+    events: Iterable[Event] = (),
     score: Callable[[Any, Any], Any] | None = None,
     runs: int = _RUNS,
     confidence: float = CONFIDENCE,
@@ -200,6 +202,8 @@ def audit_function(
         which is included in half of the runs. It should be as unusual as a record may be.
     claimed : DifferentialPrivacy
         If neighbours differ by replacing a record, a record that is left out is replaced by the first of ``records``.
+    events : iterable of Event
+        The events that the claim follows from, if they are known: their curve says more than one epsilon and delta.
     score : callable, optional
         Takes what was released, and the canaries; returns a number for each, high if it seems to be included. Without
         one, what is released must be numbers, and a linear discriminant of half of the runs judges the other half.
@@ -236,7 +240,7 @@ def audit_function(
         released = call("the function", release, given(included))
         scores = call("the score", score, released, canaries)
         return result_of_guesses(
-            scores, included, claimed, method="one run of the function", confidence=confidence, seed=seed
+            scores, included, claimed, events, method="one run of the function", confidence=confidence, seed=seed
         )
     if len(canaries) != 1:
         raise InputError(f"without a score an audit has one canary, got {len(canaries)}")
@@ -248,7 +252,7 @@ def audit_function(
             progress((at + 1) / runs)
     if len({len(one) for one in seen}) > 1:
         raise InputError("the function must release the same number of values in every run")
-    return _result_of_runs(np.array(seen), included, claimed, confidence, seed)
+    return _result_of_runs(np.array(seen), included, claimed, _claimed_curve(claimed, events), confidence, seed)
 
 
 def audit(
@@ -274,7 +278,7 @@ def audit(
     canaries : int
         At most as many as there are records.
     seed : int
-        Of the canaries and their coins; the noise is always fresh.
+        Of the canaries, their coins and the training.
     progress : callable, optional
         Called with the share of the training that is done.
 
@@ -294,52 +298,37 @@ def audit(
     promises = [promise for promise in one.guarantees if isinstance(promise, DifferentialPrivacy)]
     if not promises:
         raise InputError("the release does not claim differential privacy, so there is nothing to audit")
-    if one.kind != "model" or one.recipe.command != "train":
+    if one.kind != "model" or not hasattr(one.model, "classes_"):
         raise InputError(
-            f"only a released model can be audited by its recipe, got a release of kind '{one.kind}'",
+            f"an audit by its recipe needs a model of classes, got a release of kind '{one.kind}'",
             hint="audit_function takes any function",
         )
-    frame, target = _original(one, source), one.recipe.options.get("target")
-    if target is None or target not in frame.columns:
-        raise InputError("the source of an audit must have the column that the model predicts")
-    wrong = mislabelled(frame, target, min(whole("the number of canaries", canaries), len(frame)), seed)
+    given = one.recipe.options.get("data") if source is None else source
+    if given is None:
+        raise InputError("an audit needs the original records", hint="--source")
+    records = labelled(given, one.recipe.options.get("target") or one.recipe.schema.target, one.model)
+    wrong = mislabelled(records, min(whole("the number of canaries", canaries), len(records)), seed)
     included = coins(len(wrong), seed)
-    made = one.recipe.run(joined(frame, wrong.filter(pl.Series(included))), progress=progress)
-    again = next(iter(made.values())) if isinstance(made, Releases) else made
-    scores = _fit(again.model, wrong, target) - _fit(one.model, wrong, target)
+    if progress:
+        progress(0.0)
+    made = RunRecipe(one.recipe)(records.and_(wrong.take(np.flatnonzero(included))), seed)
+    if progress:
+        progress(1.0)
     return result_of_guesses(
-        scores,
+        _fit(made, wrong, one.model.classes_) - _fit(one.model, wrong, one.model.classes_),
         included,
         promises[0],
         one.events,
-        method="its own recipe with mislabelled canaries, scored by the loss of the model",
+        method="its own recipe with mislabelled canaries, scored by their loss",
         confidence=confidence,
         seed=seed,
     )
 
 
-def _original(release: Release, source: Any) -> pl.DataFrame:
-    given = release.recipe.options.get("data") if source is None else source
-    if given is None:
-        raise InputError("an audit needs the original records", hint="--source")
-    table = Table.of(read(given, inferred=False) if isinstance(given, str | Path) else given)
-    return table.frame
-
-
-def _fit(model: Any, records: pl.DataFrame, target: str) -> Floats:
-    """Return how well a model fits the target of each record: its log probability, or the negative squared error."""
-    known, wanted = records.drop(target), records[target]
-    if not hasattr(model, "classes_"):
-        errors: Floats = -np.square(np.asarray(model.predict(known), dtype=np.float64) - wanted.cast(pl.Float64))
-        return np.nan_to_num(errors)
-    texts = wanted.cast(pl.String).fill_null("").to_numpy()
-    classes = np.array([str(one) for one in model.classes_])
-    there = np.isin(texts, classes)  # a class that the model does not know says nothing
-    result = np.zeros(len(texts))
-    if there.any():
-        chances = probabilities(model, known.filter(pl.Series(there)), model.classes_)
-        result[there] = np.log(np.maximum(own_label(chances, label_codes(texts[there], classes)), _LEAST))
-    return result
+def _fit(model: Any, records: Records, classes: Any) -> Floats:
+    """Return the log probability of each record's label."""
+    chances = own_label(probabilities(model, records.rows, classes), label_codes(records.labels, classes))
+    return np.log(np.maximum(chances, _LEAST))
 
 
 def _claimed_curve(claimed: DifferentialPrivacy, events: Iterable[Event]) -> Curve:
@@ -351,7 +340,12 @@ def _claimed_curve(claimed: DifferentialPrivacy, events: Iterable[Event]) -> Cur
 
 
 def _result_of_runs(
-    seen: Floats, included: NDArray[np.bool_], claimed: DifferentialPrivacy, confidence: float, seed: int
+    seen: Floats,
+    included: NDArray[np.bool_],
+    claimed: DifferentialPrivacy,
+    curve: Curve,
+    confidence: float,
+    seed: int,
 ) -> AuditResult:
     """Judge the second half of the runs by a discriminant and a threshold that the first half has chosen."""
     first = np.arange(len(seen)) < len(seen) // 2
@@ -361,7 +355,6 @@ def _result_of_runs(
         key=lambda at: _calls(scores[first] >= at, included[first]).epsilon(claimed.delta, confidence),
     )
     calls = _calls(scores[~first] >= threshold, included[~first])
-    curve = curve_of(claimed)
     return AuditResult(
         method="many runs of the function, with and without one canary",
         claimed=claimed,

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sfumato.attacks.auditing.bounds import Guesses
+from sfumato.attacks.base import Records
 from sfumato.errors import InputError
 
 __all__ = ["SHARES", "coins", "guesses_of", "joined", "likelihood_ratio", "mislabelled"]
@@ -31,7 +32,7 @@ def coins(count: int, seed: int) -> Flags:
     Examples
     --------
     >>> coins(20, seed=1)[:4].tolist()
-    [False, False, True, False]
+    [True, True, False, False]
     """
     if count < _FEWEST:
         raise InputError(f"an audit in one run needs at least {_FEWEST} canaries, got {count}")
@@ -55,7 +56,7 @@ def guesses_of(scores: Any, included: Flags) -> tuple[Guesses, ...]:
 
 
 def likelihood_ratio(observed: Any, rate: float, noise: float) -> Floats:
-    """Return the log-likelihood ratio of a canary that a step draws at a rate, given the noisy value that it moves by 1.
+    """Return the log-likelihood ratio of a canary that a step draws at a rate, given the value that it moves by 1.
 
     The sum over all steps is the best score that exists. For a small rate and little noise, the published score, the
     sum of the values, is much weaker: it adds up the noise of all steps, though few of them have drawn the canary.
@@ -64,7 +65,7 @@ def likelihood_ratio(observed: Any, rate: float, noise: float) -> Floats:
     --------
     >>> likelihood_ratio([0.5, 1.5], rate=1.0, noise=1.0).tolist()
     [0.0, 1.0]
-    >>> [round(one, 3) for one in likelihood_ratio([0.0, 1.0], rate=0.01, noise=0.5)]
+    >>> likelihood_ratio([0.0, 1.0], rate=0.01, noise=0.5).round(3).tolist()
     [-0.009, 0.062]
     """
     exponent = (2 * np.asarray(observed, dtype=np.float64) - 1) / (2 * noise**2)
@@ -73,27 +74,24 @@ def likelihood_ratio(observed: Any, rate: float, noise: float) -> Floats:
     return np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
 
 
-def mislabelled(frame: pl.DataFrame, target: str, count: int, seed: int) -> pl.DataFrame:
-    """Return records drawn from a table, each with the target of another record, different where that is possible.
+def mislabelled(records: Records, count: int, seed: int) -> Records:
+    """Return records drawn from others, each with a label that is not its own.
 
     Examples
     --------
-    >>> people = pl.DataFrame({"age": [30, 40, 50], "ill": ["no", "yes", "no"]})
-    >>> wrong = mislabelled(people, "ill", 3, seed=0)
-    >>> truth = dict(people.iter_rows())
-    >>> all(truth[age] != ill for age, ill in wrong.iter_rows())
-    True
+    >>> people = Records(np.array([[30], [40], [50]]), np.array(["no", "yes", "no"]))
+    >>> wrong = mislabelled(people, 20, seed=0)
+    >>> truth = dict(zip(people.rows[:, 0].tolist(), people.labels.tolist()))
+    >>> any(truth[age] == label for age, label in zip(wrong.rows[:, 0].tolist(), wrong.labels.tolist()))
+    False
     """
+    if records.labels is None or len(classes := np.unique(records.labels)) < 2:
+        raise InputError("records without two classes cannot be mislabelled")
     rng = np.random.default_rng([seed, 0xCA])
-    rows = rng.integers(0, len(frame), count)
-    values = frame[target]
-    others = rng.integers(0, len(frame), count)
-    for _ in range(100):
-        same = (values.gather(rows).eq_missing(values.gather(others))).to_numpy()
-        if not same.any():
-            break
-        others[same] = rng.integers(0, len(frame), int(same.sum()))
-    return frame[rows].with_columns(values.gather(others).alias(target))
+    drawn = records.take(rng.integers(0, len(records), count))
+    own = np.searchsorted(classes, np.asarray(drawn.labels))
+    other = (own + rng.integers(1, len(classes), count)) % len(classes)
+    return Records(drawn.rows, classes[other])
 
 
 def joined(records: Any, more: Any) -> Any:
