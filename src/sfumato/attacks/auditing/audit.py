@@ -327,7 +327,8 @@ def audit(
 
 def _fit(model: Any, records: Records, classes: Any) -> Floats:
     """Return the log probability of each record's label."""
-    chances = own_label(probabilities(model, records.rows, classes), label_codes(records.labels, classes))
+    codes = label_codes(np.asarray(records.labels), classes)
+    chances = own_label(probabilities(model, records.rows, classes), codes)
     return np.log(np.maximum(chances, _LEAST))
 
 

@@ -68,10 +68,11 @@ def likelihood_ratio(observed: Any, rate: float, noise: float) -> Floats:
     >>> likelihood_ratio([0.0, 1.0], rate=0.01, noise=0.5).round(3).tolist()
     [-0.009, 0.062]
     """
-    exponent = (2 * np.asarray(observed, dtype=np.float64) - 1) / (2 * noise**2)
+    exponent: Floats = (2 * np.asarray(observed, dtype=np.float64) - 1) / (2 * noise**2)
     if rate == 1:
         return exponent
-    return np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
+    ratio: Floats = np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
+    return ratio
 
 
 def mislabelled(records: Records, count: int, seed: int) -> Records:
