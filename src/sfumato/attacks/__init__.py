@@ -8,6 +8,15 @@ from sfumato._exports import lazy
 
 if TYPE_CHECKING:
     from sfumato.attacks.attributes import AttributeInference as AttributeInference
+    from sfumato.attacks.auditing.bounds import Calls as Calls
+    from sfumato.attacks.auditing.bounds import Curve as Curve
+    from sfumato.attacks.auditing.bounds import GaussianCurve as GaussianCurve
+    from sfumato.attacks.auditing.bounds import Guesses as Guesses
+    from sfumato.attacks.auditing.bounds import curve_of as curve_of
+    from sfumato.attacks.auditing.bounds import fdp_epsilon as fdp_epsilon
+    from sfumato.attacks.auditing.bounds import fdp_gaussian_epsilon as fdp_gaussian_epsilon
+    from sfumato.attacks.auditing.bounds import one_run_epsilon as one_run_epsilon
+    from sfumato.attacks.auditing.bounds import refutes as refutes
     from sfumato.attacks.base import Attack as Attack
     from sfumato.attacks.base import AttackResult as AttackResult
     from sfumato.attacks.base import Baseline as Baseline
@@ -16,6 +25,15 @@ if TYPE_CHECKING:
     from sfumato.attacks.base import result_of as result_of
     from sfumato.attacks.catalogue import ATTACKS as ATTACKS
     from sfumato.attacks.catalogue import attacks_of as attacks_of
+    from sfumato.attacks.inversion import Inversion as Inversion
+    from sfumato.attacks.inversion import ModelInversion as ModelInversion
+    from sfumato.attacks.inversion import invert as invert
+    from sfumato.attacks.procedures import FitEstimator as FitEstimator
+    from sfumato.attacks.procedures import RunRecipe as RunRecipe
+    from sfumato.attacks.procedures import records_of as records_of
+    from sfumato.attacks.protections import Protection as Protection
+    from sfumato.attacks.protections import procedure_of as procedure_of
+    from sfumato.attacks.protections import protection as protection
     from sfumato.attacks.report import AttackReport as AttackReport
     from sfumato.attacks.report import run_attacks as run_attacks
     from sfumato.attacks.statistics import Roc as Roc
@@ -27,8 +45,13 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "attributes": "AttributeInference",
+        "auditing.bounds": "Calls Curve GaussianCurve Guesses curve_of fdp_epsilon fdp_gaussian_epsilon "
+        "one_run_epsilon refutes",
         "base": "Attack AttackResult Baseline Records Scores result_of",
         "catalogue": "ATTACKS attacks_of",
+        "inversion": "Inversion ModelInversion invert",
+        "procedures": "FitEstimator RunRecipe records_of",
+        "protections": "Protection procedure_of protection",
         "report": "AttackReport run_attacks",
         "statistics": "Roc",
         "targets": "ModelTarget SyntheticTarget TableTarget",

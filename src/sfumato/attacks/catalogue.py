@@ -20,7 +20,13 @@ ATTACKS = {
     "lira-offline": "membership.lira:LiraOffline",
     "rmia": "membership.rmia:Rmia",
     "rmia-offline": "membership.rmia:RmiaOffline",
+    "linkage": "tables.linkage:Linkage",
+    "homogeneity": "tables.homogeneity:Homogeneity",
+    "background-knowledge": "tables.background_knowledge:BackgroundKnowledge",
+    "skewness": "tables.skewness:Skewness",
+    "similarity": "tables.similarity:Similarity",
     "attribute": "attributes:AttributeInference",
+    "inversion": "inversion:ModelInversion",
 }
 """The class of each attack, imported when it is run."""
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError, SfumatoError
 
-__all__ = ["call", "label_codes", "own_label", "probabilities", "smooth", "trees_of"]
+__all__ = ["call", "is_missing", "label_codes", "own_label", "probabilities", "smooth", "trees_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -85,13 +85,22 @@ def label_codes(labels: ArrayLike, classes: ArrayLike) -> Ints:
     >>> label_codes(["yes", "no", "yes"], ["no", "yes"]).tolist()
     [1, 0, 1]
     """
-    order = np.argsort(np.asarray(classes), kind="stable")
-    ordered, asked = np.asarray(classes)[order], np.asarray(labels)
-    place = np.minimum(np.searchsorted(ordered, asked), len(ordered) - 1)
-    if not np.array_equal(ordered[place], asked):
-        raise InputError(f"{np.count_nonzero(ordered[place] != asked)} labels are not among the classes")
-    result: Ints = order[place].astype(np.int64)
+    place = {value: at for at, value in enumerate(np.asarray(classes).tolist())}
+    asked = np.asarray(labels)
+    result = np.array([place.get(value, -1) for value in asked.tolist()], dtype=np.int64)
+    if (missing := is_missing(asked).sum()) > 0:
+        raise InputError(f"{missing:,} of {len(asked):,} labels are missing", hint="leave these records out")
+    if (unknown := np.count_nonzero(result < 0)) > 0:
+        raise InputError(
+            f"{unknown:,} of {len(asked):,} labels are not among the {len(place)} classes of the model",
+            hint="leave these records out, or give all classes with classes=[...]",
+        )
     return result
+
+
+def is_missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which labels are missing: None or NaN."""
+    return np.array([value is None or value != value for value in labels.tolist()], dtype=bool)
 
 
 def own_label(p: Floats, codes: Ints) -> Floats:
@@ -113,10 +122,12 @@ def smooth(p: Floats, trees: int) -> Floats:
 
 
 def trees_of(model: Any) -> int | None:
-    """Return the number of trees that vote in a model, also behind a pipeline; None if it is not a forest."""
+    """Return the number of trees that vote in a model, also in a pipeline; None if it is neither forest nor tree."""
+    if hasattr(model, "tree_"):
+        return 1
     votes = getattr(model, "estimators_", None)
     if votes is not None and hasattr(model, "n_estimators") and not hasattr(model, "learning_rate"):
         return len(votes)
     steps = getattr(model, "steps", None)
-    inner = steps[-1][1] if steps else getattr(model, "model_", None)
+    inner = steps[-1][1] if steps else getattr(model, "estimator_", getattr(model, "model_", None))
     return None if inner is None else trees_of(inner)

@@ -175,6 +175,19 @@ class Roc(Discreet):
         alarms = int(self.false_positives[last]) if last >= 0 else 0
         return Rate(fpr, hits / self.members, clopper_pearson(hits, self.members), alarms)
 
+    def curve(self, rates: ArrayLike) -> Floats:
+        """Return the true positive rate with at most as many false positives, for each false positive rate.
+
+        Examples
+        --------
+        >>> Roc([3.0, 2.0, 2.0], [2.0, 1.0]).curve([0.1, 0.5, 1.0]).round(3).tolist()
+        [0.333, 1.0, 1.0]
+        """
+        allowed = np.floor(np.asarray(rates, dtype=np.float64) * self.nonmembers + 1e-9)
+        last = np.searchsorted(self.false_positives, allowed, side="right") - 1
+        result: Floats = np.where(last >= 0, self.true_positives[last], 0) / self.members
+        return result
+
     def best_threshold(self) -> float:
         """Return the threshold with the largest difference of true and false positive rate, midway between two scores.
 

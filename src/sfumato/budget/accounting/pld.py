@@ -34,7 +34,15 @@ from sfumato.budget.events import (
 )
 from sfumato.errors import OptionError
 
-__all__ = ["distinct_events", "epsilon_lower_bound", "epsilon_upper_bound", "own_cost", "set_aside"]
+__all__ = [
+    "delta_upper_bounds",
+    "distinct_events",
+    "epsilon_lower_bound",
+    "epsilon_upper_bound",
+    "gaussian_strength",
+    "own_cost",
+    "set_aside",
+]
 
 _GRID = 1e-4  # the width of a grid cell
 _POINTS = 200_000  # the approximate maximum of grid points per event
@@ -273,6 +281,61 @@ def epsilon_lower_bound(events: tuple[Event, ...], delta: float) -> float:
     moved = math.sqrt(spread * math.log(1 / unlikely) / 2) + spread * grid / 4 + rounded
     slack = unlikely + _rounding(times)
     return max(0.0, _epsilon_of(times, delta, grid, slack) - moved * grid - shift)
+
+
+def delta_upper_bounds(events: Iterable[Event], epsilons: Any) -> Any:
+    """Return upper bounds on delta at nonnegative epsilons, for adding and for removing a record.
+
+    Examples
+    --------
+    >>> run = Repeated(PoissonSampled(0.01, Gaussian(1.0)), 100)
+    >>> [float(f"{delta:.2g}") for delta in delta_upper_bounds([run], [0.1, 0.5, 1.0])]
+    [0.019, 0.00013, 6.7e-07]
+    """
+    import numpy as np
+
+    ideal, more, lost = set_aside(tuple(events))
+    times, shift = _smoothed(distinct_events(ideal))
+    given = np.asarray(epsilons, dtype=np.float64)
+    if _are_too_many(times) or any(isinstance(one, Selected) and _is_unbounded(one) for one in times):
+        return np.ones_like(given)
+    at = given - more - shift
+    deltas = _deltas_of(times, np.maximum(at, 0.0), _grid(times))
+    if (below := at < 0).any():  # the profile at a negative epsilon follows from its swapped pair of tables
+        deltas[below] = 1 - np.exp(at[below]) * (1 - deltas[below])
+    return np.minimum(deltas + lost, 1.0)
+
+
+def gaussian_strength(events: Iterable[Event]) -> float | None:
+    """Return the sensitivity over the scale of the Gaussian that is equivalent to events; None if there is none.
+
+    Examples
+    --------
+    >>> gaussian_strength([Repeated(Gaussian(4.0), 4)]), gaussian_strength([Laplace(1.0)])
+    (0.5, None)
+    """
+    times = distinct_events(events)
+    return _strength(times) if times and all(isinstance(event, Gaussian) for event in times) else None
+
+
+def _deltas_of(times: Counter[Event], epsilons: Any, grid: float) -> Any:
+    import numpy as np
+    from scipy.special import log_ndtr, ndtr
+
+    if all(isinstance(event, Gaussian) for event in times):
+        if not times:
+            return np.zeros_like(epsilons)
+        strength = _strength(times)
+        above, below = strength / 2 - epsilons / strength, -strength / 2 - epsilons / strength
+        less = log_ndtr(below)
+        return ndtr(above) * (1 + _FLOAT) - np.exp(epsilons + less) * (1 - _FLOAT * (1 + epsilons - less))
+    try:
+        composed = _composed(times, grid)
+        return np.asarray(composed.get_delta_for_epsilon(epsilons)) + _rounding(times)
+    except _TooFine as wide:
+        return _deltas_of(times, epsilons, grid * wide.factor)
+    except OverflowError:  # no bound is known
+        return np.ones_like(epsilons)
 
 
 def _is_selected(event: Event) -> bool:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -113,7 +113,7 @@ def train(
     target: str | None = None,
     regression: bool = False,
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
-    ledger: Ledger | str | Path | None = None,
+    ledger: Ledger | str | Path | Literal[False] | None = None,
     split: Split | None = None,
     privacy: Privacy | None = None,
     folder: str | Path | None = None,
@@ -147,7 +147,8 @@ def train(
         What is public of the columns of a table: see `Schema.of`.
     ledger : Ledger or path, optional
         Charged for every run. By default the ledger of the table, if a budget was granted for it; ``charged`` of the
-        result says so. A file with a granted budget that is read in another way raises an error.
+        result says so. A file with a granted budget that is read in another way raises an error. False charges none:
+        only for models that are never released, such as the reference models of an attack.
     split : Split, optional
         The records to train and test on, and how scores are released.
     privacy : Privacy, optional
@@ -417,9 +418,11 @@ def _together(runs: Sequence[Run], delta: float) -> dict[str, Any] | None:
 
 
 def _ledgers(
-    given: Ledger | str | Path | None, material: Material, split: Split, asked: Sequence[Asked]
+    given: Ledger | str | Path | Literal[False] | None, material: Material, split: Split, asked: Sequence[Asked]
 ) -> tuple[Ledger | None, Ledger | None]:
     """Return the ledgers of the table and of other test rows; a model without privacy cannot be charged to them."""
+    if given is False:
+        return None, None
     if given is None or isinstance(given, Ledger):
         ledger = Ledger.find(material.whole) if given is None and material.whole is not None else given
     elif material.whole is None:

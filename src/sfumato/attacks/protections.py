@@ -1,0 +1,304 @@
+"""Named models and protections: the procedures of `sfumato attack DATA --model forest --protect guided:k=100`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from sfumato import anonymizers, learners
+from sfumato.anonymizers.anonymize import METHODS, as_method
+from sfumato.anonymizers.base import NewRows
+from sfumato.anonymizers.publish import Output
+from sfumato.attacks.procedures import FitEstimator, features_of
+from sfumato.data.schema import Column, Kind, Role, Schema
+from sfumato.data.table import Table
+from sfumato.data.validate import real
+from sfumato.errors import OptionError, did_you_mean
+from sfumato.learners.estimators.features import Columns, Undeclared, describe
+from sfumato.measures.models import as_guarantees
+
+__all__ = ["MODELS", "AnonymousTraining", "Protection", "procedure_of", "protection"]
+
+MODELS = ("forest", "tree", "mlp", "boosting")
+"""The named models."""
+
+_PRIVATE: dict[str, tuple[str, dict[str, Any]]] = {
+    "forest": ("PrivateRandomForest", {}),
+    "tree": ("PrivateRandomForest", {"trees": 1}),
+    "mlp": ("PrivateClassifier", {"model": "mlp"}),
+    "boosting": ("PrivateAdditiveClassifier", {}),
+}
+
+
+_LATTICE = "the hierarchies cover the categories of all rows, members and others"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """How a model is protected in training.
+
+    Attributes
+    ----------
+    name : "guided", another method of anonymization, or "dp"
+    guarantees : of the training rows, as a text; empty for "dp"
+    epsilon, delta : for "dp"
+    """
+
+    name: str
+    guarantees: str = ""
+    epsilon: float | None = None
+    delta: float = 1e-5
+
+    def __str__(self) -> str:
+        if self.epsilon is None:
+            return f"{self.name}:{self.guarantees}"
+        return f"{self.name}:epsilon={self.epsilon:g},delta={self.delta:g}"
+
+
+def protection(text: str) -> Protection:
+    """Parse a protection: ``guided:k=100``, ``mondrian:k=10``, ``dp:epsilon=1``.
+
+    Examples
+    --------
+    >>> protection("dp:epsilon=2")
+    Protection(name='dp', guarantees='', epsilon=2.0, delta=1e-05)
+    >>> str(protection("mondrian:k=10,l=2"))
+    'mondrian:k=10,l=2'
+    >>> protection("gided:k=10")
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: there is no protection 'gided' (did you mean 'guided'?)
+    """
+    name, _, rest = (part.strip() for part in text.partition(":"))
+    if name == "synthetic":
+        raise OptionError("synthetic training data is not supported yet", hint="protect with guided:k=... or dp:...")
+    known = (*METHODS, "dp")
+    if name not in known:
+        raise OptionError(f"there is no protection '{name}'", hint=did_you_mean(name, known))
+    if name == "dp":
+        return _private(rest)
+    if not rest:
+        raise OptionError(f"the protection '{name}' needs a guarantee", hint=f"for example {name}:k=10")
+    as_guarantees(rest)
+    return Protection(name, rest)
+
+
+def _private(rest: str) -> Protection:
+    given = dict[str, float]()
+    for part in filter(None, (one.strip() for one in rest.split(","))):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        if name not in ("epsilon", "delta"):
+            raise OptionError(f"the protection 'dp' has no option '{name}'", hint="for example dp:epsilon=1,delta=1e-5")
+        if name in given:
+            raise OptionError(f"the protection 'dp' has {name} twice")
+        try:
+            given[name] = float(number)
+        except ValueError:
+            raise OptionError(f"{name} of the protection 'dp' must be a number, got '{number}'") from None
+    if "epsilon" not in given:
+        raise OptionError("the protection 'dp' needs epsilon", hint="for example dp:epsilon=1")
+    delta = real("delta", given.get("delta", 1e-5), above=0, below=1)
+    return Protection("dp", "", real("epsilon", given["epsilon"], above=0), delta)
+
+
+def procedure_of(model: Any, protect: Protection | str | None, table: Table, target: str) -> FitEstimator:
+    """Return the procedure that trains a model with a protection.
+
+    Parameters
+    ----------
+    model : str or estimator
+        "forest" (100 trees), "tree", "mlp" (one hidden layer of 100 units) or "boosting"; or an estimator or a pipeline
+        that takes frames of the table's features, such as an XGBoost classifier.
+    protect : Protection or str, optional
+        See `protection`. "dp" trains a private model of the same kind in the place of a named one: a private random
+        forest, a network trained by DP-SGD, or private additive boosting.
+    table : Table
+        All rows that the attack is about. Its schema says which columns are quasi-identifiers (all features, if it
+        names none), and which bounds and domains are public: what it does not declare is taken from the rows.
+    target : str
+        The column to predict.
+
+    Returns
+    -------
+    FitEstimator
+        Its ``notes`` say what was assumed. It takes the records of `records_of`.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> from sfumato.attacks import procedure_of, records_of
+    >>> people = sf.datasets.nursery()
+    >>> train = procedure_of("tree", "guided:k=50", people, "class")
+    >>> model = train(records_of(people, "class").take(range(0, 12960, 16)), seed=1)
+    >>> model.release.assessment.k >= 50, len(model.classes_) > 1
+    (True, True)
+    """
+    names = features_of(table, target)
+    protect = protection(protect) if isinstance(protect, str) else protect
+    if isinstance(model, str) and model not in MODELS:
+        raise OptionError(f"there is no model '{model}' to attack", hint=did_you_mean(model, MODELS))
+    if protect is not None and protect.name == "dp":
+        if not isinstance(model, str):
+            raise OptionError(
+                f"{type(model).__name__} cannot be made private", hint="give a private estimator, or a named model"
+            )
+        return _differentially_private(model, protect, table, target, names)
+    estimator = _named(model) if isinstance(model, str) else model
+    if protect is None:
+        return FitEstimator(estimator, columns=names)
+    schema, notes = _roles(table, names)
+    if protect.name == "guided":
+        model = anonymizers.AnonymizedModel(estimator, protect.guarantees, qi=schema.quasi, sensitive=schema.sensitive)
+    else:
+        if protect.name == "lattice":
+            schema, notes = _with_domains(schema, table), [*notes, _LATTICE]
+        model = AnonymousTraining(estimator, protect.name, protect.guarantees, schema)
+    return FitEstimator(model, columns=names, notes=notes)
+
+
+class AnonymousTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Train an estimator on rows that a named method has anonymized.
+
+    Groups are published by their medians, so that the model predicts for original rows. A method that publishes
+    hierarchies' texts or suppresses cells (lattice, suppress) recodes the rows to predict in the same way.
+
+    Parameters
+    ----------
+    estimator : estimator
+        It takes frames.
+    method : str
+        See `sf.anonymize`.
+    guarantees : str
+    schema : Schema
+        The roles of the features.
+    """
+
+    def __init__(self, estimator: Any, method: str = "mondrian", guarantees: str = "k=10", schema: Any = None) -> None:
+        self.estimator, self.method, self.guarantees, self.schema = estimator, method, guarantees, schema
+
+    def fit(self, X: pl.DataFrame, y: Any) -> Self:  # noqa: N803 - scikit-learn's names
+        """Anonymize the rows, and fit the estimator to the result."""
+        from sklearn.base import clone
+
+        method = as_method(self.method).set_params(guarantees=self.guarantees, new_rows=NewRows.ROUTE)
+        by_value = "output" in method.get_params()
+        if by_value:
+            method.set_params(output=Output.MEDIAN)
+        rows = method.fit_transform(Table(X, self.schema)).to_polars()
+        self.routes_, self.types_ = None if by_value else method, rows.schema
+        self.estimator_ = clone(self.estimator).fit(rows, y)
+        self.classes_ = self.estimator_.classes_
+        return self
+
+    def predict_proba(self, X: pl.DataFrame) -> NDArray[Any]:  # noqa: N803
+        """Return the probability of each class."""
+        rows = X
+        if self.routes_ is not None:
+            rows = self.routes_.transform(Table(X.select(self.schema.names), self.schema)).to_polars()
+            rows = rows.cast(dict(self.types_), strict=False)  # a suppressed number is missing
+        return np.asarray(self.estimator_.predict_proba(rows))
+
+    def predict(self, X: pl.DataFrame) -> NDArray[Any]:  # noqa: N803
+        """Return the most probable class."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+def _named(name: str) -> Any:
+    """Return a named model as a pipeline that takes frames."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+    from sklearn.impute import SimpleImputer
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+    from sklearn.tree import DecisionTreeClassifier
+
+    models: dict[str, Callable[[], Any]] = {
+        "forest": lambda: RandomForestClassifier(n_estimators=100),
+        "tree": DecisionTreeClassifier,
+        "mlp": lambda: MLPClassifier((100,), activation="relu", solver="adam", learning_rate_init=0.001),
+        "boosting": HistGradientBoostingClassifier,
+    }
+    numbers = [SimpleImputer(strategy="median", keep_empty_features=True)]
+    numbers += [StandardScaler()] if name == "mlp" else []
+    texts = [
+        FunctionTransformer(as_texts),
+        OneHotEncoder(handle_unknown="ignore", sparse_output=False, dtype=np.float32),
+    ]
+    columns = ColumnTransformer(
+        [("numbers", make_pipeline(*numbers), numbers_in), ("texts", make_pipeline(*texts), texts_in)]
+    )
+    return make_pipeline(columns, models[name]())
+
+
+def numbers_in(frame: pl.DataFrame) -> list[str]:
+    """Return the columns that hold numbers."""
+    return [name for name, kind in frame.schema.items() if kind.is_numeric() or kind == pl.Boolean]
+
+
+def texts_in(frame: pl.DataFrame) -> list[str]:
+    """Return the other columns."""
+    return [name for name in frame.columns if name not in numbers_in(frame)]
+
+
+def as_texts(frame: pl.DataFrame) -> NDArray[Any]:
+    """Return the cells as texts; a missing value is a text of its own."""
+    return np.asarray(frame.select(pl.all().cast(pl.String).fill_null("")).to_numpy(), dtype=object)
+
+
+def _roles(table: Table, names: list[str]) -> tuple[Schema, list[str]]:
+    """Return the roles of the features: those of the schema, or all quasi-identifiers if it names none."""
+    columns = [table.schema[name] for name in names]
+    if any(one.role is Role.QUASI for one in columns):
+        return Schema(columns), []
+    note = "the schema names no quasi-identifier, so all features are"
+    return Schema(one if one.role is Role.SENSITIVE else replace(one, role=Role.QUASI) for one in columns), [note]
+
+
+def _with_domains(schema: Schema, table: Table) -> Schema:
+    """Return the schema with the categories of all rows, so that a hierarchy covers rows that it was not made from."""
+    found = {name: table.column(name).drop_nulls().unique().sort() for name in schema.names}
+    return Schema(
+        replace(one, domain=tuple(found[one.name].to_list()))
+        if one.domain is None and one.hierarchy is None and found[one.name].dtype == pl.String
+        else one
+        for one in schema.columns
+    )
+
+
+def _differentially_private(
+    model: str, protect: Protection, table: Table, target: str, names: list[str]
+) -> FitEstimator:
+    """Return the private procedure of a named model, with public bounds, domains and classes."""
+    frame = table.to_polars()
+    described = describe(Columns.of(Table(frame.select(names), Schema(table.schema[name] for name in names))), None)
+    read = [one.read(frame[one.name]) if isinstance(one, Undeclared) else one for one in described]
+    public = Schema(
+        Column(
+            name=one.name, kind=Kind.NUMBER if one.is_number else Kind.CATEGORY, bounds=one.bounds, domain=one.domain
+        )
+        for one in read
+    )
+    taken = [one.name for one in described if isinstance(one, Undeclared)]
+    classes = table.schema[target].domain
+    if classes is None:
+        taken.append(target)
+        classes = tuple(frame[target].drop_nulls().unique().sort().to_list())
+    notes = []
+    if taken:
+        shown = f"{', '.join(taken[:5])}{' and others' if len(taken) > 5 else ''}"
+        notes.append(
+            f"the bounds and domains of {shown} are not declared; they were taken from all rows, members and others, "
+            "and are not covered by epsilon"
+        )
+    name, options = _PRIVATE[model]
+    estimator = getattr(learners, name)(
+        epsilon=protect.epsilon, delta=protect.delta, schema=public, classes=classes, **options
+    )
+    return FitEstimator(estimator, columns=names, notes=notes)

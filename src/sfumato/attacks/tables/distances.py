@@ -1,0 +1,134 @@
+"""How far a record is from each released row: the distance of Gower, for values and for ranges of values.
+
+A number, date or ordinal adds its distance divided by the range of the column, any other value 0 or 1. A generalised
+value adds the mean distance to the values that it stands for. A missing value is 0 from a missing one, and 1 from
+all others. The distance of two rows is the mean over the columns.
+
+- Gower, *A general coefficient of similarity and some of its properties*, Biometrics 27(4), 1971.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attacks.tables.reading import cover
+from sfumato.data.schema import Kind
+from sfumato.engines.tuples import group
+from sfumato.measures.classes import Floats, Ints
+from sfumato.measures.loss.generalised import Coverage, Pairing
+
+__all__ = ["Distances"]
+
+_PAIRS = 2_000_000  # pairs of records and released rows that are compared at a time
+
+Term = Callable[[Ints], NDArray[np.float32]]
+
+
+class Distances:
+    """The distances of records to the distinct released rows.
+
+    Parameters
+    ----------
+    both : Pairing
+        The records and the released rows.
+    names : sequence of str, optional
+        The columns that count; all by default.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from sfumato.measures.loss.generalised import pair
+    >>> records = pl.DataFrame({"age": [20, 60], "sex": ["f", "m"]})
+    >>> both = pair(records, pl.DataFrame({"age": ["20", "20-60"], "sex": ["f", "*"]}), ["age", "sex"])
+    >>> Distances(both).of(np.array([0, 1])).tolist()
+    [[0.0, 0.5], [1.0, 0.5]]
+    """
+
+    def __init__(self, both: Pairing, names: Sequence[str] | None = None) -> None:
+        columns = [both.names.index(name) for name in (both.names if names is None else names)]
+        codes = both.meaning[:, columns]
+        self.first, self.of_row = group(codes, [len(both.coverages[column]) for column in columns])
+        """The first released row of each distinct one, and the distinct one of each released row."""
+        self.count: Ints = np.bincount(self.of_row, minlength=len(self.first))
+        self._terms = [
+            _term(both.coverages[column], codes[self.first, place], both.original[:, column])
+            for place, column in enumerate(columns)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def of(self, records: Ints) -> NDArray[np.float32]:
+        """Return the distance of each record (a position) to each distinct released row."""
+        total = np.zeros((len(records), len(self)), dtype=np.float32)
+        for term in self._terms:
+            total += term(records)
+        total /= np.float32(len(self._terms))
+        return total
+
+    def blocks(self, records: Ints) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
+        """Yield some of the records at a time, with their distances."""
+        step = max(1, _PAIRS // len(self))
+        for start in range(0, len(records), step):
+            some = records[start : start + step]
+            yield some, self.of(some)
+
+    def nearest(self, records: Ints, order: Ints) -> tuple[Ints, Floats]:
+        """Return the nearest distinct released row of each record, and its distance.
+
+        Of several at the same distance, the one that comes first in `order`.
+        """
+        found = np.empty(len(records), dtype=np.int64)
+        away = np.empty(len(records))
+        done = 0
+        for some, distance in self.blocks(records):
+            best = distance[:, order].argmin(axis=1)
+            part = slice(done, done + len(some))
+            found[part], done = order[best], done + len(some)
+            away[part] = distance[np.arange(len(some)), found[part]]
+        return found, away
+
+
+def _term(read: Coverage, codes: NDArray[np.int32], original: NDArray[np.int32]) -> Term:
+    """Return the distances of a column."""
+    of = read.universe
+    if of.is_line and of.high > of.low:
+        middle, half = (read.low + read.high)[codes] / 2, (read.high - read.low)[codes] / 2
+        return _on_a_line(of.numbers, middle, half, of.high - of.low, original)
+    known = len(of) - (of.missing is not None)
+    if of.column.kind is Kind.ORDINAL and known > 1:
+        place = np.arange(len(of), dtype=np.float64)
+        place[known:] = np.nan
+        weight = np.arange(len(of)) < known
+        count = read.total(weight)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            middle = read.total(np.where(weight, place, 0.0)) / count
+        return _on_a_line(place, middle[codes], (count[codes] - 1) / 2, known - 1.0, original)
+    distinct, of_code = np.unique(codes, return_inverse=True)
+    table = cover(read, distinct) / np.maximum(read.size[distinct], 1)[:, None]
+    apart = (1 - table).astype(np.float32).T.copy()
+    return lambda records: apart[original[records]][:, of_code]
+
+
+def _on_a_line(place: Floats, middle: Floats, half: Floats, span: float, original: NDArray[np.int32]) -> Term:
+    middle, half, gone = (middle / span).astype(np.float32), (half / span).astype(np.float32), np.isnan(middle)
+    at = (place / span).astype(np.float32)
+    wide = half > 0
+
+    def term(records: Ints) -> NDArray[np.float32]:
+        x = at[original[records], None]
+        away: NDArray[np.float32] = np.abs(x - middle)
+        if wide.any():
+            part = away[:, wide]
+            away[:, wide] = np.where(part < half[wide], (part**2 + half[wide] ** 2) / (2 * half[wide]), part)
+        lost = np.isnan(x[:, 0])
+        if gone.any() or lost.any():
+            away[:, gone] = 1
+            away[lost] = 1
+            away[np.ix_(lost, gone)] = 0
+        return away
+
+    return term

@@ -1,0 +1,129 @@
+"""Linkage: find the released rows that cover a person's quasi-identifiers, and take one of them for the person's.
+
+The attacker knows the quasi-identifiers of people, from a population table for example. Which of the covering rows is
+the person's can be checked only by what else the row says. So a guess is right if the guessed row has the person's
+values in all other columns, and the control are people who have no row: about them, such a guess is right by chance.
+
+- Sweeney, *k-anonymity: a model for protecting privacy*, International Journal of Uncertainty, Fuzziness and
+  Knowledge-Based Systems 10(5), 2002.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attacks.base import Attack, Baseline, Records, Scores
+from sfumato.attacks.tables.candidates import Candidates, candidates
+from sfumato.attacks.tables.reading import known_columns, read_pairing
+from sfumato.errors import ColumnError, did_you_mean
+from sfumato.measures.classes import Ints
+from sfumato.measures.loss.generalised import Pairing
+
+__all__ = ["Linkage"]
+
+
+class Linkage(Attack):
+    """Take a random row that covers a person's quasi-identifiers for the person's row.
+
+    The details of the result are the mean chances of picking the right row or person, as `sf.assess` measures them: of
+    an attacker who knows that the person has a row (prosecutor), and of one who looks for the person of a row in a
+    population table (journalist). Without a population table, all records, members or not, are the population.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.attacks import TableTarget
+    >>> inside = pl.DataFrame({"age": [20, 30, 40], "disease": ["flu", "cold", "ulcer"]})
+    >>> outside = pl.DataFrame({"age": [20, 50], "disease": ["cold", "flu"]})
+    >>> target = TableTarget(inside, sf.Table.of(inside, qi=["age"], sensitive=["disease"]).schema)
+    >>> found = Linkage().run(target, Records(inside), Records(outside), seed=0)
+    >>> found.members.tolist(), found.nonmembers.tolist(), found.details["prosecutor"]
+    ([1.0, 1.0, 1.0], [0.0, 0.0], 1.0)
+    """
+
+    name = "linkage"
+    question = "Which released row is this person's?"
+    targets = ("table",)
+    guesses = True
+
+    def obstacle(self, target: Any, members: Records | None, nonmembers: Records | None) -> str | None:
+        """Return why this attack cannot be run; None if it can."""
+        found = super().obstacle(target, members, nonmembers)
+        if found is None and not target.schema.quasi:
+            return "it needs quasi-identifiers (--qi)"
+        if found is None and not known_columns(target, without=target.schema.quasi):
+            return "it needs a column beside the quasi-identifiers, by which a link can be checked"
+        return found
+
+    def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
+        """Guess a row for each record, and check its other columns."""
+        quasi = target.schema.quasi
+        both = read_pairing(target, members, nonmembers, quasi)
+        others = read_pairing(target, members, nonmembers, known_columns(target, without=quasi))
+        found = candidates(both)
+        everyone = np.arange(len(found.of_record))
+        right = _agree(others, everyone, _pick(found, np.random.default_rng(seed)))
+        usual = np.full(len(members), _most_frequent(others))
+        baseline = Baseline(
+            float(_agree(others, everyone[: len(members)], usual).mean()),
+            "naming the most frequent combination of the other columns",
+        )
+        score = right.astype(np.float64)
+        details = _prosecutor(found, len(members)) | {"journalist": _journalist(found, slice(None))}
+        if target.population is not None:
+            if missing := [name for name in quasi if name not in target.population.columns]:
+                raise ColumnError(
+                    f"the population table has no column '{missing[0]}', which is a quasi-identifier of the release",
+                    hint=did_you_mean(missing[0], target.population.columns),
+                )
+            public = candidates(read_pairing(target, members, Records(target.population), quasi))
+            details |= {"journalist": _journalist(public, slice(len(members), None))}
+        return Scores(score[: len(members)], score[len(members) :], baseline, details=details)
+
+
+def _pick(found: Candidates, rng: np.random.Generator) -> Ints:
+    """Return a random released row of each record's candidates."""
+    may_be = found.may_be
+    weight = np.concatenate([[0], np.cumsum(found.size[may_be.indices])])
+    begin = weight[may_be.indptr[:-1]][found.of_record]
+    drawn = begin + rng.integers(0, found.rows[found.of_record])
+    entry = np.searchsorted(weight, drawn, side="right") - 1
+    by_class = np.argsort(found.of_row, kind="stable")[np.count_nonzero(found.of_row < 0) :]
+    start = np.cumsum(found.size) - found.size
+    row: Ints = by_class[start[may_be.indices[entry]] + drawn - weight[entry]]
+    return row
+
+
+def _agree(others: Pairing, record: Ints, row: Ints) -> NDArray[np.bool_]:
+    """Return whether the row has the record's values; a row that says "anything" does not."""
+    right = np.ones(len(record), dtype=bool)
+    for column, read in enumerate(others.coverages):
+        code = others.meaning[row, column]
+        right &= read.covers(code, others.original[record, column]) & ~read.everything[code]
+    return right
+
+
+def _most_frequent(others: Pairing) -> int:
+    """Return a released row with the most frequent combination of values."""
+    _, of_row, count = np.unique(others.meaning, axis=0, return_inverse=True, return_counts=True)
+    return int(np.argmax(count[of_row.ravel()]))
+
+
+def _prosecutor(found: Candidates, members: int) -> dict[str, Any]:
+    """Return the chance of picking a member's row, and how many members have a single one, or any."""
+    who = found.of_record[:members]
+    chance = np.where(found.covered, 1 / found.rows, 0.0)[who]
+    unique, covered = float(np.mean(chance == 1)), float(found.covered[who].mean())
+    return {"prosecutor": float(chance.mean()), "unique": unique, "covered": covered}
+
+
+def _journalist(found: Candidates, population: slice) -> float:
+    """Return the mean chance of picking the person of a row, among the people that the row covers."""
+    people = np.bincount(found.of_record[population], minlength=found.people) * found.covered
+    number = found.may_be.T @ people
+    some = number > 0
+    return float((found.size[some] / number[some]).sum() / max(found.size[some].sum(), 1))
