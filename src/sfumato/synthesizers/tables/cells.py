@@ -1,0 +1,106 @@
+"""Cells: how a wide column of numbers is counted, with frequent single values apart.
+
+A column of few codes has a cell per code. A wide one (incomes, prices) is divided by its width alone, without a look at
+the data: into equal parts, and into parts that grow with the distance from the origin, so that narrow and skewed
+columns are both resolved. A noisy histogram of the single codes shows frequent values (0, 40 hours, 7,688 dollars), which
+become cells of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.synthesizers.tables.base import Axis
+
+__all__ = ["NARROW", "Cells", "is_wide", "stand_out"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NARROW = 128
+"""A column with at most this many codes has a cell for each."""
+_EQUAL = 48  # equal parts of a wide column
+_PER_DECADE = 8  # parts for each power of ten of the distance from the origin
+_FALSE = 0.1  # expected number of empty codes that become cells of their own, per column
+
+
+def is_wide(axis: Axis) -> bool:
+    """Return whether a column has too many codes for a cell each."""
+    return axis.ordered and axis.size - 1 > NARROW
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of one column: where each begins, in codes. The last cell is the code for missing values.
+
+    Examples
+    --------
+    >>> cells = Cells.of(Axis("pay", 100_001, ordered=True), spikes=[7688])
+    >>> cells.size, cells.starts[:5].tolist()
+    (89, [0, 1, 2, 3, 4])
+    >>> cells.of_codes(np.array([7687, 7688, 7689, 100_000])).tolist()
+    [33, 34, 35, 88]
+    """
+
+    starts: Ints
+    codes: int
+    """The number of codes, including the one for missing values."""
+
+    @classmethod
+    def of(cls, axis: Axis, spikes: Sequence[int] = ()) -> Cells:
+        """Return the cells of a column, given the codes that are cells of their own."""
+        known = axis.size - 1
+        if not is_wide(axis):
+            return cls(np.arange(axis.size), axis.size)
+        equal = np.arange(_EQUAL) * known // _EQUAL
+        grown = np.floor(10 ** (np.arange(int(np.log10(known) * _PER_DECADE) + 1) / _PER_DECADE))
+        around = np.concatenate([axis.origin + np.append(0, grown), axis.origin - np.append(-1, grown) + 1])
+        alone = np.asarray(spikes, dtype=np.int64)
+        starts = np.unique(np.concatenate([[0], equal, around, alone, alone + 1]).astype(np.int64))
+        return cls(np.append(starts[(starts >= 0) & (starts < known)], known), axis.size)
+
+    @property
+    def size(self) -> int:
+        """The number of cells, including the one for missing values."""
+        return len(self.starts)
+
+    @cached_property
+    def widths(self) -> Ints:
+        """The number of codes in each cell."""
+        return np.diff(self.starts, append=self.codes)
+
+    def of_codes(self, codes: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the cell of each code."""
+        if self.size == self.codes:
+            return codes.astype(np.int32)
+        return (np.searchsorted(self.starts, codes, side="right") - 1).astype(np.int32)
+
+    def draw_codes(self, cells: NDArray[np.integer], rng: np.random.Generator, most: int = 200) -> Ints:
+        """Return a code inside each cell, at random, out of at most this many equidistant ones.
+
+        Fewer distinct values are enough: within a cell, nothing is known of the distribution.
+        """
+        if self.size == self.codes:
+            return cells.astype(np.int64)
+        width = self.widths[cells]
+        kinds = np.minimum(width, max(most // self.size, 4))
+        return self.starts[cells] + (2 * rng.integers(0, kinds) + 1) * width // (2 * kinds)
+
+
+def stand_out(noisy: Floats, deviation: float) -> Ints:
+    """Return the codes whose noisy counts are too large for an empty code.
+
+    Examples
+    --------
+    >>> stand_out(np.array([900.0, 3.0, -4.0, 40.0]), 5.0).tolist()
+    [0, 3]
+    """
+    from scipy.special import ndtri
+
+    least = max(deviation * float(ndtri(1 - _FALSE / max(len(noisy), 2))), 1.0)
+    return np.flatnonzero(noisy > least)

@@ -1,0 +1,70 @@
+"""Raking: weights for drawn rows, so that their pair counts agree with the noisy ones.
+
+Each sweep multiplies the weight of a row by (wanted count / present count) of its cell, once per table (iterative
+proportional fitting on a sample). A noisy count is trusted in proportion to what it knows: the exponent of the factor
+is v / (v + s^2), where s is the deviation of its noise and v the variance that its present count would have anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Wanted", "rake"]
+
+Floats = NDArray[np.float64]
+
+_LARGEST = 3.0  # a factor of a sweep is between 1/3 and 3
+_LIGHTEST, _HEAVIEST = 0.02, 50.0  # weights, relative to their mean
+_SETTLED = 0.005  # stop when the weights of a sweep change by less, in the mean
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """The wanted counts of two columns, and the deviation of the noise on each."""
+
+    columns: tuple[int, int]
+    counts: Floats
+    deviation: float
+
+
+def rake(
+    columns: Sequence[NDArray[np.integer]], wanted: Sequence[Wanted], weights: Floats, sweeps: int, doubt: float = 0.1
+) -> Floats:
+    """Return weights with which the drawn rows have about the wanted counts.
+
+    ``doubt`` is the relative error that the rows' own counts are believed to have: the smaller, the less a noisy count
+    moves them.
+
+    Examples
+    --------
+    >>> columns = [np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])]
+    >>> wanted = [Wanted((0, 1), np.array([[4.0, 2.0], [2.0, 4.0]]), 0.0)]
+    >>> rake(columns, wanted, np.full(4, 3.0), sweeps=9).round(2).tolist()
+    [4.0, 2.0, 2.0, 4.0]
+    """
+    weights = weights.copy()
+    total = weights.sum()
+    places = []
+    for one in wanted:
+        first, second = one.columns
+        places.append(columns[first].astype(np.uint32) * np.uint32(one.counts.shape[1]) + columns[second])
+    for _ in range(sweeps):
+        before = weights.copy()
+        for one, place in zip(wanted, places, strict=True):
+            size = one.counts.size
+            present = np.bincount(place, weights=weights, minlength=size)
+            target = one.counts.ravel()
+            own = (doubt * np.maximum(present, target)) ** 2 + 1e-9
+            trust = own / (own + one.deviation**2)
+            ratio = np.maximum(target, 1e-3) / np.maximum(present, 1e-3)
+            weights *= np.clip(ratio**trust, 1 / _LARGEST, _LARGEST)[place]
+        weights *= total / weights.sum()
+        mean = total / len(weights)
+        np.clip(weights, _LIGHTEST * mean, _HEAVIEST * mean, out=weights)
+        if np.abs(weights - before).mean() < _SETTLED * mean:
+            break
+    return weights * (total / weights.sum())

@@ -1,0 +1,283 @@
+"""A tree of columns within each label, from noisy counts of pairs, with closed-form sampling (the fast default).
+
+Every column depends on one other column and on the label. The tree has the largest mutual information (Chow and Liu
+1968); p(b | a, label) is the table of largest entropy with the noisy counts of (a, b), (a, label) and (b, label).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.learners.estimators.noisy_sums import NoisySums, Share
+from sfumato.synthesizers.tables.base import Axis, Model, Rows, Synthesizer
+from sfumato.synthesizers.tables.cells import Cells, is_wide, stand_out
+from sfumato.synthesizers.tables.labels import AdditiveLabels, Pool, labels_in_order
+from sfumato.synthesizers.tables.marginals import (
+    coarse_groups,
+    count,
+    fit_three_way,
+    fit_to_margins,
+    information,
+    onto_simplex,
+    spanning_tree,
+)
+from sfumato.synthesizers.tables.raking import Wanted, rake
+
+__all__ = ["LabelledTree"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_CLEAR = 7.0  # the mean count of a cell of two coarse columns, in deviations of its noise
+_FEWEST, _MOST = 4, 24  # groups of a coarse column
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledTree(Synthesizer):
+    """A tree of columns within each label.
+
+    Parameters
+    ----------
+    corrections : int
+        The number of noisy sums of residuals that correct the labels.
+    """
+
+    corrections: int = 4
+    sweeps: int = 20
+    pool: int = 100_000
+
+    def shares(self, axes: Sequence[Axis], label: int | None) -> Mapping[str, Share]:
+        """Return the kinds of sums that `learn` asks for, and the worth of each."""
+        wide = any(is_wide(one) for at, one in enumerate(axes) if at != label)
+        worth = {"cells": 0.30, "pairs": 0.25}
+        if wide:
+            worth["values"] = 0.05
+        asked = {name: Share(1, one) for name, one in worth.items()}
+        if label is not None and self.corrections:
+            asked["residuals"] = Share(self.corrections, 0.4)
+        return asked
+
+    def learn(self, rows: Rows, sums: NoisySums) -> TreeModel:
+        """Learn from the records through noisy sums."""
+        rows, classes = _with_label(rows)
+        at = [column for column in range(len(rows.axes)) if column != rows.label]
+        axes = [rows.axes[column] for column in at]
+        codes = [rows.codes[column] for column in at]
+        label = rows.codes[rows.label] if rows.label is not None else np.zeros(len(rows), dtype=np.int64)
+        cells = _find_cells(axes, codes, sums)
+        fine = [one.of_codes(column) for one, column in zip(cells, codes, strict=True)]
+
+        norm = math.sqrt(len(at))
+        tables = [count([one, label], [cell.size, classes]) for one, cell in zip(fine, cells, strict=True)]
+        noisy = sums("cells", np.concatenate([one.ravel() for one in tables]), norm=norm)
+        deviation = sums.deviation_of("cells", norm)
+        raw = [
+            one.reshape(-1, classes)
+            for one in np.split(noisy, np.cumsum([one.size for one in tables])[:-1])
+        ]
+        by_label = _totals(raw)
+        table = [
+            np.stack([onto_simplex(one[:, k], by_label[k]) for k in range(classes)], axis=1) for one in raw
+        ]
+
+        pairs = list(itertools.combinations(range(len(at)), 2))
+        pair_norm = math.sqrt(max(len(pairs), 1))
+        pair_deviation = sums.deviation_of("pairs", pair_norm)
+        total = by_label.sum()
+        most = int(np.clip(math.sqrt(total / (_CLEAR * max(pair_deviation, 1e-9))), _FEWEST, _MOST))
+        groups = [
+            coarse_groups(one.sum(axis=1), most, 1 / (4 * most if axis.ordered else 6 * most), ordered=axis.ordered)
+            for one, axis in zip(table, axes, strict=True)
+        ]
+        sizes = [int(one.max()) + 1 for one in groups]
+        coarse = [group[one].astype(np.uint8) for group, one in zip(groups, fine, strict=True)]
+        counted = [count([coarse[a], coarse[b]], [sizes[a], sizes[b]]) for a, b in pairs]
+        flat = np.concatenate([one.ravel() for one in counted]) if pairs else np.zeros(0)
+        noisy = sums("pairs", flat, norm=pair_norm)
+        two = np.split(noisy, np.cumsum([one.size for one in counted])[:-1])
+        by_group = [_by_group(one, group) for one, group in zip(table, groups, strict=True)]
+        fitted = {
+            pair: fit_to_margins(
+                onto_simplex(one.reshape(sizes[pair[0]], sizes[pair[1]]), total),
+                by_group[pair[0]].sum(axis=1),
+                by_group[pair[1]].sum(axis=1),
+            )
+            for pair, one in zip(pairs, two, strict=True)
+        }
+        model = TreeModel(
+            axes=tuple(rows.axes),
+            label=rows.label,
+            cells=cells,
+            groups=groups,
+            by_label=by_label,
+            tables=table,
+            pairs=fitted,
+            pair_deviation=pair_deviation,
+            table_deviation=deviation,
+            sweeps=self.sweeps,
+            pool_rows=self.pool,
+        )
+        if rows.label is not None and classes > 1:
+            model.labels = self._labels(model, fine, label, raw, deviation, sums)
+        return model
+
+    def _labels(
+        self, model: TreeModel, fine: Sequence[NDArray[np.int32]], label: Ints, raw: Sequence[Floats],
+        deviation: float, sums: NoisySums,
+    ) -> AdditiveLabels:
+        """Fit the additive model of the labels on drawn rows, and correct it by noisy residuals of the records."""
+        sizes = [one.size for one in model.cells]
+        axes = [axis for at, axis in enumerate(model.axes) if at != model.label]
+        labels = AdditiveLabels(sizes, [one.ordered for one in axes], len(model.by_label))
+        drawn, weights, _ = model.draw(self.pool, np.random.default_rng())
+        starts = labels.starts[:, None].astype(np.int32)
+        pool = Pool(np.stack(drawn).astype(np.int32) + starts, weights, labels.total)
+        shares = model.by_label / model.by_label.sum()
+        labels.fit(pool, raw, np.full(len(sizes), deviation), shares)
+        if not self.corrections:
+            return labels
+        places = np.stack(fine) + starts
+        norm = math.sqrt(len(sizes) * (1 if labels.outputs == 1 else 2))
+        variance = np.full(labels.total, sums.deviation_of("residuals", norm) ** 2)
+        truth = (label[:, None] == np.arange(labels.classes)).astype(np.float64)[:, 1 if labels.outputs == 1 else 0 :]
+        for _ in range(self.corrections):
+            left = np.trunc((truth - labels.chances(places)) * 2.0**16) / 2.0**16
+            found = np.zeros((labels.total, labels.outputs))
+            for output in range(labels.outputs):
+                for column in places:
+                    found[:, output] += np.bincount(column, weights=left[:, output], minlength=labels.total)
+            labels.correct(pool, sums("residuals", found, norm=norm), variance)
+        return labels
+
+
+@dataclass(eq=False)
+class TreeModel(Model):
+    """Noisy tables of cells and pairs, and the scores of the labels."""
+
+    axes: tuple[Axis, ...]
+    label: int | None
+    cells: list[Cells]
+    groups: list[Ints]
+    by_label: Floats
+    tables: list[Floats]
+    pairs: dict[tuple[int, int], Floats]
+    pair_deviation: float
+    table_deviation: float
+    sweeps: int
+    pool_rows: int
+    labels: AdditiveLabels | None = field(default=None)
+
+    def draw(self, rows: int, rng: np.random.Generator) -> tuple[list[Ints], Floats, Ints]:
+        """Draw cells of rows from the tree; return them by column, their raked weights, and their labels."""
+        shares = self.by_label / self.by_label.sum()
+        label = _spread(np.zeros(rows, dtype=np.int64), shares[None, :], rng)
+        classes = len(shares)
+        by_group = [_by_group(one, group) for one, group in zip(self.tables, self.groups, strict=True)]
+        found: dict[int, Ints] = {}
+        gains = np.zeros((len(self.cells), len(self.cells)))
+        for (a, b), table in self.pairs.items():
+            gains[a, b] = gains[b, a] = information(table)
+        edges = spanning_tree(gains)
+        root = edges[0][0] if edges else 0
+        found[root] = _spread(label, by_group[root].T, rng)
+        for a, b in edges:
+            table = self.pairs[a, b] if a < b else self.pairs[b, a].T
+            three = fit_three_way(table, by_group[a], by_group[b])
+            given = three.transpose(0, 2, 1).reshape(-1, three.shape[1])
+            found[b] = _spread(found[a] * classes + label, given, rng)
+        coarse = [found[at] for at in range(len(self.cells))]
+        fine = []
+        for one, table, group in zip(coarse, self.tables, self.groups, strict=True):
+            inside = np.zeros((int(group.max()) + 1, classes, len(group)))
+            inside[group, :, np.arange(len(group))] = table
+            fine.append(_spread(one * classes + label, inside.reshape(-1, len(group)), rng))
+        wanted = [Wanted(pair, table, self.pair_deviation) for pair, table in self.pairs.items()]
+        last = len(coarse)
+        columns = [*coarse, *fine, label]
+        wanted += [
+            Wanted((last + at, 2 * last), table, self.table_deviation) for at, table in enumerate(self.tables)
+        ]
+        weights = np.full(rows, self.by_label.sum() / rows)
+        return fine, rake(columns, wanted, weights, self.sweeps), label
+
+    def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
+        """Return the codes of new rows, one array per column."""
+        fine, weights, label = self.draw(max(rows, self.pool_rows), rng)
+        kept = rng.permutation(_systematic(weights, rows, rng))
+        fine = [one[kept] for one in fine]
+        codes = [cell.draw_codes(one, rng) for cell, one in zip(self.cells, fine, strict=True)]
+        if self.label is None:
+            return codes
+        drawn = label[kept]
+        if self.labels is not None:
+            starts = self.labels.starts[:, None]
+            drawn = labels_in_order(self.labels.chances(np.stack(fine) + starts), rng)
+        return [*codes[: self.label], drawn, *codes[self.label :]]
+
+
+def _with_label(rows: Rows) -> tuple[Rows, int]:
+    """Return the records whose label is known, and the number of classes; 1 if there is no label."""
+    if rows.label is None:
+        return rows, 1
+    classes = rows.axes[rows.label].size - 1
+    known = rows.codes[rows.label] < classes
+    return Rows(rows.axes, tuple(one[known] for one in rows.codes), rows.label), classes
+
+
+def _find_cells(axes: Sequence[Axis], codes: Sequence[NDArray[np.integer]], sums: NoisySums) -> list[Cells]:
+    """Return the cells of each column; those of wide ones after a noisy histogram of their codes."""
+    wide = [at for at, one in enumerate(axes) if is_wide(one)]
+    spikes: dict[int, Ints] = {}
+    if wide:
+        norm = math.sqrt(len(wide))
+        counts = [np.bincount(codes[at], minlength=axes[at].size)[:-1] for at in wide]
+        noisy = sums("values", np.concatenate(counts).astype(np.float64), norm=norm)
+        found = np.split(noisy, np.cumsum([len(one) for one in counts])[:-1])
+        spikes = {at: stand_out(one, sums.deviation_of("values", norm)) for at, one in zip(wide, found, strict=True)}
+    return [Cells.of(one, spikes.get(at, ())) for at, one in enumerate(axes)]  # type: ignore[arg-type]
+
+
+def _totals(tables: Sequence[Floats]) -> Floats:
+    """Return the number of records of each label: every column counts them all, a sum of fewer cells is less noisy."""
+    trust = np.array([1 / len(one) for one in tables])
+    sums = np.stack([one.sum(axis=0) for one in tables])
+    return np.maximum((trust[:, None] * sums).sum(axis=0) / trust.sum(), 1.0)
+
+
+def _by_group(table: Floats, groups: Ints) -> Floats:
+    found = np.zeros((int(groups.max()) + 1, table.shape[1]))
+    np.add.at(found, groups, table)
+    return found
+
+
+def _spread(given: Ints, chances: Floats, rng: np.random.Generator) -> Ints:
+    """Draw a value for each row, given its group; within a group, values have their shares almost exactly."""
+    up = np.cumsum(chances, axis=1)
+    whole = up[:, -1:]
+    up = np.where(whole > 0, up / np.maximum(whole, 1e-300), np.arange(1, chances.shape[1] + 1) / chances.shape[1])
+    sizes = np.bincount(given, minlength=len(chances))
+    order = rng.permutation(len(given))
+    order = order[np.argsort(given[order], kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    sorted_groups = given[order]
+    rank = np.arange(len(given)) - starts[sorted_groups]
+    even = (rank + rng.random(len(chances))[sorted_groups]) / sizes[sorted_groups]
+    # Searching all groups at once: the shares of group g lie between g and g + 1.
+    flat = (up + np.arange(len(up))[:, None]).ravel()
+    place = np.searchsorted(flat, np.minimum(even, 1 - 1e-12) + sorted_groups, side="right")
+    values = np.empty(len(given), dtype=np.int64)
+    values[order] = np.minimum(place - sorted_groups * chances.shape[1], chances.shape[1] - 1)
+    return values
+
+
+def _systematic(weights: Floats, rows: int, rng: np.random.Generator) -> Ints:
+    """Return the positions of rows drawn in proportion to their weights, evenly spaced."""
+    up = np.cumsum(weights)
+    at = (np.arange(rows) + rng.random()) * (up[-1] / max(rows, 1))
+    return np.minimum(np.searchsorted(up, at, side="right"), len(weights) - 1)
