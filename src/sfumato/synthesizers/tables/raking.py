@@ -24,9 +24,9 @@ _SETTLED = 0.005  # stop when the weights of a sweep change by less, in the mean
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """The wanted counts of two columns, and the deviation of the noise on each."""
+    """The wanted counts of some columns, and the deviation of the noise on each."""
 
-    columns: tuple[int, int]
+    columns: tuple[int, ...]
     counts: Floats
     deviation: float
 
@@ -46,22 +46,23 @@ def rake(
     >>> rake(columns, wanted, np.full(4, 3.0), sweeps=9).round(2).tolist()
     [4.0, 2.0, 2.0, 4.0]
     """
+    from sfumato.synthesizers.tables.raking_kernels import sweep
+
     weights = weights.copy()
-    total = weights.sum()
-    places = []
+    total, start, tables = weights.sum(), 0, []
     for one in wanted:
-        first, second = one.columns
-        places.append(columns[first].astype(np.uint32) * np.uint32(one.counts.shape[1]) + columns[second])
+        shape = (*one.counts.shape, 1)
+        third = one.columns[2] if len(one.columns) > 2 else -1
+        tables.append((*one.columns[:2], third, shape[1], shape[2], start, one.counts.size))
+        start += one.counts.size
+    counts = np.concatenate([one.counts.ravel() for one in wanted] or [np.zeros(0)])
+    variances = np.array([one.deviation**2 for one in wanted])
+    present = np.zeros(max((one.counts.size for one in wanted), default=1))
+    drawn = np.stack([one.astype(np.uint16) for one in columns])
+    listed = np.array(tables, dtype=np.int64).reshape(-1, 7)
     for _ in range(sweeps):
         before = weights.copy()
-        for one, place in zip(wanted, places, strict=True):
-            size = one.counts.size
-            present = np.bincount(place, weights=weights, minlength=size)
-            target = one.counts.ravel()
-            own = (doubt * np.maximum(present, target)) ** 2 + 1e-9
-            trust = own / (own + one.deviation**2)
-            ratio = np.maximum(target, 1e-3) / np.maximum(present, 1e-3)
-            weights *= np.clip(ratio**trust, 1 / _LARGEST, _LARGEST)[place]
+        sweep(drawn, listed, counts, variances, weights, present, doubt, _LARGEST)
         weights *= total / weights.sum()
         mean = total / len(weights)
         np.clip(weights, _LIGHTEST * mean, _HEAVIEST * mean, out=weights)

@@ -51,6 +51,7 @@ class LabelledTree(Synthesizer):
     corrections: int = 4
     sweeps: int = 20
     pool: int = 100_000
+    joint: int = 12
 
     def shares(self, axes: Sequence[Axis], label: int | None) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, and the worth of each."""
@@ -97,17 +98,17 @@ class LabelledTree(Synthesizer):
         ]
         sizes = [int(one.max()) + 1 for one in groups]
         coarse = [group[one].astype(np.uint8) for group, one in zip(groups, fine, strict=True)]
-        counted = [count([coarse[a], coarse[b]], [sizes[a], sizes[b]]) for a, b in pairs]
+        # With little noise, pairs are counted within each label.
+        ways = classes if most >= self.joint else 1
+        by = label if ways > 1 else np.zeros(len(rows), dtype=np.int64)
+        counted = [count([coarse[a], coarse[b], by], [sizes[a], sizes[b], ways]) for a, b in pairs]
         flat = np.concatenate([one.ravel() for one in counted]) if pairs else np.zeros(0)
         noisy = sums("pairs", flat, norm=pair_norm)
         two = np.split(noisy, np.cumsum([one.size for one in counted])[:-1])
         by_group = [_by_group(one, group) for one, group in zip(table, groups, strict=True)]
         fitted = {
-            pair: fit_to_margins(
-                onto_simplex(one.reshape(sizes[pair[0]], sizes[pair[1]]), total),
-                by_group[pair[0]].sum(axis=1),
-                by_group[pair[1]].sum(axis=1),
-            )
+            pair: _fit(one.reshape(sizes[pair[0]], sizes[pair[1]], ways), by_group[pair[0]], by_group[pair[1]],
+                       pair_deviation)
             for pair, one in zip(pairs, two, strict=True)
         }
         model = TreeModel(
@@ -119,6 +120,7 @@ class LabelledTree(Synthesizer):
             tables=table,
             pairs=fitted,
             pair_deviation=pair_deviation,
+            joint=ways > 1,
             table_deviation=deviation,
             sweeps=self.sweeps,
             pool_rows=self.pool,
@@ -168,6 +170,7 @@ class TreeModel(Model):
     tables: list[Floats]
     pairs: dict[tuple[int, int], Floats]
     pair_deviation: float
+    joint: bool
     table_deviation: float
     sweeps: int
     pool_rows: int
@@ -182,13 +185,12 @@ class TreeModel(Model):
         found: dict[int, Ints] = {}
         gains = np.zeros((len(self.cells), len(self.cells)))
         for (a, b), table in self.pairs.items():
-            gains[a, b] = gains[b, a] = information(table)
+            gains[a, b] = gains[b, a] = information(table.sum(axis=2))
         edges = spanning_tree(gains)
         root = edges[0][0] if edges else 0
         found[root] = _spread(label, by_group[root].T, rng)
         for a, b in edges:
-            table = self.pairs[a, b] if a < b else self.pairs[b, a].T
-            three = fit_three_way(table, by_group[a], by_group[b])
+            three = self.pairs[a, b] if a < b else self.pairs[b, a].transpose(1, 0, 2)
             given = three.transpose(0, 2, 1).reshape(-1, three.shape[1])
             found[b] = _spread(found[a] * classes + label, given, rng)
         coarse = [found[at] for at in range(len(self.cells))]
@@ -197,8 +199,13 @@ class TreeModel(Model):
             inside = np.zeros((int(group.max()) + 1, classes, len(group)))
             inside[group, :, np.arange(len(group))] = table
             fine.append(_spread(one * classes + label, inside.reshape(-1, len(group)), rng))
-        wanted = [Wanted(pair, table, self.pair_deviation) for pair, table in self.pairs.items()]
         last = len(coarse)
+        wanted = [
+            Wanted((*pair, 2 * last), table, self.pair_deviation)
+            if self.joint
+            else Wanted(pair, table.sum(axis=2), self.pair_deviation)
+            for pair, table in self.pairs.items()
+        ]
         columns = [*coarse, *fine, label]
         wanted += [
             Wanted((last + at, 2 * last), table, self.table_deviation) for at, table in enumerate(self.tables)
@@ -219,6 +226,29 @@ class TreeModel(Model):
             starts = self.labels.starts[:, None]
             drawn = labels_in_order(self.labels.chances(np.stack(fine) + starts), rng)
         return [*codes[: self.label], drawn, *codes[self.label :]]
+
+
+def _fit(noisy: Floats, first: Floats, second: Floats, deviation: float) -> Floats:
+    """Return the table (a, b, label) from noisy counts, given those of (a, label) and (b, label).
+
+    It lies between the table without an interaction of all three and the noisy one, the nearer to the latter the
+    more they differ relative to the noise (James and Stein 1961).
+    """
+    total = first.sum()
+    two = fit_to_margins(onto_simplex(noisy.sum(axis=2), total), first.sum(axis=1), second.sum(axis=1))
+    plain = fit_three_way(two, first, second)
+    if noisy.shape[2] == 1:
+        return plain
+    own = np.stack(
+        [
+            fit_to_margins(onto_simplex(noisy[:, :, k], first[:, k].sum()), first[:, k], second[:, k])
+            for k in range(noisy.shape[2])
+        ],
+        axis=2,
+    )
+    apart = float(np.square(noisy - plain).sum())
+    trust = max(0.0, 1 - noisy.size * deviation**2 / max(apart, 1e-9))
+    return plain + trust * (own - plain)
 
 
 def _with_label(rows: Rows) -> tuple[Rows, int]:
