@@ -22,8 +22,9 @@ Ints = NDArray[np.int64]
 
 _LENGTH = 8.0  # cells over which the score of an ordered column varies by its whole scale
 _SINGLE = 0.1  # the share of its variance that a single cell of an ordered column may have alone
-_STEPS = 10
-_LARGEST = 2.0  # the largest change of a score in one step
+_STEPS = 12
+_LARGEST = 1.0  # the largest change of the log-odds in one step, of all rows but 2 %
+_FOR_CURVATURE = 20_000  # drawn rows that are enough for the curvature
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,22 +38,23 @@ class Pool:
     """The number of cells of all columns."""
 
     def sums(self, values: Floats) -> Floats:
-        """Return the weighted sums of a number per row, for each cell of each column."""
-        found = np.zeros(self.total)
+        """Return the weighted sums of a number per row, for each cell of each column, and of all rows."""
         weighted = values * self.weights
+        found = np.zeros(self.total + 1)
         for column in self.places:
-            found += np.bincount(column, weights=weighted, minlength=self.total)
+            found[:-1] += np.bincount(column, weights=weighted, minlength=self.total)
+        found[-1] = weighted.sum()
         return found
 
     def curvature(self, variances: Floats) -> Floats:
         """Return the second derivative of the loss by the scores, given the variance of each row's label."""
         from scipy.sparse import csr_matrix
 
-        columns, rows = self.places.shape
+        places = np.vstack([self.places, np.full(self.places.shape[1], self.total, dtype=np.int32)])
+        columns, rows = places.shape
         at = np.arange(0, columns * rows + 1, columns)
         design = csr_matrix(
-            (np.tile(np.sqrt(variances * self.weights)[:, None], (1, columns)).ravel(), self.places.T.ravel(), at),
-            shape=(rows, self.total),
+            (np.repeat(np.sqrt(variances * self.weights), columns), places.T.ravel(), at), shape=(rows, self.total + 1)
         )
         return np.asarray((design.T @ design).todense())
 
@@ -79,20 +81,20 @@ class AdditiveLabels:
     ordered: Sequence[bool]
     classes: int
     scores: Floats = field(init=False)
-    intercept: Floats = field(init=False)
+    """A row per cell, and a last one for the intercept."""
 
     def __post_init__(self) -> None:
         self.outputs = 1 if self.classes == 2 else self.classes
         self.total = int(sum(self.sizes))
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
-        self.scores, self.intercept = np.zeros((self.total, self.outputs)), np.zeros(self.outputs)
+        self.scores = np.zeros((self.total + 1, self.outputs))
         self._priors = [_prior(size, one) for size, one in zip(self.sizes, self.ordered, strict=True)]
         self._scales = np.ones((len(self.sizes), self.outputs))
-        self._precision: list[Floats] = []
+        self._precision = [np.zeros((0, 0))] * self.outputs
 
     def linear(self, places: NDArray[np.integer]) -> Floats:
         """Return the scores of rows, given the positions of their cells, one row per column."""
-        found = np.repeat(self.intercept[None, :], places.shape[1], axis=0)
+        found = np.repeat(self.scores[-1:], places.shape[1], axis=0)
         for column in places:
             found += self.scores[column]
         return found
@@ -101,7 +103,7 @@ class AdditiveLabels:
         """Return the probability of each class for each row; with two classes, of the second only."""
         return _chances(self.linear(places))
 
-    def fit(self, pool: Pool, tables: Sequence[Floats], deviations: Floats, shares: Floats) -> None:
+    def fit(self, pool: Pool, tables: Sequence[Floats], deviations: Floats, by_label: Floats) -> None:
         """Fit the scores to noisy counts.
 
         Parameters
@@ -111,17 +113,17 @@ class AdditiveLabels:
             The noisy count of each (cell, label), for each column.
         deviations : array
             The deviation of the noise on each column's counts.
-        shares : array
-            The share of each class.
+        by_label : array
+            The noisy count of each class.
         """
         kinds = slice(1, None) if self.outputs == 1 else slice(None)
-        counts = np.concatenate(tables)
+        counts = np.concatenate([*tables, by_label[None, :]])
         rows, wanted = counts.sum(axis=1), counts[:, kinds]
-        noise = np.repeat(deviations, self.sizes) ** 2
-        share = np.maximum(shares, 1e-6)
-        self.intercept = np.log(share[1:] / share[:1]) if self.outputs == 1 else np.log(share)
+        noise = np.append(np.repeat(deviations**2, self.sizes), 1 / np.sum(1 / (deviations**2 * self.sizes + 1e-9)))
+        share = np.maximum(by_label / by_label.sum(), 1e-6)
+        self.scores[-1] = np.log(share[1:] / share[:1]) if self.outputs == 1 else np.log(share)
         base = np.maximum(pool.sums(np.ones(len(pool.weights))), 1e-9)
-        small = pool.first(20_000)
+        small = pool.first(_FOR_CURVATURE)
         for step in range(_STEPS):
             chances, some = self.chances(pool.places), self.chances(small.places)
             for output in range(self.outputs):
@@ -130,11 +132,9 @@ class AdditiveLabels:
                 error = wanted[:, output] - mean * rows
                 variance = noise * ((1 - mean) ** 2 + mean**2)
                 curve = small.curvature(q * (1 - q))
-                self._update(output, curve, error, variance, 1.0, prior=True, keep=step == _STEPS - 1)
-            if step in (3, 6):
+                self._update(small, output, curve, error, variance, 1.0, prior=True)
+            if step in (_STEPS // 2, _STEPS - 3):
                 self._rescale()
-            level = (np.average(self.chances(pool.places), axis=0, weights=pool.weights), share[kinds])
-            self.intercept += np.log(level[1] / level[0]) - (np.log1p(-level[1]) - np.log1p(-level[0]))
 
     def correct(self, pool: Pool, residuals: Floats, variance: Floats, doubt: float = 0.2) -> None:
         """Correct the scores by noisy sums of (label - chance) of the records in each cell.
@@ -150,43 +150,44 @@ class AdditiveLabels:
             How far the curvature of the drawn rows may be from that of the records: the variance of residuals that
             has nothing to do with the scores, relative to the curvature.
         """
-        small = pool.first(20_000)
+        small = pool.first(_FOR_CURVATURE)
         some = self.chances(small.places)
         for output in range(self.outputs):
             q = some[:, output]
             curve = small.curvature(q * (1 - q))
-            self._update(output, curve, residuals[:, output], variance, doubt, prior=False, keep=True)
+            self._update(small, output, curve, residuals[:, output], variance, doubt, prior=False)
 
     def _update(
-        self, output: int, curve: Floats, error: Floats, variance: Floats, own: float, *, prior: bool, keep: bool
+        self, pool: Pool, output: int, curve: Floats, error: Floats, variance: Floats, own: float, *, prior: bool
     ) -> None:
         noise = own * curve + np.diag(variance + 1.0)
         gain = np.linalg.solve(noise, curve).T  # H R^-1
+        before = self._prior_precision(output) if prior else self._precision[output]
+        pull = gain @ error
         if prior:
-            before = self._prior_precision(output)
-            pull = gain @ error - before @ self.scores[:, output]
-        else:
-            before = self._precision[output]
-            pull = gain @ error
+            pull -= before @ self.scores[:, output]
         precision = gain @ curve + before
         change = np.linalg.solve(precision, pull) * (1.0 if self.outputs == 1 else 1 - 1 / self.classes)
-        self.scores[:, output] += np.clip(change, -_LARGEST, _LARGEST)
-        if keep:
-            self._precision[output : output + 1] = [precision]
-        self._last = precision
+        moved = np.full(pool.places.shape[1], change[-1])
+        for column in pool.places:
+            moved += change[column]
+        # The curvature holds near the present scores only.
+        self.scores[:, output] += change * min(1.0, _LARGEST / max(np.quantile(np.abs(moved), 0.98), 1e-9))
+        self._precision[output] = precision
 
     def _prior_precision(self, output: int) -> Floats:
-        whole = np.zeros((self.total, self.total))
+        whole = np.zeros((self.total + 1, self.total + 1))
+        whole[-1, -1] = 1e-6
         for start, prior, scale in zip(self.starts, self._priors, self._scales[:, output], strict=True):
             whole[start : start + len(prior), start : start + len(prior)] = prior / scale
         return whole
 
     def _rescale(self) -> None:
         """Estimate the variance of each column's scores from the scores and their uncertainty (empirical Bayes)."""
-        spread = np.linalg.inv(self._last)
-        for at, (start, prior) in enumerate(zip(self.starts, self._priors, strict=True)):
-            part = slice(start, start + len(prior))
-            for output in range(self.outputs):
+        for output in range(self.outputs):
+            spread = np.linalg.inv(self._precision[output])
+            for at, (start, prior) in enumerate(zip(self.starts, self._priors, strict=True)):
+                part = slice(start, start + len(prior))
                 own = self.scores[part, output]
                 energy = own @ prior @ own + np.sum(prior * spread[part, part])
                 self._scales[at, output] = np.clip(energy / len(prior), 1e-3, 30.0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.learners.estimators.noisy_sums import NoisySums, Share
+from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Model, Rows, Synthesizer
 from sfumato.synthesizers.tables.cells import Cells, is_wide, stand_out
 from sfumato.synthesizers.tables.labels import AdditiveLabels, Pool, labels_in_order
@@ -52,6 +52,8 @@ class LabelledTree(Synthesizer):
     sweeps: int = 20
     pool: int = 100_000
     joint: int = 12
+    doubt: float = 0.1
+    balance: float = 0.5
 
     def shares(self, axes: Sequence[Axis], label: int | None) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, and the worth of each."""
@@ -124,6 +126,8 @@ class LabelledTree(Synthesizer):
             table_deviation=deviation,
             sweeps=self.sweeps,
             pool_rows=self.pool,
+            doubt=self.doubt,
+            balance=self.balance,
         )
         if rows.label is not None and classes > 1:
             model.labels = self._labels(model, fine, label, raw, deviation, sums)
@@ -140,20 +144,17 @@ class LabelledTree(Synthesizer):
         drawn, weights, _ = model.draw(self.pool, np.random.default_rng())
         starts = labels.starts[:, None].astype(np.int32)
         pool = Pool(np.stack(drawn).astype(np.int32) + starts, weights, labels.total)
-        shares = model.by_label / model.by_label.sum()
-        labels.fit(pool, raw, np.full(len(sizes), deviation), shares)
+        labels.fit(pool, raw, np.full(len(sizes), deviation), model.by_label)
         if not self.corrections:
             return labels
         places = np.stack(fine) + starts
-        norm = math.sqrt(len(sizes) * (1 if labels.outputs == 1 else 2))
-        variance = np.full(labels.total, sums.deviation_of("residuals", norm) ** 2)
+        norm = math.sqrt((len(sizes) + 1) * (1 if labels.outputs == 1 else 2))
+        variance = np.full(labels.total + 1, sums.deviation_of("residuals", norm) ** 2)
         truth = (label[:, None] == np.arange(labels.classes)).astype(np.float64)[:, 1 if labels.outputs == 1 else 0 :]
+        every = Pool(places, np.ones(places.shape[1]), labels.total)
         for _ in range(self.corrections):
-            left = np.trunc((truth - labels.chances(places)) * 2.0**16) / 2.0**16
-            found = np.zeros((labels.total, labels.outputs))
-            for output in range(labels.outputs):
-                for column in places:
-                    found[:, output] += np.bincount(column, weights=left[:, output], minlength=labels.total)
+            left = on_grid(truth - labels.chances(places))
+            found = np.stack([every.sums(one) for one in left.T], axis=1)
             labels.correct(pool, sums("residuals", found, norm=norm), variance)
         return labels
 
@@ -174,13 +175,17 @@ class TreeModel(Model):
     table_deviation: float
     sweeps: int
     pool_rows: int
+    doubt: float
+    balance: float
     labels: AdditiveLabels | None = field(default=None)
 
     def draw(self, rows: int, rng: np.random.Generator) -> tuple[list[Ints], Floats, Ints]:
         """Draw cells of rows from the tree; return them by column, their raked weights, and their labels."""
         shares = self.by_label / self.by_label.sum()
-        label = _spread(np.zeros(rows, dtype=np.int64), shares[None, :], rng)
         classes = len(shares)
+        # Rare labels are drawn more often than they occur, so that raking has enough rows of each.
+        drawn = (1 - self.balance) * shares + self.balance / classes
+        label = _spread(np.zeros(rows, dtype=np.int64), drawn[None, :], rng)
         by_group = [_by_group(one, group) for one, group in zip(self.tables, self.groups, strict=True)]
         found: dict[int, Ints] = {}
         gains = np.zeros((len(self.cells), len(self.cells)))
@@ -210,8 +215,8 @@ class TreeModel(Model):
         wanted += [
             Wanted((last + at, 2 * last), table, self.table_deviation) for at, table in enumerate(self.tables)
         ]
-        weights = np.full(rows, self.by_label.sum() / rows)
-        return fine, rake(columns, wanted, weights, self.sweeps), label
+        weights = (self.by_label / drawn)[label] / rows
+        return fine, rake(columns, wanted, weights, self.sweeps, self.doubt), label
 
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
