@@ -2,12 +2,13 @@
 
 A column of few codes has a cell per code. A wide one (incomes, prices) is divided by its width alone, without a look at
 the data: into equal parts, and into parts that grow with the distance from the origin, so that narrow and skewed
-columns are both resolved. A noisy histogram of the single codes shows frequent values (0, 40 hours, 7,688 dollars), which
-become cells of their own.
+columns are both resolved. A noisy histogram of the single codes shows frequent values (0, 40 hours, 7,688 dollars),
+which become cells of their own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +16,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.synthesizers.tables.base import Axis
 
-__all__ = ["NARROW", "Cells", "is_wide", "stand_out"]
+__all__ = ["NARROW", "Cells", "find_cells", "is_wide"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,6 +28,8 @@ NARROW = 128
 """A column with at most this many codes has a cell for each."""
 _EQUAL = 48  # equal parts of a wide column
 _PER_DECADE = 8  # parts for each power of ten of the distance from the origin
+_SPIKES = 48  # codes of a column that become cells of their own, at most,
+_FREQUENT = 2e-4  # and their least share of all codes that stand out
 _FALSE = 0.1  # expected number of empty codes that become cells of their own, per column
 
 
@@ -52,7 +56,7 @@ class Cells:
     """The number of codes, including the one for missing values."""
 
     @classmethod
-    def of(cls, axis: Axis, spikes: Sequence[int] = ()) -> Cells:
+    def of(cls, axis: Axis, spikes: Sequence[int] | Ints = ()) -> Cells:
         """Return the cells of a column, given the codes that are cells of their own."""
         known = axis.size - 1
         if not is_wide(axis):
@@ -93,7 +97,7 @@ class Cells:
 
 
 def stand_out(noisy: Floats, deviation: float) -> Ints:
-    """Return the codes whose noisy counts are too large for an empty code.
+    """Return the most frequent codes, whose noisy counts are too large for an empty code.
 
     Examples
     --------
@@ -102,5 +106,20 @@ def stand_out(noisy: Floats, deviation: float) -> Ints:
     """
     from scipy.special import ndtri
 
-    least = max(deviation * float(ndtri(1 - _FALSE / max(len(noisy), 2))), 1.0)
-    return np.flatnonzero(noisy > least)
+    least = deviation * float(ndtri(1 - _FALSE / max(len(noisy), 2)))
+    clear = np.where(noisy > least, noisy, 0.0)
+    few = np.argsort(-clear, kind="stable")[:_SPIKES]
+    return np.sort(few[clear[few] > _FREQUENT * clear.sum()])
+
+
+def find_cells(axes: Sequence[Axis], codes: Sequence[NDArray[np.integer]], sums: NoisySums) -> list[Cells]:
+    """Return the cells of each column; those of wide ones after a noisy histogram of their codes."""
+    wide = [at for at, one in enumerate(axes) if is_wide(one)]
+    spikes: dict[int, Ints] = {}
+    if wide:
+        norm = math.sqrt(len(wide))
+        counts = [np.bincount(codes[at], minlength=axes[at].size)[:-1] for at in wide]
+        noisy = sums("values", np.concatenate(counts).astype(np.float64), norm=norm)
+        found = np.split(noisy, np.cumsum([len(one) for one in counts])[:-1])
+        spikes = {at: stand_out(one, sums.deviation_of("values", norm)) for at, one in zip(wide, found, strict=True)}
+    return [Cells.of(one, spikes.get(at, ())) for at, one in enumerate(axes)]

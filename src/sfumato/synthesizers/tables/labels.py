@@ -3,8 +3,8 @@
 The score of a class is a sum of one number per cell of each column. Drawn rows stand for the records: they say which
 scores explain the noisy counts of (cell, label), and how a change of the scores changes the expected counts. All
 estimates are Gaussian: a measurement e of expected H d (d is the change of the scores, H the curvature of the drawn
-rows) with noise covariance R adds H R^-1 H to the precision of the scores. Without noise and with R = H, this is Newton's
-method; with noise, directions that it hides do not move.
+rows) with noise covariance R adds H R^-1 H to the precision of the scores. Without noise and with R = H, this is
+Newton's method; with noise, directions that it hides do not move.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AdditiveLabels", "Pool", "labels_in_order"]
+__all__ = ["AdditiveLabels", "Pool", "chances_of", "labels_in_order"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -61,7 +61,9 @@ class Pool:
     def first(self, rows: int) -> Pool:
         """Return the pool of the first rows, with the same total weight."""
         weights = self.weights[:rows]
-        return Pool(np.ascontiguousarray(self.places[:, :rows]), weights * (self.weights.sum() / weights.sum()), self.total)
+        return Pool(
+            np.ascontiguousarray(self.places[:, :rows]), weights * (self.weights.sum() / weights.sum()), self.total
+        )
 
 
 @dataclass(eq=False)
@@ -101,7 +103,7 @@ class AdditiveLabels:
 
     def chances(self, places: NDArray[np.integer]) -> Floats:
         """Return the probability of each class for each row; with two classes, of the second only."""
-        return _chances(self.linear(places))
+        return chances_of(self.linear(places))
 
     def fit(self, pool: Pool, tables: Sequence[Floats], deviations: Floats, by_label: Floats) -> None:
         """Fit the scores to noisy counts.
@@ -203,7 +205,8 @@ def _prior(size: int, ordered: bool) -> Floats:
     return np.linalg.inv(covariance)
 
 
-def _chances(linear: Floats) -> Floats:
+def chances_of(linear: Floats) -> Floats:
+    """Return probabilities from scores: of the second class, if there is one score, else of each."""
     if linear.shape[1] == 1:
         return 1 / (1 + np.exp(-np.clip(linear, -30, 30)))
     raised = np.exp(linear - linear.max(axis=1, keepdims=True))

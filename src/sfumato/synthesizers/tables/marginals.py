@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["coarse_groups", "count", "fit_three_way", "fit_to_margins", "information", "onto_simplex", "spanning_tree"]
+__all__ = [
+    "coarse_groups",
+    "count",
+    "draw_evenly",
+    "fit_three_way",
+    "fit_to_margins",
+    "information",
+    "onto_simplex",
+    "spanning_tree",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -178,7 +187,6 @@ def _intervals(shares: Floats, most: int, least: float) -> Ints:
         groups[cell] = at
         held += share
     mass = np.bincount(groups, weights=shares)
-    names = list(range(len(mass)))
     edges = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
     weights = mass.tolist()
     while len(weights) > 1 and (min(weights) < least or len(weights) > most):
@@ -187,6 +195,32 @@ def _intervals(shares: Floats, most: int, least: float) -> Ints:
         first = lightest - 1 if left else lightest
         weights[first] += weights.pop(first + 1)
         edges.pop(first + 1)
-        names.pop()
     lengths = np.diff([*edges, len(shares)])
     return np.repeat(np.arange(len(edges)), lengths)
+
+
+def draw_evenly(given: Ints, chances: Floats, rng: np.random.Generator) -> Ints:
+    """Draw a value for each row, given its group; within a group, values have their shares almost exactly.
+
+    Examples
+    --------
+    >>> drawn = draw_evenly(np.array([0, 1, 0, 1, 1, 1]), np.array([[1.0, 1.0], [3.0, 1.0]]), np.random.default_rng(0))
+    >>> np.bincount(drawn[[0, 2]]).tolist(), np.bincount(drawn[[1, 3, 4, 5]]).tolist()
+    ([1, 1], [3, 1])
+    """
+    up = np.cumsum(chances, axis=1)
+    whole = up[:, -1:]
+    up = np.where(whole > 0, up / np.maximum(whole, 1e-300), np.arange(1, chances.shape[1] + 1) / chances.shape[1])
+    sizes = np.bincount(given, minlength=len(chances))
+    order = rng.permutation(len(given))
+    order = order[np.argsort(given[order], kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    sorted_groups = given[order]
+    rank = np.arange(len(given)) - starts[sorted_groups]
+    even = (rank + rng.random(len(chances))[sorted_groups]) / sizes[sorted_groups]
+    # Searching all groups at once: the shares of group g lie between g and g + 1.
+    flat = (up + np.arange(len(up))[:, None]).ravel()
+    place = np.searchsorted(flat, np.minimum(even, 1 - 1e-12) + sorted_groups, side="right")
+    values = np.empty(len(given), dtype=np.int64)
+    values[order] = np.minimum(place - sorted_groups * chances.shape[1], chances.shape[1] - 1)
+    return values

@@ -10,17 +10,19 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Model, Rows, Synthesizer
-from sfumato.synthesizers.tables.cells import Cells, is_wide, stand_out
-from sfumato.synthesizers.tables.labels import AdditiveLabels, Pool, labels_in_order
+from sfumato.synthesizers.tables.cells import Cells, find_cells, is_wide
+from sfumato.synthesizers.tables.labels import AdditiveLabels, Pool, chances_of, labels_in_order
 from sfumato.synthesizers.tables.marginals import (
     coarse_groups,
     count,
+    draw_evenly,
     fit_three_way,
     fit_to_margins,
     information,
@@ -35,6 +37,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _CLEAR = 7.0  # the mean count of a cell of two coarse columns, in deviations of its noise
+_BLENDS = 3  # noisy sums that weigh the two models of the label
+_BOUND = 6.0  # the largest log-odds of a model before they are weighed
+_BLEND_PRIOR = 10.0
+_RAREST = 1e-4  # the smallest chance of a group or a cell, when the label is judged by it
 _FEWEST, _MOST = 4, 24  # groups of a coarse column
 
 
@@ -48,7 +54,7 @@ class LabelledTree(Synthesizer):
         The number of noisy sums of residuals that correct the labels.
     """
 
-    corrections: int = 4
+    corrections: int = 3
     sweeps: int = 20
     pool: int = 100_000
     joint: int = 12
@@ -63,7 +69,8 @@ class LabelledTree(Synthesizer):
             worth["values"] = 0.05
         asked = {name: Share(1, one) for name, one in worth.items()}
         if label is not None and self.corrections:
-            asked["residuals"] = Share(self.corrections, 0.4)
+            asked["residuals"] = Share(self.corrections, 0.35)
+            asked["blend"] = Share(_BLENDS, 0.05)
         return asked
 
     def learn(self, rows: Rows, sums: NoisySums) -> TreeModel:
@@ -73,21 +80,16 @@ class LabelledTree(Synthesizer):
         axes = [rows.axes[column] for column in at]
         codes = [rows.codes[column] for column in at]
         label = rows.codes[rows.label] if rows.label is not None else np.zeros(len(rows), dtype=np.int64)
-        cells = _find_cells(axes, codes, sums)
+        cells = find_cells(axes, codes, sums)
         fine = [one.of_codes(column) for one, column in zip(cells, codes, strict=True)]
 
         norm = math.sqrt(len(at))
         tables = [count([one, label], [cell.size, classes]) for one, cell in zip(fine, cells, strict=True)]
         noisy = sums("cells", np.concatenate([one.ravel() for one in tables]), norm=norm)
         deviation = sums.deviation_of("cells", norm)
-        raw = [
-            one.reshape(-1, classes)
-            for one in np.split(noisy, np.cumsum([one.size for one in tables])[:-1])
-        ]
+        raw = [one.reshape(-1, classes) for one in np.split(noisy, np.cumsum([one.size for one in tables])[:-1])]
         by_label = _totals(raw)
-        table = [
-            np.stack([onto_simplex(one[:, k], by_label[k]) for k in range(classes)], axis=1) for one in raw
-        ]
+        table = [np.stack([onto_simplex(one[:, k], by_label[k]) for k in range(classes)], axis=1) for one in raw]
 
         pairs = list(itertools.combinations(range(len(at)), 2))
         pair_norm = math.sqrt(max(len(pairs), 1))
@@ -109,8 +111,9 @@ class LabelledTree(Synthesizer):
         two = np.split(noisy, np.cumsum([one.size for one in counted])[:-1])
         by_group = [_by_group(one, group) for one, group in zip(table, groups, strict=True)]
         fitted = {
-            pair: _fit(one.reshape(sizes[pair[0]], sizes[pair[1]], ways), by_group[pair[0]], by_group[pair[1]],
-                       pair_deviation)
+            pair: _fit(
+                one.reshape(sizes[pair[0]], sizes[pair[1]], ways), by_group[pair[0]], by_group[pair[1]], pair_deviation
+            )
             for pair, one in zip(pairs, two, strict=True)
         }
         model = TreeModel(
@@ -134,16 +137,22 @@ class LabelledTree(Synthesizer):
         return model
 
     def _labels(
-        self, model: TreeModel, fine: Sequence[NDArray[np.int32]], label: Ints, raw: Sequence[Floats],
-        deviation: float, sums: NoisySums,
+        self,
+        model: TreeModel,
+        fine: Sequence[NDArray[np.int32]],
+        label: Ints,
+        raw: Sequence[Floats],
+        deviation: float,
+        sums: NoisySums,
     ) -> AdditiveLabels:
         """Fit the additive model of the labels on drawn rows, and correct it by noisy residuals of the records."""
         sizes = [one.size for one in model.cells]
         axes = [axis for at, axis in enumerate(model.axes) if at != model.label]
         labels = AdditiveLabels(sizes, [one.ordered for one in axes], len(model.by_label))
-        drawn, weights, _ = model.draw(self.pool, np.random.default_rng())
+        drawn = model.draw(self.pool, np.random.default_rng())
+        model.factors = drawn.factors
         starts = labels.starts[:, None].astype(np.int32)
-        pool = Pool(np.stack(drawn).astype(np.int32) + starts, weights, labels.total)
+        pool = Pool(np.stack(drawn.cells).astype(np.int32) + starts, drawn.weights, labels.total)
         labels.fit(pool, raw, np.full(len(sizes), deviation), model.by_label)
         if not self.corrections:
             return labels
@@ -156,7 +165,48 @@ class LabelledTree(Synthesizer):
             left = on_grid(truth - labels.chances(places))
             found = np.stack([every.sums(one) for one in left.T], axis=1)
             labels.correct(pool, sums("residuals", found, norm=norm), variance)
+        theirs = _candidates(labels.linear(places), model.log_odds(fine))
+        ours = _candidates(labels.linear(pool.places), model.log_odds(drawn.cells))
+        model.blend = _blend(theirs, truth, ours, drawn.weights, sums)
         return labels
+
+
+def _candidates(additive: Floats, tree: Floats) -> Floats:
+    """Return the bounded scores of both models and a constant, on the last axis."""
+    both = [np.clip(one, -_BOUND, _BOUND) for one in (additive, tree)]
+    constant = np.full_like(additive, 1.0 if additive.shape[1] == 1 else 0.0)
+    return on_grid(np.stack([*both, constant], axis=2))
+
+
+def _blend(theirs: Floats, truth: Floats, ours: Floats, weights: Floats, sums: NoisySums) -> Floats:
+    """Return the weights of the candidates: logistic regression by noisy gradients and the curvature of drawn rows.
+
+    ``theirs`` and ``ours`` are the candidates of the records and of the drawn rows.
+    """
+    outputs = theirs.shape[1]
+    norm = math.sqrt(2 * _BOUND**2 + 1) * (1 if outputs == 1 else 2)
+    deviation = sums.deviation_of("blend", norm)
+    start = np.array([0.8, 0.2, 0.0])
+    blend, precision = start, np.eye(3) * _BLEND_PRIOR
+    for _ in range(_BLENDS):
+        left = on_grid(truth - chances_of(theirs @ blend))
+        slope = sums("blend", np.einsum("nk,nkm->m", left, theirs), norm=norm)
+        chance = chances_of(ours @ blend)
+        curve = np.einsum("nk,nkm,nkl->ml", chance * (1 - chance) * weights[:, None], ours, ours)
+        gain = np.linalg.solve(0.2 * curve + np.eye(3) * (deviation**2 + 1e-9), curve).T
+        precision = precision + gain @ curve
+        blend = blend + np.clip(np.linalg.solve(precision, gain @ slope), -0.5, 0.5)
+    return blend
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Drawn rows: their cells by column, labels, raked weights, and the logarithms of the factors of raking."""
+
+    cells: list[Ints]
+    label: Ints
+    weights: Floats
+    factors: list[Floats]
 
 
 @dataclass(eq=False)
@@ -177,60 +227,115 @@ class TreeModel(Model):
     pool_rows: int
     doubt: float
     balance: float
+    factors: list[Floats] = field(default_factory=list)
+    """The logarithms of the factors of raking, for each table."""
     labels: AdditiveLabels | None = field(default=None)
+    blend: Floats = field(default_factory=lambda: np.array([1.0, 0.0, 0.0]))
+    """The weights of the additive model, of the tree, and of a constant."""
 
-    def draw(self, rows: int, rng: np.random.Generator) -> tuple[list[Ints], Floats, Ints]:
-        """Draw cells of rows from the tree; return them by column, their raked weights, and their labels."""
-        shares = self.by_label / self.by_label.sum()
-        classes = len(shares)
-        # Rare labels are drawn more often than they occur, so that raking has enough rows of each.
-        drawn = (1 - self.balance) * shares + self.balance / classes
-        label = _spread(np.zeros(rows, dtype=np.int64), drawn[None, :], rng)
-        by_group = [_by_group(one, group) for one, group in zip(self.tables, self.groups, strict=True)]
-        found: dict[int, Ints] = {}
+    @cached_property
+    def _edges(self) -> list[tuple[int, int]]:
         gains = np.zeros((len(self.cells), len(self.cells)))
         for (a, b), table in self.pairs.items():
             gains[a, b] = gains[b, a] = information(table.sum(axis=2))
-        edges = spanning_tree(gains)
-        root = edges[0][0] if edges else 0
-        found[root] = _spread(label, by_group[root].T, rng)
-        for a, b in edges:
+        return spanning_tree(gains)
+
+    @cached_property
+    def _conditionals(self) -> list[tuple[int, int | None, Floats]]:
+        """The chances of each column's groups: the column, its parent, and a table (parent, label, group)."""
+        by_group = [_by_group(one, group) for one, group in zip(self.tables, self.groups, strict=True)]
+        root = self._edges[0][0] if self._edges else 0
+        found: list[tuple[int, int | None, Floats]] = [(root, None, _shares(by_group[root].T[None]))]
+        for a, b in self._edges:
             three = self.pairs[a, b] if a < b else self.pairs[b, a].transpose(1, 0, 2)
-            given = three.transpose(0, 2, 1).reshape(-1, three.shape[1])
-            found[b] = _spread(found[a] * classes + label, given, rng)
-        coarse = [found[at] for at in range(len(self.cells))]
-        fine = []
-        for one, table, group in zip(coarse, self.tables, self.groups, strict=True):
-            inside = np.zeros((int(group.max()) + 1, classes, len(group)))
+            found.append((b, a, _shares(three.transpose(0, 2, 1))))
+        return found
+
+    @cached_property
+    def _inside(self) -> list[Floats]:
+        """The chances of each column's cells within a group: tables (group, label, cell)."""
+        found = []
+        for table, group in zip(self.tables, self.groups, strict=True):
+            inside = np.zeros((int(group.max()) + 1, table.shape[1], len(group)))
             inside[group, :, np.arange(len(group))] = table
-            fine.append(_spread(one * classes + label, inside.reshape(-1, len(group)), rng))
-        last = len(coarse)
-        wanted = [
+            found.append(_shares(inside))
+        return found
+
+    @cached_property
+    def _wanted(self) -> list[Wanted]:
+        """The tables to rake: columns are first the coarse ones, then the fine ones, then the label."""
+        last = len(self.cells)
+        pairs = [
             Wanted((*pair, 2 * last), table, self.pair_deviation)
             if self.joint
             else Wanted(pair, table.sum(axis=2), self.pair_deviation)
             for pair, table in self.pairs.items()
         ]
-        columns = [*coarse, *fine, label]
-        wanted += [
+        return pairs + [
             Wanted((last + at, 2 * last), table, self.table_deviation) for at, table in enumerate(self.tables)
         ]
+
+    def draw(self, rows: int, rng: np.random.Generator) -> Drawn:
+        """Draw cells of rows from the tree, and rake them."""
+        shares = self.by_label / self.by_label.sum()
+        classes = len(shares)
+        # Rare labels are drawn more often than they occur, so that raking has enough rows of each.
+        drawn = (1 - self.balance) * shares + self.balance / classes
+        label = draw_evenly(np.zeros(rows, dtype=np.int64), drawn[None, :], rng)
+        coarse: dict[int, Ints] = {}
+        for at, parent, table in self._conditionals:
+            given = label if parent is None else coarse[parent] * classes + label
+            coarse[at] = draw_evenly(given, table.reshape(-1, table.shape[2]), rng)
+        groups = [coarse[at] for at in range(len(self.cells))]
+        fine = [
+            draw_evenly(one * classes + label, table.reshape(-1, table.shape[2]), rng)
+            for one, table in zip(groups, self._inside, strict=True)
+        ]
         weights = (self.by_label / drawn)[label] / rows
-        return fine, rake(columns, wanted, weights, self.sweeps, self.doubt), label
+        weights, factors = rake([*groups, *fine, label], self._wanted, weights, self.sweeps, self.doubt)
+        return Drawn(fine, label, weights, factors)
+
+    def log_odds(self, fine: Sequence[NDArray[np.integer]]) -> Floats:
+        """Return the scores of the labels that the tree and the factors of raking imply, given the cells of rows.
+
+        With two labels, a single score, of the second; with more, a score for each.
+        """
+        coarse = [group[one] for group, one in zip(self.groups, fine, strict=True)]
+        found = np.repeat(np.log(self.by_label)[None, :], len(fine[0]), axis=0)
+        for at, parent, table in self._conditionals:
+            given = np.zeros(len(fine[0]), dtype=np.int64) if parent is None else coarse[parent]
+            found += np.log(np.maximum(table, _RAREST))[given, :, coarse[at]]
+        for one, inside, group in zip(fine, self._inside, self.groups, strict=True):
+            found += np.log(np.maximum(inside, _RAREST))[group, :, np.arange(len(group))][one]
+        columns = [*coarse, *fine]
+        for one, factors in zip(self._wanted, self.factors, strict=True):
+            if one.columns[-1] != len(columns):
+                continue  # the same for all labels
+            if len(one.columns) == 2:
+                found += factors[columns[one.columns[0]]]
+            else:
+                place = columns[one.columns[0]] * factors.shape[1] + columns[one.columns[1]]
+                found += factors.reshape(-1, factors.shape[2])[place]
+        if found.shape[1] == 2:
+            return found[:, 1:] - found[:, :1]
+        return found - found.mean(axis=1, keepdims=True)
+
+    def predict(self, fine: Sequence[NDArray[np.integer]]) -> Floats:
+        """Return the chances of the labels; with two labels, of the second only."""
+        assert self.labels is not None
+        additive = self.labels.linear(np.stack(fine) + self.labels.starts[:, None])
+        return chances_of(_candidates(additive, self.log_odds(fine)) @ self.blend)
 
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
-        fine, weights, label = self.draw(max(rows, self.pool_rows), rng)
-        kept = rng.permutation(_systematic(weights, rows, rng))
-        fine = [one[kept] for one in fine]
+        drawn = self.draw(max(rows, self.pool_rows), rng)
+        kept = rng.permutation(_systematic(drawn.weights, rows, rng))
+        fine = [one[kept] for one in drawn.cells]
         codes = [cell.draw_codes(one, rng) for cell, one in zip(self.cells, fine, strict=True)]
         if self.label is None:
             return codes
-        drawn = label[kept]
-        if self.labels is not None:
-            starts = self.labels.starts[:, None]
-            drawn = labels_in_order(self.labels.chances(np.stack(fine) + starts), rng)
-        return [*codes[: self.label], drawn, *codes[self.label :]]
+        label = drawn.label[kept] if self.labels is None else labels_in_order(self.predict(fine), rng)
+        return [*codes[: self.label], label, *codes[self.label :]]
 
 
 def _fit(noisy: Floats, first: Floats, second: Floats, deviation: float) -> Floats:
@@ -265,19 +370,6 @@ def _with_label(rows: Rows) -> tuple[Rows, int]:
     return Rows(rows.axes, tuple(one[known] for one in rows.codes), rows.label), classes
 
 
-def _find_cells(axes: Sequence[Axis], codes: Sequence[NDArray[np.integer]], sums: NoisySums) -> list[Cells]:
-    """Return the cells of each column; those of wide ones after a noisy histogram of their codes."""
-    wide = [at for at, one in enumerate(axes) if is_wide(one)]
-    spikes: dict[int, Ints] = {}
-    if wide:
-        norm = math.sqrt(len(wide))
-        counts = [np.bincount(codes[at], minlength=axes[at].size)[:-1] for at in wide]
-        noisy = sums("values", np.concatenate(counts).astype(np.float64), norm=norm)
-        found = np.split(noisy, np.cumsum([len(one) for one in counts])[:-1])
-        spikes = {at: stand_out(one, sums.deviation_of("values", norm)) for at, one in zip(wide, found, strict=True)}
-    return [Cells.of(one, spikes.get(at, ())) for at, one in enumerate(axes)]  # type: ignore[arg-type]
-
-
 def _totals(tables: Sequence[Floats]) -> Floats:
     """Return the number of records of each label: every column counts them all, a sum of fewer cells is less noisy."""
     trust = np.array([1 / len(one) for one in tables])
@@ -285,30 +377,16 @@ def _totals(tables: Sequence[Floats]) -> Floats:
     return np.maximum((trust[:, None] * sums).sum(axis=0) / trust.sum(), 1.0)
 
 
+def _shares(table: Floats) -> Floats:
+    """Return shares along the last axis; equal ones where there is nothing."""
+    whole = table.sum(axis=-1, keepdims=True)
+    return np.where(whole > 0, table / np.maximum(whole, 1e-300), 1 / table.shape[-1])
+
+
 def _by_group(table: Floats, groups: Ints) -> Floats:
     found = np.zeros((int(groups.max()) + 1, table.shape[1]))
     np.add.at(found, groups, table)
     return found
-
-
-def _spread(given: Ints, chances: Floats, rng: np.random.Generator) -> Ints:
-    """Draw a value for each row, given its group; within a group, values have their shares almost exactly."""
-    up = np.cumsum(chances, axis=1)
-    whole = up[:, -1:]
-    up = np.where(whole > 0, up / np.maximum(whole, 1e-300), np.arange(1, chances.shape[1] + 1) / chances.shape[1])
-    sizes = np.bincount(given, minlength=len(chances))
-    order = rng.permutation(len(given))
-    order = order[np.argsort(given[order], kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    sorted_groups = given[order]
-    rank = np.arange(len(given)) - starts[sorted_groups]
-    even = (rank + rng.random(len(chances))[sorted_groups]) / sizes[sorted_groups]
-    # Searching all groups at once: the shares of group g lie between g and g + 1.
-    flat = (up + np.arange(len(up))[:, None]).ravel()
-    place = np.searchsorted(flat, np.minimum(even, 1 - 1e-12) + sorted_groups, side="right")
-    values = np.empty(len(given), dtype=np.int64)
-    values[order] = np.minimum(place - sorted_groups * chances.shape[1], chances.shape[1] - 1)
-    return values
 
 
 def _systematic(weights: Floats, rows: int, rng: np.random.Generator) -> Ints:
