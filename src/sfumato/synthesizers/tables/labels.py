@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.learners.estimators.noisy_sums import softmax
+
 __all__ = ["AdditiveLabels", "Pool", "chances_of", "labels_in_order"]
 
 Floats = NDArray[np.float64]
@@ -202,15 +204,16 @@ def _prior(size: int, ordered: bool) -> Floats:
     apart = np.abs(np.subtract.outer(np.arange(size - 1), np.arange(size - 1)))
     covariance = np.eye(size)
     covariance[:-1, :-1] = (1 - _SINGLE) * np.exp(-apart / _LENGTH) + _SINGLE * np.eye(size - 1)
-    return np.linalg.inv(covariance)
+    precision: Floats = np.linalg.inv(covariance)
+    return precision
 
 
 def chances_of(linear: Floats) -> Floats:
     """Return probabilities from scores: of the second class, if there is one score, else of each."""
     if linear.shape[1] == 1:
-        return 1 / (1 + np.exp(-np.clip(linear, -30, 30)))
-    raised = np.exp(linear - linear.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
+        chance: Floats = 1 / (1 + np.exp(-np.clip(linear, -30, 30)))
+        return chance
+    return softmax(linear)
 
 
 def labels_in_order(chances: Floats, rng: np.random.Generator) -> Ints:
@@ -228,4 +231,5 @@ def labels_in_order(chances: Floats, rng: np.random.Generator) -> Ints:
         labels[order] = np.diff(up, prepend=np.floor(up[:1] - chances[order[:1], 0] + 1e-12)) > 0
         return labels
     up = np.cumsum(chances, axis=1)
-    return np.minimum((rng.random(len(chances))[:, None] >= up[:, :-1]).sum(axis=1), chances.shape[1] - 1)
+    drawn: Ints = (rng.random(len(chances))[:, None] >= up[:, :-1]).sum(axis=1)
+    return drawn

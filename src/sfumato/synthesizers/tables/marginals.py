@@ -57,7 +57,8 @@ def onto_simplex(noisy: Any, total: float) -> Floats:
     given = np.asarray(noisy, dtype=np.float64)
     falling = np.sort(given.ravel())[::-1]
     excess = (np.cumsum(falling) - max(total, 0.0)) / np.arange(1, len(falling) + 1)
-    return np.maximum(given - excess[np.flatnonzero(falling > excess)[-1:]].sum(), 0.0)
+    moved: Floats = np.maximum(given - excess[np.flatnonzero(falling > excess)[-1:]].sum(), 0.0)
+    return moved
 
 
 def fit_to_margins(table: Floats, rows: Floats, columns: Floats, sweeps: int = _SWEEPS) -> Floats:

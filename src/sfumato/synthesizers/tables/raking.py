@@ -33,10 +33,8 @@ class Wanted:
 
 def rake(
     columns: Sequence[NDArray[np.integer]], wanted: Sequence[Wanted], weights: Floats, sweeps: int, doubt: float = 0.1
-) -> tuple[Floats, list[Floats]]:
-    """Return weights with which the drawn rows have about the wanted counts, and the logarithms of their factors.
-
-    The weight of a row is about the product of the factors of its cells, one per table.
+) -> Floats:
+    """Return weights with which the drawn rows have about the wanted counts.
 
     ``doubt`` is the relative error that the rows' own counts are believed to have: the smaller, the less a noisy count
     moves them.
@@ -45,7 +43,7 @@ def rake(
     --------
     >>> columns = [np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])]
     >>> wanted = [Wanted((0, 1), np.array([[4.0, 2.0], [2.0, 4.0]]), 0.0)]
-    >>> rake(columns, wanted, np.full(4, 3.0), sweeps=9)[0].round(2).tolist()
+    >>> rake(columns, wanted, np.full(4, 3.0), sweeps=9).round(2).tolist()
     [4.0, 2.0, 2.0, 4.0]
     """
     from sfumato.synthesizers.tables.raking_kernels import sweep
@@ -60,17 +58,14 @@ def rake(
     counts = np.concatenate([one.counts.ravel() for one in wanted] or [np.zeros(0)])
     variances = np.array([one.deviation**2 for one in wanted])
     present = np.zeros(max((one.counts.size for one in wanted), default=1))
-    factors = np.zeros(len(counts))
     drawn = np.stack([one.astype(np.uint16) for one in columns])
     listed = np.array(tables, dtype=np.int64).reshape(-1, 7)
     for _ in range(sweeps):
         before = weights.copy()
-        sweep(drawn, listed, counts, variances, weights, present, factors, doubt, _LARGEST)
+        sweep(drawn, listed, counts, variances, weights, present, doubt, _LARGEST)
         weights *= total / weights.sum()
         mean = total / len(weights)
         np.clip(weights, _LIGHTEST * mean, _HEAVIEST * mean, out=weights)
         if np.abs(weights - before).mean() < _SETTLED * mean:
             break
-    parts = np.split(factors, np.cumsum([one.counts.size for one in wanted])[:-1]) if wanted else []
-    shaped = [part.reshape(one.counts.shape) for part, one in zip(parts, wanted, strict=True)]
-    return weights * (total / weights.sum()), shaped
+    return weights * (total / weights.sum())

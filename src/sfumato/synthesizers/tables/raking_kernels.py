@@ -22,7 +22,6 @@ def sweep(
     variances: Floats,
     weights: Floats,
     present: Floats,
-    factors: Floats,
     doubt: float,
     largest: float,
 ) -> Any:
@@ -36,7 +35,6 @@ def sweep(
     variances : the variance of the noise of each table
     weights : the weights of the rows, changed in place
     present : room for the cells of a table
-    factors : the logarithms of the factors of all cells so far, changed in place
     doubt : the relative error of the rows' own counts
     largest : the largest factor
     """
@@ -59,7 +57,6 @@ def sweep(
             own = (doubt * max(found, target)) ** 2 + 1e-9
             factor = (target / found) ** (own / (own + variances[at]))
             present[cell] = min(max(factor, 1.0 / largest), largest)
-            factors[start + cell] += np.log(present[cell])
         if c >= 0:
             for row in range(rows):
                 place = (np.int64(columns[a, row]) * second + columns[b, row]) * third + columns[c, row]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Model, Rows, Synthesizer
 from sfumato.synthesizers.tables.cells import Cells, find_cells, is_wide
-from sfumato.synthesizers.tables.labels import AdditiveLabels, Pool, chances_of, labels_in_order
+from sfumato.synthesizers.tables.labels import AdditiveLabels, Pool, labels_in_order
 from sfumato.synthesizers.tables.marginals import (
     coarse_groups,
     count,
@@ -37,10 +37,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _CLEAR = 7.0  # the mean count of a cell of two coarse columns, in deviations of its noise
-_BLENDS = 3  # noisy sums that weigh the two models of the label
-_BOUND = 6.0  # the largest log-odds of a model before they are weighed
-_BLEND_PRIOR = 10.0
-_RAREST = 1e-4  # the smallest chance of a group or a cell, when the label is judged by it
 _FEWEST, _MOST = 4, 24  # groups of a coarse column
 
 
@@ -51,15 +47,29 @@ class LabelledTree(Synthesizer):
     Parameters
     ----------
     corrections : int
-        The number of noisy sums of residuals that correct the labels.
+        The number of noisy sums of residuals that correct the labels; they share a budget.
+    pool : int, optional
+        The number of rows that are drawn and raked. By default fewer if there are many pairs of columns.
+    sweeps : int, optional
+        The number of sweeps of raking, likewise.
+    joint : int
+        Pairs are counted within each label if the noise allows this many groups per column.
+    doubt : float
+        The relative error of the tree's pair counts, for raking.
+    balance : float
+        From 0 (labels are drawn as often as they occur) to 1 (equally often, and weighted).
+    mix : float
+        The largest share of rows that keep the label of the tree; the others get that of the additive model. It is
+        0 if the noise allows `joint` groups per column or fewer, and grows with more.
     """
 
     corrections: int = 3
-    sweeps: int = 20
-    pool: int = 100_000
+    pool: int | None = None
+    sweeps: int | None = None
     joint: int = 12
     doubt: float = 0.1
     balance: float = 0.5
+    mix: float = 0.5
 
     def shares(self, axes: Sequence[Axis], label: int | None) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, and the worth of each."""
@@ -69,8 +79,7 @@ class LabelledTree(Synthesizer):
             worth["values"] = 0.05
         asked = {name: Share(1, one) for name, one in worth.items()}
         if label is not None and self.corrections:
-            asked["residuals"] = Share(self.corrections, 0.35)
-            asked["blend"] = Share(_BLENDS, 0.05)
+            asked["residuals"] = Share(self.corrections, 0.4)
         return asked
 
     def learn(self, rows: Rows, sums: NoisySums) -> TreeModel:
@@ -108,7 +117,7 @@ class LabelledTree(Synthesizer):
         counted = [count([coarse[a], coarse[b], by], [sizes[a], sizes[b], ways]) for a, b in pairs]
         flat = np.concatenate([one.ravel() for one in counted]) if pairs else np.zeros(0)
         noisy = sums("pairs", flat, norm=pair_norm)
-        two = np.split(noisy, np.cumsum([one.size for one in counted])[:-1])
+        two = np.split(noisy, np.cumsum([one.size for one in counted]))[: len(pairs)]
         by_group = [_by_group(one, group) for one, group in zip(table, groups, strict=True)]
         fitted = {
             pair: _fit(
@@ -127,10 +136,11 @@ class LabelledTree(Synthesizer):
             pair_deviation=pair_deviation,
             joint=ways > 1,
             table_deviation=deviation,
-            sweeps=self.sweeps,
-            pool_rows=self.pool,
+            sweeps=int(np.clip(1800 // max(len(pairs), 1), 8, 20)) if self.sweeps is None else self.sweeps,
+            pool_rows=(100_000 if len(pairs) <= 200 else 60_000) if self.pool is None else self.pool,
             doubt=self.doubt,
             balance=self.balance,
+            mix=float(np.clip((most - self.joint) / 16, 0.0, self.mix)) if ways > 1 else 0.0,
         )
         if rows.label is not None and classes > 1:
             model.labels = self._labels(model, fine, label, raw, deviation, sums)
@@ -149,8 +159,7 @@ class LabelledTree(Synthesizer):
         sizes = [one.size for one in model.cells]
         axes = [axis for at, axis in enumerate(model.axes) if at != model.label]
         labels = AdditiveLabels(sizes, [one.ordered for one in axes], len(model.by_label))
-        drawn = model.draw(self.pool, np.random.default_rng())
-        model.factors = drawn.factors
+        drawn = model.draw(model.pool_rows, np.random.default_rng())
         starts = labels.starts[:, None].astype(np.int32)
         pool = Pool(np.stack(drawn.cells).astype(np.int32) + starts, drawn.weights, labels.total)
         labels.fit(pool, raw, np.full(len(sizes), deviation), model.by_label)
@@ -165,48 +174,16 @@ class LabelledTree(Synthesizer):
             left = on_grid(truth - labels.chances(places))
             found = np.stack([every.sums(one) for one in left.T], axis=1)
             labels.correct(pool, sums("residuals", found, norm=norm), variance)
-        theirs = _candidates(labels.linear(places), model.log_odds(fine))
-        ours = _candidates(labels.linear(pool.places), model.log_odds(drawn.cells))
-        model.blend = _blend(theirs, truth, ours, drawn.weights, sums)
         return labels
-
-
-def _candidates(additive: Floats, tree: Floats) -> Floats:
-    """Return the bounded scores of both models and a constant, on the last axis."""
-    both = [np.clip(one, -_BOUND, _BOUND) for one in (additive, tree)]
-    constant = np.full_like(additive, 1.0 if additive.shape[1] == 1 else 0.0)
-    return on_grid(np.stack([*both, constant], axis=2))
-
-
-def _blend(theirs: Floats, truth: Floats, ours: Floats, weights: Floats, sums: NoisySums) -> Floats:
-    """Return the weights of the candidates: logistic regression by noisy gradients and the curvature of drawn rows.
-
-    ``theirs`` and ``ours`` are the candidates of the records and of the drawn rows.
-    """
-    outputs = theirs.shape[1]
-    norm = math.sqrt(2 * _BOUND**2 + 1) * (1 if outputs == 1 else 2)
-    deviation = sums.deviation_of("blend", norm)
-    start = np.array([0.8, 0.2, 0.0])
-    blend, precision = start, np.eye(3) * _BLEND_PRIOR
-    for _ in range(_BLENDS):
-        left = on_grid(truth - chances_of(theirs @ blend))
-        slope = sums("blend", np.einsum("nk,nkm->m", left, theirs), norm=norm)
-        chance = chances_of(ours @ blend)
-        curve = np.einsum("nk,nkm,nkl->ml", chance * (1 - chance) * weights[:, None], ours, ours)
-        gain = np.linalg.solve(0.2 * curve + np.eye(3) * (deviation**2 + 1e-9), curve).T
-        precision = precision + gain @ curve
-        blend = blend + np.clip(np.linalg.solve(precision, gain @ slope), -0.5, 0.5)
-    return blend
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Drawn rows: their cells by column, labels, raked weights, and the logarithms of the factors of raking."""
+    """Drawn rows: their cells by column, labels and raked weights."""
 
     cells: list[Ints]
     label: Ints
     weights: Floats
-    factors: list[Floats]
 
 
 @dataclass(eq=False)
@@ -227,11 +204,9 @@ class TreeModel(Model):
     pool_rows: int
     doubt: float
     balance: float
-    factors: list[Floats] = field(default_factory=list)
-    """The logarithms of the factors of raking, for each table."""
+    mix: float
+    """The share of rows that keep the label of the tree."""
     labels: AdditiveLabels | None = field(default=None)
-    blend: Floats = field(default_factory=lambda: np.array([1.0, 0.0, 0.0]))
-    """The weights of the additive model, of the tree, and of a constant."""
 
     @cached_property
     def _edges(self) -> list[tuple[int, int]]:
@@ -292,39 +267,8 @@ class TreeModel(Model):
             for one, table in zip(groups, self._inside, strict=True)
         ]
         weights = (self.by_label / drawn)[label] / rows
-        weights, factors = rake([*groups, *fine, label], self._wanted, weights, self.sweeps, self.doubt)
-        return Drawn(fine, label, weights, factors)
-
-    def log_odds(self, fine: Sequence[NDArray[np.integer]]) -> Floats:
-        """Return the scores of the labels that the tree and the factors of raking imply, given the cells of rows.
-
-        With two labels, a single score, of the second; with more, a score for each.
-        """
-        coarse = [group[one] for group, one in zip(self.groups, fine, strict=True)]
-        found = np.repeat(np.log(self.by_label)[None, :], len(fine[0]), axis=0)
-        for at, parent, table in self._conditionals:
-            given = np.zeros(len(fine[0]), dtype=np.int64) if parent is None else coarse[parent]
-            found += np.log(np.maximum(table, _RAREST))[given, :, coarse[at]]
-        for one, inside, group in zip(fine, self._inside, self.groups, strict=True):
-            found += np.log(np.maximum(inside, _RAREST))[group, :, np.arange(len(group))][one]
-        columns = [*coarse, *fine]
-        for one, factors in zip(self._wanted, self.factors, strict=True):
-            if one.columns[-1] != len(columns):
-                continue  # the same for all labels
-            if len(one.columns) == 2:
-                found += factors[columns[one.columns[0]]]
-            else:
-                place = columns[one.columns[0]] * factors.shape[1] + columns[one.columns[1]]
-                found += factors.reshape(-1, factors.shape[2])[place]
-        if found.shape[1] == 2:
-            return found[:, 1:] - found[:, :1]
-        return found - found.mean(axis=1, keepdims=True)
-
-    def predict(self, fine: Sequence[NDArray[np.integer]]) -> Floats:
-        """Return the chances of the labels; with two labels, of the second only."""
-        assert self.labels is not None
-        additive = self.labels.linear(np.stack(fine) + self.labels.starts[:, None])
-        return chances_of(_candidates(additive, self.log_odds(fine)) @ self.blend)
+        weights = rake([*groups, *fine, label], self._wanted, weights, self.sweeps, self.doubt)
+        return Drawn(fine, label, weights)
 
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
@@ -334,7 +278,11 @@ class TreeModel(Model):
         codes = [cell.draw_codes(one, rng) for cell, one in zip(self.cells, fine, strict=True)]
         if self.label is None:
             return codes
-        label = drawn.label[kept] if self.labels is None else labels_in_order(self.predict(fine), rng)
+        label = drawn.label[kept]
+        if self.labels is not None:
+            places = np.stack(fine) + self.labels.starts[:, None]
+            told = labels_in_order(self.labels.chances(places), rng)
+            label = np.where(rng.random(rows) < self.mix, label, told)
         return [*codes[: self.label], label, *codes[self.label :]]
 
 
