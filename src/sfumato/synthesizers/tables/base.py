@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 
 __all__ = ["Axis", "Model", "Rows", "Synthesizer"]
@@ -32,8 +33,8 @@ class Axis:
     """The code nearest to zero, around which wide columns are resolved best."""
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows(Discreet):
     """The coded records: an array of codes per column. Private; algorithms pass it to `NoisySums` only."""
 
     axes: tuple[Axis, ...]

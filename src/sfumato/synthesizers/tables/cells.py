@@ -93,7 +93,8 @@ class Cells:
             return cells.astype(np.int64)
         width = self.widths[cells]
         kinds = np.minimum(width, max(most // self.size, 4))
-        return self.starts[cells] + (2 * rng.integers(0, kinds) + 1) * width // (2 * kinds)
+        codes: Ints = self.starts[cells] + (2 * rng.integers(0, kinds) + 1) * width // (2 * kinds)
+        return codes
 
 
 def stand_out(noisy: Floats, deviation: float) -> Ints:

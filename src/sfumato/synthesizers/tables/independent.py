@@ -53,7 +53,7 @@ class Independent(Synthesizer):
         return IndependentModel(cells, [onto_simplex(one, max(total, 1.0)) for one in parts])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IndependentModel(Model):
     """The noisy counts of the cells of every column."""
 

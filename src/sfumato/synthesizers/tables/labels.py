@@ -29,7 +29,7 @@ _LARGEST = 1.0  # the largest change of the log-odds in one step, of all rows bu
 _FOR_CURVATURE = 20_000  # drawn rows that are enough for the curvature
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Pool:
     """Drawn rows: the position of each row's cell of each column among all cells, and its weight."""
 
@@ -68,7 +68,7 @@ class Pool:
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AdditiveLabels:
     """The scores of all cells for each class, and how precisely they are known.
 
@@ -204,8 +204,7 @@ def _prior(size: int, ordered: bool) -> Floats:
     apart = np.abs(np.subtract.outer(np.arange(size - 1), np.arange(size - 1)))
     covariance = np.eye(size)
     covariance[:-1, :-1] = (1 - _SINGLE) * np.exp(-apart / _LENGTH) + _SINGLE * np.eye(size - 1)
-    precision: Floats = np.linalg.inv(covariance)
-    return precision
+    return np.asarray(np.linalg.inv(covariance), dtype=np.float64)
 
 
 def chances_of(linear: Floats) -> Floats:

@@ -68,4 +68,5 @@ def rake(
         np.clip(weights, _LIGHTEST * mean, _HEAVIEST * mean, out=weights)
         if np.abs(weights - before).mean() < _SETTLED * mean:
             break
-    return weights * (total / weights.sum())
+    raked: Floats = weights * (total / weights.sum())
+    return raked

@@ -177,7 +177,7 @@ class LabelledTree(Synthesizer):
         return labels
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Drawn:
     """Drawn rows: their cells by column, labels and raked weights."""
 
@@ -186,7 +186,7 @@ class Drawn:
     weights: Floats
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TreeModel(Model):
     """Noisy tables of cells and pairs, and the scores of the labels."""
 
@@ -322,13 +322,15 @@ def _totals(tables: Sequence[Floats]) -> Floats:
     """Return the number of records of each label: every column counts them all, a sum of fewer cells is less noisy."""
     trust = np.array([1 / len(one) for one in tables])
     sums = np.stack([one.sum(axis=0) for one in tables])
-    return np.maximum((trust[:, None] * sums).sum(axis=0) / trust.sum(), 1.0)
+    totals: Floats = np.maximum((trust[:, None] * sums).sum(axis=0) / trust.sum(), 1.0)
+    return totals
 
 
 def _shares(table: Floats) -> Floats:
     """Return shares along the last axis; equal ones where there is nothing."""
     whole = table.sum(axis=-1, keepdims=True)
-    return np.where(whole > 0, table / np.maximum(whole, 1e-300), 1 / table.shape[-1])
+    shares: Floats = np.where(whole > 0, table / np.maximum(whole, 1e-300), 1 / table.shape[-1])
+    return shares
 
 
 def _by_group(table: Floats, groups: Ints) -> Floats:
@@ -341,4 +343,5 @@ def _systematic(weights: Floats, rows: int, rng: np.random.Generator) -> Ints:
     """Return the positions of rows drawn in proportion to their weights, evenly spaced."""
     up = np.cumsum(weights)
     at = (np.arange(rows) + rng.random()) * (up[-1] / max(rows, 1))
-    return np.minimum(np.searchsorted(up, at, side="right"), len(weights) - 1)
+    drawn: Ints = np.minimum(np.searchsorted(up, at, side="right"), len(weights) - 1)
+    return drawn
