@@ -25,6 +25,10 @@ ATTACKS = {
     "background-knowledge": "tables.background_knowledge:BackgroundKnowledge",
     "skewness": "tables.skewness:Skewness",
     "similarity": "tables.similarity:Similarity",
+    "inference": "tables.inference:Inference",
+    "linkability": "tables.linkability:Linkability",
+    "singling-out": "tables.singling_out:SinglingOut",
+    "singling-out-univariate": "tables.singling_out:SinglingOutUnivariate",
     "attribute": "attributes:AttributeInference",
     "inversion": "inversion:ModelInversion",
 }

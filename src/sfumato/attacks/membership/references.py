@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -95,18 +94,18 @@ def train_references(
     jobs = [(procedure, np.flatnonzero(rows), seed + 1 + number) for number, rows in enumerate(inside)]
     workers = min(len(jobs), processes or os.cpu_count() or 1)
     found = np.empty(inside.shape)
-    if workers == 1:
-        for number, job in enumerate(jobs):
-            found[number] = _run(job)
-            if progress:
-                progress((number + 1) / len(jobs))
-        return found
-    with ProcessPoolExecutor(workers) as pool:
-        for number, signals in enumerate(pool.map(_run, jobs)):
-            found[number] = signals
-            if progress:
-                progress((number + 1) / len(jobs))
+    for number, signals in enumerate(map(_run, jobs) if workers == 1 else _in_parallel(jobs, workers)):
+        found[number] = signals
+        if progress:
+            progress((number + 1) / len(jobs))
     return found
+
+
+def _in_parallel(jobs: list[tuple[Training, Ints, int]], workers: int) -> Any:
+    """Run jobs in fresh processes: a fork of this one would inherit the locks of Polars' threads, and wait for ever."""
+    from sklearn.utils.parallel import Parallel, delayed
+
+    return Parallel(n_jobs=workers, backend="loky", return_as="generator")(delayed(_run)(job) for job in jobs)
 
 
 def _run(job: tuple[Training, Ints, int]) -> Any:
