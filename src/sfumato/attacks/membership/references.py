@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ def train_references(
     Parameters
     ----------
     procedure : callable
-        See `Training`. It must be picklable if there is more than one process.
+        See `Training`. With several processes, it must be picklable.
     inside : array of bool, by model and row
         See `halves`.
     processes : int, optional
@@ -101,11 +100,14 @@ def train_references(
             if progress:
                 progress((number + 1) / len(jobs))
         return found
-    with ProcessPoolExecutor(workers) as pool:
-        for number, signals in enumerate(pool.map(_run, jobs)):
-            found[number] = signals
-            if progress:
-                progress((number + 1) / len(jobs))
+    from joblib import Parallel, delayed
+
+    # Fresh processes: one that is forked from a process with Polars or OpenMP threads can wait for them for ever.
+    work = Parallel(n_jobs=workers, backend="loky", return_as="generator")(delayed(_run)(job) for job in jobs)
+    for number, signals in enumerate(work):
+        found[number] = signals
+        if progress:
+            progress((number + 1) / len(jobs))
     return found
 
 
