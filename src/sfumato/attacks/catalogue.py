@@ -20,6 +20,12 @@ ATTACKS = {
     "lira-offline": "membership.lira:LiraOffline",
     "rmia": "membership.rmia:Rmia",
     "rmia-offline": "membership.rmia:RmiaOffline",
+    "informia": "membership.rmia:InfoRmia",
+    "bavaria": "membership.bavaria:Bavaria",
+    "bavaria-offline": "membership.bavaria:BavariaOffline",
+    "network": "membership.network:AttackNetwork",
+    "quantile": "membership.quantile:QuantileRegression",
+    "label-only": "membership.label_only:LabelOnly",
     "linkage": "tables.linkage:Linkage",
     "attribute": "attributes:AttributeInference",
 }

@@ -9,16 +9,17 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.base import Attack, Records, Scores
+from sfumato.attacks.base import Records, Scores
+from sfumato.attacks.membership.attack import ModelAttack
 from sfumato.attacks.membership.signals import Signals
 from sfumato.data.validate import whole
 
-__all__ = ["MEMBERSHIP", "ReferenceAttack", "Training", "halves", "train_references"]
+__all__ = ["ReferenceAttack", "Training", "halves", "train_references"]
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -27,30 +28,39 @@ Floats = NDArray[np.float64]
 Training = Callable[[Ints, int], Floats]
 """Train on some rows of the pool with a seed; return the probability of its own label for every row of the pool."""
 
-MEMBERSHIP = "Was this record in the training data?"
 
-
-class ReferenceAttack(Attack):
+class ReferenceAttack(ModelAttack):
     """A membership attack that compares the target with reference models; see `ModelTarget.signals`."""
 
-    question = MEMBERSHIP
-    targets = ("model",)
+    models: ClassVar[int] = 2
+    """The fewest reference models that the attack needs."""
+    variants: ClassVar[int] = 1
+    """The number of settings that `settings` tries."""
 
     def obstacle(self, target: Any, members: Records | None, nonmembers: Records | None) -> str | None:
         """Return why this attack cannot be run; None if it can."""
         found = super().obstacle(target, members, nonmembers)
         if found is None and target.procedure is None:
             return "it trains reference models, and how the target was trained is not known"
+        if found is None and target.references < self.models:
+            return f"it needs at least {self.models} reference models, and there are {target.references}"
         return found
 
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
         """Score all records against the reference models; the non-members are the population."""
         signals = target.signals(members, nonmembers, seed)
-        found = self.score(signals, signals.take(np.arange(len(members), len(members) + len(nonmembers))))
-        return Scores(found[: len(members)], found[len(members) :], references=signals.models)
+        population = signals.take(np.arange(len(members), len(members) + len(nonmembers)))
+        chosen = self.settings(signals)
+        found = self.score(signals, population, **chosen)
+        inside, outside = found[: len(members)], found[len(members) :]
+        return Scores(inside, outside, references=signals.models, variants=self.variants, details=chosen)
+
+    def settings(self, signals: Signals) -> dict[str, Any]:
+        """Return settings of `score` that are chosen on the reference models, whose members are known."""
+        return {}
 
     @abstractmethod
-    def score(self, signals: Signals, population: Signals) -> Floats:
+    def score(self, signals: Signals, population: Signals, **settings: Any) -> Floats:
         """Return the score of each record; members of the population are not in the target's training data."""
 
 
