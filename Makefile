@@ -3,14 +3,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# Modules are compiled when they are first imported: most never are.
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 PROJECT = pyproject.toml constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: demo test check docs bench clean help
+.PHONY: demo test thorough suite check docs bench clean help
 help:
 	@echo "make demo   install and see it work on a census table"
 	@echo "make test   all checks and all tests"
+	@echo "make thorough  the same with more examples, more killed processes and more damaged files"
 	@echo "make check  only ruff, mypy and import-linter"
 	@echo "make docs   the documentation, into site/"
 	@echo "make bench  the benchmarks against other packages"
@@ -19,7 +21,14 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/sfumato demo
 
-test: check docs
+# mypy and the documentation each take one core, so the tests run beside them.
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j 3 check docs suite
+
+thorough: export SFUMATO_THOROUGH = 1
+thorough: test
+
+suite: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev

@@ -17,12 +17,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import sfumato as sf
+from tests.effort import effort
 from tests.postgres import database_url, postgres_server  # noqa: F401 - fixtures of all tests
 
 # The machines that run the tests are shared and noisy, so that no example is too slow. Continuous integration tries
 # the same examples every time, so that a failure is that of the change; elsewhere each run tries new ones.
 settings.register_profile(
-    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+    "patient",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+    max_examples=effort(40, 400),
 )
 settings.load_profile("patient")
 

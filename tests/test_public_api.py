@@ -15,7 +15,18 @@ import pytest
 import sfumato as sf
 
 ROOT = Path(__file__).parents[1]
-DOORS = ("anonymizers", "budget", "data", "engines", "learners", "masking", "measures", "pseudonyms", "releases")
+DOORS = (
+    "anonymizers",
+    "attacks",
+    "budget",
+    "data",
+    "engines",
+    "learners",
+    "masking",
+    "measures",
+    "pseudonyms",
+    "releases",
+)
 PACKAGES = ["sfumato", *(f"sfumato.{name}" for name in DOORS)]
 EXAMPLES = [name for name in sf.__all__ if not name.endswith("Error") and name not in ("datasets", "errors")]
 HEAVY = [

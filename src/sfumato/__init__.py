@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sfumato.anonymizers.microaggregation.microaggregate import Microaggregate as Microaggregate
     from sfumato.anonymizers.mondrian.mondrian import Mondrian as Mondrian
     from sfumato.anonymizers.mondrian.mondrian import RPlus as RPlus
+    from sfumato.attacks.attack import attack as attack
     from sfumato.budget.differential_privacy import DifferentialPrivacy as DifferentialPrivacy
     from sfumato.budget.ledger.ledger import Ledger as Ledger
     from sfumato.budget.query.preview import preview as preview
@@ -81,6 +82,7 @@ __getattr__, __dir__, __all__ = lazy(
         "anonymizers.microaggregation.microaggregate": "Microaggregate",
         "anonymizers.mondrian.mondrian": "Mondrian RPlus",
         "anonymizers.local_suppression": "LocalSuppression",
+        "attacks.attack": "attack",
         "budget.differential_privacy": "DifferentialPrivacy",
         "budget.ledger.ledger": "Ledger",
         "masking.perturb": "perturb",

@@ -16,6 +16,7 @@ from sfumato.attacks.auditing.bounds import (
     Calls,
     GaussianCurve,
     Guesses,
+    JointCurve,
     ProfileCurve,
     curve_of,
     fdp_epsilon,
@@ -111,7 +112,7 @@ def test_a_bound_above_the_claim_always_refutes_the_claimed_curve(
     made = max(1, int(canaries * share))
     guesses = Guesses(canaries, made, int(made * accuracy))
     sigma = 1 / epsilon
-    claimed = ProfileCurve(np.array([0.5]), np.array([0.5])).also(epsilon, DELTA)
+    claimed = JointCurve((ApproximateCurve(epsilon, DELTA), GaussianCurve(100.0)))
     if fdp_epsilon(guesses, DELTA) > epsilon + 1e-5:
         assert refutes(claimed, guesses)
     if refutes(GaussianCurve(sigma), guesses):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from sfumato.attacks import AttackResult, Baseline, Scores
 from sfumato.attacks.statistics import Decisions, Roc, clopper_pearson, crossfit, precision_at, stability, wilson
 from sfumato.errors import InputError, OptionError
 
@@ -134,3 +136,24 @@ def test_what_is_not_a_score_is_refused() -> None:
         stability([[True]])
     with pytest.raises(OptionError):
         clopper_pearson(3, 2)
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.data())
+def test_the_chance_of_so_many_right_guesses_is_that_of_fishers_exact_test(
+    inside: int, outside: int, data: Any
+) -> None:
+    hits, alarms = data.draw(st.integers(0, inside)), data.draw(st.integers(0, outside))
+    table = [[hits, inside - hits], [alarms, outside - alarms]]
+    expected = stats.fisher_exact(table, alternative="greater").pvalue
+    assert Decisions(hits, inside, alarms, outside).chance() == pytest.approx(expected, rel=1e-9)
+
+
+def test_rare_right_guesses_about_members_only_are_a_leak() -> None:
+    """65 of 1,000 right guesses against 5 are no accident, though nearly all pairs tie."""
+    members, others = (np.arange(1000) < number for number in (65, 5))
+    scores = Scores(members.astype(float), others.astype(float), Baseline(0.001, "a random row"))
+    found = AttackResult("linkability", "Same row?", scores, (members, others), guesses=True, seed=0)
+    assert found.auc == 0.53
+    assert found.leaks
+    same = AttackResult("linkability", "Same row?", scores, (members, members), guesses=True, seed=0)
+    assert not same.leaks

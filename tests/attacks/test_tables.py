@@ -12,11 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.attacks import Records, TableTarget, attacks_of, result_of, run_attacks
+from sfumato.attacks import Attack, AttackResult, Records, TableTarget, attacks_of, result_of, run_attacks
+from sfumato.attacks.tables.background_knowledge import BackgroundKnowledge
 from sfumato.attacks.tables.candidates import candidates
 from sfumato.attacks.tables.distances import Distances
+from sfumato.attacks.tables.homogeneity import Homogeneity
 from sfumato.attacks.tables.linkage import Linkage
 from sfumato.attacks.tables.reading import read_pairing
+from sfumato.attacks.tables.similarity import Similarity
+from sfumato.attacks.tables.skewness import Skewness
 from sfumato.errors import ColumnError
 
 DISEASES = ("flu", "cold", "ulcer")
@@ -120,6 +124,110 @@ def test_linkage_finds_a_raw_table_and_not_one_of_a_single_class() -> None:
     assert result_of(Linkage(), [Linkage().run(raw, inside, outside, 0)], seed=0).leaks
     flat = inside.frame.with_columns(age=pl.lit("20-89"), sex=pl.lit("{f, m}"))
     assert not result_of(Linkage(), [Linkage().run(TableTarget(flat, schema()), inside, outside, 0)], seed=0).leaks
+
+
+def result(attack: Attack, target: Any, inside: Records | None, outside: Records | None) -> AttackResult:
+    return result_of(attack, [attack.run(target, inside, outside, seed=0)], seed=0)  # type: ignore[arg-type]
+
+
+def usual(rows: list[Region]) -> str:
+    count = Counter(row[2] for row in rows)
+    return min(count, key=lambda value: (-count[value], value))
+
+
+@given(people, regions)
+@settings(max_examples=60)
+def test_homogeneity_and_skewness_guess_as_by_hand(members: list[Any], rows: list[Region]) -> None:
+    target, inside, outside = released(rows), Records(frame(members)), Records(frame(EVERYONE))
+    whole = Counter(row[2] for row in rows)
+    same = Homogeneity().run(target, inside, outside, 0)
+    most = Skewness().run(target, inside, outside, 0)
+    assert same.baseline.accuracy == most.baseline.accuracy == np.mean([one[2] == usual(rows) for one in members])
+    for place, who in enumerate(members + EVERYONE):
+        values = Counter(row[2] for row in rows if is_covered(who, row))
+        if not values:
+            continue
+        only = next(iter(values)) if len(values) == 1 else usual(rows)
+        mode = min(values, key=lambda value: (-values[value], -whole[value], value))
+        for scores, guess in ((same, only), (most, mode)):
+            assert np.concatenate([scores.members, scores.nonmembers])[place] == (guess == who[2])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["20-29", "30-39", "*"]), st.sampled_from(DISEASES)), min_size=2, max_size=12)
+)
+@settings(max_examples=60)
+def test_on_the_release_alone_each_row_is_guessed_with_and_without_itself(rows: list[tuple[str, str]]) -> None:
+    table = pl.DataFrame(rows, schema=["age", "disease"], orient="row")
+    columns = [sf.Column(name="age", role="quasi"), sf.Column(name="disease", role="sensitive")]
+    found = Skewness().run(TableTarget(table, sf.Schema(columns)), None, None, 0)
+    kept = [row for row in rows if row[0] != "*"] or rows
+    whole = Counter(disease for _, disease in kept)
+    for scores, own in ((found.members, 0), (found.nonmembers, 1)):
+        for place, (age, disease) in enumerate(kept):
+            values = Counter(other for same, other in kept if same == age)
+            values[disease] -= own
+            values = +values or whole
+            guess = min(values, key=lambda value: (-values[value], -whole[value], value))
+            assert scores[place] == (guess == disease)
+
+
+@pytest.mark.parametrize("attack", [Homogeneity(), BackgroundKnowledge(), Skewness()], ids=lambda attack: attack.name)
+@pytest.mark.parametrize("alone", [False, True])
+def test_attacks_on_secrets_find_small_classes_and_not_a_large_one(attack: Attack, alone: bool) -> None:
+    inside, outside = made(0, 400)
+    records = (None, None) if alone else (inside, outside)
+    raw = TableTarget(inside.frame, schema())
+    assert result(attack, raw, *records).leaks
+    flat = inside.frame.with_columns(age=pl.lit("20-89"), sex=pl.lit("{f, m}"))
+    assert not result(attack, TableTarget(flat, schema()), *records).leaks
+
+
+def test_a_secret_that_follows_from_the_age_is_not_leaked_by_the_release() -> None:
+    """Everybody can guess it, so the control is guessed as well, though all classes are homogeneous."""
+    inside, outside = (
+        Records(
+            records.frame.with_columns(
+                disease=pl.when(pl.col("age") < 50).then(pl.lit("flu")).otherwise(pl.lit("cold"))
+            )
+        )
+        for records in made(0)
+    )
+    table = inside.frame.with_columns(
+        age=pl.when(pl.col("age") < 50).then(pl.lit("20-49")).otherwise(pl.lit("50-89")), sex=pl.lit("{f, m}")
+    )
+    found = result(Homogeneity(), TableTarget(table, schema()), inside, outside)
+    assert found.scores.details["certain"] == 1.0
+    assert (found.accuracy, found.auc) == (1.0, 0.5)
+    assert not found.leaks
+
+
+def test_an_attacker_who_rules_out_all_other_values_needs_no_release() -> None:
+    inside, outside = made(0)
+    found = result(BackgroundKnowledge(excluded=2), TableTarget(inside.frame, schema()), inside, outside)
+    assert (found.accuracy, found.baseline.accuracy) == (1.0, 1.0)
+    assert not found.leaks
+
+
+def test_similar_values_are_those_of_a_group_of_the_hierarchy() -> None:
+    tree = sf.Hierarchy.tree([("gastritis", "stomach"), ("ulcer", "stomach"), ("flu", "lung"), ("cold", "lung")])
+    columns = [sf.Column(name="age", role="quasi"), sf.Column(name="disease", role="sensitive", hierarchy=tree)]
+    table = pl.DataFrame({"age": ["20"] * 2 + ["30"] * 3, "disease": ["gastritis", "ulcer", "flu", "ulcer", "cold"]})
+    target = TableTarget(table, sf.Schema(columns))
+    assert Similarity().run(target, None, None, 0).members.tolist() == [1, 1, 1, 0, 1]
+    assert Homogeneity().run(target, None, None, 0).details["certain"] == 0
+    plain = TableTarget(table, sf.Schema([columns[0], sf.Column(name="disease", role="sensitive")]))
+    assert Similarity().obstacle(plain, None, None) == (
+        "it needs an order or a hierarchy of the values of column 'disease'"
+    )
+
+
+def test_each_sensitive_column_is_attacked_by_itself() -> None:
+    table = pl.DataFrame({"age": [1, 1, 2, 2], "disease": ["a", "b", "a", "b"], "income": [1, 9, 1, 9]})
+    target = TableTarget(table, sf.Table.of(table, qi=["age"], sensitive=["disease", "income"]).schema)
+    report = run_attacks(attacks_of(["skewness", "similarity"]), target, None, None)
+    assert [one.name for one in report.results] == ["skewness:disease", "skewness:income", "similarity:income"]
+    assert list(report.skipped) == ["similarity:disease"]
 
 
 def test_a_population_table_with_other_columns_is_refused_in_one_sentence() -> None:

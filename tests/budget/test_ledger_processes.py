@@ -15,6 +15,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget import Gaussian, PureEvent
+from tests.effort import effort
 
 PEOPLE = pl.DataFrame({"age": [30, 41]})
 ROOT = Path(__file__).parents[2]
@@ -37,20 +38,24 @@ def _spend(*arguments: object) -> list[int]:
     return [int(number) for number in ran.stdout.split()]
 
 
-def test_fifty_processes_with_ten_thousand_charges_never_overspend(path: Path) -> None:
-    sf.Ledger.grant(PEOPLE, epsilon=7.5, path=path)
-    admitted, ended_well = _spend("many", path, 50, 200)
+def test_many_processes_that_charge_at_once_never_overspend(path: Path) -> None:
+    processes, charges = effort(20, 50), effort(100, 200)
+    affordable = processes * charges * 3 // 4
+    sf.Ledger.grant(PEOPLE, epsilon=affordable / 1000, path=path)
+    admitted, ended_well = _spend("many", path, processes, charges)
     ledger = sf.Ledger(path)
-    assert ended_well == 50
-    assert admitted == len(ledger.events) == 7500
-    assert ledger.spent.epsilon == pytest.approx(7.5, rel=1e-12)
+    assert ended_well == processes
+    assert admitted == len(ledger.events) == affordable
+    assert ledger.spent.epsilon == pytest.approx(affordable / 1000, rel=1e-12)
     assert ledger.left == 0
     with pytest.raises(sf.errors.BudgetError, match="nothing is left"):
         ledger.charge(PureEvent(0.001))
 
 
-def test_a_thousand_killed_processes_lose_no_charge_and_block_nobody(path: Path) -> None:
-    for number in range(5):  # a ledger that is opened is read whole: five short ones take less time than a long one
+def test_hundreds_of_killed_processes_lose_no_charge_and_block_nobody(path: Path) -> None:
+    for number in range(
+        effort(2, 5)
+    ):  # a ledger that is opened is read whole: five short ones take less time than a long one
         one = path.with_name(f"{number}.ledger")
         sf.Ledger.grant(PEOPLE, epsilon=1e6, path=one)
         told, ours, lost = _spend("killed", one, 200, number)

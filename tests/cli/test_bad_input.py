@@ -113,12 +113,12 @@ def test_constant_columns(assess: Run) -> None:
         assert (ran["k"], ran["t"]) == (5, 0.0)
 
 
-def test_ten_thousand_columns(assess: Run) -> None:
-    names = [f"c{i}" for i in range(10_000)]
-    Path("wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * 10_000)] * 3]))
-    assert assess("wide.csv", "--qi", "c0,c9999", "--sensitive", "c5", "--json").json["k"] == 3
-    with pytest.raises(sf.errors.ColumnError, match=r"there is no column 'c10000' \(did you mean 'c1000'"):
-        sf.Schema([sf.Column(name=name) for name in names])["c10000"]
+def test_thousands_of_columns(assess: Run) -> None:
+    names = [f"c{i}" for i in range(3_000)]
+    Path("wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * 3_000)] * 3]))
+    assert assess("wide.csv", "--qi", "c0,c2999", "--sensitive", "c5", "--json").json["k"] == 3
+    with pytest.raises(sf.errors.ColumnError, match=r"there is no column 'c3000' \(did you mean 'c300'"):
+        sf.Schema([sf.Column(name=name) for name in names])["c3000"]
 
 
 def test_infinite_and_missing_numbers(assess: Run) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import sfumato as sf
 from tests.conftest import Ran
+from tests.effort import effort
 
 Run = Callable[..., Ran]
 FILES = ["certificate.json", "recipe.toml", "report.html", "table.csv"]
@@ -212,7 +213,7 @@ os.remove("modules")
 def test_wherever_it_is_killed_a_release_is_whole_or_not_there(tmp_path: Path) -> None:
     frame = pl.DataFrame({"age": [n % 90 for n in range(20_000)], "zip": [n % 211 for n in range(20_000)]})
     frame.write_parquet(tmp_path / "t.parquet")
-    subprocess.run([sys.executable, "-c", KILLED, "12"], cwd=tmp_path, capture_output=True, check=True)
+    subprocess.run([sys.executable, "-c", KILLED, str(effort(6, 50))], cwd=tmp_path, capture_output=True, check=True)
     kept = [path for path in tmp_path.iterdir() if path.name.startswith("kept-")]
     for release in (tmp_path / "release", *kept):
         assert sf.verify(release).ok
@@ -224,9 +225,9 @@ def test_wherever_it_is_killed_a_release_is_whole_or_not_there(tmp_path: Path) -
 def test_of_several_processes_one_writes_the_release_and_the_others_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"age": [n % 90 for n in range(20_000)]}).write_parquet(tmp_path / "t.parquet")
     command = [sys.executable, "-m", "sfumato", "anonymize", "t.parquet", "--qi", "age", "--k", "5", "-o", "release"]
-    processes = [subprocess.Popen(command, cwd=tmp_path, stdout=-1, stderr=-1, text=True) for _ in range(3)]
+    processes = [subprocess.Popen(command, cwd=tmp_path, stdout=-1, stderr=-1, text=True) for _ in range(2)]
     ended = [(process.communicate()[1], process.returncode) for process in processes]
-    assert sorted(code for _, code in ended) == [0, 2, 2]
+    assert sorted(code for _, code in ended) == [0, 2]
     for error, code in ended:
         assert error.count("\n") == 1
         assert code == 0 or "exists already" in error or "another process has created it meanwhile" in error

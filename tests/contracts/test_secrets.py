@@ -51,6 +51,7 @@ CALLS: dict[str, Callable[[], Any]] = {
         transform=False,
     ),
     "assess": lambda: sf.assess(TABLE, require="k=2", detail=True, preset="hipaa", population=ROWS),
+    "attack": lambda: _attacked(),
     "check": lambda: sf.check(TABLE, "k=2"),
     "distances": lambda: sf.measures.distances(ROWS, ROWS, columns=["birth_date", "sex"]),
     "load_model": lambda: (
@@ -107,6 +108,19 @@ def _trained(folder: str) -> sf.learners.Training:
     training = sf.train(sf.Table(ROWS.select("zip", "sex"), DOMAINS), "naive-bayes", target="sex", epsilon=1)
     sf.save(training, folder)
     return training
+
+
+def _attacked() -> list[sf.attacks.AttackReport]:
+    rows = ROWS.drop(HIDDEN)
+    released = sf.anonymize(sf.Table.of(rows, qi=["birth_date", "sex", "zip"], sensitive=["icd10"]), "k=2")
+    reports = [
+        sf.attack(released, rows[:30], control=rows[30:], population=rows),
+        sf.attack(ROWS[30:], ROWS[:30], control=ROWS[30:45].with_columns(sex=pl.lit("x")), kind="synthetic"),
+        sf.attack(ROWS, target="sex", model="tree", sensitive=["name", "icd10"], references=4, processes=1),
+    ]
+    for number, report in enumerate(reports):
+        sf.write_report(report, f"attacks-{number}.html")
+    return reports
 
 
 def _granted() -> bool:

@@ -70,5 +70,7 @@ def test_a_report_can_be_written_of_an_assessment_and_of_a_release(
     pages = [Path(name).read_text("utf-8") for name in ("assessment.html", "report.html")]
     assert "Anonymity assessment" in pages[0]
     assert "before and after" in pages[1]
-    with pytest.raises(sf.errors.OptionError, match="a report needs an assessment or a release, got DataFrame"):
+    with pytest.raises(
+        sf.errors.OptionError, match="a report needs an assessment, a release or attacks, got DataFrame"
+    ):
         sf.write_report(ROWS)

@@ -20,6 +20,7 @@ import sfumato as sf
 from sfumato.data.io.files import write_bytes
 from sfumato.data.io.metadata_checks import claimed_rows
 from sfumato.data.io.source import File
+from tests.effort import effort
 
 ROWS = 60
 FRAME = pl.DataFrame(
@@ -44,8 +45,8 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "wide.csv": lambda path: path.write_bytes(FRAME.write_csv().encode("utf-16")),
     "lines.jsonl": lambda path: sf.write(FRAME, path),
 }
-EACH = 25
-EACH_TEXT = 10
+EACH = effort(10, 100)
+EACH_TEXT = effort(5, 50)
 
 
 def _sheet(path: Path) -> None:

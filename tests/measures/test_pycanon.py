@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from tests import bruteforce as brute
+from tests.effort import effort
 
 VERSION = "1.3.6"
 pycanon = pytest.importorskip("pycanon.anonymity", reason=f"pycanon {VERSION} is not installed")
@@ -28,7 +29,7 @@ if importlib.metadata.version("pycanon") != VERSION:
     pytest.skip(f"what is said here was seen in pycanon {VERSION}, not in other versions", allow_module_level=True)
 
 CLOSE = {"rel": 1e-9, "abs": 1e-12}
-FEW = settings(max_examples=40)  # a call of pycanon takes milliseconds even for a few rows
+FEW = settings(max_examples=effort(20, 200))  # a call of pycanon takes milliseconds even for a few rows
 
 MEASURES = {
     "alpha": lambda *table, **how: pycanon.alpha_k_anonymity(*table, **how)[0],

@@ -8,6 +8,9 @@ from sfumato._exports import lazy
 
 if TYPE_CHECKING:
     from sfumato.attacks.attributes import AttributeInference as AttributeInference
+    from sfumato.attacks.auditing.audit import AuditResult as AuditResult
+    from sfumato.attacks.auditing.audit import audit as audit
+    from sfumato.attacks.auditing.audit import audit_function as audit_function
     from sfumato.attacks.auditing.bounds import Calls as Calls
     from sfumato.attacks.auditing.bounds import Curve as Curve
     from sfumato.attacks.auditing.bounds import GaussianCurve as GaussianCurve
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from sfumato.attacks.base import result_of as result_of
     from sfumato.attacks.catalogue import ATTACKS as ATTACKS
     from sfumato.attacks.catalogue import attacks_of as attacks_of
+    from sfumato.attacks.inversion import Inversion as Inversion
+    from sfumato.attacks.inversion import ModelInversion as ModelInversion
+    from sfumato.attacks.inversion import invert as invert
     from sfumato.attacks.procedures import FitEstimator as FitEstimator
     from sfumato.attacks.procedures import RunRecipe as RunRecipe
     from sfumato.attacks.procedures import records_of as records_of
@@ -42,10 +48,12 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "attributes": "AttributeInference",
+        "auditing.audit": "AuditResult audit audit_function",
         "auditing.bounds": "Calls Curve GaussianCurve Guesses curve_of fdp_epsilon fdp_gaussian_epsilon "
         "one_run_epsilon refutes",
         "base": "Attack AttackResult Baseline Records Scores result_of",
         "catalogue": "ATTACKS attacks_of",
+        "inversion": "Inversion ModelInversion invert",
         "procedures": "FitEstimator RunRecipe records_of",
         "protections": "Protection procedure_of protection",
         "report": "AttackReport run_attacks",

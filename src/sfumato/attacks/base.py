@@ -231,12 +231,12 @@ class AttackResult(Discreet):
 
         The error rate of 5 % is shared among all attacks that were tried.
         """
-        sure = 1 - (1 - CONFIDENCE) / self.tried
-        found = self.roc.auc_interval(sure).low > 0.5
-        if found and self.guesses:
-            right = clopper_pearson(int(self.called[0].sum()), len(self.called[0]), sure)
-            found = right.low > self.baseline.accuracy
-        return found
+        wrong = (1 - CONFIDENCE) / self.tried
+        if not self.guesses:
+            return self.roc.auc_interval(1 - wrong).low > 0.5
+        found = self.decisions
+        right = clopper_pearson(found.true_positives, found.members, 1 - wrong)
+        return right.low > self.baseline.accuracy and found.chance() < wrong / 2
 
     @property
     def verdict(self) -> str:

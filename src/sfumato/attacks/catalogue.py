@@ -27,7 +27,16 @@ ATTACKS = {
     "quantile": "membership.quantile:QuantileRegression",
     "label-only": "membership.label_only:LabelOnly",
     "linkage": "tables.linkage:Linkage",
+    "homogeneity": "tables.homogeneity:Homogeneity",
+    "background-knowledge": "tables.background_knowledge:BackgroundKnowledge",
+    "skewness": "tables.skewness:Skewness",
+    "similarity": "tables.similarity:Similarity",
+    "inference": "tables.inference:Inference",
+    "linkability": "tables.linkability:Linkability",
+    "singling-out": "tables.singling_out:SinglingOut",
+    "singling-out-univariate": "tables.singling_out:SinglingOutUnivariate",
     "attribute": "attributes:AttributeInference",
+    "inversion": "inversion:ModelInversion",
 }
 """The class of each attack, imported when it is run."""
 

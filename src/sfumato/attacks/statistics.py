@@ -175,6 +175,19 @@ class Roc(Discreet):
         alarms = int(self.false_positives[last]) if last >= 0 else 0
         return Rate(fpr, hits / self.members, clopper_pearson(hits, self.members), alarms)
 
+    def curve(self, rates: ArrayLike) -> Floats:
+        """Return the true positive rate with at most as many false positives, for each false positive rate.
+
+        Examples
+        --------
+        >>> Roc([3.0, 2.0, 2.0], [2.0, 1.0]).curve([0.1, 0.5, 1.0]).round(3).tolist()
+        [0.333, 1.0, 1.0]
+        """
+        allowed = np.floor(np.asarray(rates, dtype=np.float64) * self.nonmembers + 1e-9)
+        last = np.searchsorted(self.false_positives, allowed, side="right") - 1
+        result: Floats = np.where(last >= 0, self.true_positives[last], 0) / self.members
+        return result
+
     def best_threshold(self) -> float:
         """Return the threshold with the largest difference of true and false positive rate, midway between two scores.
 
@@ -279,6 +292,20 @@ class Decisions:
         """The share of members among those who are called members, if half of the candidates are members."""
         return precision_at(0.5, self.recall, self.false_positive_rate)
 
+    def chance(self) -> float:
+        """Return how often chance alone calls so many of the called records members (Fisher's exact test).
+
+        Examples
+        --------
+        >>> round(Decisions(3, 3, 0, 3).chance(), 3)
+        0.05
+        """
+        records, called = self.members + self.nonmembers, self.true_positives + self.false_positives
+        # The number of called members is at least this, if the called records are a random subset of all.
+        possible = np.arange(self.true_positives, min(called, self.members) + 1)
+        ways = _choose(self.members, possible) + _choose(self.nonmembers, called - possible)
+        return float(np.exp(special.logsumexp(ways) - _choose(records, called)))
+
     def precisions(self) -> dict[str, float]:
         """Return the precision for several shares of members among all candidates."""
         return {f"{prior:g}": precision_at(prior, self.recall, self.false_positive_rate) for prior in PRIORS}
@@ -305,6 +332,12 @@ def crossfit(members: ArrayLike, nonmembers: ArrayLike, *, seed: int) -> tuple[N
         for verdict, scores, half in zip(called, (inside, outside), halves, strict=True):
             verdict[half == here] = scores[half == here] >= chosen
     return called
+
+
+def _choose(of: int, number: ArrayLike) -> Any:
+    """Return the logarithm of a binomial coefficient."""
+    number = np.asarray(number)
+    return special.gammaln(of + 1) - special.gammaln(number + 1) - special.gammaln(of - number + 1)
 
 
 def precision_at(prior: float, tpr: float, fpr: float) -> float:

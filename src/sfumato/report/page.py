@@ -1,4 +1,4 @@
-"""Write an assessment or a release as one offline HTML page.
+"""Write an assessment, a release or attacks as one offline HTML page.
 
 The only script on a page is our own, which sorts tables. The page's content security policy names its hash, so no other
 script can run.
@@ -99,13 +99,13 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
 
 
 def write_report(result: Any, path: str | Path = "report.html", *, title: str | None = None) -> None:
-    """Write an assessment or a release as one HTML page that needs no network and contains no record.
+    """Write an assessment, a release or attacks as one HTML page that needs no network and contains no record.
 
     The page of a release also shows figures of the original table.
 
     Parameters
     ----------
-    result : Assessment or Release
+    result : Assessment, Release or AttackReport
     path : path
         The file to write; an existing one is replaced.
     title : str, optional
@@ -121,9 +121,18 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
     elif isinstance(result, Release):
         page = page_of(result, name=title or (result.origin.name if result.origin else "The release")).html
     else:
-        raise OptionError(f"a report needs an assessment or a release, got {type(result).__name__}")
+        page = _page_of_attacks(result, title)
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
+
+
+def _page_of_attacks(result: Any, title: str | None) -> str:
+    from sfumato.attacks.report import AttackReport  # statistics that other pages do without
+    from sfumato.report.attacks.page import render_attacks
+
+    if not isinstance(result, AttackReport):
+        raise OptionError(f"a report needs an assessment, a release or attacks, got {type(result).__name__}")
+    return render_attacks(result, title=title or f"Attacks on {result.target.get('name', 'the target')}")
 
 
 def fill(template: str, **values: Any) -> str:

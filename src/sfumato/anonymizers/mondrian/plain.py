@@ -37,7 +37,11 @@ def _width(codes: Ints, least: int, most: int, one: _Dimension, place: Floats) -
     """Return the width of an ordered dimension, or the share of the values of another."""
     if one.ordered:
         return min(float(place[one.at + most] - place[one.at + least]), 1.0)
-    return float(len(_cells(codes - least)) / one.size) if most > least else 0.0
+    if most == least:
+        return 0.0
+    if _is_short(most - least, len(codes)):
+        return np.count_nonzero(np.bincount(codes - least)) / one.size
+    return len(np.unique(codes)) / one.size
 
 
 def _tally(
@@ -92,14 +96,9 @@ def _remaining(
     return remains
 
 
-def _cells(codes: Ints) -> Ints:
-    """Return the values that occur, ascending."""
-    return np.flatnonzero(np.bincount(codes)) if _is_short(codes) else np.unique(codes)
-
-
 def _sums(codes: Ints, records: Ints) -> tuple[Ints, Any]:
     """Return the values that occur, ascending, and the records of each."""
-    if _is_short(codes):
+    if _is_short(int(codes.max()), len(codes)):
         sums = np.bincount(codes, weights=records)
         cell = np.flatnonzero(sums)
         return cell, sums[cell]
@@ -107,8 +106,9 @@ def _sums(codes: Ints, records: Ints) -> tuple[Ints, Any]:
     return cell, np.bincount(of_row, weights=records)
 
 
-def _is_short(codes: Ints) -> bool:
-    return bool(codes.max() <= 4 * len(codes) + 256)
+def _is_short(most: int, rows: int) -> bool:
+    """Return whether counting all values up to the largest is cheaper than sorting."""
+    return most <= 4 * rows + 256
 
 
 plain_split = plain(

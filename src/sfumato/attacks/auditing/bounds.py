@@ -39,6 +39,7 @@ __all__ = [
     "Curve",
     "GaussianCurve",
     "Guesses",
+    "JointCurve",
     "ProfileCurve",
     "curve_of",
     "fdp_epsilon",
@@ -120,14 +121,28 @@ class ProfileCurve(Curve):
         offsets = np.concatenate([[0.0], -self.deltas * lost, 1 - self.deltas - 1 / lost])
         return offsets, np.concatenate([[0.0], lost, 1 / lost])
 
-    def also(self, epsilon: float, delta: float) -> ProfileCurve:
-        """Return the curve of the same profile with one more epsilon and its delta."""
-        return ProfileCurve(np.append(self.epsilons, epsilon), np.append(self.deltas, delta))
-
     def least_false(self, power: float) -> float:
         """Return the smallest false positive rate of a test with this power."""
         offsets, slopes = self._lines
         return float((offsets + slopes * power).max())
+
+
+@dataclass(frozen=True)
+class JointCurve(Curve):
+    """The curve of several claims that all hold.
+
+    Examples
+    --------
+    >>> both = JointCurve((GaussianCurve(1.0), ApproximateCurve(0.5, 0.0)))
+    >>> round(both.least_false(0.5), 4)
+    0.3033
+    """
+
+    curves: tuple[Curve, ...]
+
+    def least_false(self, power: float) -> float:
+        """Return the smallest false positive rate of a test with this power."""
+        return max(curve.least_false(power) for curve in self.curves)
 
 
 def curve_of(claimed: Curve | DifferentialPrivacy | Event | Iterable[Event]) -> Curve:

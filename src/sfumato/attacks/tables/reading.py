@@ -18,10 +18,10 @@ from sfumato.data.released_values import MARK
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, did_you_mean
-from sfumato.measures.classes import ranges
+from sfumato.measures.classes import Ints, ranges
 from sfumato.measures.loss.generalised import Coverage, Pairing, pair_codes
 
-__all__ = ["cover", "known_columns", "read_pairing", "secrets"]
+__all__ = ["column_of", "cover", "known_columns", "read_pairing", "secrets", "some_of"]
 
 
 def secrets(target: Any) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def read_pairing(target: Any, members: Records, nonmembers: Records, names: Sequ
         parts = [members.frame[name], nonmembers.frame[name]] + [target.frame[name]] * synthetic
         columns.append(_together(name, parts))
         released.append(columns[-1][-target.frame.height :] if synthetic else target.frame[name])
-    table = Table(pl.DataFrame(columns), _schema(target, names))
+    table = Table(pl.DataFrame(columns), Schema(column_of(target, name) for name in names))
     both = pair_codes(table.encode(names), released, None if synthetic else MARK)
     people = len(members) + len(nonmembers)
     return Pairing(both.original[:people], both.released, both.domains, both.meaning, both.coverages)
@@ -87,15 +87,17 @@ def cover(read: Coverage, codes: NDArray[Any]) -> NDArray[np.bool_]:
     return found
 
 
-def _schema(target: Any, names: Sequence[str]) -> Schema:
-    """Return what is publicly known about the columns; a released quasi-identifier no longer has its original kind."""
-    columns = []
-    for name in names:
-        known = target.schema[name] if name in target.schema.names else Column(name=name)
-        ordinal = known.kind is Kind.ORDINAL
-        kind, domain = (Kind.ORDINAL, known.domain) if ordinal else (Kind.AUTO, None)
-        columns.append(Column(name=name, kind=kind, domain=domain, hierarchy=known.hierarchy))
-    return Schema(columns)
+def some_of(members: Records, nonmembers: Records, number: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Draw some members and some non-members, all if there are no more; return their places in a pairing."""
+    inside, outside = rng.permutation(len(members)), rng.permutation(len(nonmembers))
+    return np.sort(inside[:number]), len(members) + np.sort(outside[:number])
+
+
+def column_of(target: Any, name: str) -> Column:
+    """Return what is publicly known about a column; a released quasi-identifier no longer has its original kind."""
+    known = target.schema[name] if name in target.schema.names else Column(name=name)
+    kind, domain = (Kind.ORDINAL, known.domain) if known.kind is Kind.ORDINAL else (Kind.AUTO, None)
+    return Column(name=name, kind=kind, domain=domain, hierarchy=known.hierarchy)
 
 
 def _together(name: str, parts: Sequence[pl.Series]) -> pl.Series:

@@ -30,7 +30,7 @@ from sfumato.learners.options import Split
 
 __all__ = ["Material", "coins_below", "coins_of", "key_of", "material_of", "new_key", "records_of"]
 
-_TARGETS = {"adult": "income"}  # where the schema gives the target another role
+TARGETS = {"adult": "income"}  # where the schema gives the target another role
 KEY_BYTES = 32
 Coins = NDArray[np.uint64]
 Records = NDArray[np.uint8]
@@ -133,7 +133,7 @@ def material_of(
         raise OptionError("'full' and a data root are for mnist")
     built_in = named and data in datasets.TABLES
     if built_in:
-        table, name, target = datasets.TABLES[data](), data, target or _TARGETS.get(data)
+        table, name, target = datasets.TABLES[data](), data, target or TARGETS.get(data)
     else:
         table = Table.of(data if not isinstance(data, str | Path) else read(data, inferred=False)).as_declared()
         name = table.origin.name if table.origin else "table"

@@ -37,6 +37,8 @@ class Line:
     style: int | None = 0
     marked: bool = True
     """Whether its points are data; those of a reference level are not."""
+    band: Sequence[tuple[float, float, float]] = ()
+    """The bounds of the line as an area: positions, each with its lower and its upper bound."""
 
     @property
     def known(self) -> list[tuple[float, float]]:
@@ -116,6 +118,7 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
     lines = [line for line in lines if line.known and min(height for _, height in line.known) >= least]
     across = [at for line in lines for at, _ in line.known] or [1.0]
     heights = [height for line in lines for _, height in line.known] or [1.0]
+    heights += [end for line in lines for _, *ends in line.band for end in ends if not y.log or end >= min(heights)]
     ticks = y.ticks(min(heights), max(heights))
     left = 10 + 8.2 * max(len(y.tick(tick)) for tick in ticks)
     right, top = SMALL - (14 if labels in ("below", "none") else 94), 12
@@ -140,6 +143,7 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, *, labels: s
         f'<path d="M{left:.1f} {floor}H{right}" class="{_SOFT}"/>'
         f'<text x="{(left + right) / 2:.1f}" y="{height - 4}" class="soft">{escape(x.label)}</text>'
     )
+    parts += [_area(line, x_at, y_at, ticks[0]) for line in lines if line.band]
     parts += [_drawn(line, x_at, y_at, x, y) for line in lines]
     if labels == "points" and lines:
         parts.append(_heights(lines, x_at, y_at, y.text, floor))
@@ -194,6 +198,14 @@ def _apart(values: Sequence[float], place: _Place, letters: Callable[[float], in
         if all(abs(place(value) - place(other)) > (room + 7.0 * letters(other) + 5) / 2 for other in kept):
             kept.append(value)
     return kept
+
+
+def _area(line: Line, x_at: _Place, y_at: _Place, least: float) -> str:
+    """Draw the bounds of a line; those below the axis end at the axis."""
+    colour, _, _ = _style(line.style)
+    above = [f"{x_at(at):.1f} {y_at(max(high, least)):.1f}" for at, _, high in line.band]
+    below = [f"{x_at(at):.1f} {y_at(max(low, least)):.1f}" for at, low, _ in reversed(line.band)]
+    return f'<path d="M{"L".join(above + below)}z" class="{colour} band"/>'
 
 
 def _drawn(line: Line, x_at: _Place, y_at: _Place, x: Axis, y: Axis) -> str:

@@ -1,0 +1,410 @@
+"""Audits: test a claim of differential privacy by running what makes the claim.
+
+An audit can refute a claim, never prove it. A bound of 0 says nothing, and a bound below the claim says only that this
+audit found no more. So a result also states the largest epsilon that it could have shown, had every guess been right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sfumato._repr import Discreet
+from sfumato.attacks.auditing.bounds import (
+    Calls,
+    Curve,
+    JointCurve,
+    curve_of,
+    fdp_epsilon,
+    fdp_gaussian_epsilon,
+    refutes,
+    shared,
+)
+from sfumato.attacks.auditing.canaries import coins, guesses_of, joined, mislabelled
+from sfumato.attacks.base import Records
+from sfumato.attacks.cases import labelled
+from sfumato.attacks.predictions import call, label_codes, own_label, probabilities
+from sfumato.attacks.procedures import RunRecipe
+from sfumato.attacks.statistics import CONFIDENCE
+from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.budget.events import Event, Relation
+from sfumato.data.claim import Claim
+from sfumato.data.release import Release, Releases
+from sfumato.data.validate import whole
+from sfumato.errors import InputError
+
+__all__ = ["AuditResult", "audit", "audit_function", "result_of_guesses"]
+
+Floats = NDArray[np.float64]
+Progress = Callable[[float], None]
+
+_CANARIES = 1000
+_RUNS = 1000
+_THRESHOLDS = 200  # that are tried on the first half of the runs
+_LEAST = 1e-12  # of a probability
+
+
+@dataclass(frozen=True, repr=False)
+class AuditResult(Discreet):
+    """What an audit of differential privacy found.
+
+    Attributes
+    ----------
+    method : what was done
+    claimed : the guarantee under test
+    epsilon : a lower bound on epsilon at the claimed delta, whatever the mechanism; 0 if nothing was shown
+    could_have_shown : the bound if every guess had been right
+    confidence : the probability with which the bound holds
+    canaries, runs : how many records were included by coins, and how often the mechanism ran
+    guesses, right : how many guesses were made, and how many were right
+    refuted : whether the guesses contradict the claimed curve
+    could_refute : whether they would if all were right
+    gaussian : the bound on epsilon if the noise were Gaussian; None for many runs
+    checks : direct checks of the noise, the clip and the sampler, where the audit sees them
+    seed : of the canaries and their coins
+    """
+
+    _repr_fields = ("passed", "epsilon", "claimed")
+
+    method: str
+    claimed: DifferentialPrivacy
+    epsilon: float
+    could_have_shown: float
+    confidence: float
+    canaries: int
+    runs: int
+    guesses: int
+    right: int
+    refuted: bool
+    could_refute: bool
+    gaussian: float | None = None
+    checks: tuple[Claim, ...] = ()
+    seed: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing contradicts the claim; that does not prove it."""
+        return not self.refuted and all(check.held is not False for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """What the audit says, in one sentence."""
+        claim, sure = f"{self.claimed.epsilon:g}", f"{self.confidence:.0%}"
+        if self.epsilon > self.claimed.epsilon:
+            return f"fails: epsilon is at least {self.epsilon:.3g} ({sure} sure), and {claim} is claimed"
+        if self.refuted:
+            right = f"{self.right:,} of {self.guesses:,} guesses are right"
+            return f"fails: {right}, more than the claimed privacy allows ({sure} sure)"
+        if not self.passed:
+            return f"fails: {', '.join(check.claim for check in self.checks if check.held is False)}: not so"
+        most = f"at most {self.could_have_shown:.3g} could have been shown"
+        if not self.could_refute:
+            return f"passes, but could not have failed: {most}, and {claim} is claimed"
+        if self.epsilon == 0:
+            return f"passes, but shows nothing: no epsilon above 0 was found; {most}"
+        return f"passes: epsilon is at least {self.epsilon:.3g} ({sure} sure) of the claimed {claim}; {most}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain values."""
+        return {
+            "passed": self.passed,
+            "verdict": self.verdict,
+            "method": self.method,
+            "epsilon": self.epsilon,
+            "claimed": self.claimed.to_dict(),
+            "could_have_shown": self.could_have_shown,
+            "could_refute": self.could_refute,
+            "refuted": self.refuted,
+            "epsilon_if_gaussian": self.gaussian,
+            "confidence": self.confidence,
+            "canaries": self.canaries,
+            "runs": self.runs,
+            "guesses": self.guesses,
+            "right": self.right,
+            "checks": [check.to_dict() for check in self.checks],
+            "seed": self.seed,
+        }
+
+
+def result_of_guesses(
+    scores: Any,
+    included: Any,
+    claimed: DifferentialPrivacy,
+    events: Iterable[Event] = (),
+    *,
+    method: str,
+    confidence: float = CONFIDENCE,
+    checks: tuple[Claim, ...] = (),
+    seed: int = 0,
+) -> AuditResult:
+    """Return the result of one run, given the scores of its canaries and which of them were included.
+
+    Examples
+    --------
+    >>> included = np.arange(400) % 2 == 0
+    >>> result = result_of_guesses(included * 1.0, included, DifferentialPrivacy(1.0, 1e-6), method="canaries")
+    >>> print(result.verdict)
+    fails: epsilon is at least 4.35 (95% sure), and 1 is claimed
+    """
+    tried, curve = guesses_of(scores, np.asarray(included, dtype=bool)), _claimed_curve(claimed, events)
+    sure, delta = shared(confidence, len(tried)), claimed.delta
+    found = [fdp_epsilon(one, delta, sure) for one in tried]
+    best = max(range(len(tried)), key=lambda at: (found[at], tried[at].right / tried[at].made))
+    refuting = [one for one in tried if refutes(curve, one, sure)]
+    shown = refuting[0] if refuting and found[best] <= claimed.epsilon else tried[best]
+    return AuditResult(
+        method=method,
+        claimed=claimed,
+        epsilon=found[best],
+        could_have_shown=max(fdp_epsilon(one.best, delta, sure) for one in tried),
+        confidence=confidence,
+        canaries=shown.canaries,
+        runs=1,
+        guesses=shown.made,
+        right=shown.right,
+        refuted=bool(refuting),
+        could_refute=any(refutes(curve, one.best, sure) for one in tried),
+        gaussian=max(fdp_gaussian_epsilon(one, delta, sure) for one in tried) if delta else None,
+        checks=checks,
+        seed=seed,
+    )
+
+
+def audit_function(
+    release: Callable[[Any], Any],
+    records: Any,
+    canaries: Any,
+    claimed: DifferentialPrivacy,
+    *,
+    events: Iterable[Event] = (),
+    score: Callable[[Any, Any], Any] | None = None,
+    runs: int = _RUNS,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Test the claim of any function that releases something about records.
+
+    Parameters
+    ----------
+    release : callable
+        Takes records, of the type given here, and returns what it releases.
+    records : frame or array
+        The records that are always there.
+    canaries : frame or array
+        With a score: many records, each of which is included by a coin; the function runs once. Without: one record,
+        which is included in half of the runs. It should be as unusual as a record may be.
+    claimed : DifferentialPrivacy
+        If neighbours differ by replacing a record, a record that is left out is replaced by the first of ``records``.
+    events : iterable of Event
+        The events that the claim follows from, if they are known: their curve says more than one epsilon and delta.
+    score : callable, optional
+        Takes what was released, and the canaries; returns a number for each, high if it seems to be included. Without
+        one, what is released must be numbers, and a linear discriminant of half of the runs judges the other half.
+    runs : int
+        Without a score, how often the function runs.
+    progress : callable, optional
+        Called with the share of runs that are done.
+
+    Examples
+    --------
+    >>> from sfumato.budget import AddedNoise
+    >>> ages = np.array([[30.0], [40.0], [50.0]])
+    >>> def total(people, noise=AddedNoise(sensitivity=100, epsilon=1.0)):
+    ...     return noise.release(people.sum())
+    >>> audit_function(total, ages, np.array([[100.0]]), DifferentialPrivacy(1.0), runs=400).passed
+    True
+    >>> audit_function(total, ages, np.array([[9000.0]]), DifferentialPrivacy(1.0), runs=400).passed  # not clipped
+    False
+    """
+    others = records[:1]
+    if not len(others):
+        raise InputError("an audit needs at least one record beside the canaries")
+    swaps = claimed.relation is Relation.REPLACE_ONE
+
+    def given(included: NDArray[np.bool_]) -> Any:
+        kept = canaries.filter(pl.Series(included)) if isinstance(canaries, pl.DataFrame) else canaries[included]
+        with_them = joined(records, kept)
+        for _ in range(int((~included).sum()) if swaps else 0):
+            with_them = joined(with_them, others)
+        return with_them
+
+    if score is not None:
+        included = coins(len(canaries), seed)
+        released = call("the function", release, given(included))
+        scores = call("the score", score, released, canaries)
+        return result_of_guesses(
+            scores, included, claimed, events, method="one run of the function", confidence=confidence, seed=seed
+        )
+    if len(canaries) != 1:
+        raise InputError(f"without a score an audit has one canary, got {len(canaries)}")
+    included = coins(whole("the number of runs", runs, least=40), seed)
+    seen: list[Floats] = []
+    for at, present in enumerate(included):
+        seen.append(_numbers(call("the function", release, given(np.array([present])))))
+        if progress:
+            progress((at + 1) / runs)
+    if len({len(one) for one in seen}) > 1:
+        raise InputError("the function must release the same number of values in every run")
+    return _result_of_runs(np.array(seen), included, claimed, _claimed_curve(claimed, events), confidence, seed)
+
+
+def audit(
+    release: Release | Releases | str | Path,
+    source: Any = None,
+    *,
+    canaries: int = _CANARIES,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Test the differential privacy that a released model claims, by running its own recipe with canaries.
+
+    The canaries are mislabelled records, each included by a coin. The model is trained once more, on the original
+    records and the canaries, and a canary scores by how much more probable its wrong label is than to the released
+    model, which has never seen it. The new model is not released and costs no privacy.
+
+    Parameters
+    ----------
+    release : Release, or the folder of one
+    source : Table, frame, path or name of a data set
+        The original records. By default those that the recipe names, if it does.
+    canaries : int
+        At most as many as there are records.
+    seed : int
+        Of the canaries, their coins and the training.
+    progress : callable, optional
+        Called with the share of the training that is done.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> training = sf.train("nursery", "naive-bayes", target="class", epsilon=2)
+    >>> result = audit(training, "nursery", canaries=400)
+    >>> result.passed, result.claimed.epsilon, result.could_have_shown > 4
+    (True, 2.0, True)
+    """
+    one = Release.read(release) if isinstance(release, str | Path) else release
+    if isinstance(one, Releases):
+        if len(one) != 1:
+            raise InputError(f"an audit takes one release, got {len(one)}", hint="audit them one by one")
+        one = next(iter(one.values()))
+    promises = [promise for promise in one.guarantees if isinstance(promise, DifferentialPrivacy)]
+    if not promises:
+        raise InputError("the release does not claim differential privacy, so there is nothing to audit")
+    if one.kind != "model" or not hasattr(one.model, "classes_"):
+        raise InputError(
+            f"an audit by its recipe needs a model of classes, got a release of kind '{one.kind}'",
+            hint="audit_function takes any function",
+        )
+    given = one.recipe.options.get("data") if source is None else source
+    if given is None:
+        raise InputError("an audit needs the original records", hint="--source")
+    records = labelled(given, one.recipe.options.get("target") or one.recipe.schema.target, one.model)
+    wrong = mislabelled(records, min(whole("the number of canaries", canaries), len(records)), seed)
+    included = coins(len(wrong), seed)
+    if progress:
+        progress(0.0)
+    made = RunRecipe(one.recipe)(records.and_(wrong.take(np.flatnonzero(included))), seed)
+    if progress:
+        progress(1.0)
+    return result_of_guesses(
+        _fit(made, wrong, one.model.classes_) - _fit(one.model, wrong, one.model.classes_),
+        included,
+        promises[0],
+        one.events,
+        method="its own recipe with mislabelled canaries, scored by their loss",
+        confidence=confidence,
+        seed=seed,
+    )
+
+
+def _fit(model: Any, records: Records, classes: Any) -> Floats:
+    """Return the log probability of each record's label."""
+    codes = label_codes(np.asarray(records.labels), classes)
+    chances = own_label(probabilities(model, records.rows, classes), codes)
+    return np.log(np.maximum(chances, _LEAST))
+
+
+def _claimed_curve(claimed: DifferentialPrivacy, events: Iterable[Event]) -> Curve:
+    own = tuple(events)
+    return JointCurve((curve_of(claimed), *([curve_of(own)] if own else [])))
+
+
+# --- many runs ----------------------------------------------------------------------------------
+
+
+def _result_of_runs(
+    seen: Floats,
+    included: NDArray[np.bool_],
+    claimed: DifferentialPrivacy,
+    curve: Curve,
+    confidence: float,
+    seed: int,
+) -> AuditResult:
+    """Judge the second half of the runs by a discriminant and a threshold that the first half has chosen."""
+    first = np.arange(len(seen)) < len(seen) // 2
+    scores = _discriminant(seen[first], included[first], seen)
+    threshold = max(
+        np.unique(np.quantile(scores[first], np.linspace(0, 1, _THRESHOLDS))),
+        key=lambda at: _calls(scores[first] >= at, included[first]).epsilon(claimed.delta, confidence),
+    )
+    calls = _calls(scores[~first] >= threshold, included[~first])
+    return AuditResult(
+        method="many runs of the function, with and without one canary",
+        claimed=claimed,
+        epsilon=calls.epsilon(claimed.delta, confidence),
+        could_have_shown=calls.best.epsilon(claimed.delta, confidence),
+        confidence=confidence,
+        canaries=1,
+        runs=len(seen),
+        guesses=calls.runs_with + calls.runs_without,
+        right=calls.hits + calls.runs_without - calls.alarms,
+        refuted=calls.refutes(curve, confidence),
+        could_refute=calls.best.refutes(curve, confidence),
+        seed=seed,
+    )
+
+
+def _calls(called: NDArray[np.bool_], included: NDArray[np.bool_]) -> Calls:
+    inside, outside = called[included], called[~included]
+    if not len(inside) or not len(outside):
+        raise InputError("an audit needs runs with and runs without the canary", hint="make more runs")
+    return Calls(int(inside.sum()), len(inside), int(outside.sum()), len(outside))
+
+
+def _discriminant(known: Floats, included: NDArray[np.bool_], all_seen: Floats) -> Floats:
+    """Return Fisher's linear discriminant of all runs, learned from some, on standardised values."""
+    centre, spread = np.median(known, axis=0), known.std(axis=0)
+    scaled = [(one - centre) / np.where(spread > 0, spread, 1.0) for one in (known, all_seen)]
+    inside, outside = scaled[0][included], scaled[0][~included]
+    within = np.vstack([inside - inside.mean(axis=0), outside - outside.mean(axis=0)])
+    ridge = 1e-6 + (known.shape[1] / len(known)) ** 2
+    covariance = within.T @ within / len(within) + ridge * np.eye(known.shape[1])
+    direction = np.linalg.solve(covariance, inside.mean(axis=0) - outside.mean(axis=0))
+    result: Floats = scaled[1] @ direction
+    return result
+
+
+def _numbers(released: Any) -> Floats:
+    """Return everything that was released as one vector; values that are not finite become a flag of their own."""
+    if isinstance(released, pl.DataFrame):
+        released = released.select(pl.selectors.numeric()).to_numpy()
+    if isinstance(released, Mapping):
+        return np.concatenate([_numbers(one) for one in released.values()] or [np.zeros(0)])
+    if isinstance(released, list | tuple):
+        return np.concatenate([_numbers(one) for one in released] or [np.zeros(0)])
+    try:
+        flat = np.asarray(released, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        raise InputError(
+            f"without a score the function must release numbers, got {type(released).__name__}", hint="give a score"
+        ) from None
+    finite = np.isfinite(flat)
+    return np.concatenate([np.clip(np.where(finite, flat, 0.0), -1e150, 1e150), finite.astype(np.float64)])

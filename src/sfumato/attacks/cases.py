@@ -1,0 +1,287 @@
+"""What is attacked: a release with its original, a model trained for the purpose, or a table of any origin.
+
+Every attack compares members with non-members. Where only the original of a release is given, the release's own recipe
+is run again on a random half of the rows, so that the other half has never been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sfumato.attacks.base import Records
+from sfumato.attacks.predictions import call
+from sfumato.attacks.procedures import RunRecipe, records_of
+from sfumato.attacks.protections import procedure_of
+from sfumato.attacks.targets import ModelTarget, SyntheticTarget, TableTarget
+from sfumato.data import datasets
+from sfumato.data.coding import canonical_text
+from sfumato.data.release import Release
+from sfumato.data.schema import Role, Schema
+from sfumato.data.table import Table
+from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
+from sfumato.learners.training.split import TARGETS
+
+__all__ = ["Case", "Work", "labelled", "model_case", "release_case", "table_case"]
+
+_FEWEST = 8
+"""Rows that can be divided into members and non-members."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much work is done for an attack: see `attack`."""
+
+    seed: int
+    references: int
+    processes: int | None
+    progress: Callable[[float], None]
+
+    def model_target(self, model: Any, **known: Any) -> ModelTarget:
+        """Return a model as a target."""
+        return ModelTarget(model, references=self.references, processes=self.processes, progress=self.progress, **known)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A target, with the records that it was made from, and others."""
+
+    target: Any
+    members: Records | None
+    nonmembers: Records | None
+    facts: Mapping[str, Any]
+
+
+def release_case(
+    release: Release, name: str, source: Any, control: Any, population: Any, target: str | None, work: Work
+) -> Case:
+    """Return the case of a release; without a control, it is made again from half of the rows of its source."""
+    if release.kind == "model":
+        return _released_model(release, name, source, control, target, work)
+    if release.kind != "table":
+        raise InputError(
+            f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
+            hint="audit how it was made: sfumato attack RELEASE --source DATA --audit",
+        )
+    schema = release.table.schema
+    kept = [one for one in release.recipe.schema.columns if one.name in schema.names]
+    procedure = RunRecipe(replace(release.recipe, schema=Schema(kept)))
+    members, nonmembers, again = _both(source, control, lambda data: _rows(data, schema, "the release"), work.seed)
+    frame = release.table.to_polars()
+    if again and members is not None:
+        frame = call("the recipe of the release", procedure, members, work.seed)
+    others = _population(population, schema)
+    made = TableTarget(frame, schema, procedure=procedure, population=others)
+    facts = {"name": name, "method": release.method, "guarantees": list(map(str, release.guarantees))}
+    return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, _how(source, control, again)))
+
+
+def _released_model(release: Release, name: str, source: Any, control: Any, target: str | None, work: Work) -> Case:
+    model, recipe = release.model, release.recipe
+    if not hasattr(model, "classes_"):
+        raise InputError("this model predicts numbers, and attacks on models need classes")
+    predicted = target or recipe.options.get("target") or recipe.schema.target
+    procedure = RunRecipe(recipe)
+    members, nonmembers, again = _both(source, control, lambda data: labelled(data, predicted, model), work.seed)
+    how = _how(source, control, again)
+    if again and members is not None:
+        model = call("the recipe of the release", procedure, members, work.seed)
+    elif members is not None and "test" not in recipe.options:
+        how += (
+            " Some of the original rows were held out for tests when the model was trained, and count as members here."
+        )
+    sensitive = [one for one in release.schema.sensitive if one != predicted]
+    made = work.model_target(model, procedure=procedure, sensitive=sensitive)
+    facts = {"name": name, "model": release.method, "guarantees": list(map(str, release.guarantees))}
+    return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, how))
+
+
+def model_case(data: Any, target: str | None, model: Any, protect: Any, roles: Mapping[str, Any], work: Work) -> Case:
+    """Return the case of a model that is trained on a random half of a table."""
+    table, name = _table(data)
+    if name in datasets.TABLES:  # which names the rows for training, and quasi-identifiers for anonymizing alone
+        columns = [one for one in table.schema.columns if one.name != "split"]
+        others = [one if one.role is Role.TARGET else replace(one, role=Role.OTHER) for one in columns]
+        table = Table(table.to_polars().select(one.name for one in columns), Schema(others))
+    table = Table.of(table, target=target, **roles)
+    predicted = table.schema.target or TARGETS.get(name)
+    if predicted is None:
+        raise OptionError("the column that the model predicts is not named", hint="name it with --target")
+    records = records_of(table, predicted)
+    classes = np.unique(np.asarray(records.labels))
+    if 2 * len(classes) > len(records):
+        raise InputError(
+            f"'{predicted}' has {len(classes):,} different values in {len(records):,} rows, and attacks need classes"
+        )
+    procedure = procedure_of(model, protect, table, predicted)
+    members, nonmembers = _halves(records, work.seed)
+    fitted = call("the training", procedure, members, work.seed)
+    sensitive = [name for name in table.schema.sensitive if name != predicted]
+    made = work.model_target(fitted, classes=classes, procedure=procedure, sensitive=sensitive)
+    shown = model if isinstance(model, str) else type(model).__name__
+    how = f"The model was trained on a random half of the rows of {name}, and attacked; the other half is the control."
+    facts = {"name": name, "target": predicted, "model": shown, "protect": None if protect is None else str(protect)}
+    notes = {"notes": list(procedure.notes)} if procedure.notes else {}
+    return Case(made, members, nonmembers, _facts({**facts, **notes}, made, members, nonmembers, how))
+
+
+def table_case(data: Any, kind: str, source: Any, control: Any, population: Any, roles: Mapping[str, Any]) -> Case:
+    """Return the case of a table that is not a release of ours; how it was made is not known."""
+    table, name = _table(data)
+    table = Table.of(table, **roles)
+    members, nonmembers, _ = _both(source, control, lambda one: _rows(one, table.schema, "the table"), None)
+    frame, others = table.to_polars(), _population(population, table.schema)
+    made = (SyntheticTarget if kind == "synthetic" else TableTarget)(frame, table.schema, population=others)
+    return Case(
+        made, members, nonmembers, _facts({"name": name}, made, members, nonmembers, _how(source, control, False))
+    )
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def _both(
+    source: Any, control: Any, read: Callable[[Any], Records], seed: int | None
+) -> tuple[Records | None, Records | None, bool]:
+    """Return members and non-members, and whether the release must be made again from the members."""
+    if source is None:
+        return None, None, False
+    members = read(source)
+    if control is not None:
+        return members, _alike(read(control), members), False
+    return (members, None, False) if seed is None else (*_halves(members, seed), True)
+
+
+def _halves(records: Records, seed: int) -> tuple[Records, Records]:
+    """Divide records at random into two halves of the same size."""
+    if len(records) < _FEWEST:
+        raise InputError(f"an attack needs at least {_FEWEST} rows, half of them as a control, and got {len(records)}")
+    order = np.random.default_rng((seed, 1)).permutation(len(records))
+    half = len(records) // 2
+    return records.take(np.sort(order[:half])), records.take(np.sort(order[half : 2 * half]))
+
+
+def _table(data: Any) -> tuple[Table, str]:
+    """Return a table and its name."""
+    built_in = isinstance(data, str) and not Path(data).exists()
+    if built_in and data == "mnist":
+        return _pixels(datasets.mnist()), "mnist"
+    if built_in and data in datasets.TABLES:
+        return datasets.TABLES[data](), str(data)
+    if built_in and (close := did_you_mean(str(data), datasets.BUILT_IN)).startswith("did you mean"):
+        raise OptionError(f"there is no file '{data}'", hint=close)
+    if isinstance(data, datasets.Images):
+        return _pixels(data), "the images"
+    table = Table.of(data)
+    return table, table.origin.name if table.origin else "the table"
+
+
+def _pixels(images: datasets.Images) -> Table:
+    """Return images as a table with a column per pixel."""
+    shown = np.concatenate([images.train_images, images.test_images])
+    flat = shown.reshape(len(shown), -1)
+    labels = np.concatenate([images.train_labels, images.test_labels])
+    frame = pl.DataFrame(flat, schema=[f"pixel{number}" for number in range(flat.shape[1])])
+    return Table.of(frame.with_columns(label=pl.Series(labels)), target="label")
+
+
+def _rows(data: Any, schema: Schema, of: str) -> Records:
+    """Return the rows of an original with the columns of the release."""
+    table, name = _table(data)
+    _refuse_lacking(name, table, schema.names, of)
+    return Records(table.to_polars().select(schema.names))
+
+
+def _refuse_lacking(name: str, table: Table, columns: Sequence[str], of: str) -> None:
+    for column in columns:
+        if column not in table.schema.names:
+            raise ColumnError(
+                f"{name} lacks the column '{column}' of {of}", hint=did_you_mean(column, table.schema.names)
+            )
+
+
+def labelled(data: Any, target: str | None, model: Any) -> Records:
+    """Return the records that a released model can be asked about, with labels like its classes."""
+    if isinstance(data, str) and data == "mnist" and not Path(data).exists():
+        data = datasets.mnist()
+    if isinstance(data, datasets.Images):
+        images = np.concatenate([data.train_images, data.test_images])
+        return Records(images, np.concatenate([data.train_labels, data.test_labels]))
+    if target is None:
+        raise OptionError("the column that the model predicts is not known", hint="name it with --target")
+    table, name = _table(data)
+    if model.features_ is None:
+        raise InputError("the model was trained on images, and the source is a table", hint="such as --source mnist")
+    _refuse_lacking(name, table, model.features_.names, "the model")
+    records = records_of(table, target)
+    labels = np.asarray(records.labels)
+    if np.asarray(model.classes_).dtype.kind in "OU" and labels.dtype.kind not in "OU":
+        labels = np.array([canonical_text(one) for one in labels.tolist()])
+    return Records(records.frame.select(model.features_.names), labels)
+
+
+def _alike(control: Records, source: Records) -> Records:
+    """Return the control with the columns and types of the source."""
+    if not isinstance(control.rows, pl.DataFrame) or not isinstance(source.rows, pl.DataFrame):
+        return control
+    wanted, got = source.rows.schema, control.rows.schema
+    if missing := [name for name in wanted if name not in got]:
+        raise ColumnError(f"the control lacks the column '{missing[0]}' of the source")
+    try:
+        return Records(control.rows.select(pl.col(name).cast(kind) for name, kind in wanted.items()), control.labels)
+    except pl.exceptions.PolarsError:
+        other = next((name for name in wanted if wanted[name] != got[name]), "")
+        raise ColumnError(
+            f"column '{other}' is {wanted[other]} in the source and {got[other]} in the control",
+            hint="both must be written alike",
+        ) from None
+
+
+def _population(data: Any, schema: Schema) -> pl.DataFrame | None:
+    """Return the rows of everybody, with the quasi-identifiers of the release."""
+    if data is None:
+        return None
+    table, _ = _table(data)
+    _refuse_lacking("the population", table, schema.quasi, "the release")
+    return table.to_polars()
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
+
+def _how(source: Any, control: Any, again: bool) -> str:
+    """Say in words what was attacked, and what it is compared with."""
+    if source is None:
+        return (
+            "Only the release was given. Attacks that need its original, or records that it has never seen, were not "
+            "run."
+        )
+    if again:
+        return (
+            "The recipe of the release was run again on a random half of the original rows, and what it made was "
+            "attacked; the other half is the control. The release itself was not attacked."
+        )
+    if control is None:
+        return "The release itself was attacked. Attacks that need records that it has never seen were not run."
+    return "The release itself was attacked. Members are the original rows, non-members those of the control."
+
+
+def _facts(
+    facts: dict[str, Any], target: Any, members: Records | None, nonmembers: Records | None, how: str
+) -> dict[str, Any]:
+    """Return what a report says about the target; a model with its accuracies."""
+    accuracies = [
+        target.accuracy(records) if records is not None and target.kind == "model" else None
+        for records in (members, nonmembers)
+    ]
+    sizes = {
+        "members": None if members is None else len(members),
+        "nonmembers": None if nonmembers is None else len(nonmembers),
+    }
+    scores = dict(zip(("train_accuracy", "test_accuracy"), accuracies, strict=True))
+    return {**facts, **({} if target.kind == "model" else {"rows": target.rows}), **scores, **sizes, "how": how}

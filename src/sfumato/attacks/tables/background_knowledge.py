@@ -1,0 +1,97 @@
+"""Background knowledge: the attacker can rule out some sensitive values, and the class leaves only one other.
+
+- Machanavajjhala, Kifer, Gehrke and Venkitasubramaniam, *l-diversity: privacy beyond k-anonymity*, ACM Transactions on
+  Knowledge Discovery from Data 1(1), 2007.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sfumato.attacks.tables.candidates import sparse_counts
+from sfumato.attacks.tables.guessing import Guesses, Knowledge, SecretAttack, most_frequent
+from sfumato.attacks.tables.reading import cover
+from sfumato.data.validate import whole
+from sfumato.measures.classes import Ints
+
+__all__ = ["BackgroundKnowledge"]
+
+_CELLS = 4_000_000  # pairs of records and values that are drawn at a time
+
+
+class BackgroundKnowledge(SecretAttack):
+    """Name the sensitive value that is left in a class once values are ruled out that the person is known not to have.
+
+    The values that the attacker can rule out are drawn at random for each person, from all that the person does not
+    have. Where several are left, and for the baseline, the guess is the most frequent value of the release that the
+    attacker has not ruled out.
+
+    Parameters
+    ----------
+    column : str, optional
+        The column to guess; by default each sensitive column.
+    excluded : int
+        The number of values that the attacker can rule out.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import sfumato as sf
+    >>> from sfumato.attacks import TableTarget
+    >>> release = pl.DataFrame({"age": ["20-29"] * 2 + ["30-39"] * 2, "disease": ["flu", "cold", "flu", "ulcer"]})
+    >>> target = TableTarget(release, sf.Table.of(release, qi=["age"], sensitive=["disease"]).schema)
+    >>> BackgroundKnowledge(excluded=2).run(target, None, None, seed=0).details["certain"]
+    1.0
+    """
+
+    name = "background-knowledge"
+    question = "Which sensitive value is left once the attacker has ruled some out?"
+    baseline = "naming the most frequent value that is not ruled out"
+
+    def __init__(self, column: str | None = None, *, excluded: int = 1) -> None:
+        super().__init__(column)
+        self.excluded = whole("the number of values that are ruled out", excluded, most=100)
+
+    def guess(self, known: Knowledge, rng: np.random.Generator) -> Guesses:
+        """Rule values out, and guess what is left."""
+        record, value = _ruled_out(known, self.excluded, rng)
+        out = sparse_counts(record, value, (len(known.truth), len(known.prior)))
+        left = known.counts[known.person]
+        left = left - left.multiply(out)
+        left.eliminate_zeros()
+        certain = np.diff(left.indptr) == 1
+        usual = _usual(known.prior, record, value, len(known.truth))
+        guess = np.where(certain, most_frequent(left, known.prior), usual)
+        details = {"certain": float(certain.mean()), "excluded": self.excluded}
+        return Guesses(known.right(guess), known.right(usual), details)
+
+
+def _ruled_out(known: Knowledge, number: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Draw values that each person does not have; return pairs of a record and a value."""
+    values = len(known.prior)
+    truths, of_truth = np.unique(known.truth, return_inverse=True)
+    has = cover(known.read, np.arange(values))[:, truths].T
+    number = min(number, values - 1)
+    pairs = []
+    step = max(1, _CELLS // values)
+    for start in range(0, len(of_truth), step):
+        drawn = rng.random((len(of_truth[start : start + step]), values))
+        drawn[has[of_truth[start : start + step]]] = np.inf
+        chosen = np.argpartition(drawn, number - 1, axis=1)[:, :number] if number else np.zeros((len(drawn), 0), int)
+        record, place = np.nonzero(np.isfinite(np.take_along_axis(drawn, chosen, axis=1)))
+        pairs.append(np.column_stack([record + start, chosen[record, place]]))
+    both = np.concatenate(pairs)
+    return both[:, 0], both[:, 1]
+
+
+def _usual(prior: Ints, record: Ints, value: Ints, records: int) -> Ints:
+    """Return the most frequent value that is not ruled out for each record."""
+    order = np.argsort(-prior, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    best = np.zeros(records, dtype=np.int64)
+    place = np.lexsort((rank[value], record))
+    for one, out in zip(record[place].tolist(), rank[value][place].tolist(), strict=True):
+        best[one] += best[one] == out
+    found: Ints = order[np.minimum(best, len(order) - 1)]
+    return found

@@ -1,0 +1,1 @@
+"""The page of attacks: what an attacker gains over guessing."""
