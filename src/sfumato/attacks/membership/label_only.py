@@ -82,7 +82,7 @@ def perturbed(records: Records, known: Records, amount: float, rng: np.random.Ge
 
 
 def _noisy_column(values: pl.Series, known: pl.Series, amount: float, rng: np.random.Generator) -> pl.Series:
-    is_number = values.dtype.is_numeric() and not known.drop_nulls().is_in([0, 1]).all()
+    is_number = values.dtype.is_numeric() and not known.cast(pl.Float64).drop_nulls().is_in([0.0, 1.0]).all()
     if not is_number:
         drawn = known.gather(rng.integers(len(known), size=len(values)))
         keep = pl.Series(rng.random(len(values)) >= amount)

@@ -6,9 +6,10 @@ Two reference models share the pool of rows between them, so that every record i
 from __future__ import annotations
 
 import os
+import time
 from abc import abstractmethod
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from pickle import PicklingError
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from sfumato.attacks.base import Records, Scores
 from sfumato.attacks.membership.attack import ModelAttack
 from sfumato.attacks.membership.signals import Signals
 from sfumato.data.validate import whole
+from sfumato.errors import InputError, SfumatoError
 
 __all__ = ["ReferenceAttack", "Training", "halves", "train_references"]
 
@@ -27,6 +29,10 @@ Floats = NDArray[np.float64]
 
 Training = Callable[[Ints, int], Floats]
 """Train on some rows of the pool with a seed; return the probability of its own label for every row of the pool."""
+
+Job = tuple[Training, Ints, int]
+
+_SMALL = 10.0  # seconds; processes take a few to start, and each needs its own copy of the pool
 
 
 class ReferenceAttack(ModelAttack):
@@ -100,25 +106,59 @@ def train_references(
     inside : array of bool, by model and row
         See `halves`.
     processes : int, optional
-        The number of processes; as many as cores by default.
+        The number of processes. By default one if the first model shows that the work is small, else as many as cores.
+        They are started afresh, never forked: a fork inherits locks of threads that it does not have, and hangs.
     """
     jobs = [(procedure, np.flatnonzero(rows), seed + 1 + number) for number, rows in enumerate(inside)]
-    workers = min(len(jobs), processes or os.cpu_count() or 1)
     found = np.empty(inside.shape)
-    if workers == 1:
-        for number, job in enumerate(jobs):
-            found[number] = _run(job)
-            if progress:
-                progress((number + 1) / len(jobs))
-        return found
-    with ProcessPoolExecutor(workers) as pool:
-        for number, signals in enumerate(pool.map(_run, jobs)):
-            found[number] = signals
-            if progress:
-                progress((number + 1) / len(jobs))
+    done = 0
+
+    def store(signals: Floats) -> None:
+        nonlocal done
+        found[done] = signals
+        done += 1
+        if progress:
+            progress(done / len(jobs))
+
+    workers = processes or _cores()
+    if processes is None or workers == 1:
+        began = time.monotonic()
+        store(_run(jobs[0]))
+        if (time.monotonic() - began) * (len(jobs) - 1) < _SMALL:
+            workers = 1
+    left = jobs[done:]
+    for signals in map(_run, left) if min(workers, len(left)) <= 1 else _in_processes(left, workers):
+        store(signals)
     return found
 
 
-def _run(job: tuple[Training, Ints, int]) -> Any:
+def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Floats]:
+    """Yield the results of the jobs in their order; a failure of a process is one sentence."""
+    from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    try:
+        yield from Parallel(min(workers, len(jobs)), backend="loky", return_as="generator")(
+            delayed(_run)(job) for job in jobs
+        )
+    except TerminatedWorkerError:
+        raise InputError(
+            "a process that trains reference models was ended, probably for lack of memory",
+            hint="train with fewer processes",
+        ) from None
+    except SfumatoError as error:
+        raise error from None  # without the traceback of the process
+    except PicklingError:
+        raise InputError(
+            "the training procedure cannot be sent to other processes", hint="train in one: processes=1"
+        ) from None
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run(job: Job) -> Floats:
     procedure, rows, seed = job
     return procedure(rows, seed)
