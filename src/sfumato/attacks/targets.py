@@ -95,7 +95,7 @@ class ModelTarget(Discreet):
         """Return the position of each record's predicted class among the classes; -1 for any other answer."""
         predict = getattr(self.model, "predict", None)
         if predict is None:
-            return self.probabilities(records).argmax(axis=1)
+            return np.asarray(self.probabilities(records).argmax(axis=1), dtype=np.int64)
         name = type(self.model).__name__
         found = np.asarray(call(f"predict of {name}", predict, records.rows))
         if found.shape not in ((len(records),), (len(records), 1)):

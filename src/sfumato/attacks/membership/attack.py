@@ -47,4 +47,5 @@ def two_halves(rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     >>> two_halves(7, np.random.default_rng(0)).sum()
     np.int64(4)
     """
-    return rng.permutation(rows) % 2 == 0
+    first: NDArray[np.bool_] = rng.permutation(rows) % 2 == 0
+    return first

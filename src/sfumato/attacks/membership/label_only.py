@@ -102,7 +102,8 @@ def _noisy_numbers(
     low, lower, upper, high = np.nanquantile(finite, [0, 0.25, 0.75, 1], axis=0)
     width = np.where(upper > lower, upper - lower, high - low)
     noisy = values + amount * width * rng.normal(size=values.shape)
-    return np.clip(noisy, np.minimum(low, values), np.maximum(high, values))
+    result: NDArray[np.float64] = np.clip(noisy, np.minimum(low, values), np.maximum(high, values))
+    return result
 
 
 def _sample(records: Records, most: int, rng: np.random.Generator) -> Records:

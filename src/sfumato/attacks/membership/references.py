@@ -134,7 +134,7 @@ def train_references(
 
 def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Floats]:
     """Yield the results of the jobs in their order; a failure of a process is one sentence."""
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
+    from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
     from sklearn.utils.parallel import Parallel, delayed
 
     try:

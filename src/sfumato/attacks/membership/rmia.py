@@ -82,8 +82,8 @@ def rmia(signals: Signals, population: Signals, *, gamma: float = 1.0) -> Floats
     >>> rmia(everyone.take(np.array([0])), everyone.take(np.array([1, 2]))).tolist()
     [1.0]
     """
-    ratios = (_ratio(one.target, _average(one)) for one in (signals, population))
-    return _beaten(*ratios, gamma)
+    ratio, others = (_ratio(one.target, _average(one)) for one in (signals, population))
+    return _beaten(ratio, others, gamma)
 
 
 def rmia_offline(signals: Signals, population: Signals, *, gamma: float = 1.0, a: float = 0.3) -> Floats:
@@ -93,8 +93,8 @@ def rmia_offline(signals: Signals, population: Signals, *, gamma: float = 1.0, a
     """
     real("a", a, least=0, most=1)
     both = (signals, population)
-    ratios = (_ratio(one.target, _both(_mean(one.references, ~one.inside), a)) for one in both)
-    return _beaten(*ratios, gamma)
+    ratio, others = (_ratio(one.target, _both(_mean(one.references, ~one.inside), a)) for one in both)
+    return _beaten(ratio, others, gamma)
 
 
 def best_slope(signals: Signals) -> float:
@@ -134,7 +134,8 @@ def informia(signals: Signals, population: Signals) -> Floats:
 
 def _average(signals: Signals) -> Floats:
     """Return p(x): half by models with the record and half by models without it."""
-    result: Floats = sum(_mean(signals.references, of) for of in (signals.inside, ~signals.inside)) / 2
+    with_, without = (_mean(signals.references, of) for of in (signals.inside, ~signals.inside))
+    result: Floats = (with_ + without) / 2
     return result
 
 
