@@ -35,6 +35,8 @@ ATTACKS = {
     "linkability": "tables.linkability:Linkability",
     "singling-out": "tables.singling_out:SinglingOut",
     "singling-out-univariate": "tables.singling_out:SinglingOutUnivariate",
+    "distance-to-closest-record": "tables.closest_record:ClosestRecord",
+    "shadow": "tables.shadow:Shadow",
     "attribute": "attributes:AttributeInference",
     "inversion": "inversion:ModelInversion",
 }

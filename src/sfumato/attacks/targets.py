@@ -170,6 +170,10 @@ class TableTarget(Discreet):
     population : polars.DataFrame, optional
         A table of many people by name or other identity, which an attacker links with the release; it has the
         quasi-identifiers of the release.
+    references : int
+        The number of tables that an attack with a procedure makes, each from half of all records.
+    processes, progress : optional
+        See `ModelTarget`.
     """
 
     kind: ClassVar[str] = "table"
@@ -182,8 +186,13 @@ class TableTarget(Discreet):
         *,
         procedure: Procedure | None = None,
         population: pl.DataFrame | None = None,
+        references: int = 16,
+        processes: int | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         self.frame, self.schema, self.procedure, self.population = frame, schema, procedure, population
+        self.references = whole("the number of reference tables", references, least=2, most=10_000)
+        self.processes, self.progress = processes, progress
 
     @property
     def rows(self) -> int:
