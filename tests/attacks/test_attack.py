@@ -60,16 +60,6 @@ def test_the_same_seed_gives_the_same_report_and_another_one_another_half() -> N
     assert one["target"]["test_accuracy"] != other["target"]["test_accuracy"] or one["attacks"] != other["attacks"]
 
 
-def test_processes_train_the_same_references_as_one_does() -> None:
-    """Processes that are forked from one with threads, such as those of Polars, may wait for them for ever."""
-    PEOPLE.group_by("zip").len()  # starts the threads
-    one, two = (
-        sf.attack(PEOPLE, target="ill", model="tree", attacks=["rmia"], references=2, processes=processes).to_dict()
-        for processes in (1, 2)
-    )
-    assert one == two
-
-
 def test_an_estimator_of_ones_own_can_be_attacked() -> None:
     frame = PEOPLE.select("age", "ill")
     report = sf.attack(frame, target="ill", model=DecisionTreeClassifier(), attacks=QUICK)

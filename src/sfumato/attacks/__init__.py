@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from sfumato.attacks.auditing.bounds import fdp_gaussian_epsilon as fdp_gaussian_epsilon
     from sfumato.attacks.auditing.bounds import one_run_epsilon as one_run_epsilon
     from sfumato.attacks.auditing.bounds import refutes as refutes
+    from sfumato.attacks.auditing.observation import Observation as Observation
+    from sfumato.attacks.auditing.sums import audit_sums as audit_sums
+    from sfumato.attacks.auditing.training import audit_training as audit_training
+    from sfumato.attacks.auditing.training import observe_training as observe_training
     from sfumato.attacks.base import Attack as Attack
     from sfumato.attacks.base import AttackResult as AttackResult
     from sfumato.attacks.base import Baseline as Baseline
@@ -51,6 +55,9 @@ __getattr__, __dir__, __all__ = lazy(
         "auditing.audit": "AuditResult audit audit_function",
         "auditing.bounds": "Calls Curve GaussianCurve Guesses curve_of fdp_epsilon fdp_gaussian_epsilon "
         "one_run_epsilon refutes",
+        "auditing.observation": "Observation",
+        "auditing.sums": "audit_sums",
+        "auditing.training": "audit_training observe_training",
         "base": "Attack AttackResult Baseline Records Scores result_of",
         "catalogue": "ATTACKS attacks_of",
         "inversion": "Inversion ModelInversion invert",

@@ -78,7 +78,15 @@ def release_case(
     if again and members is not None:
         frame = call("the recipe of the release", procedure, members, work.seed)
     others = _population(population, schema)
-    made = TableTarget(frame, schema, procedure=procedure, population=others)
+    made = TableTarget(
+        frame,
+        schema,
+        procedure=procedure,
+        population=others,
+        references=work.references,
+        processes=work.processes,
+        progress=work.progress,
+    )
     facts = {"name": name, "method": release.method, "guarantees": list(map(str, release.guarantees))}
     return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, _how(source, control, again)))
 

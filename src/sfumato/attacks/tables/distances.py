@@ -23,6 +23,7 @@ from sfumato.measures.loss.generalised import Coverage, Pairing
 __all__ = ["Distances"]
 
 _PAIRS = 2_000_000  # pairs of records and released rows that are compared at a time
+_CLOSE = np.float32(1e-6)
 
 Term = Callable[[Ints], NDArray[np.float32]]
 
@@ -76,20 +77,25 @@ class Distances:
             some = records[start : start + step]
             yield some, self.of(some)
 
-    def nearest(self, records: Ints, order: Ints) -> tuple[Ints, Floats]:
-        """Return the nearest distinct released row of each record, and its distance.
+    def least(self, records: Ints) -> Floats:
+        """Return the distance of each record to the nearest released row."""
+        return np.concatenate([np.zeros(0), *(distance.min(axis=1) for _, distance in self.blocks(records))])
 
-        Of several at the same distance, the one that comes first in `order`.
+    def nearest(self, records: Ints) -> tuple[Ints, Ints, Floats]:
+        """Return all pairs of a record and a nearest distinct released row, and the distance of each record.
+
+        Several rows may be nearest. A record is given by its place in `records`.
         """
-        found = np.empty(len(records), dtype=np.int64)
+        pairs: list[tuple[Ints, Ints]] = []
         away = np.empty(len(records))
         done = 0
         for some, distance in self.blocks(records):
-            best = distance[:, order].argmin(axis=1)
-            part = slice(done, done + len(some))
-            found[part], done = order[best], done + len(some)
-            away[part] = distance[np.arange(len(some)), found[part]]
-        return found, away
+            least = distance.min(axis=1)
+            record, row = np.nonzero(distance <= least[:, None] + _CLOSE)
+            pairs.append((record + done, row))
+            away[done : done + len(some)] = least
+            done += len(some)
+        return np.concatenate([one for one, _ in pairs]), np.concatenate([one for _, one in pairs]), away
 
 
 def _term(read: Coverage, codes: NDArray[np.int32], original: NDArray[np.int32]) -> Term:

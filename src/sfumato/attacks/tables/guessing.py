@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -75,7 +76,7 @@ class Guesses(Discreet):
 
     right: Bools
     without: Bools
-    details: dict[str, float] = field(default_factory=dict)
+    details: Mapping[str, float] = field(default_factory=dict)
 
 
 class SecretAttack(Attack):
@@ -87,7 +88,7 @@ class SecretAttack(Attack):
         The column to guess. By default each sensitive column, or the target of a model if there is none.
     """
 
-    targets = ("table",)
+    targets: ClassVar[tuple[str, ...]] = ("table",)
     guesses = True
     baseline: ClassVar[str] = "naming the most frequent value of the release"
 
@@ -120,16 +121,31 @@ class SecretAttack(Attack):
         """Guess the secret of each record."""
         column = self.column or secrets(target)[0]
         alone = members is None or nonmembers is None
-        known = _alone(target, column) if alone else _with_records(target, members, nonmembers, column)  # type: ignore[arg-type]
         rng = np.random.default_rng(seed)
+        if members is None or nonmembers is None:
+            known = _alone(target, column)
+        else:
+            known = self.know(target, members, nonmembers, column, rng)
         inside, outside = (self.guess(know, rng) for know in known)
         details = {"column": column, "control": "each row left out of its class" if alone else "other records"}
         return Scores(
             inside.right.astype(np.float64),
             outside.right.astype(np.float64),
             Baseline(float(inside.without.mean()), self.baseline),
-            details=details | inside.details,
+            details={**details, **inside.details},
         )
+
+    def know(
+        self, target: Any, members: Records, nonmembers: Records, column: str, rng: np.random.Generator
+    ) -> tuple[Knowledge, Knowledge]:
+        """Return what the attacker knows about members and about non-members."""
+        found = candidates(read_pairing(target, members, nonmembers, target.schema.quasi))
+        secret = read_pairing(target, members, nonmembers, [column])
+        read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0].astype(np.int64)
+        counts, prior = found.counts(codes, len(read)), np.bincount(codes, minlength=len(read))
+        parts = (slice(None, len(members)), slice(len(members), None))
+        inside, outside = (Knowledge(counts, found.of_record[part], prior, read, truth[part]) for part in parts)
+        return inside, outside
 
     @abstractmethod
     def guess(self, known: Knowledge, rng: np.random.Generator) -> Guesses:
@@ -152,16 +168,6 @@ def most_frequent(counts: Any, prior: NDArray[Any]) -> Ints:
     found: Ints = np.full(counts.shape[0], int(np.argmax(prior)))
     found[first[0]] = counts.indices[order][first[1]]
     return found
-
-
-def _with_records(target: Any, members: Records, nonmembers: Records, column: str) -> tuple[Knowledge, Knowledge]:
-    found = candidates(read_pairing(target, members, nonmembers, target.schema.quasi))
-    secret = read_pairing(target, members, nonmembers, [column])
-    read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0].astype(np.int64)
-    counts, prior = found.counts(codes, len(read)), np.bincount(codes, minlength=len(read))
-    parts = (slice(None, len(members)), slice(len(members), None))
-    inside, outside = (Knowledge(counts, found.of_record[part], prior, read, truth[part]) for part in parts)
-    return inside, outside
 
 
 def _alone(target: Any, column: str) -> tuple[Knowledge, Knowledge]:

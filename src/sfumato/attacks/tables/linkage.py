@@ -66,7 +66,7 @@ class Linkage(Attack):
         others = read_pairing(target, members, nonmembers, known_columns(target, without=quasi))
         found = candidates(both)
         everyone = np.arange(len(found.of_record))
-        right = _agree(others, everyone, _pick(found, np.random.default_rng(seed)))
+        right = _agree(others, everyone, found.pick(np.random.default_rng(seed)))
         usual = np.full(len(members), _most_frequent(others))
         baseline = Baseline(
             float(_agree(others, everyone[: len(members)], usual).mean()),
@@ -83,19 +83,6 @@ class Linkage(Attack):
             public = candidates(read_pairing(target, members, Records(target.population), quasi))
             details |= {"journalist": _journalist(public, slice(len(members), None))}
         return Scores(score[: len(members)], score[len(members) :], baseline, details=details)
-
-
-def _pick(found: Candidates, rng: np.random.Generator) -> Ints:
-    """Return a random released row of each record's candidates."""
-    may_be = found.may_be
-    weight = np.concatenate([[0], np.cumsum(found.size[may_be.indices])])
-    begin = weight[may_be.indptr[:-1]][found.of_record]
-    drawn = begin + rng.integers(0, found.rows[found.of_record])
-    entry = np.searchsorted(weight, drawn, side="right") - 1
-    by_class = np.argsort(found.of_row, kind="stable")[np.count_nonzero(found.of_row < 0) :]
-    start = np.cumsum(found.size) - found.size
-    row: Ints = by_class[start[may_be.indices[entry]] + drawn - weight[entry]]
-    return row
 
 
 def _agree(others: Pairing, record: Ints, row: Ints) -> NDArray[np.bool_]:
