@@ -44,10 +44,10 @@ class _Limit(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         name, equals, number = (part.strip() for part in str(value).partition("="))
         try:
-            limit = float(number)
+            limit = float(number) if name == "auc" and equals else None
         except ValueError:
-            limit = None  # type: ignore[assignment]
-        if name != "auc" or not equals or limit is None:
+            limit = None
+        if limit is None:
             raise OptionError(f"--require must look like auc=0.55, got '{value}'")
         return real("the AUC of --require", limit, least=0.5, below=1)
 
