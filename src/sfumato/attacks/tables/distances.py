@@ -77,6 +77,10 @@ class Distances:
             some = records[start : start + step]
             yield some, self.of(some)
 
+    def least(self, records: Ints) -> Floats:
+        """Return the distance of each record to the nearest released row."""
+        return np.concatenate([np.zeros(0), *(distance.min(axis=1) for _, distance in self.blocks(records))])
+
     def nearest(self, records: Ints) -> tuple[Ints, Ints, Floats]:
         """Return all pairs of a record and a nearest distinct released row, and the distance of each record.
 
