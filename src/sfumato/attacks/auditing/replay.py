@@ -443,6 +443,7 @@ def _same(one: Any, other: Any, depth: int = 0) -> bool:
         return len(one) == len(other) and all(_same(a, b, depth + 1) for a, b in zip(one, other, strict=True))
     if is_dataclass(one) and not isinstance(one, type):
         return all(_same(getattr(one, f.name), getattr(other, f.name), depth + 1) for f in fields(one))
-    if type(one).__eq__ is object.__eq__ and hasattr(one, "__dict__"):
+    compares = any("__eq__" in vars(kind) for kind in type(one).__mro__[:-1])
+    if not compares and hasattr(one, "__dict__"):
         return _same(vars(one), vars(other), depth + 1)
     return bool(one == other)
