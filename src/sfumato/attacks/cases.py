@@ -31,6 +31,8 @@ __all__ = ["Case", "Work", "labelled", "model_case", "release_case", "table_case
 
 _FEWEST = 8
 """Rows that can be divided into members and non-members."""
+_ROWS_OF_A_CLASS = 4
+"""Fewer, on average, are numbers or names, and not classes."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def release_case(
     if release.kind != "table":
         raise InputError(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
-            hint="audit how it was made: sfumato attack RELEASE --source DATA --audit",
+            hint="its claim can be audited: --audit, or sfumato.attacks.audit_function",
         )
     schema = release.table.schema
     kept = [one for one in release.recipe.schema.columns if one.name in schema.names]
@@ -121,13 +123,13 @@ def model_case(data: Any, target: str | None, model: Any, protect: Any, roles: M
     if predicted is None:
         raise OptionError("the column that the model predicts is not named", hint="name it with --target")
     records = records_of(table, predicted)
+    members, nonmembers = _halves(records, work.seed)
     classes = np.unique(np.asarray(records.labels))
-    if 2 * len(classes) > len(records):
+    if _ROWS_OF_A_CLASS * len(classes) > len(records):
         raise InputError(
             f"'{predicted}' has {len(classes):,} different values in {len(records):,} rows, and attacks need classes"
         )
     procedure = procedure_of(model, protect, table, predicted)
-    members, nonmembers = _halves(records, work.seed)
     fitted = call("the training", procedure, members, work.seed)
     sensitive = [name for name in table.schema.sensitive if name != predicted]
     made = work.model_target(fitted, classes=classes, procedure=procedure, sensitive=sensitive)
