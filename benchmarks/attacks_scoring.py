@@ -67,10 +67,11 @@ def stack(networks: int, rows: int, columns: int, hidden: tuple[int, ...], devic
     end = time.perf_counter()
     pairs = zip(together, alone, strict=True)
     apart = max(np.abs(a.predict_proba(pool.rows) - b.predict_proba(pool.rows)).max() for a, b in pairs)
+    shape = "-".join(map(str, (columns, *hidden, 30)))
+    one_by_one, at_once = end - middle, middle - began
     print(
-        f"{networks} networks {columns}-{'-'.join(map(str, hidden))}-30, {rows // 2:,} records each, 3 epochs, {device}: "
-        f"one by one {end - middle:.2f} s, at once {middle - began:.2f} s, {(end - middle) / (middle - began):.1f} times "
-        f"faster; probabilities differ by at most {apart:.1e}"
+        f"{networks} networks {shape}, {rows // 2:,} records each, 3 epochs, {device}: one by one {one_by_one:.2f} s, "
+        f"at once {at_once:.2f} s, {one_by_one / at_once:.1f} times faster; probabilities differ by {apart:.1e} at most"
     )
 
 
