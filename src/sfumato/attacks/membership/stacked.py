@@ -126,7 +126,7 @@ class StackedNetworks(Discreet):
 
         inputs, labels = self._tensors(pool)
         modules = [self._module(pool, seed).to(self.device) for seed in seeds]
-        weights, _ = stack_module_state(modules)  # type: ignore[no-untyped-call]
+        weights, _ = stack_module_state(modules)
 
         def loss(own: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             return torch.nn.functional.cross_entropy(functional_call(modules[0], own, (x,)), y)
@@ -138,7 +138,7 @@ class StackedNetworks(Discreet):
             batch = torch.from_numpy(np.stack(step)).to(self.device)
             total = losses(weights, inputs[batch], labels[batch]).sum()  # of networks that share no weight
             optimizer.zero_grad()
-            total.backward()
+            total.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         for number, module in enumerate(modules):
             module.load_state_dict({name: one[number].detach() for name, one in weights.items()})
@@ -197,7 +197,7 @@ class TrainedNetwork(Discreet):
         """Return the probability of each class."""
         import torch
 
-        parts = _inputs(np.asarray(rows)).split(_AT_ONCE)
+        parts = torch.split(_inputs(np.asarray(rows)), _AT_ONCE)
         with torch.no_grad():
             found = torch.cat([self.module(one.to(self.device)).double().softmax(1).cpu() for one in parts])
         result: NDArray[np.float64] = found.numpy()
