@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sfumato.attacks.inversion import Inversion as Inversion
     from sfumato.attacks.inversion import ModelInversion as ModelInversion
     from sfumato.attacks.inversion import invert as invert
+    from sfumato.attacks.membership.stacked import StackedNetworks as StackedNetworks
     from sfumato.attacks.procedures import FitEstimator as FitEstimator
     from sfumato.attacks.procedures import RunRecipe as RunRecipe
     from sfumato.attacks.procedures import records_of as records_of
@@ -65,6 +66,7 @@ __getattr__, __dir__, __all__ = lazy(
         "base": "Attack AttackResult Baseline Records Scores result_of",
         "catalogue": "ATTACKS attacks_of",
         "inversion": "Inversion ModelInversion invert",
+        "membership.stacked": "StackedNetworks",
         "procedures": "FitEstimator RunRecipe records_of",
         "protections": "Protection procedure_of protection",
         "report": "AttackReport run_attacks",
