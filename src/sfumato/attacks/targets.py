@@ -26,7 +26,10 @@ __all__ = ["ModelTarget", "Procedure", "SyntheticTarget", "TableTarget"]
 
 Floats = NDArray[np.float64]
 Procedure = Callable[[Records, int], Any]
-"""Make a model, or a synthetic frame, from records with a seed. It must be picklable to run in several processes."""
+"""Make a model, or a synthetic frame, from records with a seed. It must be picklable to run in several processes.
+
+A procedure with a method ``together`` trains all reference models at once: see `StackedNetworks`.
+"""
 
 
 class ModelTarget(Discreet):
@@ -128,13 +131,13 @@ class ModelTarget(Discreet):
                 return signals
         pool = members.and_(nonmembers)
         inside, own = halves(len(pool), self.references, seed), self.own_label(pool)
-        found = train_references(
-            _OwnLabel(self.procedure, pool, self.classes, self.codes(pool)),
-            inside,
-            seed=seed,
-            processes=self.processes,
-            progress=self.progress,
-        )
+        answers = _OwnLabel(self.procedure, pool, self.classes, self.codes(pool))
+        if hasattr(self.procedure, "together"):  # it trains all references at once
+            seeds = [seed + 1 + number for number in range(len(inside))]
+            models = call("the training procedure", self.procedure.together, pool, inside, seeds, self.progress)
+            found = np.stack([answers.of(model) for model in models])
+        else:
+            found = train_references(answers, inside, seed=seed, processes=self.processes, progress=self.progress)
         self._signals.append((members, nonmembers, seed, Signals(own, found, inside)))
         return self._signals[-1][-1]
 
@@ -153,6 +156,10 @@ class _OwnLabel:
 
     def __call__(self, rows: NDArray[np.int64], seed: int) -> Floats:
         model = call("the training procedure", self.procedure, self.pool.take(rows), seed)
+        return self.of(model)
+
+    def of(self, model: Any) -> Floats:
+        """Return the probability of its own label for every row of the pool."""
         return own_label(_predict(model, self.pool, self.classes), self.codes)
 
 
