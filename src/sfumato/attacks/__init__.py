@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from sfumato.attacks.auditing.bounds import one_run_epsilon as one_run_epsilon
     from sfumato.attacks.auditing.bounds import refutes as refutes
     from sfumato.attacks.auditing.observation import Observation as Observation
+    from sfumato.attacks.auditing.replay import ReplayReport as ReplayReport
+    from sfumato.attacks.auditing.replay import declare as declare
+    from sfumato.attacks.auditing.replay import replay as replay
     from sfumato.attacks.auditing.sums import audit_sums as audit_sums
     from sfumato.attacks.auditing.training import audit_training as audit_training
     from sfumato.attacks.auditing.training import observe_training as observe_training
@@ -57,6 +60,7 @@ __getattr__, __dir__, __all__ = lazy(
         "auditing.bounds": "Calls Curve GaussianCurve Guesses curve_of fdp_epsilon fdp_gaussian_epsilon "
         "one_run_epsilon refutes",
         "auditing.observation": "Observation",
+        "auditing.replay": "ReplayReport declare replay",
         "auditing.sums": "audit_sums",
         "auditing.training": "audit_training observe_training",
         "base": "Attack AttackResult Baseline Records Scores result_of",
