@@ -12,6 +12,7 @@ from sfumato.attacks.catalogue import attacks_of
 from sfumato.attacks.membership.references import ReferenceAttack
 from sfumato.attacks.options import check_options
 from sfumato.attacks.report import AttackReport, run_attacks
+from sfumato.attacks.tables.shadow import Shadow
 from sfumato.data.certificate import CERTIFICATE
 from sfumato.data.release import Release, Releases
 from sfumato.data.validate import whole
@@ -165,7 +166,7 @@ class _Progress:
 
     def expect(self, attacks: Sequence[Attack], case: Case) -> None:
         """Prepare for attacks that train reference models, if any can be run."""
-        able = (one for one in attacks if isinstance(one, ReferenceAttack))
+        able = (one for one in attacks if isinstance(one, ReferenceAttack | Shadow))
         if any(one.obstacle(case.target, case.members, case.nonmembers) is None for one in able):
             self.weight = 0.9
 
