@@ -78,9 +78,12 @@ def release_case(
     if again and members is not None:
         frame = call("the recipe of the release", procedure, members, work.seed)
     others = _population(population, schema)
+    # Released quasi-identifiers no longer have their hierarchies, and their labels mean nothing without them.
+    public = {one.name: one for one in kept}
+    known = Schema(replace(public.get(one.name, one), role=one.role) for one in schema.columns)
     made = TableTarget(
         frame,
-        schema,
+        known,
         procedure=procedure,
         population=others,
         references=work.references,

@@ -22,7 +22,7 @@ from sfumato.measures.loss.generalised import Coverage, Pairing
 
 __all__ = ["Distances"]
 
-_PAIRS = 2_000_000  # pairs of records and released rows that are compared at a time
+_PAIRS = 250_000  # pairs of records and released rows that are compared at a time: they fit into the cache
 _CLOSE = np.float32(1e-6)
 
 Term = Callable[[Ints], NDArray[np.float32]]
