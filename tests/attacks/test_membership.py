@@ -252,6 +252,27 @@ def test_a_class_that_a_model_has_never_seen_has_no_chance() -> None:
     assert run_attacks(attacks_of(["loss", "gap"]), target, INSIDE, odd).results[1].auc == 1
 
 
+def test_members_and_others_must_have_the_same_columns() -> None:
+    frame = OUTSIDE.frame
+    target, members = ModelTarget(TREE.fit(INSIDE.rows, INSIDE.labels)), INSIDE.frame
+    for other, says in (
+        (
+            Records(frame.rename({"b": "c"}), OUTSIDE.labels),
+            "the non-members have no column 'b', which the members have",
+        ),
+        (
+            Records(frame.cast({"b": pl.String}), OUTSIDE.labels),
+            "column 'b' is Int64 among the members and String among",
+        ),
+        (Records(frame.to_numpy(), OUTSIDE.labels), "are not arrays of the same shape"),
+    ):
+        with pytest.raises(InputError, match=says):
+            run_attacks(attacks_of(["quantile"]), target, INSIDE, other)
+    turned = Records(members.select("b", "a").cast({"b": pl.Float64}), INSIDE.labels)
+    with pytest.raises(InputError, match="120 of 120 non-members are also members"):
+        run_attacks(attacks_of(["loss"]), target, INSIDE, turned)
+
+
 def test_references_are_trained_once_for_the_same_records_and_a_seed() -> None:
     trained: list[int] = []
 

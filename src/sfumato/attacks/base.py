@@ -77,13 +77,38 @@ class Records(Discreet):
 
     def and_(self, others: Records) -> Records:
         """Return these records, followed by others."""
+        self.require_like(others)
         if isinstance(self.rows, pl.DataFrame) and isinstance(others.rows, pl.DataFrame):
-            rows: Any = pl.concat([self.rows, others.rows])
+            rows: Any = pl.concat([self.rows, others.rows.select(self.rows.columns)], how="vertical_relaxed")
         else:
             rows = np.concatenate([self.rows, others.rows])
         if self.labels is None or others.labels is None:
             return Records(rows)
         return Records(rows, np.concatenate([self.labels, others.labels]))
+
+    def require_like(self, others: Records) -> None:
+        """Raise an error if members and non-members do not have the same columns, or the same shape.
+
+        Examples
+        --------
+        >>> Records(pl.DataFrame({"age": [30]})).require_like(Records(pl.DataFrame({"town": ["Bern"]})))
+        Traceback (most recent call last):
+            ...
+        sfumato.errors.InputError: the non-members have no column 'age', which the members have
+        """
+        ours, theirs = (dict(one.rows.schema) if isinstance(one.rows, pl.DataFrame) else None for one in (self, others))
+        if ours is None or theirs is None:
+            if (ours is None) != (theirs is None) or self.rows.shape[1:] != others.rows.shape[1:]:
+                raise InputError("the members and the non-members are not arrays of the same shape")
+            return
+        for name, kind in ours.items():
+            if name not in theirs:
+                raise InputError(f"the non-members have no column '{name}', which the members have")
+            if kind != theirs[name] and not (kind.is_numeric() and theirs[name].is_numeric()):
+                raise InputError(
+                    f"column '{name}' is {kind} among the members and {theirs[name]} among the non-members",
+                    hint="read both tables in the same way",
+                )
 
 
 @dataclass(frozen=True)

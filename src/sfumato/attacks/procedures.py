@@ -19,6 +19,7 @@ from sfumato.attacks.base import Records
 from sfumato.attacks.predictions import is_missing
 from sfumato.data.datasets import Images
 from sfumato.data.recipe import Recipe
+from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 
@@ -76,6 +77,8 @@ class FitEstimator(Discreet):
         With scikit-learn's ``get_params``, ``fit`` and ``predict_proba``; fitted or not.
     columns : sequence of str, optional
         The columns of a frame to learn from; all by default.
+    schema : Schema, optional
+        Of these columns, for an estimator that takes a `Table`.
     notes : sequence of str
         What a report must say about the procedure.
 
@@ -90,10 +93,17 @@ class FitEstimator(Discreet):
 
     _repr_fields: ClassVar[tuple[str, ...]] = ("kind",)
 
-    def __init__(self, estimator: Any, *, columns: Sequence[str] | None = None, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
         if not (hasattr(estimator, "get_params") and hasattr(estimator, "fit")):
             raise OptionError(f"an estimator has get_params and fit, got {type(estimator).__name__}")
-        self.estimator, self.columns, self.notes = estimator, columns, tuple(notes)
+        self.estimator, self.columns, self.schema, self.notes = estimator, columns, schema, tuple(notes)
 
     @property
     def kind(self) -> str:
@@ -113,7 +123,8 @@ class FitEstimator(Discreet):
         numbers = np.random.SeedSequence(seed).generate_state(max(len(seeded), 1)) >> 1  # below 2**31
         model.set_params(**dict(zip(seeded, numbers.tolist(), strict=False)))
         model.set_params(**{name: None for name in names if name.rpartition("__")[2] in _NEVER})
-        rows = records.rows if self.columns is None else records.frame.select(self.columns)
+        rows: Any = records.rows if self.columns is None else records.frame.select(self.columns)
+        rows = rows if self.schema is None else Table(rows, self.schema)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the target was trained for as long
             return model.fit(rows, records.labels)

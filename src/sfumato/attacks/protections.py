@@ -155,10 +155,10 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
     schema, notes = _roles(table, names)
     if protect.name == "guided":
         model = anonymizers.AnonymizedModel(estimator, protect.guarantees, qi=schema.quasi, sensitive=schema.sensitive)
-    else:
-        if protect.name == "lattice":
-            schema, notes = _with_domains(schema, table), [*notes, _LATTICE]
-        model = AnonymousTraining(estimator, protect.name, protect.guarantees, schema)
+        return FitEstimator(model, columns=names, schema=schema, notes=notes)
+    if protect.name == "lattice":
+        schema, notes = _with_domains(schema, table), [*notes, _LATTICE]
+    model = AnonymousTraining(estimator, protect.name, protect.guarantees, schema)
     return FitEstimator(model, columns=names, notes=notes)
 
 

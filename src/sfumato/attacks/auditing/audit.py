@@ -151,7 +151,7 @@ def result_of_guesses(
     >>> included = np.arange(400) % 2 == 0
     >>> result = result_of_guesses(included * 1.0, included, DifferentialPrivacy(1.0, 1e-6), method="canaries")
     >>> print(result.verdict)
-    fails: epsilon is at least 4.35 (95% sure), and 1 is claimed
+    fails: epsilon is at least 4.28 (95% sure), and 1 is claimed
     """
     tried, curve = guesses_of(scores, np.asarray(included, dtype=bool)), _claimed_curve(claimed, tuple(events))
     sure, delta = shared(confidence, len(tried)), claimed.delta
