@@ -149,6 +149,13 @@ def test_a_released_model_is_audited_by_its_own_recipe(tmp_path: Any) -> None:
     assert "ill" not in repr(result)
 
 
+def test_identifiers_of_the_source_are_left_out_as_in_the_training() -> None:
+    frame = patients().with_columns(name=pl.Series([f"p{number}" for number in range(120)]))
+    table = sf.Table.of(frame, schema=SCHEMA, identifiers=["name"])
+    training = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3)
+    assert audit(training, table, canaries=100).passed
+
+
 def test_what_cannot_be_audited_is_said_in_one_sentence(tmp_path: Any) -> None:
     table = sf.Table.of(patients(), schema=SCHEMA)
     open_model = sf.train(table, "naive-bayes", target="ill", epsilon="none")
