@@ -134,8 +134,8 @@ def train_references(
 
 def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Floats]:
     """Yield the results of the jobs in their order; a failure of a process is one sentence."""
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
     from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
-    from sklearn.utils.parallel import Parallel, delayed
 
     try:
         yield from Parallel(min(workers, len(jobs)), backend="loky", return_as="generator")(
