@@ -85,6 +85,12 @@ def test_without_a_control_the_recipe_is_run_again_on_a_half_and_the_report_says
     assert report.target["name"] == "release"
 
 
+def test_a_release_that_is_made_again_gives_the_same_report_although_its_rows_are_shuffled() -> None:
+    names = ["linkage", "inference", "linkability", "singling-out"]
+    one, other = (sf.attack(released(), PEOPLE, attacks=names).to_dict() for _ in range(2))
+    assert one == other
+
+
 def test_without_a_source_the_report_says_what_each_attack_needs() -> None:
     report = sf.attack(released())
     assert report.skipped["linkage"] == "it needs the original records (--source)"

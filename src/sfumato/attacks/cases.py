@@ -76,7 +76,7 @@ def release_case(
     members, nonmembers, again = _both(source, control, lambda data: _rows(data, schema, "the release"), work.seed)
     frame = release.table.to_polars()
     if again and members is not None:
-        frame = call("the recipe of the release", procedure, members, work.seed)
+        frame = call("the recipe of the release", procedure, members, work.seed).sort(schema.names)  # it was shuffled
     others = _population(population, schema)
     # Released quasi-identifiers no longer have their hierarchies, and their labels mean nothing without them.
     public = {one.name: one for one in kept}

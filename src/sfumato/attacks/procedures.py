@@ -184,12 +184,15 @@ class RunRecipe(Discreet):
         tested = records.take(np.repeat(firsts, 2))  # `train` wants test rows, and nobody looks at their scores
         own: dict[str, Any] = {"scores": "none", "seed": seed, "insecure_seed": seed, "ledger": False}
         data: Any
+        declared = self.recipe.schema
         if isinstance(records.rows, pl.DataFrame):
             target = kept.get("target") or self.recipe.schema.target
             data, own["test"] = (_with_labels(one, target) for one in (records, tested))
+            declared = Schema(one for one in self.recipe.schema.columns if one.name in data.columns)
+            kept.pop("identifiers", None)  # the records have none
         else:
             data = Images(records.rows, _bytes(records), np.asarray(tested.rows), _bytes(tested))
-        training = replace(self.recipe, options=kept).run(data, **own)
+        training = replace(self.recipe, options=kept, schema=declared).run(data, **own)
         if len(training.models) != 1:
             raise OptionError(
                 f"the recipe trains {len(training.models)} models", hint="take the recipe of one model's release"

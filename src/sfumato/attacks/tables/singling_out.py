@@ -112,11 +112,11 @@ class SinglingOut(Attack):
         found = _joined([], width)
         tries = max(1, min(_BYTES * 8 // len(release.rows), 20 * self.queries))
         for _ in range(max(1, _TRIES * self.queries // tries)):
-            tried = release.around(tries, width, rng)
+            tried, before = release.around(tries, width, rng), len(found)
             found = _joined([found, tried.take(release.met(tried) == 1)], width)
             _, first = np.unique(np.hstack([found.column, found.sign, found.code]), axis=0, return_index=True)
             found = found.take(np.sort(first)[: self.queries])
-            if len(found) == self.queries:
+            if len(found) in (before, self.queries):  # so many tries found no new one: there are hardly any others
                 break
         return found
 
