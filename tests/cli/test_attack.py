@@ -67,7 +67,7 @@ def test_the_text_begins_with_the_verdict_and_ends_with_zero_although_there_is_l
 
 
 def test_a_protected_model_shows_nothing(attack: Run) -> None:
-    ran = attack(*MODEL, "--protect", "guided:k=50", "--attacks", "loss,gap")
+    ran = attack(*MODEL, "--protect", "guided:k=50", "--attacks", "loss,gap", "--seed", "2")
     assert ran.code == 0
     assert ran.out.startswith("No leakage found by 2 attacks, which does not prove that there is none.")
     assert "The schema names no quasi-identifier, so all features are." in ran.out

@@ -156,8 +156,8 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         return FitEstimator(estimator, columns=names)
     schema, notes = _roles(table, names)
     if protect.name == "guided":
-        roles = {"qi": schema.quasi, "sensitive": schema.sensitive}
-        model = anonymizers.AnonymizedModel(estimator, protect.guarantees, **roles, **_GUIDED)
+        options: dict[str, Any] = {"qi": schema.quasi, "sensitive": schema.sensitive, **_GUIDED}
+        model = anonymizers.AnonymizedModel(estimator, protect.guarantees, **options)
         return FitEstimator(model, columns=names, schema=schema, notes=notes)
     if protect.name == "lattice":
         schema, notes = _with_domains(schema, table), [*notes, _LATTICE]
