@@ -23,12 +23,13 @@ from sfumato.attacks import (
     result_of,
 )
 from sfumato.attacks.tables.closest_record import ClosestRecord
+from sfumato.attacks.tables.conditions import Conditions, ReleasedRows, met
 from sfumato.attacks.tables.inference import Inference
 from sfumato.attacks.tables.linkability import Linkability
 from sfumato.attacks.tables.named import SHOWN_BY
 from sfumato.attacks.tables.reading import read_pairing
 from sfumato.attacks.tables.shadow import Shadow
-from sfumato.attacks.tables.singling_out import SinglingOut, SinglingOutUnivariate, _Conditions, _met, _Release
+from sfumato.attacks.tables.singling_out import SinglingOut, SinglingOutUnivariate
 from sfumato.errors import InputError
 from sfumato.report.summarise import _MODELS
 
@@ -124,7 +125,7 @@ def test_conditions_select_the_rows_and_records_that_meet_them(ours: list[Any], 
     target = SyntheticTarget(release, sf.Table(release).schema)
     both = read_pairing(target, Records(records), Records(records), ["number", "letter"])
     rng = np.random.default_rng(seed)
-    made = _Release(both, rng, distinct=False)
+    made = ReleasedRows(both, rng, distinct=False)
     values = [domain.values.to_list() for domain in both.domains]
     for kind, found in (("around", made.around(6, 2, rng)), ("random", made.random(6, 2, rng))):
         parts = [
@@ -138,7 +139,7 @@ def test_conditions_select_the_rows_and_records_that_meet_them(ours: list[Any], 
         if kind == "around":
             assert made.met(found).tolist() == by_hand[0]
             assert min(by_hand[0]) >= 1
-        assert _met(both, found, np.arange(len(ours))).tolist() == by_hand[1]
+        assert met(both, found, np.arange(len(ours))).tolist() == by_hand[1]
 
 
 def test_a_generalised_value_is_a_condition_on_the_values_that_it_stands_for() -> None:
@@ -146,8 +147,8 @@ def test_a_generalised_value_is_a_condition_on_the_values_that_it_stands_for() -
     records = Records(pl.DataFrame({"age": [20, 25, 30, 41]}))
     both = read_pairing(TableTarget(table, sf.Schema([sf.Column(name="age", role="quasi")])), records, records, ["age"])
     signs = np.array([[0], [0], [1], [2]])  # is 20-29, is 30-39, at most 29, at least 30
-    conditions = _Conditions(np.zeros((4, 1), int), signs, np.array([[0], [1], [0], [1]]))
-    assert _met(both, conditions, np.arange(4)).tolist() == [2, 1, 2, 2]
+    conditions = Conditions(np.zeros((4, 1), int), signs, np.array([[0], [1], [0], [1]]))
+    assert met(both, conditions, np.arange(4)).tolist() == [2, 1, 2, 2]
 
 
 # Inference and linkability

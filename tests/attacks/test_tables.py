@@ -21,7 +21,7 @@ from sfumato.attacks.tables.linkage import Linkage
 from sfumato.attacks.tables.reading import read_pairing
 from sfumato.attacks.tables.similarity import Similarity
 from sfumato.attacks.tables.skewness import Skewness
-from sfumato.errors import ColumnError
+from sfumato.errors import ColumnError, InputError
 
 ON_TABLES = [attack.name for attack in attacks_of() if "table" in attack.targets]
 DISEASES = ("flu", "cold", "ulcer")
@@ -248,6 +248,14 @@ def test_a_population_table_gives_the_journalist_the_people_to_choose_from() -> 
     other = TableTarget(flat, schema(), population=population.rename({"age": "years"}))
     with pytest.raises(ColumnError, match="the population table has no column 'age', which is a quasi-identifier"):
         Linkage().run(other, inside, outside, 0)
+
+
+def test_a_table_without_rows_is_refused_in_one_sentence() -> None:
+    inside, outside = made(0)
+    target = TableTarget(inside.frame[:0], schema())
+    for records in ((inside, outside), (None, None)):
+        with pytest.raises(InputError, match="the table that is attacked has no rows"):
+            Skewness().run(target, *records, seed=0)
 
 
 def test_linkage_says_what_it_lacks() -> None:
