@@ -205,7 +205,11 @@ def test_a_secret_that_follows_from_the_age_is_not_leaked_by_the_release() -> No
 
 def test_an_attacker_who_rules_out_all_other_values_needs_no_release() -> None:
     inside, outside = made(0)
-    found = result(BackgroundKnowledge(excluded=2), TableTarget(inside.frame, schema()), inside, outside)
+    target = TableTarget(inside.frame, schema())
+    assert BackgroundKnowledge(excluded=2).obstacle(target, inside, outside) == (
+        "it needs at least 4 different values, so that ruling some out leaves a choice, and column 'disease' has 3"
+    )
+    found = result(BackgroundKnowledge(excluded=2), target, inside, outside)
     assert (found.accuracy, found.baseline.accuracy) == (1.0, 1.0)
     assert not found.leaks
 
