@@ -207,7 +207,7 @@ def test_an_attacker_who_rules_out_all_other_values_needs_no_release() -> None:
     inside, outside = made(0)
     target = TableTarget(inside.frame, schema())
     assert BackgroundKnowledge(excluded=2).obstacle(target, inside, outside) == (
-        "column 'disease' has 3 different values, and ruling 2 values out leaves nothing to guess"
+        "it needs at least 4 different values, so that ruling some out leaves a choice, and column 'disease' has 3"
     )
     found = result(BackgroundKnowledge(excluded=2), target, inside, outside)
     assert (found.accuracy, found.baseline.accuracy) == (1.0, 1.0)

@@ -63,8 +63,10 @@ class BackgroundKnowledge(SecretAttack):
         column = self.column or secrets(target)[0]
         values = target.frame[column].n_unique()
         if values < self.excluded + 2:
-            out = "one value" if self.excluded == 1 else f"{self.excluded} values"
-            return f"column '{column}' has {values} different values, and ruling {out} out leaves nothing to guess"
+            return (
+                f"it needs at least {self.excluded + 2} different values, so that ruling some out leaves a choice, and "
+                f"column '{column}' has {values}"
+            )
         return None
 
     def guess(self, known: Knowledge, rng: np.random.Generator) -> Guesses:
