@@ -73,6 +73,12 @@ def test_a_protected_model_shows_nothing(attack: Run) -> None:
     assert "The schema names no quasi-identifier, so all features are." in ran.out
 
 
+def test_a_private_model_takes_from_the_rows_what_a_text_file_does_not_declare(attack: Run) -> None:
+    ran = attack(*MODEL, "--protect", "dp:epsilon=1", "--attacks", "gap", "--json")
+    assert ran.code == 0, ran.err
+    assert "are not declared; they were taken from all rows" in ran.json["target"]["notes"][0]
+
+
 def test_a_requirement_decides_the_exit_code(attack: Run) -> None:
     refused_ = attack(*MODEL, "--attacks", "loss,gap", "--require", "auc=0.55", "--json")
     assert (refused_.code, refused_.json["satisfied"], refused_.json["require"]) == (1, False, {"auc": 0.55})
