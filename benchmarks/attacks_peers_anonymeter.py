@@ -85,11 +85,12 @@ def compare(python: str) -> None:
     """Run both, and print them beside each other."""
     import sfumato as sf
     from sfumato.attacks import Records, SyntheticTarget, result_of
+    from sfumato.attacks.tables.conditions import ReleasedRows, joined, met
     from sfumato.attacks.tables.distances import Distances
     from sfumato.attacks.tables.inference import Inference
     from sfumato.attacks.tables.linkability import Linkability
     from sfumato.attacks.tables.reading import read_pairing
-    from sfumato.attacks.tables.singling_out import SinglingOut, SinglingOutUnivariate, _joined, _met, _Release
+    from sfumato.attacks.tables.singling_out import SinglingOut, SinglingOutUnivariate
 
     made = tables()
     inside, outside = Records(made["inside"]), Records(made["outside"])
@@ -102,7 +103,7 @@ def compare(python: str) -> None:
         for table in ("permuted", "leaky"):
             target = SyntheticTarget(made[table], sf.Table.of(made[table], sensitive=[SECRET]).schema)
             both = read_pairing(target, inside, outside, [*COLUMNS, SECRET])
-            release = _Release(both, np.random.default_rng(0), distinct=True)
+            release = ReleasedRows(both, np.random.default_rng(0), distinct=True)
             random = release.random(2000, 3, np.random.default_rng(1))
             values = [domain.values.to_list() for domain in both.domains]
             plain = [
@@ -125,8 +126,8 @@ def compare(python: str) -> None:
                 rates[attack.name] = [found.true_positives, found.false_positives, found.members]
             ours[table] = {
                 "distance": (len(COLUMNS) * Distances(both, COLUMNS).least(np.arange(2 * ROWS))).tolist(),
-                "met": _met(both, random, np.arange(ROWS)).tolist(),
-                "single": len(_joined([release.once(column) for column in range(len(both.names))], 1)),
+                "met": met(both, random, np.arange(ROWS)).tolist(),
+                "single": len(joined([release.once(column) for column in range(len(both.names))], 1)),
                 "rates": rates,
             }
         command = [python, __file__, "--peer", str(folder)]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet, Plain
 from sfumato.attacks.statistics import CONFIDENCE, Decisions, Interval, Rate, Roc, clopper_pearson, crossfit, stability
+from sfumato.data.table import Table
 from sfumato.errors import InputError
 
 __all__ = ["GUESSING", "RATES", "Attack", "AttackResult", "Baseline", "Records", "Scores", "result_of"]
@@ -36,7 +37,7 @@ class Records(Discreet):
 
     Attributes
     ----------
-    rows : a frame, or an array whose first axis counts the records
+    rows : a frame of any kind, or an array whose first axis counts the records
     labels : what a model predicts for them; None if they have no label
 
     Examples
@@ -52,6 +53,11 @@ class Records(Discreet):
     labels: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rows, pl.DataFrame | np.ndarray):
+            named = hasattr(self.rows, "columns")
+            object.__setattr__(self, "rows", Table(self.rows).to_polars() if named else np.asarray(self.rows))
+        if self.labels is not None and not isinstance(self.labels, np.ndarray):
+            object.__setattr__(self, "labels", np.asarray(self.labels))
         if self.labels is not None and len(self.labels) != len(self.rows):
             raise InputError(f"{len(self.rows)} records have {len(self.labels)} labels")
 
@@ -262,6 +268,13 @@ class AttackResult(Discreet):
         found = self.decisions
         right = clopper_pearson(found.true_positives, found.members, 1 - wrong)
         return right.low > self.baseline.accuracy and found.chance() < wrong / 2
+
+    @property
+    def word(self) -> str:
+        """What the result says, in a word or two."""
+        if not self.leaks:
+            return "nothing found"
+        return "leaks" if self.guesses or self.interval.low > 0.5 else "leaks a little"
 
     @property
     def verdict(self) -> str:

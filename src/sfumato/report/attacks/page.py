@@ -151,7 +151,7 @@ def _line(result: AttackResult) -> dict[str, Any]:
         "question": result.question,
         "notes": notes,
         "leaks": result.leaks,
-        "verdict": "leaks" if result.leaks else "nothing found",
+        "verdict": result.word,
         "auc": f"{result.auc:.3f}",
         "interval": f"{low:.3f} to {high:.3f}",
         "right": percent(result.accuracy),
