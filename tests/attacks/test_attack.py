@@ -154,7 +154,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "references": ({"model": "tree", "target": "ill", "references": 1}, "from 2 to 10,000, got 1"),
     "seed": ({"model": "tree", "target": "ill", "seed": -1}, "the seed must be a whole number"),
     "many classes": ({"model": "tree", "target": "name"}, "has 240 different values in 240 rows"),
-    "no predict_proba": ({"model": LinearSVC(), "target": "ill"}, "LinearSVC has no predict_proba"),
     "raises": ({"model": Broken(), "target": "ill"}, "^predict_proba of Broken raised a RuntimeError"),
     "NaN": ({"model": Undefined(), "target": "ill"}, "predict_proba gave NaN or infinity for 120 records"),
 }
@@ -168,6 +167,12 @@ def test_what_cannot_be_attacked_is_refused_in_one_sentence(case: str) -> None:
         sf.attack(own, **{"attacks": QUICK, **options})
     assert "\n" not in str(raised.value)
     assert "n00" not in str(raised.value)
+
+
+def test_a_model_without_probabilities_is_attacked_by_its_labels() -> None:
+    report = sf.attack(PEOPLE.select("age", "ill"), target="ill", model=LinearSVC(), attacks=QUICK)
+    assert [result.name for result in report.results] == ["gap"]
+    assert "predict_proba" in report.skipped["loss"]
 
 
 def test_a_single_class_and_too_few_rows_are_refused() -> None:

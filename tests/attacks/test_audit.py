@@ -142,9 +142,9 @@ def test_a_released_model_is_audited_by_its_own_recipe(tmp_path: Any) -> None:
     table = sf.Table.of(patients(), schema=SCHEMA)
     sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3), tmp_path / "model")
     steps: list[float] = []
-    result = audit(tmp_path / "model", table, canaries=60, seed=3, progress=steps.append)
+    result = audit(tmp_path / "model", table, canaries=100, seed=3, progress=steps.append)
     assert result.passed, result.verdict
-    assert (result.canaries, result.runs, result.claimed.epsilon) == (60, 1, 1.0)
+    assert (result.canaries, result.runs, result.claimed.epsilon) == (100, 1, 1.0)
     assert steps == [0.0, 1.0]
     assert "ill" not in repr(result)
 

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.attacks import ATTACKS, Attack, AttackResult, Records, SyntheticTarget, TableTarget, result_of
+from sfumato.attacks import ATTACKS, Attack, AttackResult, Records, Roc, SyntheticTarget, TableTarget, result_of
+from sfumato.attacks.tables.closest_record import ClosestRecord
 from sfumato.attacks.tables.inference import Inference
 from sfumato.attacks.tables.linkability import Linkability
 from sfumato.attacks.tables.named import SHOWN_BY
 from sfumato.attacks.tables.reading import read_pairing
+from sfumato.attacks.tables.shadow import Shadow
 from sfumato.attacks.tables.singling_out import SinglingOut, SinglingOutUnivariate, _Conditions, _met, _Release
 from sfumato.errors import InputError
 from sfumato.report.summarise import _MODELS
@@ -169,3 +171,102 @@ def test_a_column_of_other_types_is_refused_in_one_sentence() -> None:
     texts = FRESH.with_columns(pl.col("age").cast(pl.String) + " years")
     with pytest.raises(InputError, match="column 'age' holds numbers in one table and String in another"):
         Linkability().run(SyntheticTarget(texts, ROLES), Records(INSIDE), Records(OUTSIDE), 0)
+
+
+# Distance to the closest record, and shadow sets
+
+
+def gower(one: tuple[Any, ...], other: tuple[Any, ...], spans: list[float | None]) -> float:
+    parts = []
+    for a, b, span in zip(one, other, spans, strict=True):
+        if a is None or b is None or span is None:
+            parts.append(float(a != b))
+        else:
+            parts.append(abs(a - b) / span if span else 0.0)
+    return float(np.mean(parts))
+
+
+@given(rows, rows, rows)
+@settings(max_examples=40)
+def test_the_distance_to_the_closest_record_is_that_of_gower(
+    ours: list[Any], others: list[Any], made: list[Any]
+) -> None:
+    types = {"number": pl.Int64, "letter": pl.String}
+    inside, outside, synthetic = (pl.DataFrame(some, schema=types, orient="row") for some in (ours, others, made))
+    target = SyntheticTarget(synthetic, sf.Table(synthetic).schema)
+    found = ClosestRecord().run(target, Records(inside), Records(outside), seed=0)
+    numbers = [row[0] for row in ours + others + made if row[0] is not None]
+    spans = [max(numbers) - min(numbers) if numbers and max(numbers) > min(numbers) else None, None]
+    for scores, people_of in ((found.members, ours), (found.nonmembers, others)):
+        for score, one in zip(scores, people_of, strict=True):
+            assert -score == pytest.approx(min(gower(one, row, spans) for row in made), abs=1e-6)
+    if len(ours) == len(others):
+        nearest = [[min(gower(one, row, spans) for one in some) for row in made] for some in (ours, others)]
+        closer = [(a < b) + (a == b) / 2 if abs(a - b) > 1e-9 else 0.5 for a, b in zip(*nearest, strict=True)]
+        assert found.details["closer_to_members"] == pytest.approx(np.mean(closer))
+
+
+def leaky(records: Records, seed: int) -> pl.DataFrame:
+    """Copy half of the records, and draw the others afresh."""
+    copied = records.frame.sample(fraction=0.5, seed=seed)
+    return pl.concat([copied, people(len(records) - len(copied), 10_000 + seed)])
+
+
+def independent(records: Records, seed: int) -> pl.DataFrame:
+    """Draw every column by itself, in bins: its distribution is that of the records, and no row is one of them."""
+    rng = np.random.default_rng(seed)
+    drawn = {}
+    for values in records.frame.iter_columns():
+        some = values.gather(rng.integers(0, len(values), len(values)))
+        drawn[values.name] = (some / 5).round() * 5 if values.dtype.is_float() else some
+    return pl.DataFrame(drawn)
+
+
+@pytest.mark.parametrize("attack", [ClosestRecord(), Shadow()], ids=lambda attack: attack.name)
+def test_a_generator_that_copies_is_found_and_one_of_marginals_is_not(attack: Attack) -> None:
+    inside, outside = Records(INSIDE), Records(OUTSIDE)
+    for make, expected in ((leaky, True), (independent, False)):
+        target = SyntheticTarget(make(inside, 0), ROLES, procedure=make, references=4, processes=1)
+        found = result_of(attack, [attack.run(target, inside, outside, seed=0)], seed=0)
+        assert found.leaks == expected
+        assert (found.roc.auc_interval(1 - 1e-6).low > 0.5) == expected
+
+
+def test_shadow_sets_tell_a_member_from_one_who_is_always_near() -> None:
+    """Records that are near to every set, with or without them, have no higher score than others."""
+    crowd = pl.DataFrame({"x": np.repeat([0.0], 100), "y": np.repeat([0.0], 100)})
+    far = pl.DataFrame(np.random.default_rng(0).uniform(1, 2, (200, 2)), schema=["x", "y"])
+    inside, outside = Records(pl.concat([crowd, far[:100]])), Records(pl.concat([crowd, far[100:]]))
+    target = SyntheticTarget(
+        inside.frame,
+        sf.Table(inside.frame).schema,
+        procedure=lambda records, _: records.frame,
+        references=4,
+        processes=1,
+    )
+    found = Shadow().run(target, inside, outside, seed=0)
+    assert np.abs(np.concatenate([found.members[:100], found.nonmembers[:100]])).max() < 1e-9
+    assert Roc(found.members[100:], found.nonmembers[100:]).auc > 0.98
+
+
+def test_the_attack_with_shadow_sets_says_what_it_lacks() -> None:
+    inside, outside = Records(INSIDE), Records(OUTSIDE)
+    assert Shadow().obstacle(SyntheticTarget(FRESH, ROLES), inside, outside) == (
+        "it makes shadow sets, and how the target was made is not known"
+    )
+    few = SyntheticTarget(FRESH, ROLES, procedure=leaky, references=2)
+    assert Shadow().obstacle(few, inside, outside) == "it needs at least 4 references, half of them without each record"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda records, _: records.frame.to_dicts(), "the procedure must return a polars frame, and returned a list"),
+        (lambda records, _: records.frame[:0], "the procedure returned a table without rows"),
+        (lambda records, _: 1 / 0, "the procedure raised a ZeroDivisionError"),
+    ],
+)
+def test_a_procedure_that_fails_is_reported_in_one_sentence(make: Any, message: str) -> None:
+    target = SyntheticTarget(FRESH, ROLES, procedure=make, references=4, processes=1)
+    with pytest.raises(InputError, match=message):
+        Shadow().run(target, Records(INSIDE), Records(OUTSIDE), seed=0)

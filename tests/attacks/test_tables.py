@@ -23,6 +23,7 @@ from sfumato.attacks.tables.similarity import Similarity
 from sfumato.attacks.tables.skewness import Skewness
 from sfumato.errors import ColumnError
 
+ON_TABLES = [attack.name for attack in attacks_of() if "table" in attack.targets]
 DISEASES = ("flu", "cold", "ulcer")
 person = st.tuples(st.integers(20, 29), st.sampled_from("fm"), st.sampled_from(DISEASES))
 people = st.lists(person, min_size=2, max_size=12)
@@ -258,3 +259,29 @@ def test_linkage_says_what_it_lacks() -> None:
     report = run_attacks(attacks_of(["linkage"]), TableTarget(inside.frame, schema()), None, None)
     assert dict(report.skipped) == {"linkage": "it needs the original records (--source)"}
     assert Counter(map(type, report.results)) == Counter()
+
+
+@pytest.mark.parametrize("method", ["lattice", "mondrian", "suppress", "microaggregate"])
+def test_every_attack_on_tables_reads_a_release_with_its_hierarchies(method: str) -> None:
+    rng = np.random.default_rng(0)
+    jobs = sf.Hierarchy.tree([("nurse", "health"), ("doctor", "health"), ("cook", "food"), ("baker", "food")])
+    columns = [
+        sf.Column(name="age", role="quasi", hierarchy=sf.Hierarchy.intervals(widths=[10, 20], bounds=(0, 100))),
+        sf.Column(name="job", role="quasi", hierarchy=jobs),
+        sf.Column(name="born", role="quasi"),
+        sf.Column(name="income", role="sensitive"),
+    ]
+    table = pl.DataFrame(
+        {
+            "age": rng.integers(20, 90, 160),
+            "job": rng.choice(["nurse", "doctor", "cook", "baker"], 160),
+            "born": pl.Series(rng.integers(0, 9000, 160)).cast(pl.Int32).cast(pl.Date),
+            "income": rng.normal(3000, 500, 160).round(),
+        }
+    )
+    release = sf.anonymize(table, "k=3", schema=sf.Schema(columns), method=method)
+    report = sf.attack(release, source=table, references=4, processes=1)
+    assert {one.name for one in report.results} == set(ON_TABLES)
+    assert not report.skipped
+    alone = sf.attack(release)
+    assert [one.name for one in alone.results] == ["homogeneity", "background-knowledge", "skewness", "similarity"]

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from sfumato.attacks.auditing.bounds import fdp_gaussian_epsilon as fdp_gaussian_epsilon
     from sfumato.attacks.auditing.bounds import one_run_epsilon as one_run_epsilon
     from sfumato.attacks.auditing.bounds import refutes as refutes
+    from sfumato.attacks.auditing.observation import Observation as Observation
+    from sfumato.attacks.auditing.replay import ReplayReport as ReplayReport
+    from sfumato.attacks.auditing.replay import declare as declare
+    from sfumato.attacks.auditing.replay import replay as replay
+    from sfumato.attacks.auditing.sums import audit_sums as audit_sums
+    from sfumato.attacks.auditing.training import audit_training as audit_training
+    from sfumato.attacks.auditing.training import observe_training as observe_training
     from sfumato.attacks.base import Attack as Attack
     from sfumato.attacks.base import AttackResult as AttackResult
     from sfumato.attacks.base import Baseline as Baseline
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from sfumato.attacks.inversion import Inversion as Inversion
     from sfumato.attacks.inversion import ModelInversion as ModelInversion
     from sfumato.attacks.inversion import invert as invert
+    from sfumato.attacks.membership.stacked import StackedNetworks as StackedNetworks
     from sfumato.attacks.procedures import FitEstimator as FitEstimator
     from sfumato.attacks.procedures import RunRecipe as RunRecipe
     from sfumato.attacks.procedures import records_of as records_of
@@ -51,9 +59,14 @@ __getattr__, __dir__, __all__ = lazy(
         "auditing.audit": "AuditResult audit audit_function",
         "auditing.bounds": "Calls Curve GaussianCurve Guesses curve_of fdp_epsilon fdp_gaussian_epsilon "
         "one_run_epsilon refutes",
+        "auditing.observation": "Observation",
+        "auditing.replay": "ReplayReport declare replay",
+        "auditing.sums": "audit_sums",
+        "auditing.training": "audit_training observe_training",
         "base": "Attack AttackResult Baseline Records Scores result_of",
         "catalogue": "ATTACKS attacks_of",
         "inversion": "Inversion ModelInversion invert",
+        "membership.stacked": "StackedNetworks",
         "procedures": "FitEstimator RunRecipe records_of",
         "protections": "Protection procedure_of protection",
         "report": "AttackReport run_attacks",

@@ -233,7 +233,7 @@ class AttackResult(Discreet):
         """
         wrong = (1 - CONFIDENCE) / self.tried
         if not self.guesses:
-            return self.roc.auc_interval(1 - wrong).low > 0.5
+            return self.roc.chance() < wrong
         found = self.decisions
         right = clopper_pearson(found.true_positives, found.members, 1 - wrong)
         return right.low > self.baseline.accuracy and found.chance() < wrong / 2
@@ -248,7 +248,8 @@ class AttackResult(Discreet):
                 f"{self.baseline.accuracy:.1%} without the release"
             )
         if self.leaks:
-            return f"leaks: a member scores higher than a non-member in {self.auc:.1%} of all pairs (50 % by guessing)"
+            how = "leaks" if self.interval.low > 0.5 else "leaks a little, more than chance explains"
+            return f"{how}: a member scores higher than a non-member in {self.auc:.1%} of all pairs (50 % by guessing)"
         below = self.guesses and self.accuracy < self.baseline.accuracy
         return "no leakage found by this attack" + (f": it is worse than {self.baseline.method}" if below else "")
 
@@ -269,6 +270,7 @@ class AttackResult(Discreet):
             "tpr_at_fpr": {f"{fpr:g}": None if rate is None else rate.to_dict() for fpr, rate in self.rates.items()},
             "baseline": self.baseline.to_dict(),
             "n": {"members": len(scores.members), "nonmembers": len(scores.nonmembers)},
+            "chance": self.decisions.chance() if self.guesses else self.roc.chance(),
             "leaks": self.leaks,
             "verdict": self.verdict,
             "seed": self.seed,

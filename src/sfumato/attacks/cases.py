@@ -31,6 +31,8 @@ __all__ = ["Case", "Work", "labelled", "model_case", "release_case", "table_case
 
 _FEWEST = 8
 """Rows that can be divided into members and non-members."""
+_ROWS_OF_A_CLASS = 4
+"""Fewer, on average, are numbers or names, and not classes."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def release_case(
     if release.kind != "table":
         raise InputError(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
-            hint="audit how it was made: sfumato attack RELEASE --source DATA --audit",
+            hint="its claim can be audited: --audit, or sfumato.attacks.audit_function",
         )
     schema = release.table.schema
     kept = [one for one in release.recipe.schema.columns if one.name in schema.names]
@@ -76,7 +78,18 @@ def release_case(
     if again and members is not None:
         frame = call("the recipe of the release", procedure, members, work.seed)
     others = _population(population, schema)
-    made = TableTarget(frame, schema, procedure=procedure, population=others)
+    # Released quasi-identifiers no longer have their hierarchies, and their labels mean nothing without them.
+    public = {one.name: one for one in kept}
+    known = Schema(replace(public.get(one.name, one), role=one.role) for one in schema.columns)
+    made = TableTarget(
+        frame,
+        known,
+        procedure=procedure,
+        population=others,
+        references=work.references,
+        processes=work.processes,
+        progress=work.progress,
+    )
     facts = {"name": name, "method": release.method, "guarantees": list(map(str, release.guarantees))}
     return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, _how(source, control, again)))
 
@@ -113,13 +126,13 @@ def model_case(data: Any, target: str | None, model: Any, protect: Any, roles: M
     if predicted is None:
         raise OptionError("the column that the model predicts is not named", hint="name it with --target")
     records = records_of(table, predicted)
+    members, nonmembers = _halves(records, work.seed)
     classes = np.unique(np.asarray(records.labels))
-    if 2 * len(classes) > len(records):
+    if _ROWS_OF_A_CLASS * len(classes) > len(records):
         raise InputError(
             f"'{predicted}' has {len(classes):,} different values in {len(records):,} rows, and attacks need classes"
         )
     procedure = procedure_of(model, protect, table, predicted)
-    members, nonmembers = _halves(records, work.seed)
     fitted = call("the training", procedure, members, work.seed)
     sensitive = [name for name in table.schema.sensitive if name != predicted]
     made = work.model_target(fitted, classes=classes, procedure=procedure, sensitive=sensitive)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ class AuditResult(Discreet):
     @property
     def verdict(self) -> str:
         """What the audit says, in one sentence."""
-        claim, sure = f"{self.claimed.epsilon:g}", f"{self.confidence:.0%}"
+        claim, sure = f"{self.claimed.epsilon:.4g}", f"{self.confidence:.0%}"
         if self.epsilon > self.claimed.epsilon:
             return f"fails: epsilon is at least {self.epsilon:.3g} ({sure} sure), and {claim} is claimed"
         if self.refuted:
@@ -152,7 +153,7 @@ def result_of_guesses(
     >>> print(result.verdict)
     fails: epsilon is at least 4.35 (95% sure), and 1 is claimed
     """
-    tried, curve = guesses_of(scores, np.asarray(included, dtype=bool)), _claimed_curve(claimed, events)
+    tried, curve = guesses_of(scores, np.asarray(included, dtype=bool)), _claimed_curve(claimed, tuple(events))
     sure, delta = shared(confidence, len(tried)), claimed.delta
     found = [fdp_epsilon(one, delta, sure) for one in tried]
     best = max(range(len(tried)), key=lambda at: (found[at], tried[at].right / tried[at].made))
@@ -214,10 +215,10 @@ def audit_function(
 
     Examples
     --------
-    >>> from sfumato.budget import AddedNoise
-    >>> ages = np.array([[30.0], [40.0], [50.0]])
+    >>> from sfumato.budget import AddedNoise, Source
+    >>> ages, source = np.array([[30.0], [40.0], [50.0]]), Source(insecure_seed=1)
     >>> def total(people, noise=AddedNoise(sensitivity=100, epsilon=1.0)):
-    ...     return noise.release(people.sum())
+    ...     return noise.release(people.sum(), source)
     >>> audit_function(total, ages, np.array([[100.0]]), DifferentialPrivacy(1.0), runs=400).passed
     True
     >>> audit_function(total, ages, np.array([[9000.0]]), DifferentialPrivacy(1.0), runs=400).passed  # not clipped
@@ -252,7 +253,7 @@ def audit_function(
             progress((at + 1) / runs)
     if len({len(one) for one in seen}) > 1:
         raise InputError("the function must release the same number of values in every run")
-    return _result_of_runs(np.array(seen), included, claimed, _claimed_curve(claimed, events), confidence, seed)
+    return _result_of_runs(np.array(seen), included, claimed, _claimed_curve(claimed, tuple(events)), confidence, seed)
 
 
 def audit(
@@ -332,9 +333,9 @@ def _fit(model: Any, records: Records, classes: Any) -> Floats:
     return np.log(np.maximum(chances, _LEAST))
 
 
-def _claimed_curve(claimed: DifferentialPrivacy, events: Iterable[Event]) -> Curve:
-    own = tuple(events)
-    return JointCurve((curve_of(claimed), *([curve_of(own)] if own else [])))
+@lru_cache(maxsize=64)
+def _claimed_curve(claimed: DifferentialPrivacy, events: tuple[Event, ...]) -> Curve:
+    return JointCurve((curve_of(claimed), *([curve_of(events)] if events else [])))
 
 
 # --- many runs ----------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
+from sfumato.attacks.base import Records
 from sfumato.attacks.tables.distances import Distances
-from sfumato.attacks.tables.reading import cover
+from sfumato.attacks.tables.reading import cover, read_pairing
 from sfumato.engines.tuples import group
 from sfumato.measures.classes import Ints
 from sfumato.measures.loss.generalised import Pairing
 
-__all__ = ["Candidates", "candidates", "nearest", "sparse_counts"]
+__all__ = ["Candidates", "candidates", "candidates_of", "nearest", "sparse_counts"]
 
 _CELLS = 16_000_000  # pairs of people and released classes that are compared at a time
 
@@ -80,6 +81,16 @@ def sparse_counts(row: NDArray[Any], column: NDArray[Any], shape: tuple[int, int
     """Return a sparse matrix that counts pairs."""
     sparse = importlib.import_module("scipy.sparse")
     return sparse.coo_array((np.ones(len(row), dtype=np.int64), (row, column)), shape=shape).tocsr()
+
+
+def candidates_of(target: Any, members: Records, nonmembers: Records) -> Candidates:
+    """Find the released classes that each record may be in, by the quasi-identifiers; once for all attacks."""
+    last = getattr(target, "_candidates", None)
+    if last is None or last[0] is not members or last[1] is not nonmembers:
+        last = members, nonmembers, candidates(read_pairing(target, members, nonmembers, target.schema.quasi))
+        target._candidates = last
+    found: Candidates = last[2]
+    return found
 
 
 def candidates(both: Pairing) -> Candidates:

@@ -22,7 +22,7 @@ from sfumato.measures.loss.generalised import Coverage, Pairing
 
 __all__ = ["Distances"]
 
-_PAIRS = 2_000_000  # pairs of records and released rows that are compared at a time
+_PAIRS = 250_000  # pairs of records and released rows that are compared at a time: they fit into the cache
 _CLOSE = np.float32(1e-6)
 
 Term = Callable[[Ints], NDArray[np.float32]]
@@ -76,6 +76,10 @@ class Distances:
         for start in range(0, len(records), step):
             some = records[start : start + step]
             yield some, self.of(some)
+
+    def least(self, records: Ints) -> Floats:
+        """Return the distance of each record to the nearest released row."""
+        return np.concatenate([np.zeros(0), *(distance.min(axis=1) for _, distance in self.blocks(records))])
 
     def nearest(self, records: Ints) -> tuple[Ints, Ints, Floats]:
         """Return all pairs of a record and a nearest distinct released row, and the distance of each record.

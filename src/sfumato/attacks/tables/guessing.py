@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.attacks.base import Attack, Baseline, Records, Scores
-from sfumato.attacks.tables.candidates import candidates, sparse_counts
+from sfumato.attacks.tables.candidates import candidates_of, sparse_counts
 from sfumato.attacks.tables.reading import column_of, read_pairing, secrets
 from sfumato.data.coding import encode
 from sfumato.data.released_values import MARK
@@ -139,7 +139,7 @@ class SecretAttack(Attack):
         self, target: Any, members: Records, nonmembers: Records, column: str, rng: np.random.Generator
     ) -> tuple[Knowledge, Knowledge]:
         """Return what the attacker knows about members and about non-members."""
-        found = candidates(read_pairing(target, members, nonmembers, target.schema.quasi))
+        found = candidates_of(target, members, nonmembers)
         secret = read_pairing(target, members, nonmembers, [column])
         read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0].astype(np.int64)
         counts, prior = found.counts(codes, len(read)), np.bincount(codes, minlength=len(read))

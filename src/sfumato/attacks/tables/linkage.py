@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attacks.base import Attack, Baseline, Records, Scores
-from sfumato.attacks.tables.candidates import Candidates, candidates
+from sfumato.attacks.tables.candidates import Candidates, candidates, candidates_of
 from sfumato.attacks.tables.reading import known_columns, read_pairing
 from sfumato.errors import ColumnError, did_you_mean
 from sfumato.measures.classes import Ints
@@ -30,7 +30,8 @@ class Linkage(Attack):
 
     The details of the result are the mean chances of picking the right row or person, as `sf.assess` measures them: of
     an attacker who knows that the person has a row (prosecutor), and of one who looks for the person of a row in a
-    population table (journalist). Without a population table, all records, members or not, are the population.
+    population table (journalist). Without a population table, all records, members or not, are the population. In a
+    k-anonymous table the prosecutor's chance is at most 1/k, and never 0.
 
     Examples
     --------
@@ -62,9 +63,8 @@ class Linkage(Attack):
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
         """Guess a row for each record, and check its other columns."""
         quasi = target.schema.quasi
-        both = read_pairing(target, members, nonmembers, quasi)
         others = read_pairing(target, members, nonmembers, known_columns(target, without=quasi))
-        found = candidates(both)
+        found = candidates_of(target, members, nonmembers)
         everyone = np.arange(len(found.of_record))
         right = _agree(others, everyone, found.pick(np.random.default_rng(seed)))
         usual = np.full(len(members), _most_frequent(others))

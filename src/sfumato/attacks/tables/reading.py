@@ -88,9 +88,15 @@ def cover(read: Coverage, codes: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def some_of(members: Records, nonmembers: Records, number: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Draw some members and some non-members, all if there are no more; return their places in a pairing."""
-    inside, outside = rng.permutation(len(members)), rng.permutation(len(nonmembers))
-    return np.sort(inside[:number]), len(members) + np.sort(outside[:number])
+    """Draw some members and some non-members, all if there are no more; return their places in a pairing.
+
+    All of them are in their own order, some in random order.
+    """
+    drawn = [
+        rng.permutation(len(one))[:number] if len(one) > number else np.arange(len(one))
+        for one in (members, nonmembers)
+    ]
+    return drawn[0], len(members) + drawn[1]
 
 
 def column_of(target: Any, name: str) -> Column:
