@@ -13,7 +13,7 @@ beforehand.
 
 Each finished row is kept in attacks.json at once; what its reference models say is kept in the folder of the large
 tables (see README.md), so that another attack does not train them again. All tables but Adult and Nursery are in the
-folder that SFUMATO_DATA names. The networks of Table 1 are trained on a GPU: see attacks_gpu.py.
+folder that SFUMATO_DATA names. The networks of Table 1 are trained on a GPU, and forests may be: see attacks_gpu.py.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from joblib.externals.loky import get_reusable_executor
 from numpy.typing import NDArray
 from sklearn.neural_network import MLPClassifier
 
+import attacks_gpu
 import sfumato as sf
 from guided_study import LOAN, TWELVE
 from sfumato.anonymizers import AnonymizedModel
@@ -147,9 +149,11 @@ def target_of(name: str) -> str:
 def procedure(row: Row) -> Any:
     """Return how the models of a row are trained; the parameters were fixed beforehand.
 
-    Guided anonymization is that of the paper: groups by the predictions of a model of the same kind (cross-validated),
-    all features are quasi-identifiers, and nothing else is tried.
+    Guided anonymization is guided by the labels themselves; all features are quasi-identifiers, rows are published by
+    the medians of their groups, and no other configuration is tried.
     """
+    if row.model == "network":
+        return _trained_elsewhere
     if row.model == "location-mlp":
         return FitEstimator(MLPClassifier((512, 256, 128), learning_rate_init=0.001, max_iter=50))
     table, _ = pool_of(row.table)
@@ -161,11 +165,15 @@ def procedure(row: Row) -> Any:
         plain.estimator,
         row.protect.removeprefix("guided:"),
         qi=plain.columns,
-        guide="hard",
+        guide="true",
         cut_by="qi",
         transform=False,
     )
     return FitEstimator(model, columns=plain.columns)
+
+
+def _trained_elsewhere(records: Records, seed: int) -> Any:
+    raise NotImplementedError("the networks are trained by attacks_gpu.py")
 
 
 class OwnLabel:
@@ -204,20 +212,27 @@ def split_of(size: int, target: int) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.sort(order[: size // 2]), np.sort(order[size // 2 :])
 
 
-def membership(name: str, targets: int, references: int, processes: int | None) -> dict[str, Any]:
+def membership(
+    name: str, targets: range, references: int, processes: int | None, elsewhere: Path | None
+) -> dict[str, Any]:
     """Attack the targets of a row with all membership attacks."""
     row = ROWS[name]
     _, pool = pool_of(row.table)
     train, each = procedure(row), list[dict[str, Any]]()
-    inside, found, trained = references_of(name, train, pool, references, processes)
-    began = cpu()
-    for number in range(targets):
-        model = train(pool.take(split_of(len(pool), number)[0]), 500 + number)
+    made = None if elsewhere is None else references_from(elsewhere, name)
+    found, trained = made or references_of(name, train, pool, references, processes)
+    inside, began = halves(len(pool), len(found), seed=7), cpu()
+    for number in targets:
+        if elsewhere is not None and made is not None:
+            model = model_from(elsewhere, name, number)
+        else:
+            model = train(pool.take(split_of(len(pool), number)[0]), 500 + number)
         each.append(attacked(row, model, number, train, found, inside))
-        print(f" target {number + 1} of {targets}: {each[-1]['attacks']['rmia']['auc']:.4f}", flush=True)
+        print(f" target {number + 1}: RMIA {each[-1]['attacks']['rmia']['auc']:.4f}", flush=True)
     return {
         "targets": each,
-        "references": references,
+        "references": len(found),
+        "elsewhere": made is not None,
         "attacks": list(each[0]["attacks"]),
         "rows": len(pool),
         "cpu_references": round(trained, 1),
@@ -227,18 +242,39 @@ def membership(name: str, targets: int, references: int, processes: int | None) 
 
 def references_of(
     name: str, train: Any, pool: Records, count: int, processes: int | None
-) -> tuple[NDArray[np.bool_], NDArray[Any], float]:
-    """Return what each reference model was trained on, what it says about all rows, and the CPU seconds of all."""
-    inside = halves(len(pool), count, seed=7)
+) -> tuple[NDArray[Any], float]:
+    """Return what reference models say about all rows, and the CPU seconds of their training."""
     place = CACHE / f"attacks-{name}-{count}.npz"
     if place.exists():
         stored = np.load(place)
-        return inside, stored["found"].astype(np.float64), float(stored["cpu"])
-    began = cpu()
+        return stored["found"].astype(np.float64), float(stored["cpu"])
+    began, inside = cpu(), halves(len(pool), count, seed=7)
     found = train_references(OwnLabel(train, pool), inside, seed=1000, processes=processes, progress=_dots)
+    get_reusable_executor().shutdown(wait=True)  # the CPU time of a process counts when it has ended
     place.parent.mkdir(parents=True, exist_ok=True)
     np.savez(place, found=found, cpu=cpu() - began)
-    return inside, found, cpu() - began
+    return found, cpu() - began
+
+
+def references_from(folder: Path, name: str) -> tuple[NDArray[Any], float] | None:
+    """Return what reference models say that were trained by attacks_gpu.py; None if there are none of a row."""
+    if (place := folder / f"{name}-references.npz").exists():
+        stored = np.load(place)
+        return 1 / (1 + np.exp(-stored["logits"].astype(np.float64))), 0.0
+    if (place := folder / f"{name}-forests.npz").exists():
+        stored = np.load(place)
+        return stored["found"].astype(np.float64), float(stored["cpu"])
+    return None
+
+
+def model_from(folder: Path, name: str, number: int) -> Any:
+    """Return a target of attacks_gpu.py: a network that it has trained, or a forest of the rows that it has coded."""
+    _, pool = pool_of(ROWS[name].table)
+    assert pool.labels is not None
+    coding, classes = attacks_gpu.Coding(pool.frame), np.unique(pool.labels)
+    if ROWS[name].model == "network":
+        return attacks_gpu.Network(attacks_gpu.load(folder, name, number), coding, classes)
+    return attacks_gpu.Forest(attacks_gpu.forest_of(folder, name, number), coding, classes)
 
 
 def attacked(
@@ -272,11 +308,11 @@ def attacked(
     }
 
 
-def attributes(row: Row, targets: int) -> dict[str, Any]:
+def attributes(row: Row, targets: range) -> dict[str, Any]:
     """Guess `social` of Nursery with the models of a row."""
     _, pool = pool_of(row.table)
     train, began, each = procedure(row), cpu(), []
-    for number in range(targets):
+    for number in targets:
         members, nonmembers = (pool.take(rows) for rows in split_of(len(pool), number))
         assert pool.labels is not None
         target = ModelTarget(train(members, 500 + number), classes=np.unique(pool.labels))
@@ -309,16 +345,28 @@ def _round(value: Any) -> Any:
     return [_round(one) for one in value] if isinstance(value, list) else value
 
 
-def kept() -> dict[str, Any]:
+def kept(file: Path = KEPT) -> dict[str, Any]:
     """Return the rows that are finished."""
-    stored: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    stored: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return stored
 
 
-def keep(name: str, result: dict[str, Any]) -> None:
+def keep(file: Path, name: str, result: dict[str, Any]) -> None:
     """Keep a finished row."""
-    stored = {**kept(), name: result}
-    KEPT.write_text(json.dumps({one: stored[one] for one in ROWS if one in stored}, indent=1) + "\n")
+    stored = {**kept(file), name: result}
+    file.write_text(json.dumps({one: stored[one] for one in ROWS if one in stored}, indent=1) + "\n")
+
+
+def join(file: Path, others: Sequence[Path]) -> None:
+    """Keep rows whose targets were attacked one by one."""
+    found: dict[str, Any] = {}
+    for other in sorted(others):
+        for name, result in kept(other).items():
+            one = found.setdefault(name, {**result, "targets": [], "cpu": result["cpu_references"]})
+            one["targets"] += result["targets"]
+            one["cpu"] = round(one["cpu"] + result["cpu"] - result["cpu_references"], 1)
+    for name, result in found.items():
+        keep(file, name, result)
 
 
 def _spread(values: Sequence[float | None]) -> str:
@@ -414,25 +462,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="rows, separated by commas; a name ending with * stands for all that begin so")
     parser.add_argument("--targets", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first target")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="the file that keeps the rows")
+    parser.add_argument("--join", type=Path, nargs="+", help="files of other targets, whose rows are added")
     parser.add_argument("--references", type=int, help="instead of each row's own number")
     parser.add_argument("--processes", type=int)
+    parser.add_argument("--elsewhere", type=Path, help="the folder of what attacks_gpu.py has trained")
     parser.add_argument("--again", action="store_true", help="also rows that are kept")
     parser.add_argument("--table", action="store_true", help="only print the tables")
     asked = parser.parse_args()
-    if not asked.table:
+    targets = range(asked.first, asked.first + asked.targets)
+    if asked.join:
+        join(asked.kept, asked.join)
+    elif not asked.table:
         patterns = (asked.only or "*").split(",")
         for name, row in ROWS.items():
             if not any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in patterns):
                 continue
-            if (name in kept() and not asked.again) or row.model == "network":
+            if (name in kept(asked.kept) and not asked.again) or (row.model == "network" and asked.elsewhere is None):
                 continue
             print(name, flush=True)
             if name in TABLE_2:
-                keep(name, attributes(row, asked.targets))
+                keep(asked.kept, name, attributes(row, targets))
             else:
-                keep(name, membership(name, asked.targets, asked.references or row.references, asked.processes))
+                count = asked.references or row.references
+                keep(asked.kept, name, membership(name, targets, count, asked.processes, asked.elsewhere))
+    if asked.kept == KEPT:
         write_table()
-    print(table())
+        print(table())
 
 
 if __name__ == "__main__":
