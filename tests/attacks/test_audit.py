@@ -13,6 +13,7 @@ import sfumato as sf
 from sfumato.attacks import audit, audit_function
 from sfumato.budget import AddedNoise, DifferentialPrivacy, Gaussian, Relation, Source, spent
 from sfumato.errors import InputError
+from sfumato.learners import Privacy
 
 HALF = DifferentialPrivacy(1.0)
 
@@ -138,15 +139,49 @@ SCHEMA = sf.Schema(
 )
 
 
-def test_a_released_model_is_audited_by_its_own_recipe(tmp_path: Any) -> None:
+CHECKS = [
+    "the noise is as large as declared",
+    "the noise is fresh in every step",
+    "a record moves a sum by at most its sensitivity",
+    "each record is drawn independently, at the declared rate",
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "checks"),
+    [("naive-bayes", {}, 3), ("mlp", {"epochs": 2, "batch_size": 30, "privacy": Privacy(rows=90)}, 4)],
+)
+def test_a_released_model_is_audited_by_its_own_recipe(
+    model: str, options: dict[str, Any], checks: int, tmp_path: Any
+) -> None:
     table = sf.Table.of(patients(), schema=SCHEMA)
-    sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3), tmp_path / "model")
+    sf.save(sf.train(table, model, target="ill", epsilon=1, delta=1e-3, **options), tmp_path / "model")
     steps: list[float] = []
     result = audit(tmp_path / "model", table, canaries=100, seed=3, progress=steps.append)
     assert result.passed, result.verdict
     assert (result.canaries, result.runs, result.claimed.epsilon) == (100, 1, 1.0)
     assert steps == [0.0, 1.0]
+    assert [check.claim for check in result.checks] == CHECKS[:checks]
+    assert all(check.held for check in result.checks)
     assert "ill" not in repr(result)
+
+
+def test_a_released_model_with_too_little_noise_is_found_by_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = sf.Table.of(patients(), schema=SCHEMA)
+    training = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3)
+    honest = Source.discrete_gaussian
+    monkeypatch.setattr(Source, "discrete_gaussian", lambda source, scale, count: honest(source, scale / 2, count))
+    result = audit(training, table, canaries=100)
+    assert not result.passed
+    assert result.checks[0].measured == pytest.approx(0.5, abs=0.05)
+    assert result.verdict == "fails: it is not true that the noise is as large as declared"
+
+
+def test_identifiers_of_the_source_are_left_out_as_in_the_training() -> None:
+    frame = patients().with_columns(name=pl.Series([f"p{number}" for number in range(120)]))
+    table = sf.Table.of(frame, schema=SCHEMA, identifiers=["name"])
+    training = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3)
+    assert audit(training, table, canaries=100).passed
 
 
 def test_what_cannot_be_audited_is_said_in_one_sentence(tmp_path: Any) -> None:

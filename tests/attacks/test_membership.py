@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +16,9 @@ from sfumato.attacks import FitEstimator, ModelTarget, Records, attacks_of, run_
 from sfumato.attacks.membership.bavaria import bavaria
 from sfumato.attacks.membership.label_only import perturbed
 from sfumato.attacks.membership.lira import lira, lira_offline
-from sfumato.attacks.membership.references import halves, train_references
+from sfumato.attacks.membership.references import halves
 from sfumato.attacks.membership.rmia import SLOPES, best_slope, informia, rmia, rmia_offline
 from sfumato.attacks.membership.signals import Signals, logit
-from sfumato.attacks.predictions import call
 from sfumato.errors import InputError
 
 CATALOGUE = [
@@ -252,6 +248,27 @@ def test_a_class_that_a_model_has_never_seen_has_no_chance() -> None:
     assert run_attacks(attacks_of(["loss", "gap"]), target, INSIDE, odd).results[1].auc == 1
 
 
+def test_members_and_others_must_have_the_same_columns() -> None:
+    frame = OUTSIDE.frame
+    target, members = ModelTarget(TREE.fit(INSIDE.rows, INSIDE.labels)), INSIDE.frame
+    for other, says in (
+        (
+            Records(frame.rename({"b": "c"}), OUTSIDE.labels),
+            "the non-members have no column 'b', which the members have",
+        ),
+        (
+            Records(frame.cast({"b": pl.String}), OUTSIDE.labels),
+            "column 'b' is Int64 among the members and String among",
+        ),
+        (Records(frame.to_numpy(), OUTSIDE.labels), "are not arrays of the same shape"),
+    ):
+        with pytest.raises(InputError, match=says):
+            run_attacks(attacks_of(["quantile"]), target, INSIDE, other)
+    turned = Records(members.select("b", "a").cast({"b": pl.Float64}), INSIDE.labels)
+    with pytest.raises(InputError, match="120 of 120 non-members are also members"):
+        run_attacks(attacks_of(["loss"]), target, INSIDE, turned)
+
+
 def test_references_are_trained_once_for_the_same_records_and_a_seed() -> None:
     trained: list[int] = []
 
@@ -290,33 +307,3 @@ def test_noisy_copies_of_arrays_keep_their_shape_and_range(dtype: Any) -> None:
     assert not np.array_equal(noisy, images.rows)
     bits = Records(np.eye(5, dtype=dtype))
     assert np.isin(perturbed(bits, bits, 0.3, np.random.default_rng(1)).rows, (0, 1)).all()
-
-
-def test_references_are_trained_in_processes_of_their_own() -> None:
-    def train(rows: Any, seed: int, lock: Any = None) -> Any:
-        """Answer with the rows and the seed, by way of a library that must not be forked."""
-        return pl.DataFrame({"p": np.full(4, 0.1 * seed)}).select(pl.col("p") + rows.sum() / 100)["p"].to_numpy()
-
-    def fail(rows: Any, seed: int) -> Any:
-        call("the training procedure", float, "a record")
-
-    def die(rows: Any, seed: int) -> Any:
-        os._exit(1)
-
-    inside, shares = halves(4, 4, 0), list[float]()
-    here = train_references(train, inside, seed=0, processes=1)
-    there = train_references(train, inside, seed=0, processes=2, progress=shares.append)
-    assert np.array_equal(here, there)
-    assert shares == [0.25, 0.5, 0.75, 1.0]
-    with pytest.raises(InputError, match=r"^the training procedure raised a ValueError \(call it with") as error:
-        train_references(fail, inside, seed=0, processes=2)
-    assert error.value.__cause__ is None
-    with pytest.raises(InputError, match="a process that trains reference models was ended"):
-        train_references(die, inside, seed=0, processes=2)
-    with pytest.raises(InputError, match="the training procedure cannot be sent to other processes"):
-        train_references(partial(train, lock=threading.Lock()), inside, seed=0, processes=2)
-
-
-def test_small_work_stays_in_one_process() -> None:
-    found = train_references(lambda rows, seed: np.full(4, os.getpid()), halves(4, 3, 0), seed=0)
-    assert set(found.ravel()) == {os.getpid()}

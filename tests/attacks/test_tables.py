@@ -21,7 +21,7 @@ from sfumato.attacks.tables.linkage import Linkage
 from sfumato.attacks.tables.reading import read_pairing
 from sfumato.attacks.tables.similarity import Similarity
 from sfumato.attacks.tables.skewness import Skewness
-from sfumato.errors import ColumnError
+from sfumato.errors import ColumnError, InputError
 
 ON_TABLES = [attack.name for attack in attacks_of() if "table" in attack.targets]
 DISEASES = ("flu", "cold", "ulcer")
@@ -205,7 +205,11 @@ def test_a_secret_that_follows_from_the_age_is_not_leaked_by_the_release() -> No
 
 def test_an_attacker_who_rules_out_all_other_values_needs_no_release() -> None:
     inside, outside = made(0)
-    found = result(BackgroundKnowledge(excluded=2), TableTarget(inside.frame, schema()), inside, outside)
+    target = TableTarget(inside.frame, schema())
+    assert BackgroundKnowledge(excluded=2).obstacle(target, inside, outside) == (
+        "it needs at least 4 different values, so that ruling some out leaves a choice, and column 'disease' has 3"
+    )
+    found = result(BackgroundKnowledge(excluded=2), target, inside, outside)
     assert (found.accuracy, found.baseline.accuracy) == (1.0, 1.0)
     assert not found.leaks
 
@@ -248,6 +252,14 @@ def test_a_population_table_gives_the_journalist_the_people_to_choose_from() -> 
     other = TableTarget(flat, schema(), population=population.rename({"age": "years"}))
     with pytest.raises(ColumnError, match="the population table has no column 'age', which is a quasi-identifier"):
         Linkage().run(other, inside, outside, 0)
+
+
+def test_a_table_without_rows_is_refused_in_one_sentence() -> None:
+    inside, outside = made(0)
+    target = TableTarget(inside.frame[:0], schema())
+    for records in ((inside, outside), (None, None)):
+        with pytest.raises(InputError, match="the table that is attacked has no rows"):
+            Skewness().run(target, *records, seed=0)
 
 
 def test_linkage_says_what_it_lacks() -> None:

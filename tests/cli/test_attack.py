@@ -67,10 +67,16 @@ def test_the_text_begins_with_the_verdict_and_ends_with_zero_although_there_is_l
 
 
 def test_a_protected_model_shows_nothing(attack: Run) -> None:
-    ran = attack(*MODEL, "--protect", "guided:k=50", "--attacks", "loss,gap")
+    ran = attack(*MODEL, "--protect", "guided:k=50", "--attacks", "loss,gap", "--seed", "2")
     assert ran.code == 0
     assert ran.out.startswith("No leakage found by 2 attacks, which does not prove that there is none.")
     assert "The schema names no quasi-identifier, so all features are." in ran.out
+
+
+def test_a_private_model_takes_from_the_rows_what_a_text_file_does_not_declare(attack: Run) -> None:
+    ran = attack(*MODEL, "--protect", "dp:epsilon=1", "--attacks", "gap", "--json")
+    assert ran.code == 0, ran.err
+    assert "are not declared; they were taken from all rows" in ran.json["target"]["notes"][0]
 
 
 def test_a_requirement_decides_the_exit_code(attack: Run) -> None:

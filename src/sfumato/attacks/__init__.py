@@ -48,6 +48,18 @@ if TYPE_CHECKING:
     from sfumato.attacks.report import AttackReport as AttackReport
     from sfumato.attacks.report import run_attacks as run_attacks
     from sfumato.attacks.statistics import Roc as Roc
+    from sfumato.attacks.tables.background_knowledge import BackgroundKnowledge as BackgroundKnowledge
+    from sfumato.attacks.tables.closest_record import ClosestRecord as ClosestRecord
+    from sfumato.attacks.tables.homogeneity import Homogeneity as Homogeneity
+    from sfumato.attacks.tables.inference import Inference as Inference
+    from sfumato.attacks.tables.linkability import Linkability as Linkability
+    from sfumato.attacks.tables.linkage import Linkage as Linkage
+    from sfumato.attacks.tables.named import SHOWN_BY as SHOWN_BY
+    from sfumato.attacks.tables.shadow import Shadow as Shadow
+    from sfumato.attacks.tables.similarity import Similarity as Similarity
+    from sfumato.attacks.tables.singling_out import SinglingOut as SinglingOut
+    from sfumato.attacks.tables.singling_out import SinglingOutUnivariate as SinglingOutUnivariate
+    from sfumato.attacks.tables.skewness import Skewness as Skewness
     from sfumato.attacks.targets import ModelTarget as ModelTarget
     from sfumato.attacks.targets import SyntheticTarget as SyntheticTarget
     from sfumato.attacks.targets import TableTarget as TableTarget
@@ -71,6 +83,17 @@ __getattr__, __dir__, __all__ = lazy(
         "protections": "Protection procedure_of protection",
         "report": "AttackReport run_attacks",
         "statistics": "Roc",
+        "tables.background_knowledge": "BackgroundKnowledge",
+        "tables.closest_record": "ClosestRecord",
+        "tables.homogeneity": "Homogeneity",
+        "tables.inference": "Inference",
+        "tables.linkability": "Linkability",
+        "tables.linkage": "Linkage",
+        "tables.named": "SHOWN_BY",
+        "tables.shadow": "Shadow",
+        "tables.similarity": "Similarity",
+        "tables.singling_out": "SinglingOut SinglingOutUnivariate",
+        "tables.skewness": "Skewness",
         "targets": "ModelTarget SyntheticTarget TableTarget",
     },
 )

@@ -76,7 +76,7 @@ def release_case(
     members, nonmembers, again = _both(source, control, lambda data: _rows(data, schema, "the release"), work.seed)
     frame = release.table.to_polars()
     if again and members is not None:
-        frame = call("the recipe of the release", procedure, members, work.seed)
+        frame = call("the recipe of the release", procedure, members, work.seed).sort(schema.names)  # it was shuffled
     others = _population(population, schema)
     # Released quasi-identifiers no longer have their hierarchies, and their labels mean nothing without them.
     public = {one.name: one for one in kept}
@@ -122,6 +122,8 @@ def model_case(data: Any, target: str | None, model: Any, protect: Any, roles: M
         others = [one if one.role is Role.TARGET else replace(one, role=Role.OTHER) for one in columns]
         table = Table(table.to_polars().select(one.name for one in columns), Schema(others))
     table = Table.of(table, target=target, **roles)
+    known = [replace(one, inferred=False) for one in table.schema.columns]  # nothing is released, so rows may decide
+    table = Table(table.to_polars(), Schema(known))
     predicted = table.schema.target or TARGETS.get(name)
     if predicted is None:
         raise OptionError("the column that the model predicts is not named", hint="name it with --target")

@@ -133,5 +133,6 @@ def trees_of(model: Any) -> int | None:
     if votes is not None and hasattr(model, "n_estimators") and not hasattr(model, "learning_rate"):
         return len(votes)
     steps = getattr(model, "steps", None)
-    inner = steps[-1][1] if steps else getattr(model, "estimator_", getattr(model, "model_", None))
+    parts = (getattr(model, name, None) for name in ("best_estimator_", "estimator_", "model_"))
+    inner = steps[-1][1] if steps else next((one for one in parts if one is not None), None)
     return None if inner is None else trees_of(inner)

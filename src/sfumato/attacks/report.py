@@ -164,7 +164,8 @@ def _check(members: Records | None, nonmembers: Records | None) -> None:
             raise InputError(f"an attack needs at least two {name}, and got {len(records)}")
     if members is None or nonmembers is None:
         return
-    inside, outside = _hashes(members), _hashes(nonmembers)
+    both = _hashes(members.and_(nonmembers))
+    inside, outside = both[: len(members)], both[len(members) :]
     repeated = len(inside) - inside.n_unique()
     shared = int(outside.is_in(inside.implode()).sum())
     by_chance = clopper_pearson(2 * repeated if 2 * repeated < len(inside) else len(inside), len(inside), 1 - 1e-6)

@@ -139,7 +139,8 @@ def replay(
 
     The function must take its noise from Sfumato's mechanisms (`AddedNoise`, `NoisyMax`, the statistics and estimators
     that are made of them, ...), or from a sampler of its own inside `declare`. While it runs, the mechanisms of this
-    process are recorded, so nothing else may use them.
+    process are recorded, so nothing else may use them. Private training of networks draws its batches at random, and
+    cannot be replayed: `audit_training` is for that.
 
     Parameters
     ----------

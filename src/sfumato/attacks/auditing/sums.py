@@ -13,7 +13,7 @@ from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.data.validate import real
 from sfumato.learners.estimators.noisy_sums import NoisySums
 
-__all__ = ["audit_sums"]
+__all__ = ["audit_sums", "observe_sums"]
 
 _CANARIES = 1000
 
@@ -41,6 +41,12 @@ def audit_sums(
     >>> result.passed, round(result.claimed.epsilon, 2)
     (True, 1.99)
     """
+    seen = observe_sums(sums, delta=delta, norm=norm, canaries=canaries, seed=seed)
+    return seen.result("one run of the sums with canaries in each", confidence=confidence, seed=seed)
+
+
+def observe_sums(sums: NoisySums, *, delta: float, norm: float, canaries: int, seed: int) -> Observation:
+    """Ask for all sums, with canaries in each, and return what was observed."""
     included = coins(canaries, seed)
     exact = included * real("the norm", norm, above=0)
     names = [name for name, share in sums.shares.items() for _ in range(share.times)]
@@ -52,4 +58,4 @@ def audit_sums(
         noises=np.array([sums.multiplier_of(name) for name in names]),
         events=events,
         claimed=DifferentialPrivacy(spent(events, delta).epsilon, delta),
-    ).result("one run of the sums with canaries in each", confidence=confidence, seed=seed)
+    )

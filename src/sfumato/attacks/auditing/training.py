@@ -99,6 +99,8 @@ def observe_training(
     how, privacy = options.pop("optimization", None) or Optimization(), options.pop("privacy", None) or Privacy()
     if how.augment is not None or not isinstance(options.get("clip", 1.0), int | float):
         raise OptionError("an audit with canaries in the gradient needs a fixed clip, and no augmentation")
+    if (speed := options.get("speed")) is not None and speed.device != "cpu":
+        raise OptionError(f"an audit with canaries in the gradient runs on the CPU, got the device {speed.device!r}")
     clip, rows = float(options.get("clip", 1.0)), len(given) + canaries // 2
     watched = _Module(module, canaries, given.shape[1:], len(given))
     optimizer = options.pop("optimizer", None) or Sgd(learning_rate=0.1, momentum=0.9)

@@ -66,12 +66,13 @@ def numbers_of(records: Records) -> Floats:
     """
     if not isinstance(records.rows, pl.DataFrame):
         flat: Floats = np.asarray(records.rows, dtype=np.float64).reshape(len(records), -1)
-        return flat
+        return np.where(np.isfinite(flat), flat, np.nan)
     columns = [
         one.cast(pl.Float64) if one.dtype.is_numeric() else one.cast(pl.String).rank("dense").cast(pl.Float64) - 1
         for one in records.rows
     ]
-    return np.column_stack([one.fill_null(np.nan).to_numpy() for one in columns])
+    table = np.column_stack([one.fill_null(np.nan).to_numpy() for one in columns])
+    return np.where(np.isfinite(table), table, np.nan)
 
 
 def _quantile(level: float, known: Floats, logits: Floats, asked: Floats, rng: np.random.Generator) -> Floats:

@@ -110,15 +110,12 @@ def train_references(
         They are started afresh, never forked: a fork inherits locks of threads that it does not have, and hangs.
     """
     jobs = [(procedure, np.flatnonzero(rows), seed + 1 + number) for number, rows in enumerate(inside)]
-    found = np.empty(inside.shape)
-    done = 0
+    found: list[Floats] = []
 
     def store(signals: Floats) -> None:
-        nonlocal done
-        found[done] = signals
-        done += 1
+        found.append(signals)
         if progress:
-            progress(done / len(jobs))
+            progress(len(found) / len(jobs))
 
     workers = processes or _cores()
     if processes is None or workers == 1:
@@ -126,16 +123,16 @@ def train_references(
         store(_run(jobs[0]))
         if (time.monotonic() - began) * (len(jobs) - 1) < _SMALL:
             workers = 1
-    left = jobs[done:]
+    left = jobs[len(found) :]
     for signals in map(_run, left) if min(workers, len(left)) <= 1 else _in_processes(left, workers):
         store(signals)
-    return found
+    return np.stack(found)
 
 
 def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Floats]:
     """Yield the results of the jobs in their order; a failure of a process is one sentence."""
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
     from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
-    from sklearn.utils.parallel import Parallel, delayed
 
     try:
         yield from Parallel(min(workers, len(jobs)), backend="loky", return_as="generator")(

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from sfumato.attacks.base import Records
 from sfumato.attacks.tables.candidates import sparse_counts
 from sfumato.attacks.tables.guessing import Guesses, Knowledge, SecretAttack, most_frequent
-from sfumato.attacks.tables.reading import cover
+from sfumato.attacks.tables.reading import cover, secrets
 from sfumato.data.validate import whole
 from sfumato.measures.classes import Ints
 
@@ -51,6 +54,20 @@ class BackgroundKnowledge(SecretAttack):
     def __init__(self, column: str | None = None, *, excluded: int = 1) -> None:
         super().__init__(column)
         self.excluded = whole("the number of values that are ruled out", excluded, most=100)
+
+    def obstacle(self, target: Any, members: Records | None, nonmembers: Records | None) -> str | None:
+        """Return why this attack cannot be run; None if it can."""
+        found = super().obstacle(target, members, nonmembers)
+        if found is not None:
+            return found
+        column = self.column or secrets(target)[0]
+        values = target.frame[column].n_unique()
+        if values < self.excluded + 2:
+            return (
+                f"it needs at least {self.excluded + 2} different values, so that ruling some out leaves a choice, and "
+                f"column '{column}' has {values}"
+            )
+        return None
 
     def guess(self, known: Knowledge, rng: np.random.Generator) -> Guesses:
         """Rule values out, and guess what is left."""

@@ -28,6 +28,7 @@ from sfumato.data.coding import encode
 from sfumato.data.released_values import MARK
 from sfumato.data.schema import Column
 from sfumato.engines.tuples import group
+from sfumato.errors import InputError
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.generalised import Coverage, pair_codes
 
@@ -172,6 +173,8 @@ def most_frequent(counts: Any, prior: NDArray[Any]) -> Ints:
 
 def _alone(target: Any, column: str) -> tuple[Knowledge, Knowledge]:
     """Return what is known about each released row from its class, with and without the row itself."""
+    if not target.frame.height:
+        raise InputError("the table that is attacked has no rows")
     quasi = encode([target.frame[name] for name in target.schema.quasi], [Column(name=n) for n in target.schema.quasi])
     marks = [domain.code_of(MARK) for domain in quasi.domains]
     suppressed = (quasi.values == [-1 if mark is None else mark for mark in marks]).all(axis=1)

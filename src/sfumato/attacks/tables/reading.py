@@ -50,6 +50,8 @@ def read_pairing(target: Any, members: Records, nonmembers: Records, names: Sequ
     >>> both.original[:, 0].tolist(), both.coverages[0].size[both.released[:, 0]].tolist()
     ([0, 2, 1], [1, 3])
     """
+    if not target.frame.height:
+        raise InputError("the table that is attacked has no rows")
     for whose, records in (("original", members), ("control", nonmembers)):
         for name in names:
             if name not in records.frame.columns:

@@ -281,7 +281,7 @@ def _print_result(result: AttackResult, width: int) -> None:
     found = "-" if rate is None or result.guesses else f"{100 * rate.tpr:.1f} %"
     right, guessing = (f"{100 * share:.1f} %" for share in (result.accuracy, result.baseline.accuracy))
     line = f"{printable(result.name):<{width}}  {result.auc:.3f}  {low:.3f} to {high:.3f}  {right:>7}  {guessing:>8}"
-    verdict = style("leaks", fg="red") if result.leaks else "nothing found"
+    verdict = style(result.word, fg="red") if result.leaks else result.word
     echo(f"{line}  {found:>12}  {verdict}")
 
 

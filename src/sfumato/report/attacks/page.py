@@ -42,6 +42,8 @@ def render_attacks(report: AttackReport, *, title: str = "Attacks") -> str:
     True
     """
     ranked = sorted(report.results, key=lambda result: -result.auc)
+    lines = [_line(result) for result in ranked]
+    supported = [at for at in range(len(RATES)) if any(line["rates"][at] != "-" for line in lines)]
     by_score = [result for result in ranked if not result.guesses and len(result.roc.thresholds) > _FEW]
     return fill(
         "attacks.html",
@@ -52,8 +54,9 @@ def render_attacks(report: AttackReport, *, title: str = "Attacks") -> str:
         gains=_gains(ranked),
         shares=[_shares(result) for result in ranked],
         curves=[(result.name, _caption(result), _curve(result)) for result in by_score],
-        rates=[percent(rate) for rate in RATES],
-        lines=[_line(result) for result in ranked],
+        rates=[percent(RATES[at]) for at in supported],
+        precise=any(line["precision"] != "-" for line in lines),
+        lines=[{**line, "rates": [line["rates"][at] for at in supported]} for line in lines],
         skipped=list(report.skipped.items()),
         needed=FALSE_POSITIVES_NEEDED,
         audit=[] if report.audit is None else _audit(report.audit),
@@ -148,7 +151,7 @@ def _line(result: AttackResult) -> dict[str, Any]:
         "question": result.question,
         "notes": notes,
         "leaks": result.leaks,
-        "verdict": "leaks" if result.leaks else "nothing found",
+        "verdict": result.word,
         "auc": f"{result.auc:.3f}",
         "interval": f"{low:.3f} to {high:.3f}",
         "right": percent(result.accuracy),
