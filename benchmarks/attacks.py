@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky import get_reusable_executor  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from sklearn.neural_network import MLPClassifier
 
@@ -132,8 +132,8 @@ def pool_of(name: str) -> tuple[sf.Table | None, Records]:
         table, target = sf.Table(sf.datasets.lending().frame.select(*LOAN, "outcome")), "outcome"
     elif name == "nursery":
         table, target = sf.datasets.nursery(), "class"
-        rows = table.to_polars().cast(pl.String)
-        table = sf.Table(rows.filter(pl.len().over("class") > 2))  # "recommend" has two rows
+        frame = table.to_polars().cast(pl.String)
+        table = sf.Table(frame.filter(pl.len().over("class") > 2))  # "recommend" has two rows
     else:
         public = sf.datasets.adult()
         names = [*TWELVE, "income"]
@@ -369,9 +369,10 @@ def published_network(number: int) -> dict[str, float]:
 
     optimizer = torch.optim.Adam([*branches.parameters(), *last.parameters()], lr=1e-4)
     for _ in range(100):
-        for rows in known[torch.randperm(len(known))].split(100):
+        for rows in known[torch.randperm(len(known))].split(100):  # type: ignore[no-untyped-call]
             optimizer.zero_grad()
-            nn.functional.binary_cross_entropy_with_logits(score(rows), inside[rows]).backward()
+            loss = nn.functional.binary_cross_entropy_with_logits(score(rows), inside[rows])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     with torch.no_grad():
         called, true = score(asked) > 0, inside[asked] == 1

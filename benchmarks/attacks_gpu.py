@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,7 @@ def networks(folder: Path, out: Path) -> None:
                 )
                 loss = loss / chosen.shape[1]  # the mean of each network's batch; the networks are added
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 total += loss.detach()
             if epoch % 50 == 49:
@@ -225,7 +226,7 @@ def networks(folder: Path, out: Path) -> None:
                 print(f"{place.stem} epoch {epoch + 1}, loss {mean:.4f}, {time.time() - began:.0f} s", flush=True)
         with torch.no_grad():
             logits = []
-            for part in torch.arange(len(pool), device=device).split(8192):
+            for part in torch.arange(len(pool), device=device).split(8192):  # type: ignore[no-untyped-call]
                 found = scores(pool[part].expand(models, -1, -1)).double()
                 own = labels[part].expand(models, -1)[..., None]
                 mine = found.gather(2, own)[..., 0]
@@ -235,7 +236,9 @@ def networks(folder: Path, out: Path) -> None:
         count = models - TARGETS
         np.savez(out / f"{place.stem}-references.npz", logits=own_logit[:count], seconds=time.time() - began)
         names = [f"{kind}{layer}" for layer in range(len(weights) // 2) for kind in "wb"]
-        kept = {name: one.detach()[count:].cpu().numpy() for name, one in zip(names, weights, strict=True)}
+        kept: dict[str, Any] = {
+            name: one.detach()[count:].cpu().numpy() for name, one in zip(names, weights, strict=True)
+        }
         np.savez(out / f"{place.stem}-targets.npz", **kept)
         print(f"{place.stem}: {models} networks in {time.time() - began:.0f} s", flush=True)
 
@@ -294,4 +297,5 @@ def load(folder: Path, name: str, target: int) -> dict[str, Floats]:
 
 if __name__ == "__main__":
     what, *places = sys.argv[1:]
-    {"export": export, "networks": networks, "forests": forests}[what](*map(Path, places))
+    commands: dict[str, Callable[..., None]] = {"export": export, "networks": networks, "forests": forests}
+    commands[what](*map(Path, places))
