@@ -168,7 +168,7 @@ def procedure(row: Row) -> Any:
     model = AnonymizedModel(
         plain.estimator,
         row.protect.removeprefix("guided:"),
-        qi=plain.columns,
+        qi=plain.columns or (),
         guide="true",
         cut_by="qi",
         transform=False,
