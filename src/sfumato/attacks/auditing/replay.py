@@ -106,11 +106,11 @@ class ReplayReport(Discreet):
     @property
     def verdict(self) -> str:
         """What the replays say, in one sentence."""
-        tried = f"{len(self.neighbours)} neighbours, {self.calls} noise calls"
+        tried = f"{_counted(len(self.neighbours), 'neighbour')}, {_counted(self.calls, 'noise call')}"
         if self.findings:
             first = self.findings[0]
             where = "" if first.call is None else f" (noise call {first.call})"
-            return f"fails: with {first.neighbour}, {first.what}{where}; {len(self.findings)} findings, {tried}"
+            return f"fails: with {first.neighbour}, {first.what}{where}; {_counted(len(self.findings), 'finding')}, {tried}"
         if not self.calls:
             return f"passes, but adds no noise at all: what it returns did not depend on a record; {tried}"
         return f"passes: a record changed a value by at most {self.largest:.3g} of its sensitivity; {tried}"
@@ -222,14 +222,18 @@ def declare(
     ...     return declare(people.sum(), lambda exact: exact + rng.laplace(0, 100), sensitivity=100)
     >>> report = replay(total, np.array([30.0, 40.0]), {"an old man": np.array([30.0, 40.0, 250.0])})
     >>> print(report.verdict)
-    fails: with an old man, noise gets a value that changes by 2.5 sensitivities (noise call 1); 1 findings, 1 \
-neighbours, 1 noise calls
+    fails: with an old man, noise gets a value that changes by 2.5 sensitivities (noise call 1); 1 finding, \
+1 neighbour, 1 noise call
     """
     measure = by_name("norm", norm, NORMS)
     most = real("the sensitivity", sensitivity, above=0)
     if _tapes:
         return _tapes[-1].meet(name, (most, norm), value, _by(measure, most), lambda: add_noise(value))
     return add_noise(value)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 # --- the tape -----------------------------------------------------------------------------------
