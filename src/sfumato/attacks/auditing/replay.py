@@ -110,7 +110,8 @@ class ReplayReport(Discreet):
         if self.findings:
             first = self.findings[0]
             where = "" if first.call is None else f" (noise call {first.call})"
-            return f"fails: with {first.neighbour}, {first.what}{where}; {_counted(len(self.findings), 'finding')}, {tried}"
+            found = _counted(len(self.findings), "finding")
+            return f"fails: with {first.neighbour}, {first.what}{where}; {found}, {tried}"
         if not self.calls:
             return f"passes, but adds no noise at all: what it returns did not depend on a record; {tried}"
         return f"passes: a record changed a value by at most {self.largest:.3g} of its sensitivity; {tried}"
