@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.attacks import Attack, AttackResult, Records, TableTarget, attacks_of, result_of, run_attacks
-from sfumato.attacks.tables.background_knowledge import BackgroundKnowledge
+from sfumato.attacks.tables import distances
+from sfumato.attacks.tables.background_knowledge import BackgroundKnowledge, _ruled_out
 from sfumato.attacks.tables.candidates import candidates
 from sfumato.attacks.tables.distances import Distances
+from sfumato.attacks.tables.guessing import _alone
 from sfumato.attacks.tables.homogeneity import Homogeneity
 from sfumato.attacks.tables.linkage import Linkage
 from sfumato.attacks.tables.reading import read_pairing
@@ -83,6 +85,41 @@ def test_a_record_is_as_far_from_a_range_as_on_average_from_its_values(members: 
             steps = np.linspace(low, high, 20_001)
             expected = np.abs(age - steps).mean() / 9 + (0.5 if other == "*" else float(sex != other))
             assert away[i, j] == pytest.approx(expected / 2, abs=1e-4)
+
+
+@given(people, regions)
+@settings(max_examples=30)
+def test_distances_are_the_same_whether_they_are_kept_or_found_anew(members: list[Any], rows: list[Region]) -> None:
+    both = read_pairing(released(rows), Records(frame(members)), Records(frame(EVERYONE)), ["age", "sex"])
+    kept = Distances(both).of(np.arange(len(members)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distances, "_TABLE", 0)
+        assert Distances(both).of(np.arange(len(members))).tolist() == kept.tolist()
+
+
+def test_of_very_many_nearest_rows_a_random_part_is_taken() -> None:
+    towns = pl.DataFrame({"town": [f"town {number}" for number in range(2000)]})
+    inside, outside = Records(towns), Records(pl.DataFrame({"town": ["elsewhere"] * 3}))
+    schema = sf.Schema([sf.Column(name="town", role="quasi")])
+    found = candidates(read_pairing(TableTarget(towns, schema), inside, outside, ["town"]))
+    rows = found.rows[found.of_record]
+    assert (rows[:2000] == 1).all()
+    assert 256 - 6 * 16 < rows[-1] < 256 + 6 * 16  # six deviations
+    assert not found.covered[found.of_record[-1]]
+
+
+@given(st.integers(2, 7), st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=30)
+def test_values_that_are_ruled_out_are_different_and_never_the_true_one(values: int, number: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = pl.DataFrame({"age": [1] * 40, "disease": rng.choice([f"d{one}" for one in range(values)], 40)})
+    target = TableTarget(table, sf.Table.of(table, qi=["age"], sensitive=["disease"]).schema)
+    known, _ = _alone(target, "disease")
+    record, value = _ruled_out(known, number, rng)
+    kinds = len(known.prior)
+    assert np.bincount(record, minlength=40).tolist() == [min(number, kinds - 1)] * 40
+    assert len({*zip(record.tolist(), value.tolist(), strict=True)}) == len(record)
+    assert not known.read.covers(value, known.truth[record]).any()
 
 
 @given(people, regions)

@@ -38,7 +38,7 @@ from sfumato.budget.events import Event, Relation
 from sfumato.data.claim import Claim
 from sfumato.data.release import Release, Releases
 from sfumato.data.validate import whole
-from sfumato.errors import InputError
+from sfumato.errors import InputError, OptionError
 
 __all__ = ["AuditResult", "audit", "audit_function", "result_of_guesses"]
 
@@ -262,16 +262,18 @@ def audit(
     source: Any = None,
     *,
     canaries: int = _CANARIES,
+    where: str | None = None,
     seed: int = 0,
     confidence: float = CONFIDENCE,
     progress: Progress | None = None,
 ) -> AuditResult:
-    """Test the differential privacy that a released model claims, by running its own recipe with canaries.
+    """Test the differential privacy that a released model claims, by making it again with canaries.
 
-    The canaries are mislabelled records, each included by a coin. The model is trained once more, on the original
-    records and the canaries, and a canary scores by how much more probable its wrong label is than to the released
-    model, which has never seen it. The new model is not released and costs no privacy. Such canaries show little, so
-    the mechanism itself is checked too, with the model's own noise, clip and sampling rate.
+    A network is trained again on the original records, as often and with as much noise, with canaries in the gradient:
+    see `audit_training`. The recipe of any other model is run again with canaries among the records: mislabelled ones,
+    each of which scores by how much more probable its wrong label is than to the released model, which has never seen
+    it. Such canaries show little, so the noise of its sums is checked directly too. The new model is not released and
+    costs no privacy.
 
     Parameters
     ----------
@@ -279,9 +281,11 @@ def audit(
     source : Table, frame, path or name of a data set
         The original records. By default those that the recipe names, if it does.
     canaries : int
-        At most as many as there are records.
+        How many; of mislabelled ones at most as many as there are records.
+    where : {"gradient", "input"}, optional
+        Where the canaries are. By default in the gradient if that is possible.
     seed : int
-        Of the canaries, their coins and the training.
+        Of the canaries, their coins and, with mislabelled ones, the training.
     progress : callable, optional
         Called with the share of the training that is done.
 
@@ -293,6 +297,9 @@ def audit(
     >>> result.passed, result.claimed.epsilon, result.could_have_shown > 4
     (True, 2.0, True)
     """
+    whole("the number of canaries", canaries)
+    if where not in (None, "gradient", "input"):
+        raise OptionError(f"canaries are in the gradient or in the input, got {where!r}")
     one = Release.read(release) if isinstance(release, str | Path) else release
     if isinstance(one, Releases):
         if len(one) != 1:
@@ -310,23 +317,68 @@ def audit(
     if given is None:
         raise InputError("an audit needs the original records", hint="--source")
     records = labelled(given, one.recipe.options.get("target") or one.recipe.schema.target, one.model)
-    wrong = mislabelled(records, min(whole("the number of canaries", canaries), len(records)), seed)
+    if hasattr(one.model, "module_") and where != "input":
+        found = _by_gradient(one, promises[0], records, canaries, seed, confidence, progress)
+        if found is not None:
+            return found
+    if where == "gradient":
+        raise InputError("only a network that was trained on a CPU in the usual way has a gradient for canaries")
+    return _by_recipe(one, promises[0], records, canaries, seed, confidence, progress)
+
+
+def _by_gradient(
+    release: Release,
+    promise: DifferentialPrivacy,
+    records: Records,
+    canaries: int,
+    seed: int,
+    confidence: float,
+    progress: Progress | None,
+) -> AuditResult | None:
+    from sfumato.attacks.auditing.training import observe_network  # which needs torch, and builds on this module
+
+    seen = observe_network(release.model, records, promise.delta, canaries=canaries, seed=seed, progress=progress)
+    if seen is None:
+        return None
+    return result_of_guesses(
+        seen.likelihood_ratios,
+        seen.included,
+        promise,
+        seen.events,
+        method="the training of its network with canaries in the gradient, scored by their likelihood ratio",
+        confidence=confidence,
+        checks=seen.checks,
+        seed=seed,
+    )
+
+
+def _by_recipe(
+    release: Release,
+    promise: DifferentialPrivacy,
+    records: Records,
+    canaries: int,
+    seed: int,
+    confidence: float,
+    progress: Progress | None,
+) -> AuditResult:
+    from sfumato.attacks.auditing.mechanisms import mechanism_checks  # which builds on this module
+
+    model, classes = release.model, release.model.classes_
+    wrong = mislabelled(records, min(canaries, len(records)), seed)
     included = coins(len(wrong), seed)
     if progress:
         progress(0.0)
-    made = RunRecipe(one.recipe)(records.and_(wrong.take(np.flatnonzero(included))), seed)
+    made = RunRecipe(release.recipe)(records.and_(wrong.take(np.flatnonzero(included))), seed)
     if progress:
         progress(1.0)
-    from sfumato.attacks.auditing.mechanisms import mechanism_checks  # which builds on this module
-
     return result_of_guesses(
-        _fit(made, wrong, one.model.classes_) - _fit(one.model, wrong, one.model.classes_),
+        _fit(made, wrong, classes) - _fit(model, wrong, classes),
         included,
-        promises[0],
-        one.events,
+        promise,
+        release.events,
         method="its own recipe with mislabelled canaries, scored by their loss",
         confidence=confidence,
-        checks=mechanism_checks(one.model),
+        checks=mechanism_checks(model),
         seed=seed,
     )
 

@@ -9,6 +9,7 @@ probability below 1e-6.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +105,7 @@ def _enough_noise(seen: Observation) -> Claim:
     noise = _noise(seen)
     square = float(np.square(noise).sum())
     held = bool(special.gammainc(noise.size / 2, square / 2) > _ALARM)
-    return Claim("the noise is as large as declared", held, float(np.sqrt(square / noise.size)))
+    return Claim("the noise is as large as declared", held, _rounded(np.sqrt(square / noise.size)))
 
 
 def _fresh_noise(seen: Observation) -> Claim:
@@ -119,7 +120,7 @@ def _fresh_noise(seen: Observation) -> Claim:
     most = float(np.abs(np.triu(centred @ centred.T, 1)).max())
     free = width - 2
     beyond = 2 * float(special.stdtr(free, -most * np.sqrt(free / max(1 - most**2, 1e-15))))
-    return Claim(claim, beyond * steps * (steps - 1) / 2 > _ALARM, most)
+    return Claim(claim, beyond * steps * (steps - 1) / 2 > _ALARM, _rounded(most))
 
 
 def _one_clip(seen: Observation) -> Claim:
@@ -128,7 +129,7 @@ def _one_clip(seen: Observation) -> Claim:
     mean = count * float(seen.rates.sum())
     spread = np.sqrt(count * float((seen.noises**2 + seen.rates * (1 - seen.rates)).sum()))
     held = bool(special.ndtr((mean - moved) / spread) > _ALARM)
-    return Claim("a record moves a sum by at most its sensitivity", held, moved / mean)
+    return Claim("a record moves a sum by at most its sensitivity", held, _rounded(moved / mean))
 
 
 def _poisson(seen: Observation, counts: Ints, sizes: Ints) -> Claim:
@@ -137,11 +138,15 @@ def _poisson(seen: Observation, counts: Ints, sizes: Ints) -> Claim:
     steps, records, drawn = len(sizes), len(counts), int(counts.sum())
     share = drawn / (steps * records)
     if rate == 1:
-        return Claim(claim, bool((counts == steps).all()), share)
+        return Claim(claim, bool((counts == steps).all()), _rounded(share))
     spread = np.sqrt(steps * records * rate * (1 - rate))
     tails = [2 * float(special.ndtr(-abs(drawn - steps * records * rate) / spread))]
     tails += [_dispersion(one, trials, rate) for one, trials in ((counts, steps), (sizes, records))]
-    return Claim(claim, min(tails) > _ALARM and int(counts.max()) <= steps, share)
+    return Claim(claim, min(tails) > _ALARM and int(counts.max()) <= steps, _rounded(share))
+
+
+def _rounded(measured: Any) -> float:
+    return float(f"{measured:.3g}")
 
 
 def _dispersion(counts: Ints, trials: int, rate: float) -> float:

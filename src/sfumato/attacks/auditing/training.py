@@ -11,6 +11,7 @@ What an optimizer gets to see is what a step releases, and `Observation` judges 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,16 +24,19 @@ from torch import Tensor, nn
 from sfumato.attacks.auditing.audit import AuditResult
 from sfumato.attacks.auditing.canaries import coins
 from sfumato.attacks.auditing.observation import Observation
+from sfumato.attacks.base import Records
+from sfumato.attacks.predictions import label_codes
 from sfumato.attacks.statistics import CONFIDENCE
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Composed, Event, Gaussian, PoissonSampled, Repeated
-from sfumato.data.validate import by_name
+from sfumato.data.validate import by_name, real, whole
 from sfumato.errors import OptionError
+from sfumato.learners.dpsgd.module_checks import make_private
 from sfumato.learners.dpsgd.optimizers import Optimizer, Sgd
 from sfumato.learners.dpsgd.trainer import LOSSES, Trainer
 from sfumato.learners.options import Optimization, Privacy
 
-__all__ = ["audit_training", "observe_training"]
+__all__ = ["audit_training", "observe_network", "observe_training"]
 
 Ints = NDArray[np.int64]
 
@@ -130,6 +134,45 @@ def observe_training(
         sizes=np.array([one[there].sum() for one in batches]),
         events=run.events,
         claimed=DifferentialPrivacy(cost.epsilon, cost.delta, cost.relation),
+    )
+
+
+def observe_network(
+    model: Any,
+    records: Records,
+    delta: float,
+    *,
+    canaries: int,
+    seed: int,
+    progress: Callable[[float], None] | None = None,
+) -> Observation | None:
+    """Train the network of a released classifier again, as often and with as much noise, with canaries in the gradient.
+
+    None if it was trained in a way that cannot be observed: on a GPU, with augmentation, an adaptive clip or a noise
+    schedule.
+    """
+    more = dict(model.trainer_options or {})
+    if model.device != "cpu" or more.keys() & {"adaptive", "augment", "noise_schedule", "views"}:
+        return None
+    fresh = copy.copy(model)
+    columns = fresh._columns(records.rows)
+    torch.manual_seed(seed)
+    module, inputs = fresh._new_module(columns), fresh._inputs(columns)
+    rows, sampling = len(records) + canaries // 2, model.sampling_
+    rate = real("the sampling rate", sampling["rate"], above=0, most=1)
+    return observe_training(
+        make_private(module) if more.get("replace") else module,
+        inputs,
+        label_codes(np.asarray(records.labels), model.classes_),
+        canaries=canaries,
+        seed=seed,
+        progress=progress,
+        clip=model.clip,
+        batch_size=None if rate == 1 else max(1, round(rate * rows)),
+        steps=whole("the number of steps", sampling["steps"]),
+        delta=min(delta, 0.5 / rows),
+        optimizer=fresh._optimizer(model.rule_["learning_rate"]),
+        privacy=Privacy(noise_multiplier=model.noise_multiplier_),
     )
 
 

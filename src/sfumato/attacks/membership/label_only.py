@@ -41,15 +41,16 @@ class LabelOnly(ModelAttack):
         judged = [_sample(records, self.most, rng) for records in (members, nonmembers)]
         inside, outside = (self._kept(target, records, nonmembers, rng) for records in judged)
         queries = 1 + len(self.amounts) * self.copies
-        return Scores(inside, outside, details={"queries per record": queries, "judged": [len(inside), len(outside)]})
+        return Scores(inside, outside, details={"queries": queries, "judged": [len(inside), len(outside)]})
 
     def _kept(self, target: Any, records: Records, known: Records, rng: np.random.Generator) -> NDArray[np.float64]:
         labels = target.codes(records)
         right = target.labels(records) == labels
+        copies = records.take(np.tile(np.arange(len(records)), self.copies))
         kept = np.zeros(len(records))
         for amount in self.amounts:
-            for _ in range(self.copies):
-                kept += target.labels(perturbed(records, known, amount, rng)) == labels
+            found = target.labels(perturbed(copies, known, amount, rng)).reshape(self.copies, -1)
+            kept += (found == labels).sum(axis=0)
         result: NDArray[np.float64] = np.where(right, kept / (len(self.amounts) * self.copies), 0.0)
         return result
 

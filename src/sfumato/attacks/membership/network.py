@@ -59,7 +59,7 @@ class AttackNetwork(ModelAttack):
             for rows, half, found in zip(given, halves, scores, strict=True):
                 found[half == here] = logit(network.predict_proba(rows[half == here])[:, 1])
         inside, outside = scores
-        return Scores(inside, outside, called=(inside > 0, outside > 0), details={"known records": "half"})
+        return Scores(inside, outside, called=(inside > 0, outside > 0), details={"known": "half of the records"})
 
 
 def _features(target: Any, records: Records) -> Floats:

@@ -22,6 +22,8 @@ from sfumato.measures.classes import Ints
 
 __all__ = ["ClosestRecord"]
 
+_TIE = 1e-6  # distances are rounded
+
 
 class ClosestRecord(Attack):
     """Call those records members that are near to a released row.
@@ -62,7 +64,8 @@ class ClosestRecord(Attack):
         inside, outside = some_of(members, nonmembers, self.queries, np.random.default_rng(seed))
         size = min(len(inside), len(outside))
         (near, by_inside), (far, by_outside) = (_closest(away, some, size) for some in (inside, outside))
-        closer = (by_inside < by_outside) + (by_inside == by_outside) / 2
+        nearer = by_outside - by_inside
+        closer = (nearer > _TIE) + (np.abs(nearer) <= _TIE) / 2
         details = {
             "closer_to_members": float(np.average(closer, weights=away.count)),
             "copied_members": float(np.mean(near == 0)),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.attacks.base import Attack, Baseline, Records, Scores
-from sfumato.attacks.tables.distances import Distances
+from sfumato.attacks.tables.distances import CLOSE, Distances
 from sfumato.attacks.tables.reading import known_columns, read_pairing, some_of
 from sfumato.data.validate import whole
 from sfumato.errors import OptionError
@@ -88,7 +88,8 @@ def _first_nearest(both: Pairing, names: Sequence[str], records: Ints, order: In
     rank[order] = np.arange(len(order))
     first = np.full(len(away), len(order))
     np.minimum.at(first, away.of_row, rank)
-    record, row, _ = away.nearest(records)
-    best = np.full(len(records), len(order))
-    np.minimum.at(best, record, first[row])
-    return np.asarray(order[best])
+    best = [
+        np.where(distance <= distance.min(axis=1, keepdims=True) + CLOSE, first, len(order)).min(axis=1)
+        for _, distance in away.blocks(records)
+    ]
+    return np.asarray(order[np.concatenate(best)])
