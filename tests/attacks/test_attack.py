@@ -190,7 +190,7 @@ def test_a_single_class_and_too_few_rows_are_refused() -> None:
 
 def test_a_release_is_refused_with_what_does_not_belong_to_it() -> None:
     release = released()
-    for wrong in ({"model": "tree"}, {"protect": "dp:epsilon=1"}, {"kind": "table"}, {"qi": ["age"]}):
+    for wrong in ({"model": "tree"}, {"protect": "dp:epsilon=1"}, {"kind": "table"}):
         with pytest.raises(sf.SfumatoError, match="a release says itself what it is"):
             sf.attack(release, **wrong)  # type: ignore[arg-type]
     with pytest.raises(sf.SfumatoError, match="lacks the column 'zip' of the release"):
@@ -203,6 +203,15 @@ def test_a_release_is_refused_with_what_does_not_belong_to_it() -> None:
         sf.attack(release, PEOPLE, control=PEOPLE.with_columns(age=pl.lit("old")))
     with pytest.raises(sf.SfumatoError, match="k=150"):
         sf.attack(released(k=150), PEOPLE)
+
+
+def test_roles_that_a_release_does_not_name_can_be_added() -> None:
+    masked = sf.mask(PEOPLE.drop("name"), [sf.masking.Pram("zip")])
+    assert "--qi" in sf.attack(masked, PEOPLE, attacks=["skewness"]).skipped["skewness"]
+    assert sf.attack(masked, PEOPLE, qi=["age", "zip"], sensitive=["ill"], attacks=["skewness"]).results
+    release = trained()
+    assert "attribute" in sf.attack(release, PEOPLE, attacks=["attribute"]).skipped
+    assert sf.attack(release, PEOPLE, sensitive=["age"], attacks=["attribute"]).results
 
 
 def test_statistics_are_not_attacked_but_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

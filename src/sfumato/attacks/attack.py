@@ -73,8 +73,8 @@ def attack(
         How the training is protected: ``"guided:k=100"``, ``"mondrian:k=10"``, ``"dp:epsilon=1"``.
     kind : {"synthetic", "table"}, optional
     qi, sensitive, identifiers : sequence of str
-        The roles of the columns, where the data is a table; see `Table.of`. Without quasi-identifiers, a protection
-        anonymizes all columns that a model learns from.
+        The roles of the columns, see `Table.of`; those of a release are added to its own. Without quasi-identifiers,
+        a protection anonymizes all columns that a model learns from.
     attacks : sequence of str, optional
         The names of the attacks, see `sfumato.attacks.ATTACKS`; all that fit the target by default.
     references : int
@@ -107,12 +107,12 @@ def attack(
     roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers}
     options = {"source": source, "control": control, "population": population, "target": target}
     release = release_of(data)
-    check_options(release is not None, model=model, protect=protect, kind=kind, roles=roles, **options)
+    check_options(release is not None, model=model, protect=protect, kind=kind, **options)
     steps = _Progress(progress, repeats)
     work = Work(seed, references, processes, steps.trained)
     if release is not None:
         named = Path(data).resolve().name if isinstance(data, str | Path) else release.provenance.name or "the release"
-        case = release_case(release, named, source, control, population, target, work)
+        case = release_case(release, named, source, control, population, target, roles, work)
     elif model is not None:
         case = model_case(data, target, model, protect, roles, work)
     else:

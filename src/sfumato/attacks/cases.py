@@ -60,17 +60,24 @@ class Case:
 
 
 def release_case(
-    release: Release, name: str, source: Any, control: Any, population: Any, target: str | None, work: Work
+    release: Release,
+    name: str,
+    source: Any,
+    control: Any,
+    population: Any,
+    target: str | None,
+    roles: Mapping[str, Any],
+    work: Work,
 ) -> Case:
     """Return the case of a release; without a control, it is made again from half of the rows of its source."""
     if release.kind == "model":
-        return _released_model(release, name, source, control, target, work)
+        return _released_model(release, name, source, control, target, roles, work)
     if release.kind != "table":
         raise InputError(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
             hint="its claim can be audited: --audit, or sfumato.attacks.audit_function",
         )
-    schema = release.table.schema
+    schema = Table.of(release.table, **roles).schema
     kept = [one for one in release.recipe.schema.columns if one.name in schema.names]
     procedure = RunRecipe(replace(release.recipe, schema=Schema(kept)))
     members, nonmembers, again = _both(source, control, lambda data: _rows(data, schema, "the release"), work.seed)
@@ -94,7 +101,15 @@ def release_case(
     return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, _how(source, control, again)))
 
 
-def _released_model(release: Release, name: str, source: Any, control: Any, target: str | None, work: Work) -> Case:
+def _released_model(
+    release: Release,
+    name: str,
+    source: Any,
+    control: Any,
+    target: str | None,
+    roles: Mapping[str, Any],
+    work: Work,
+) -> Case:
     model, recipe = release.model, release.recipe
     if not hasattr(model, "classes_"):
         raise InputError("this model predicts numbers, and attacks on models need classes")
@@ -108,7 +123,7 @@ def _released_model(release: Release, name: str, source: Any, control: Any, targ
         how += (
             " Some of the original rows were held out for tests when the model was trained, and count as members here."
         )
-    sensitive = [one for one in release.schema.sensitive if one != predicted]
+    sensitive = [one for one in (*release.schema.sensitive, *roles["sensitive"]) if one != predicted]
     made = work.model_target(model, procedure=procedure, sensitive=sensitive)
     facts = {"name": name, "model": release.method, "guarantees": list(map(str, release.guarantees))}
     return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, how))

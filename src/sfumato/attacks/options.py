@@ -14,17 +14,15 @@ KINDS = ("table", "synthetic")
 
 def check_options(is_release: bool, **given: Any) -> None:
     """Refuse options of `attack` that do not belong together, before anything is read."""
-    named = {name for name, value in given.items() if value is not None and name != "roles"}
-    named |= {"roles"} if any(given["roles"].values()) else set()
+    named = {name for name, value in given.items() if value is not None}
     if "kind" in named and given["kind"] not in KINDS:
         raise OptionError(f"the kind of a table must be one of {', '.join(KINDS)}, got {given['kind']!r}")
     if "control" in named and "source" not in named:
         raise OptionError("a control without a source: the members are not known", hint="give the original as well")
     if is_release:
-        if named & {"model", "protect", "kind", "roles"}:
+        if named & {"model", "protect", "kind"}:
             raise OptionError(
-                "a release says itself what it is and how it was made",
-                hint="leave the model, the protection and the roles of columns out",
+                "a release says itself what it is and how it was made", hint="leave the model and the protection out"
             )
         return
     if "protect" in named and "model" not in named:

@@ -69,9 +69,9 @@ class _Limit(click.ParamType[float]):
     metavar="HOW",
     help="With --model: how it is protected, such as guided:k=100, mondrian:k=10 or dp:epsilon=1.",
 )
-@names_option("--qi", "Of DATA: columns that others may know about a person, such as age,zip.")
-@names_option("--sensitive", "Of DATA: columns that others must not learn, such as a disease.")
-@names_option("--identifiers", "Of DATA: columns that identify a person directly; they are left out.")
+@names_option("--qi", "Columns that others may know about a person, such as age,zip.")
+@names_option("--sensitive", "Columns that others must not learn, such as a disease.")
+@names_option("--identifiers", "Columns that identify a person directly; a model does not see them.")
 @click.option(
     "--attacks",
     type=Choice(*ATTACKS, of="attacks.catalogue:ATTACKS", several=True),
@@ -198,9 +198,8 @@ def _check(data: str, synthetic: bool, audit: bool, options: dict[str, Any]) -> 
     if audit and not options["attacks"] and (options["control"] or options["population"]):
         raise OptionError("--audit alone takes no --control and no --population", hint="name --attacks as well")
     names = ("source", "control", "population", "target", "model", "protect")
-    roles = {name: options[name] for name in _ROLES}
     kind = "synthetic" if synthetic else None
-    check_options(Path(data).is_dir(), kind=kind, roles=roles, **{name: options[name] for name in names})
+    check_options(Path(data).is_dir(), kind=kind, **{name: options[name] for name in names})
     if options["protect"] is not None:
         from sfumato.attacks.protections import protection
 
