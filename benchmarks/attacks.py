@@ -315,10 +315,12 @@ def attacked(
 def inversion(row: Row, targets: range) -> dict[str, Any]:
     """Reconstruct the classes of MNIST from networks: 10,000 training images, 4 epochs of batches of 256 on average."""
     digits, began, each = sf.datasets.mnist(), cpu(), []
-    members = Records(digits.train_images, digits.train_labels)
-    nonmembers = Records(digits.test_images, digits.test_labels)
+    images = np.concatenate([digits.train_images, digits.test_images])  # the test images are by other writers
+    pool = Records(images, np.concatenate([digits.train_labels, digits.test_labels]))
     private = row.protect is not None
     for number in targets:
+        order = np.random.default_rng([19, number]).permutation(len(pool))
+        members, nonmembers = pool.take(order[:10_000]), pool.take(order[10_000:])
         model = PrivateClassifier(
             model="mlp", epsilon=1.0 if private else math.inf, classes=range(10), rows=len(members), batch_size=256,
             epochs=4, learning_rate=0.5 if private else 0.05, seed=number,
@@ -334,7 +336,7 @@ def inversion(row: Row, targets: range) -> dict[str, Any]:
             }
         )
         print(f" target {number + 1}: {each[-1]['details']['likeness']}", flush=True)
-    return {"targets": each, "references": 0, "rows": len(members), "cpu": round(cpu() - began, 1)}
+    return {"targets": each, "references": 0, "rows": len(pool), "cpu": round(cpu() - began, 1)}
 
 
 def published_network(number: int) -> dict[str, float]:
@@ -447,7 +449,7 @@ def _spread(values: Sequence[float | None]) -> str:
     """Return the mean, and the standard deviation over targets."""
     known = [value for value in values if value is not None]
     if not known:
-        return ""
+        return "none"
     mean = statistics.mean(known)
     return f"{mean:.3f}" + (f" ± {statistics.stdev(known):.3f}" if len(known) > 1 else "")
 
