@@ -30,6 +30,7 @@ Ints = NDArray[np.int64]
 
 _ALARM = 1e-7  # the largest probability that an honest mechanism fails a check
 _MOST_STEPS = 1000  # whose noise is compared pairwise
+_MANY = 100  # counts, from which on their variance is compared with that of binomial ones
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,23 +140,26 @@ def _poisson(seen: Observation, counts: Ints, sizes: Ints) -> Claim:
     share = drawn / (steps * records)
     if rate == 1:
         return Claim(claim, bool((counts == steps).all()), _rounded(share))
-    spread = np.sqrt(steps * records * rate * (1 - rate))
-    tails = [2 * float(special.ndtr(-abs(drawn - steps * records * rate) / spread))]
-    tails += [_dispersion(one, trials, rate) for one, trials in ((counts, steps), (sizes, records))]
-    return Claim(claim, min(tails) > _ALARM and int(counts.max()) <= steps, _rounded(share))
+    trials = steps * records
+    tails = [2 * float(special.bdtr(drawn, trials, rate)), 2 * float(special.bdtrc(drawn - 1, trials, rate))]
+    tails += [_too_equal(counts, steps, rate), _too_equal(sizes, records, rate)]
+    alike = _too_different(counts, steps, rate) or int(counts.max()) > steps
+    return Claim(claim, min(tails) > _ALARM and not alike, _rounded(share))
 
 
 def _rounded(measured: Any) -> float:
     return float(f"{measured:.3g}")
 
 
-def _dispersion(counts: Ints, trials: int, rate: float) -> float:
-    """Return how unlikely it is that independent binomial counts vary so little, or so much."""
+def _too_equal(counts: Ints, trials: int, rate: float) -> float:
+    """Return how likely it is that binomial counts vary so little; they are whole, so each may be half a count off."""
+    square = float(np.square(np.abs(counts - trials * rate) + 0.5).sum()) / (trials * rate * (1 - rate))
+    return float(special.gammainc(len(counts) / 2, square / 2))
+
+
+def _too_different(counts: Ints, trials: int, rate: float) -> bool:
+    """Return whether many binomial counts vary by nine standard errors more than they should."""
     variance = trials * rate * (1 - rate)
-    found = float(np.square(counts - trials * rate).sum()) / variance
-    if variance >= 5:  # a sum of squares of nearly normal numbers
-        low = float(special.gammainc(len(counts) / 2, found / 2))
-        return 2 * min(low, float(special.gammaincc(len(counts) / 2, found / 2)))
-    kurtosis = 2 + (1 - 6 * rate * (1 - rate)) / variance
-    far = abs(found - len(counts)) / np.sqrt(len(counts) * kurtosis)
-    return 1.0 if far < 9 else 0.0  # the tails of few draws are heavier than normal ones
+    square = float(np.square(counts - trials * rate).sum()) / variance
+    spread = np.sqrt(len(counts) * (2 + (1 - 6 * rate * (1 - rate)) / variance))
+    return len(counts) >= _MANY and square > len(counts) + 9 * spread
