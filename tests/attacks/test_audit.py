@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -229,3 +230,13 @@ def test_what_cannot_be_audited_is_said_in_one_sentence(tmp_path: Any) -> None:
         audit_function(lambda people: [1.0] * len(people), RECORDS, CANARIES[:1], HALF, runs=100)
     with pytest.raises(InputError, match="one finite score for each of 200 canaries"):
         audit_function(counting(1.0), RECORDS, CANARIES, HALF, score=lambda released, canaries: [1.0])
+
+
+def test_a_claim_below_what_the_recipe_costs_is_refuted_even_if_canaries_show_nothing() -> None:
+    (release,) = sf.train("nursery", "naive-bayes", target="class", epsilon=50).values()
+    forged = replace(release, guarantees=(DifferentialPrivacy(0.1, 1e-5),), events=())
+    result = audit(forged, "nursery", canaries=100, confidence=SURE)
+    assert not result.refuted
+    assert not result.passed
+    assert result.verdict == "fails: it is not true that the noise of its recipe costs at most the claimed epsilon"
+    assert audit(release, "nursery", canaries=100, confidence=SURE).passed

@@ -6,6 +6,7 @@ audit found no more. So a result also states the largest epsilon that it could h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +34,7 @@ from sfumato.attacks.cases import labelled
 from sfumato.attacks.predictions import call, label_codes, own_label, probabilities
 from sfumato.attacks.procedures import RunRecipe
 from sfumato.attacks.statistics import CONFIDENCE
+from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.budget.events import Event, Relation
 from sfumato.data.claim import Claim
@@ -347,7 +349,7 @@ def _by_gradient(
         seen.events,
         method="the training of its network with canaries in the gradient, scored by their likelihood ratio",
         confidence=confidence,
-        checks=seen.checks,
+        checks=(*seen.checks, _cost(seen.events, promise)),
         seed=seed,
     )
 
@@ -378,8 +380,19 @@ def _by_recipe(
         release.events,
         method="its own recipe with mislabelled canaries, scored by their loss",
         confidence=confidence,
-        checks=mechanism_checks(model),
+        checks=(*mechanism_checks(model), _cost(made.events_, promise)),
         seed=seed,
+    )
+
+
+def _cost(events: Iterable[Event], promise: DifferentialPrivacy) -> Claim:
+    """Check that what was run again costs no more than the release claims, by the accountant."""
+    cost = spent(events, promise.delta, relation=promise.relation).epsilon
+    held = cost <= promise.epsilon * (1 + 1e-6)
+    return Claim(
+        "the noise of its recipe costs at most the claimed epsilon",
+        held,
+        round(cost, 4) if math.isfinite(cost) else "inf",
     )
 
 
