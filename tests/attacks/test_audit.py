@@ -148,6 +148,7 @@ CHECKS = [
     "a record moves a sum by at most its sensitivity",
     "each record is drawn independently, at the declared rate",
 ]
+COST = "the noise of its recipe costs at most the claimed epsilon"
 
 
 def test_a_released_model_is_audited_by_its_own_recipe(tmp_path: Any) -> None:
@@ -158,7 +159,7 @@ def test_a_released_model_is_audited_by_its_own_recipe(tmp_path: Any) -> None:
     assert result.passed, result.verdict
     assert (result.canaries, result.runs, result.claimed.epsilon) == (100, 1, 1.0)
     assert steps == [0.0, 1.0]
-    assert [check.claim for check in result.checks] == CHECKS[:3]
+    assert [check.claim for check in result.checks] == [*CHECKS[:3], COST]
     assert all(check.held for check in result.checks)
     assert "ill" not in repr(result)
 
@@ -173,12 +174,12 @@ def test_a_released_network_is_audited_in_its_gradient_and_in_its_input() -> Non
     assert "canaries in the gradient" in inside.method
     assert inside.canaries == 800
     assert 0 < inside.epsilon < inside.claimed.epsilon
-    assert [check.claim for check in inside.checks] == CHECKS
+    assert [check.claim for check in inside.checks] == [*CHECKS, COST]
     assert steps[-1] == 1.0
     beside = audit(model, table, canaries=100, where="input", confidence=SURE)
     assert beside.passed, beside.verdict
     assert "mislabelled" in beside.method
-    assert [check.claim for check in beside.checks] == CHECKS
+    assert [check.claim for check in beside.checks] == [*CHECKS, COST]
 
 
 def test_a_released_model_with_too_little_noise_is_found_by_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:

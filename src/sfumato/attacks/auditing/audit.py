@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -370,7 +370,10 @@ def _by_recipe(
     included = coins(len(wrong), seed)
     if progress:
         progress(0.0)
-    made = RunRecipe(release.recipe)(records.and_(wrong.take(np.flatnonzero(included))), seed)
+    recipe = release.recipe
+    if getattr(model, "rows", None) is not None:  # declared as public, so not bought
+        recipe = replace(recipe, options={**recipe.options, "rows": model.rows})
+    made = RunRecipe(recipe)(records.and_(wrong.take(np.flatnonzero(included))), seed)
     if progress:
         progress(1.0)
     return result_of_guesses(
