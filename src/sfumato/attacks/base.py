@@ -147,6 +147,7 @@ class Scores(Discreet):
     references : the number of reference models that were trained
     variants : the number of settings that were tried to find the reported one
     details : further plain values for the report
+    picture : grey pixels that a page shows; None if the attack has nothing to show
     """
 
     _repr_fields = ("references", "variants")
@@ -160,6 +161,7 @@ class Scores(Discreet):
     references: int = 0
     variants: int = 1
     details: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    picture: NDArray[np.uint8] | None = None
 
 
 class Attack(ABC):

@@ -17,6 +17,7 @@ from sfumato.attacks.report import AttackReport
 from sfumato.attacks.statistics import FALSE_POSITIVES_NEEDED
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.plot import interval_bars
+from sfumato.report.model.figures import data_uri
 from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, percent, words
 
@@ -53,6 +54,11 @@ def render_attacks(report: AttackReport, *, title: str = "Attacks") -> str:
         good=False if report.leaks or not (report.audit is None or report.audit.passed) else None,
         gains=_gains(ranked),
         shares=[_shares(result) for result in ranked],
+        pictures=[
+            (result.name, data_uri(result.scores.picture), len(result.scores.picture[0]) / 8)
+            for result in ranked
+            if result.scores.picture is not None
+        ],
         curves=[(result.name, _caption(result), _curve(result)) for result in by_score],
         rates=[percent(RATES[at]) for at in supported],
         precise=any(line["precision"] != "-" for line in lines),
