@@ -75,7 +75,7 @@ class Inversion(Discreet):
         images = self.images
         if stretched:
             brightest = images.reshape(len(images), -1).max(axis=1).clip(1).reshape(-1, *[1] * (images.ndim - 1))
-            images = (images * (255 / brightest)).astype(np.uint8)
+            images = np.round(images * (255 / brightest)).astype(np.uint8)
         columns = len(images) if columns is None else whole("the number of columns", columns, most=len(images))
         blank = np.zeros((-len(images) % columns, *images.shape[1:]), dtype=np.uint8)
         rows = np.concatenate([images, blank]).reshape(-1, columns, *images.shape[1:])
