@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ import pytest
 import sfumato as sf
 from sfumato.attacks import audit, audit_function
 from sfumato.budget import AddedNoise, DifferentialPrivacy, Gaussian, Relation, Source, spent
-from sfumato.errors import InputError
+from sfumato.errors import InputError, OptionError
+from sfumato.learners import Privacy
 
 HALF = DifferentialPrivacy(1.0)
+SURE = 0.999999
+"""For models whose noise has no seed: an honest one then fails with a probability of at most 1e-6."""
 
 
 def counting(scale: float, seed: int = 0) -> Any:
@@ -138,15 +142,62 @@ SCHEMA = sf.Schema(
 )
 
 
+CHECKS = [
+    "the noise is as large as declared",
+    "the noise is fresh in every step",
+    "a record moves a sum by at most its sensitivity",
+    "each record is drawn independently, at the declared rate",
+]
+COST = "the noise of its recipe costs at most the claimed epsilon"
+
+
 def test_a_released_model_is_audited_by_its_own_recipe(tmp_path: Any) -> None:
     table = sf.Table.of(patients(), schema=SCHEMA)
     sf.save(sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3), tmp_path / "model")
     steps: list[float] = []
-    result = audit(tmp_path / "model", table, canaries=60, seed=3, progress=steps.append)
+    result = audit(tmp_path / "model", table, canaries=100, seed=3, confidence=SURE, progress=steps.append)
     assert result.passed, result.verdict
-    assert (result.canaries, result.runs, result.claimed.epsilon) == (60, 1, 1.0)
+    assert (result.canaries, result.runs, result.claimed.epsilon) == (100, 1, 1.0)
     assert steps == [0.0, 1.0]
+    assert [check.claim for check in result.checks] == [*CHECKS[:3], COST]
+    assert all(check.held for check in result.checks)
     assert "ill" not in repr(result)
+
+
+def test_a_released_network_is_audited_in_its_gradient_and_in_its_input() -> None:
+    table = sf.Table.of(patients(), schema=SCHEMA)
+    noise = Privacy(rows=90, noise_multiplier=1.0)
+    model = sf.train(table, "mlp", target="ill", epsilon=None, delta=1e-9, privacy=noise, epochs=4, batch_size=None)
+    steps: list[float] = []
+    inside = audit(model, table, canaries=800, confidence=SURE, progress=steps.append)
+    assert inside.passed, inside.verdict
+    assert "canaries in the gradient" in inside.method
+    assert inside.canaries == 800
+    assert 0 < inside.epsilon < inside.claimed.epsilon
+    assert [check.claim for check in inside.checks] == [*CHECKS, COST]
+    assert steps[-1] == 1.0
+    beside = audit(model, table, canaries=100, where="input", confidence=SURE)
+    assert beside.passed, beside.verdict
+    assert "mislabelled" in beside.method
+    assert [check.claim for check in beside.checks] == [*CHECKS, COST]
+
+
+def test_a_released_model_with_too_little_noise_is_found_by_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = sf.Table.of(patients(), schema=SCHEMA)
+    training = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3)
+    honest = Source.discrete_gaussian
+    monkeypatch.setattr(Source, "discrete_gaussian", lambda source, scale, count: honest(source, scale / 2, count))
+    result = audit(training, table, canaries=100, confidence=SURE)
+    assert not result.passed
+    assert result.checks[0].measured == pytest.approx(0.5, abs=0.05)
+    assert result.verdict == "fails: it is not true that the noise is as large as declared"
+
+
+def test_identifiers_of_the_source_are_left_out_as_in_the_training() -> None:
+    frame = patients().with_columns(name=pl.Series([f"p{number}" for number in range(120)]))
+    table = sf.Table.of(frame, schema=SCHEMA, identifiers=["name"])
+    training = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3)
+    assert audit(training, table, canaries=100, confidence=SURE).passed
 
 
 def test_what_cannot_be_audited_is_said_in_one_sentence(tmp_path: Any) -> None:
@@ -162,6 +213,10 @@ def test_what_cannot_be_audited_is_said_in_one_sentence(tmp_path: Any) -> None:
     ):
         audit(sf.query(table, "count by ward", epsilon=1, ledger=book), table)
     private = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3)
+    with pytest.raises(InputError, match="only a network that was trained on a CPU"):
+        audit(private, table, where="gradient")
+    with pytest.raises(OptionError, match="in the gradient or in the input, got 'labels'"):
+        audit(private, table, where="labels")
     with pytest.raises(InputError, match="at least 20 canaries, got 10"):
         audit(private, table, canaries=10)
     with pytest.raises(InputError, match="an audit takes one release, got 2"):
@@ -176,3 +231,13 @@ def test_what_cannot_be_audited_is_said_in_one_sentence(tmp_path: Any) -> None:
         audit_function(lambda people: [1.0] * len(people), RECORDS, CANARIES[:1], HALF, runs=100)
     with pytest.raises(InputError, match="one finite score for each of 200 canaries"):
         audit_function(counting(1.0), RECORDS, CANARIES, HALF, score=lambda released, canaries: [1.0])
+
+
+def test_a_claim_below_what_the_recipe_costs_is_refuted_even_if_canaries_show_nothing() -> None:
+    (release,) = sf.train("nursery", "naive-bayes", target="class", epsilon=50).values()
+    forged = replace(release, guarantees=(DifferentialPrivacy(0.1, 1e-5),), events=())
+    result = audit(forged, "nursery", canaries=100, confidence=SURE)
+    assert not result.refuted
+    assert not result.passed
+    assert result.verdict == "fails: it is not true that the noise of its recipe costs at most the claimed epsilon"
+    assert audit(release, "nursery", canaries=100, confidence=SURE).passed

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sfumato.attacks import Inversion, ModelInversion, ModelTarget, Records, attacks_of, invert, run_attacks
 from sfumato.errors import InputError, OptionError
 from sfumato.learners import PrivateClassifier
+from sfumato.report.attacks.page import render_attacks
 
 
 def linear(weights: NDArray[np.float64]) -> torch.nn.Module:
@@ -133,6 +134,12 @@ def test_a_network_that_has_seen_one_face_per_class_gives_it_away() -> None:
     assert result.scores.details["likeness"]["members"] > 0.5
     assert result.scores.details["likeness"]["nonmembers"] < 0.4
     assert result.to_dict()["details"]["method"] == "mi-face"
+    assert result.scores.picture is not None
+    assert result.scores.picture.shape == (6, 12)
+    assert [half.max() for half in np.split(result.scores.picture, 2, axis=1)] == [255, 255]
+    page = render_attacks(report)
+    assert page.count("data:image/png;base64,") == 1
+    assert "img-src data:" in page
     normalised = PrivateClassifier(
         model="logistic", classes=range(2), epsilon=math.inf, epochs=2, rows=80, seed=0, scale=(0.5, 0.5)
     ).fit(members.rows, members.labels)

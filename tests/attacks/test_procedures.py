@@ -37,8 +37,13 @@ def _probabilities(model: Any, records: Records = RECORDS) -> Any:
     return ModelTarget(model, classes=["no", "yes"]).probabilities(records)
 
 
-@pytest.mark.parametrize("model", ["tree", "boosting"])
-@pytest.mark.parametrize("protect", [None, "guided:k=10", "mondrian:k=10", "lattice:k=10", "suppress:k=3"])
+@pytest.mark.parametrize(
+    ("model", "protect"),
+    [
+        *((name, None) for name in ("forest", "tree", "boosting", "mlp")),
+        *(("tree", text) for text in ("guided:k=10", "mondrian:k=10", "lattice:k=10", "suppress:k=3")),
+    ],
+)
 def test_a_named_model_is_trained_with_each_protection_and_predicts_for_unseen_rows(model: str, protect: Any) -> None:
     procedure = pickle.loads(pickle.dumps(procedure_of(model, protect, TABLE, "ill")))
     trained = procedure(RECORDS.take(range(0, ROWS, 2)), seed=3)
@@ -56,11 +61,12 @@ def test_a_private_model_takes_the_place_of_a_named_one(model: str) -> None:
     assert "age, town, ill are not declared; they were taken from all rows" in procedure.notes[0]
     if model == "mlp":
         procedure.estimator.set_params(epochs=1)
-    first, again, other = (procedure(RECORDS, seed) for seed in (1, 1, 2))
+    first, other = (procedure(RECORDS, seed) for seed in (1, 2))
     assert first.spent_.epsilon <= 1
     assert first.spent_.delta == 1e-3
-    assert np.array_equal(_probabilities(first), _probabilities(again))
     assert not np.array_equal(_probabilities(first), _probabilities(other))
+    if model != "mlp":  # whose trainings take longest
+        assert np.array_equal(_probabilities(first), _probabilities(procedure(RECORDS, 1)))
 
 
 def test_declared_bounds_and_domains_are_not_read_off_the_rows() -> None:

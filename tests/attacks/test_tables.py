@@ -13,16 +13,19 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.attacks import Attack, AttackResult, Records, TableTarget, attacks_of, result_of, run_attacks
-from sfumato.attacks.tables.background_knowledge import BackgroundKnowledge
+from sfumato.attacks.tables import distances
+from sfumato.attacks.tables.background_knowledge import BackgroundKnowledge, _ruled_out
 from sfumato.attacks.tables.candidates import candidates
 from sfumato.attacks.tables.distances import Distances
+from sfumato.attacks.tables.guessing import _alone
 from sfumato.attacks.tables.homogeneity import Homogeneity
 from sfumato.attacks.tables.linkage import Linkage
 from sfumato.attacks.tables.reading import read_pairing
 from sfumato.attacks.tables.similarity import Similarity
 from sfumato.attacks.tables.skewness import Skewness
-from sfumato.errors import ColumnError
+from sfumato.errors import ColumnError, InputError
 
+ON_TABLES = [attack.name for attack in attacks_of() if "table" in attack.targets]
 DISEASES = ("flu", "cold", "ulcer")
 person = st.tuples(st.integers(20, 29), st.sampled_from("fm"), st.sampled_from(DISEASES))
 people = st.lists(person, min_size=2, max_size=12)
@@ -82,6 +85,41 @@ def test_a_record_is_as_far_from_a_range_as_on_average_from_its_values(members: 
             steps = np.linspace(low, high, 20_001)
             expected = np.abs(age - steps).mean() / 9 + (0.5 if other == "*" else float(sex != other))
             assert away[i, j] == pytest.approx(expected / 2, abs=1e-4)
+
+
+@given(people, regions)
+@settings(max_examples=30)
+def test_distances_are_the_same_whether_they_are_kept_or_found_anew(members: list[Any], rows: list[Region]) -> None:
+    both = read_pairing(released(rows), Records(frame(members)), Records(frame(EVERYONE)), ["age", "sex"])
+    kept = Distances(both).of(np.arange(len(members)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distances, "_TABLE", 0)
+        assert Distances(both).of(np.arange(len(members))).tolist() == kept.tolist()
+
+
+def test_of_very_many_nearest_rows_a_random_part_is_taken() -> None:
+    towns = pl.DataFrame({"town": [f"town {number}" for number in range(2000)]})
+    inside, outside = Records(towns), Records(pl.DataFrame({"town": ["elsewhere"] * 3}))
+    schema = sf.Schema([sf.Column(name="town", role="quasi")])
+    found = candidates(read_pairing(TableTarget(towns, schema), inside, outside, ["town"]))
+    rows = found.rows[found.of_record]
+    assert (rows[:2000] == 1).all()
+    assert 256 - 6 * 16 < rows[-1] < 256 + 6 * 16  # six deviations
+    assert not found.covered[found.of_record[-1]]
+
+
+@given(st.integers(2, 7), st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=30)
+def test_values_that_are_ruled_out_are_different_and_never_the_true_one(values: int, number: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = pl.DataFrame({"age": [1] * 40, "disease": rng.choice([f"d{one}" for one in range(values)], 40)})
+    target = TableTarget(table, sf.Table.of(table, qi=["age"], sensitive=["disease"]).schema)
+    known, _ = _alone(target, "disease")
+    record, value = _ruled_out(known, number, rng)
+    kinds = len(known.prior)
+    assert np.bincount(record, minlength=40).tolist() == [min(number, kinds - 1)] * 40
+    assert len({*zip(record.tolist(), value.tolist(), strict=True)}) == len(record)
+    assert not known.read.covers(value, known.truth[record]).any()
 
 
 @given(people, regions)
@@ -204,7 +242,11 @@ def test_a_secret_that_follows_from_the_age_is_not_leaked_by_the_release() -> No
 
 def test_an_attacker_who_rules_out_all_other_values_needs_no_release() -> None:
     inside, outside = made(0)
-    found = result(BackgroundKnowledge(excluded=2), TableTarget(inside.frame, schema()), inside, outside)
+    target = TableTarget(inside.frame, schema())
+    assert BackgroundKnowledge(excluded=2).obstacle(target, inside, outside) == (
+        "it needs at least 4 different values, so that ruling some out leaves a choice, and column 'disease' has 3"
+    )
+    found = result(BackgroundKnowledge(excluded=2), target, inside, outside)
     assert (found.accuracy, found.baseline.accuracy) == (1.0, 1.0)
     assert not found.leaks
 
@@ -249,6 +291,14 @@ def test_a_population_table_gives_the_journalist_the_people_to_choose_from() -> 
         Linkage().run(other, inside, outside, 0)
 
 
+def test_a_table_without_rows_is_refused_in_one_sentence() -> None:
+    inside, outside = made(0)
+    target = TableTarget(inside.frame[:0], schema())
+    for records in ((inside, outside), (None, None)):
+        with pytest.raises(InputError, match="the table that is attacked has no rows"):
+            Skewness().run(target, *records, seed=0)
+
+
 def test_linkage_says_what_it_lacks() -> None:
     inside, outside = made(0)
     bare = TableTarget(inside.frame.select("age"), sf.Schema([sf.Column(name="age", role="quasi")]))
@@ -258,3 +308,29 @@ def test_linkage_says_what_it_lacks() -> None:
     report = run_attacks(attacks_of(["linkage"]), TableTarget(inside.frame, schema()), None, None)
     assert dict(report.skipped) == {"linkage": "it needs the original records (--source)"}
     assert Counter(map(type, report.results)) == Counter()
+
+
+@pytest.mark.parametrize("method", ["lattice", "mondrian", "suppress", "microaggregate"])
+def test_every_attack_on_tables_reads_a_release_with_its_hierarchies(method: str) -> None:
+    rng = np.random.default_rng(0)
+    jobs = sf.Hierarchy.tree([("nurse", "health"), ("doctor", "health"), ("cook", "food"), ("baker", "food")])
+    columns = [
+        sf.Column(name="age", role="quasi", hierarchy=sf.Hierarchy.intervals(widths=[10, 20], bounds=(0, 100))),
+        sf.Column(name="job", role="quasi", hierarchy=jobs),
+        sf.Column(name="born", role="quasi"),
+        sf.Column(name="income", role="sensitive"),
+    ]
+    table = pl.DataFrame(
+        {
+            "age": rng.integers(20, 90, 160),
+            "job": rng.choice(["nurse", "doctor", "cook", "baker"], 160),
+            "born": pl.Series(rng.integers(0, 9000, 160)).cast(pl.Int32).cast(pl.Date),
+            "income": rng.normal(3000, 500, 160).round(),
+        }
+    )
+    release = sf.anonymize(table, "k=3", schema=sf.Schema(columns), method=method)
+    report = sf.attack(release, source=table, references=4, processes=1)
+    assert {one.name for one in report.results} == set(ON_TABLES)
+    assert not report.skipped
+    alone = sf.attack(release)
+    assert [one.name for one in alone.results] == ["homogeneity", "background-knowledge", "skewness", "similarity"]

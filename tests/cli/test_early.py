@@ -11,6 +11,7 @@ from tests.conftest import Ran, refused
 
 ANONYMIZE = "anonymize none.csv --qi a --k 5"
 TRAIN = "train none.csv --model forest --target y"
+ATTACK = "attack none.csv --model forest --target y"
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,22 @@ TRAIN = "train none.csv --model forest --target y"
         ("query none.csv count --epsilon 1 --domain age", "--domain must look like sex=f,m, got 'age'"),
         ("query none.csv count --epsilon 1 --ledger away/l", "there is no ledger 'away/l'"),
         ("budget show none.csv --ledger away/l", "there is no ledger 'away/l'"),
+        ("attack none.csv", "this is not the folder of a release, so say what to attack"),
+        (f"{ATTACK} --model forrest", "'forrest' is unknown (did you mean 'forest'?)"),
+        (f"{ATTACK} --attacks loss,lora", "'lora' is unknown (did you mean 'lira'?)"),
+        (f"{ATTACK} --protect gided:k=5", "there is no protection 'gided' (did you mean 'guided'?)"),
+        (f"{ATTACK} --protect guided", "the protection 'guided' needs a guarantee"),
+        (f"{ATTACK} --protect dp:epsilon=x", "epsilon of the protection 'dp' must be a number, got 'x'"),
+        (f"{ATTACK} --references 1", "--references must be a whole number from 2 to 10,000, got 1"),
+        (f"{ATTACK} --repeats 0", "--repeats must be a whole number from 1 to 100, got 0"),
+        (f"{ATTACK} --seed -1", "--seed must be a whole number from 0 to 2,147,483,647, got -1"),
+        (f"{ATTACK} --require k=5", "--require must look like auc=0.55, got 'k=5'"),
+        (f"{ATTACK} --require auc=2", "the AUC of --require must be a number of at least 0.5 and below 1, got 2"),
+        (f"{ATTACK} -o away/page.html", "there is no folder 'away'"),
+        (f"{ATTACK} -o page.pdf", "must end in .html"),
+        (f"{ATTACK} --source x.csv", "leave source, control, population and kind out"),
+        ("attack none.csv --synthetic --control x.csv", "a control without a source"),
+        ("attack none.csv --audit", "--audit tests the claim of a release, and 'none.csv' is not its folder"),
         ("estimate none.csv --confidence 2", "--confidence must be a number between 0 and 1, got 2"),
         ("mask none.csv --noise a=x -o out.csv", "--noise must look like age=0.1, got 'a=x'"),
         ("pseudonymize a.csv b.csv --columns a --key k -o out.csv", "2 files do not fit into 'out.csv'"),

@@ -92,13 +92,22 @@ def test_a_wrong_option_is_refused_without_loading_a_method(
 
 def test_a_wrong_option_is_refused_before_numpy_is_loaded(run_python: Callable[[str], str]) -> None:
     program = PROGRAM.replace("assert not end.code, end.code", "assert end.code == 2, end.code")
-    for command in ("assess", "anonymize -o x --k 5", "train", "query", "mask -o x", "pseudonymize -o x", "schema"):
+    for command in (
+        "assess",
+        "anonymize -o x --k 5",
+        "train",
+        "attack",
+        "query",
+        "mask -o x",
+        "pseudonymize -o x",
+        "schema",
+    ):
         arguments = (*command.split(), "none.csv", "--no-such-option")
         modules: list[str] = json.loads(run_python(program.format(arguments=arguments)).splitlines()[-1])
         assert {"numpy", "polars", "narwhals"}.isdisjoint(modules), command
 
 
-@pytest.mark.parametrize("command", ["anonymize", "assess", "train", "query", "verify", "budget"])
+@pytest.mark.parametrize("command", ["anonymize", "assess", "attack", "train", "query", "verify", "budget"])
 def test_the_help_of_a_command_loads_nothing_heavy(loaded: Callable[..., list[str]], command: str) -> None:
     modules = loaded(command, "--help")
     assert heavy(modules) == []

@@ -199,6 +199,9 @@ COMMANDS = [
     "anonymize rows.csv {roles} --k 5 -o release.csv --json",
     "verify release",
     "verify release --json",
+    "attack release --source rows.csv -o attacks.html --references 4 --processes 1",
+    "attack rows.csv --target sex --model tree --attacks loss,gap,attribute --sensitive icd10 {hide} --json",
+    "attack rows.csv --target nome --model tree --debug {hide}",
     "mask rows.csv --noise hba1c=0.1 -o masked.parquet --debug --json",
     "perturb rows.csv --columns sex --domain sex=f,m --epsilon 1 -o perturbed.csv --json",
     "estimate perturbed.csv",
@@ -221,6 +224,7 @@ def test_no_command_shows_a_record(sfumato: Run, tmp_path: Path, monkeypatch: py
         ran = sfumato(*shlex.split(command.format(roles=roles, hide=hide)))
         assert ran.code < 2 or "--debug" in command, ran.err
         _silent(ran.out + ran.err, NAMED, command)
-    _silent(Path("page.html").read_text(encoding="utf-8"), EXTRACT.planted, "page.html")
+    for page in ("page.html", "attacks.html"):
+        _silent(Path(page).read_text(encoding="utf-8"), EXTRACT.planted, page)
     for file in Path("release").iterdir():
         _silent(file.read_text(encoding="utf-8"), NAMED, file.name)

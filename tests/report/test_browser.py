@@ -16,10 +16,12 @@ import pytest
 import sfumato as sf
 from sfumato.measures import ModelAccuracy
 from sfumato.measures.loss.generalised import pair
+from sfumato.report.attacks.page import render_attacks
 from sfumato.report.bins import binned_profiles
 from sfumato.report.model.page import render_training
 from sfumato.report.table.comparison import compare
 from sfumato.report.table.release import render_release
+from tests.report.test_attacks import AUDIT, report
 from tests.report.test_training import classical, run, sweep, training
 
 CHROMIUM = os.environ.get("SFUMATO_CHROMIUM") or shutil.which("chromium")
@@ -117,6 +119,14 @@ def page_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def page_of_attacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about attacks, with every section that there is."""
+    path = tmp_path_factory.mktemp("attacks") / "page.html"
+    path.write_text(render_attacks(report("n" * 80, audit=AUDIT), title="Attacks on " + "n" * 80), encoding="utf-8")
+    return path
+
+
 _CUT = """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
     const box = svg.getBoundingClientRect();
     return [...svg.querySelectorAll('text')].filter(text => {
@@ -134,8 +144,8 @@ _SMALL = """() => [...document.querySelectorAll('svg[role=img]')].map(svg => {
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("which", ["page_of_training", "page_of_table", "page_of_many"])
-def test_the_page_of_a_training_fits_its_window(
+@pytest.mark.parametrize("which", ["page_of_training", "page_of_table", "page_of_many", "page_of_attacks"])
+def test_the_page_of_a_training_or_of_attacks_fits_its_window(
     browser: Any, request: pytest.FixtureRequest, which: str, width: int
 ) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800})
@@ -216,7 +226,8 @@ def test_the_page_fits_its_window_and_asks_for_nothing(browser: Any, page_of_adu
 
 @pytest.mark.parametrize(("width", "colours"), [(360, "light"), (1200, "dark")])
 @pytest.mark.parametrize(
-    "which", ["page_of_adult", "page_of_release", "page_of_training", "page_of_table", "page_of_many"]
+    "which",
+    ["page_of_adult", "page_of_release", "page_of_training", "page_of_table", "page_of_many", "page_of_attacks"],
 )
 def test_the_page_has_no_accessibility_violation(
     browser: Any, request: pytest.FixtureRequest, which: str, width: int, colours: str

@@ -10,16 +10,15 @@ from sfumato.attacks.base import Attack
 from sfumato.attacks.cases import Case, Work, model_case, release_case, table_case
 from sfumato.attacks.catalogue import attacks_of
 from sfumato.attacks.membership.references import ReferenceAttack
+from sfumato.attacks.options import check_options
 from sfumato.attacks.report import AttackReport, run_attacks
+from sfumato.attacks.tables.shadow import Shadow
 from sfumato.data.certificate import CERTIFICATE
 from sfumato.data.release import Release, Releases
 from sfumato.data.validate import whole
 from sfumato.errors import FileError, OptionError
 
-__all__ = ["KINDS", "attack", "check_options", "release_of"]
-
-KINDS = ("table", "synthetic")
-"""What a table that is not a release of ours may be."""
+__all__ = ["attack", "release_of"]
 
 _MOST_FOLDERS = 5  # named in a message
 
@@ -74,8 +73,8 @@ def attack(
         How the training is protected: ``"guided:k=100"``, ``"mondrian:k=10"``, ``"dp:epsilon=1"``.
     kind : {"synthetic", "table"}, optional
     qi, sensitive, identifiers : sequence of str
-        The roles of the columns, where the data is a table; see `Table.of`. Without quasi-identifiers, a protection
-        anonymizes all columns that a model learns from.
+        The roles of the columns, see `Table.of`; those of a release are added to its own. Without quasi-identifiers,
+        a protection anonymizes all columns that a model learns from.
     attacks : sequence of str, optional
         The names of the attacks, see `sfumato.attacks.ATTACKS`; all that fit the target by default.
     references : int
@@ -108,12 +107,12 @@ def attack(
     roles = {"qi": qi, "sensitive": sensitive, "identifiers": identifiers}
     options = {"source": source, "control": control, "population": population, "target": target}
     release = release_of(data)
-    check_options(release is not None, model=model, protect=protect, kind=kind, roles=roles, **options)
+    check_options(release is not None, model=model, protect=protect, kind=kind, **options)
     steps = _Progress(progress, repeats)
     work = Work(seed, references, processes, steps.trained)
     if release is not None:
         named = Path(data).resolve().name if isinstance(data, str | Path) else release.provenance.name or "the release"
-        case = release_case(release, named, source, control, population, target, work)
+        case = release_case(release, named, source, control, population, target, roles, work)
     elif model is not None:
         case = model_case(data, target, model, protect, roles, work)
     else:
@@ -158,38 +157,6 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_FOLDERS]) + (", ..." if len(names) > _MOST_FOLDERS else "")
 
 
-def check_options(is_release: bool, **given: Any) -> None:
-    """Refuse options of `attack` that do not belong together, before anything is read."""
-    named = {name for name, value in given.items() if value is not None and name != "roles"}
-    named |= {"roles"} if any(given["roles"].values()) else set()
-    if "kind" in named and given["kind"] not in KINDS:
-        raise OptionError(f"the kind of a table must be one of {', '.join(KINDS)}, got {given['kind']!r}")
-    if "control" in named and "source" not in named:
-        raise OptionError("a control without a source: the members are not known", hint="give the original as well")
-    if is_release:
-        if named & {"model", "protect", "kind", "roles"}:
-            raise OptionError(
-                "a release says itself what it is and how it was made",
-                hint="leave the model, the protection and the roles of columns out",
-            )
-        return
-    if "protect" in named and "model" not in named:
-        raise OptionError("a protection needs a model to protect", hint="such as --model forest")
-    if "model" in named and named & {"kind", "source", "control", "population"}:
-        raise OptionError(
-            "a model is trained on a half of the table and compared with the other half",
-            hint="leave source, control, population and kind out",
-        )
-    if not named & {"model", "kind"}:
-        raise OptionError(
-            "this is not the folder of a release, so say what to attack",
-            hint="a model and what it predicts (--model forest --target Y), or a synthetic table "
-            "(--synthetic --source ORIGINAL)",
-        )
-    if "target" in named and "model" not in named:
-        raise OptionError("a target without a model: there is nothing that predicts it", hint="such as --model forest")
-
-
 class _Progress:
     """The share of the work: training reference models takes most of it, and happens once for each repeat."""
 
@@ -199,7 +166,7 @@ class _Progress:
 
     def expect(self, attacks: Sequence[Attack], case: Case) -> None:
         """Prepare for attacks that train reference models, if any can be run."""
-        able = (one for one in attacks if isinstance(one, ReferenceAttack))
+        able = (one for one in attacks if isinstance(one, ReferenceAttack | Shadow))
         if any(one.obstacle(case.target, case.members, case.nonmembers) is None for one in able):
             self.weight = 0.9
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet, Plain
 from sfumato.attacks.statistics import CONFIDENCE, Decisions, Interval, Rate, Roc, clopper_pearson, crossfit, stability
+from sfumato.data.table import Table
 from sfumato.errors import InputError
 
 __all__ = ["GUESSING", "RATES", "Attack", "AttackResult", "Baseline", "Records", "Scores", "result_of"]
@@ -36,7 +37,7 @@ class Records(Discreet):
 
     Attributes
     ----------
-    rows : a frame, or an array whose first axis counts the records
+    rows : a frame of any kind, or an array whose first axis counts the records
     labels : what a model predicts for them; None if they have no label
 
     Examples
@@ -52,6 +53,11 @@ class Records(Discreet):
     labels: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rows, pl.DataFrame | np.ndarray):
+            named = hasattr(self.rows, "columns")
+            object.__setattr__(self, "rows", Table(self.rows).to_polars() if named else np.asarray(self.rows))
+        if self.labels is not None and not isinstance(self.labels, np.ndarray):
+            object.__setattr__(self, "labels", np.asarray(self.labels))
         if self.labels is not None and len(self.labels) != len(self.rows):
             raise InputError(f"{len(self.rows)} records have {len(self.labels)} labels")
 
@@ -77,13 +83,38 @@ class Records(Discreet):
 
     def and_(self, others: Records) -> Records:
         """Return these records, followed by others."""
+        self.require_like(others)
         if isinstance(self.rows, pl.DataFrame) and isinstance(others.rows, pl.DataFrame):
-            rows: Any = pl.concat([self.rows, others.rows])
+            rows: Any = pl.concat([self.rows, others.rows.select(self.rows.columns)], how="vertical_relaxed")
         else:
             rows = np.concatenate([self.rows, others.rows])
         if self.labels is None or others.labels is None:
             return Records(rows)
         return Records(rows, np.concatenate([self.labels, others.labels]))
+
+    def require_like(self, others: Records) -> None:
+        """Raise an error if members and non-members do not have the same columns, or the same shape.
+
+        Examples
+        --------
+        >>> Records(pl.DataFrame({"age": [30]})).require_like(Records(pl.DataFrame({"town": ["Bern"]})))
+        Traceback (most recent call last):
+            ...
+        sfumato.errors.InputError: the non-members have no column 'age', which the members have
+        """
+        ours, theirs = (dict(one.rows.schema) if isinstance(one.rows, pl.DataFrame) else None for one in (self, others))
+        if ours is None or theirs is None:
+            if (ours is None) != (theirs is None) or self.rows.shape[1:] != others.rows.shape[1:]:
+                raise InputError("the members and the non-members are not arrays of the same shape")
+            return
+        for name, kind in ours.items():
+            if name not in theirs:
+                raise InputError(f"the non-members have no column '{name}', which the members have")
+            if kind != theirs[name] and not (kind.is_numeric() and theirs[name].is_numeric()):
+                raise InputError(
+                    f"column '{name}' is {kind} among the members and {theirs[name]} among the non-members",
+                    hint="read both tables in the same way",
+                )
 
 
 @dataclass(frozen=True)
@@ -116,6 +147,7 @@ class Scores(Discreet):
     references : the number of reference models that were trained
     variants : the number of settings that were tried to find the reported one
     details : further plain values for the report
+    picture : grey pixels that a page shows; None if the attack has nothing to show
     """
 
     _repr_fields = ("references", "variants")
@@ -129,6 +161,7 @@ class Scores(Discreet):
     references: int = 0
     variants: int = 1
     details: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    picture: NDArray[np.uint8] | None = None
 
 
 class Attack(ABC):
@@ -233,10 +266,17 @@ class AttackResult(Discreet):
         """
         wrong = (1 - CONFIDENCE) / self.tried
         if not self.guesses:
-            return self.roc.auc_interval(1 - wrong).low > 0.5
+            return self.roc.chance() < wrong
         found = self.decisions
         right = clopper_pearson(found.true_positives, found.members, 1 - wrong)
         return right.low > self.baseline.accuracy and found.chance() < wrong / 2
+
+    @property
+    def word(self) -> str:
+        """What the result says, in a word or two."""
+        if not self.leaks:
+            return "nothing found"
+        return "leaks" if self.guesses or self.interval.low > 0.5 else "leaks a little"
 
     @property
     def verdict(self) -> str:
@@ -248,7 +288,8 @@ class AttackResult(Discreet):
                 f"{self.baseline.accuracy:.1%} without the release"
             )
         if self.leaks:
-            return f"leaks: a member scores higher than a non-member in {self.auc:.1%} of all pairs (50 % by guessing)"
+            how = "leaks" if self.interval.low > 0.5 else "leaks a little, more than chance explains"
+            return f"{how}: a member scores higher than a non-member in {self.auc:.1%} of all pairs (50 % by guessing)"
         below = self.guesses and self.accuracy < self.baseline.accuracy
         return "no leakage found by this attack" + (f": it is worse than {self.baseline.method}" if below else "")
 
@@ -269,6 +310,7 @@ class AttackResult(Discreet):
             "tpr_at_fpr": {f"{fpr:g}": None if rate is None else rate.to_dict() for fpr, rate in self.rates.items()},
             "baseline": self.baseline.to_dict(),
             "n": {"members": len(scores.members), "nonmembers": len(scores.nonmembers)},
+            "chance": self.decisions.chance() if self.guesses else self.roc.chance(),
             "leaks": self.leaks,
             "verdict": self.verdict,
             "seed": self.seed,

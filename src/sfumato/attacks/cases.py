@@ -31,6 +31,8 @@ __all__ = ["Case", "Work", "labelled", "model_case", "release_case", "table_case
 
 _FEWEST = 8
 """Rows that can be divided into members and non-members."""
+_ROWS_OF_A_CLASS = 4
+"""Fewer, on average, are numbers or names, and not classes."""
 
 
 @dataclass(frozen=True)
@@ -58,30 +60,56 @@ class Case:
 
 
 def release_case(
-    release: Release, name: str, source: Any, control: Any, population: Any, target: str | None, work: Work
+    release: Release,
+    name: str,
+    source: Any,
+    control: Any,
+    population: Any,
+    target: str | None,
+    roles: Mapping[str, Any],
+    work: Work,
 ) -> Case:
     """Return the case of a release; without a control, it is made again from half of the rows of its source."""
     if release.kind == "model":
-        return _released_model(release, name, source, control, target, work)
+        return _released_model(release, name, source, control, target, roles, work)
     if release.kind != "table":
         raise InputError(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
-            hint="audit how it was made: sfumato attack RELEASE --source DATA --audit",
+            hint="its claim can be audited: --audit, or sfumato.attacks.audit_function",
         )
-    schema = release.table.schema
+    schema = Table.of(release.table, **roles).schema
     kept = [one for one in release.recipe.schema.columns if one.name in schema.names]
     procedure = RunRecipe(replace(release.recipe, schema=Schema(kept)))
     members, nonmembers, again = _both(source, control, lambda data: _rows(data, schema, "the release"), work.seed)
     frame = release.table.to_polars()
     if again and members is not None:
-        frame = call("the recipe of the release", procedure, members, work.seed)
+        frame = call("the recipe of the release", procedure, members, work.seed).sort(schema.names)  # it was shuffled
     others = _population(population, schema)
-    made = TableTarget(frame, schema, procedure=procedure, population=others)
+    # Released quasi-identifiers no longer have their hierarchies, and their labels mean nothing without them.
+    public = {one.name: one for one in kept}
+    known = Schema(replace(public.get(one.name, one), role=one.role) for one in schema.columns)
+    made = TableTarget(
+        frame,
+        known,
+        procedure=procedure,
+        population=others,
+        references=work.references,
+        processes=work.processes,
+        progress=work.progress,
+    )
     facts = {"name": name, "method": release.method, "guarantees": list(map(str, release.guarantees))}
     return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, _how(source, control, again)))
 
 
-def _released_model(release: Release, name: str, source: Any, control: Any, target: str | None, work: Work) -> Case:
+def _released_model(
+    release: Release,
+    name: str,
+    source: Any,
+    control: Any,
+    target: str | None,
+    roles: Mapping[str, Any],
+    work: Work,
+) -> Case:
     model, recipe = release.model, release.recipe
     if not hasattr(model, "classes_"):
         raise InputError("this model predicts numbers, and attacks on models need classes")
@@ -95,7 +123,7 @@ def _released_model(release: Release, name: str, source: Any, control: Any, targ
         how += (
             " Some of the original rows were held out for tests when the model was trained, and count as members here."
         )
-    sensitive = [one for one in release.schema.sensitive if one != predicted]
+    sensitive = [one for one in (*release.schema.sensitive, *roles["sensitive"]) if one != predicted]
     made = work.model_target(model, procedure=procedure, sensitive=sensitive)
     facts = {"name": name, "model": release.method, "guarantees": list(map(str, release.guarantees))}
     return Case(made, members, nonmembers, _facts(facts, made, members, nonmembers, how))
@@ -109,17 +137,19 @@ def model_case(data: Any, target: str | None, model: Any, protect: Any, roles: M
         others = [one if one.role is Role.TARGET else replace(one, role=Role.OTHER) for one in columns]
         table = Table(table.to_polars().select(one.name for one in columns), Schema(others))
     table = Table.of(table, target=target, **roles)
+    known = [replace(one, inferred=False) for one in table.schema.columns]  # nothing is released, so rows may decide
+    table = Table(table.to_polars(), Schema(known))
     predicted = table.schema.target or TARGETS.get(name)
     if predicted is None:
         raise OptionError("the column that the model predicts is not named", hint="name it with --target")
     records = records_of(table, predicted)
+    members, nonmembers = _halves(records, work.seed)
     classes = np.unique(np.asarray(records.labels))
-    if 2 * len(classes) > len(records):
+    if _ROWS_OF_A_CLASS * len(classes) > len(records):
         raise InputError(
             f"'{predicted}' has {len(classes):,} different values in {len(records):,} rows, and attacks need classes"
         )
     procedure = procedure_of(model, protect, table, predicted)
-    members, nonmembers = _halves(records, work.seed)
     fitted = call("the training", procedure, members, work.seed)
     sensitive = [name for name in table.schema.sensitive if name != predicted]
     made = work.model_target(fitted, classes=classes, procedure=procedure, sensitive=sensitive)

@@ -70,9 +70,12 @@ class Inversion(Discreet):
         found = np.round(255 * np.moveaxis(self.representatives, 1, -1)).astype(np.uint8)
         return found[..., 0] if found.shape[-1] == 1 else found
 
-    def grid(self, columns: int | None = None) -> NDArray[np.uint8]:
-        """Return one image with all classes, row by row; all in one row by default."""
+    def grid(self, columns: int | None = None, *, stretched: bool = False) -> NDArray[np.uint8]:
+        """Return one image with all classes, row by row (all in one by default); stretched, each uses all greys."""
         images = self.images
+        if stretched:
+            brightest = images.reshape(len(images), -1).max(axis=1).clip(1).reshape(-1, *[1] * (images.ndim - 1))
+            images = np.round(images * (255 / brightest)).astype(np.uint8)
         columns = len(images) if columns is None else whole("the number of columns", columns, most=len(images))
         blank = np.zeros((-len(images) % columns, *images.shape[1:]), dtype=np.uint8)
         rows = np.concatenate([images, blank]).reshape(-1, columns, *images.shape[1:])
@@ -303,6 +306,7 @@ class ModelInversion(Attack):
                 "confidence": float(found.confidence.mean()),
                 "likeness": {"members": found.likeness(members), "nonmembers": found.likeness(nonmembers)},
             },
+            picture=found.grid(stretched=True) if found.images.ndim == 3 else None,  # of grey images
         )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError, SfumatoError
 
-__all__ = ["call", "is_missing", "label_codes", "own_label", "probabilities", "smooth", "trees_of"]
+__all__ = ["call", "is_missing", "label_codes", "own_label", "places", "probabilities", "smooth", "trees_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,8 +72,8 @@ def probabilities(model: Any, records: Any, classes: ArrayLike) -> Floats:
         raise InputError(f"predict_proba gave NaN or infinity for {(~np.isfinite(found)).any(axis=1).sum()} records")
     if (found < -1e-6).any() or (found > 1 + 1e-6).any():
         raise InputError("predict_proba gave numbers below 0 or above 1")
-    result = np.zeros((len(found), len(known)))
-    result[:, label_codes(own, known)] = np.clip(found, 0.0, 1.0)
+    result, place = np.zeros((len(found), len(known))), places(own, known)
+    result[:, place[place >= 0]] = np.clip(found[:, place >= 0], 0.0, 1.0)
     return result
 
 
@@ -85,17 +85,21 @@ def label_codes(labels: ArrayLike, classes: ArrayLike) -> Ints:
     >>> label_codes(["yes", "no", "yes"], ["no", "yes"]).tolist()
     [1, 0, 1]
     """
-    place = {value: at for at, value in enumerate(np.asarray(classes).tolist())}
-    asked = np.asarray(labels)
-    result = np.array([place.get(value, -1) for value in asked.tolist()], dtype=np.int64)
+    asked, result = np.asarray(labels), places(labels, classes)
     if (missing := is_missing(asked).sum()) > 0:
         raise InputError(f"{missing:,} of {len(asked):,} labels are missing", hint="leave these records out")
     if (unknown := np.count_nonzero(result < 0)) > 0:
         raise InputError(
-            f"{unknown:,} of {len(asked):,} labels are not among the {len(place)} classes of the model",
+            f"{unknown:,} of {len(asked):,} labels are not among the {len(np.asarray(classes))} classes of the model",
             hint="leave these records out, or give all classes with classes=[...]",
         )
     return result
+
+
+def places(labels: ArrayLike, classes: ArrayLike) -> Ints:
+    """Return the position of each label among the classes; -1 for a label that is none of them."""
+    place = {value: at for at, value in enumerate(np.asarray(classes).tolist())}
+    return np.array([place.get(value, -1) for value in np.asarray(labels).tolist()], dtype=np.int64)
 
 
 def is_missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
@@ -129,5 +133,6 @@ def trees_of(model: Any) -> int | None:
     if votes is not None and hasattr(model, "n_estimators") and not hasattr(model, "learning_rate"):
         return len(votes)
     steps = getattr(model, "steps", None)
-    inner = steps[-1][1] if steps else getattr(model, "estimator_", getattr(model, "model_", None))
+    parts = (getattr(model, name, None) for name in ("best_estimator_", "estimator_", "model_"))
+    inner = steps[-1][1] if steps else next((one for one in parts if one is not None), None)
     return None if inner is None else trees_of(inner)

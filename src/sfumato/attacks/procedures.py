@@ -19,6 +19,7 @@ from sfumato.attacks.base import Records
 from sfumato.attacks.predictions import is_missing
 from sfumato.data.datasets import Images
 from sfumato.data.recipe import Recipe
+from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 
@@ -76,6 +77,8 @@ class FitEstimator(Discreet):
         With scikit-learn's ``get_params``, ``fit`` and ``predict_proba``; fitted or not.
     columns : sequence of str, optional
         The columns of a frame to learn from; all by default.
+    schema : Schema, optional
+        Of these columns, for an estimator that takes a `Table`.
     notes : sequence of str
         What a report must say about the procedure.
 
@@ -90,10 +93,17 @@ class FitEstimator(Discreet):
 
     _repr_fields: ClassVar[tuple[str, ...]] = ("kind",)
 
-    def __init__(self, estimator: Any, *, columns: Sequence[str] | None = None, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
         if not (hasattr(estimator, "get_params") and hasattr(estimator, "fit")):
             raise OptionError(f"an estimator has get_params and fit, got {type(estimator).__name__}")
-        self.estimator, self.columns, self.notes = estimator, columns, tuple(notes)
+        self.estimator, self.columns, self.schema, self.notes = estimator, columns, schema, tuple(notes)
 
     @property
     def kind(self) -> str:
@@ -113,7 +123,8 @@ class FitEstimator(Discreet):
         numbers = np.random.SeedSequence(seed).generate_state(max(len(seeded), 1)) >> 1  # below 2**31
         model.set_params(**dict(zip(seeded, numbers.tolist(), strict=False)))
         model.set_params(**{name: None for name in names if name.rpartition("__")[2] in _NEVER})
-        rows = records.rows if self.columns is None else records.frame.select(self.columns)
+        rows: Any = records.rows if self.columns is None else records.frame.select(self.columns)
+        rows = rows if self.schema is None else Table(rows, self.schema)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the target was trained for as long
             return model.fit(rows, records.labels)
@@ -173,12 +184,15 @@ class RunRecipe(Discreet):
         tested = records.take(np.repeat(firsts, 2))  # `train` wants test rows, and nobody looks at their scores
         own: dict[str, Any] = {"scores": "none", "seed": seed, "insecure_seed": seed, "ledger": False}
         data: Any
+        declared = self.recipe.schema
         if isinstance(records.rows, pl.DataFrame):
             target = kept.get("target") or self.recipe.schema.target
             data, own["test"] = (_with_labels(one, target) for one in (records, tested))
+            declared = Schema(one for one in self.recipe.schema.columns if one.name in data.columns)
+            kept.pop("identifiers", None)  # the records have none
         else:
             data = Images(records.rows, _bytes(records), np.asarray(tested.rows), _bytes(tested))
-        training = replace(self.recipe, options=kept).run(data, **own)
+        training = replace(self.recipe, options=kept, schema=declared).run(data, **own)
         if len(training.models) != 1:
             raise OptionError(
                 f"the recipe trains {len(training.models)} models", hint="take the recipe of one model's release"

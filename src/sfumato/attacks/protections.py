@@ -36,6 +36,7 @@ _PRIVATE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+_GUIDED: dict[str, Any] = {"guide": "soft", "cut_by": "qi", "transform": False}  # one way, instead of trying several
 _LATTICE = "the hierarchies cover the categories of all rows, members and others"
 
 
@@ -117,7 +118,8 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         that takes frames of the table's features, such as an XGBoost classifier.
     protect : Protection or str, optional
         See `protection`. "dp" trains a private model of the same kind in the place of a named one: a private random
-        forest, a network trained by DP-SGD, or private additive boosting.
+        forest, a network trained by DP-SGD, or private additive boosting. "guided" is `sf.anonymize_model`, guided by
+        the probabilities of the model: other ways are not tried, so that references cost little more than the model.
     table : Table
         All rows that the attack is about. Its schema says which columns are quasi-identifiers (all features, if it
         names none), and which bounds and domains are public: what it does not declare is taken from the rows.
@@ -154,11 +156,12 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         return FitEstimator(estimator, columns=names)
     schema, notes = _roles(table, names)
     if protect.name == "guided":
-        model = anonymizers.AnonymizedModel(estimator, protect.guarantees, qi=schema.quasi, sensitive=schema.sensitive)
-    else:
-        if protect.name == "lattice":
-            schema, notes = _with_domains(schema, table), [*notes, _LATTICE]
-        model = AnonymousTraining(estimator, protect.name, protect.guarantees, schema)
+        options: dict[str, Any] = {"qi": schema.quasi, "sensitive": schema.sensitive, **_GUIDED}
+        model = anonymizers.AnonymizedModel(estimator, protect.guarantees, **options)
+        return FitEstimator(model, columns=names, schema=schema, notes=notes)
+    if protect.name == "lattice":
+        schema, notes = _with_domains(schema, table), [*notes, _LATTICE]
+    model = AnonymousTraining(estimator, protect.name, protect.guarantees, schema)
     return FitEstimator(model, columns=names, notes=notes)
 
 

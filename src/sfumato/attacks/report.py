@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +52,13 @@ class AttackReport(Discreet):
 
     @property
     def verdict(self) -> str:
-        """What all attacks together say, in one sentence."""
+        """What the audit and all attacks together say, in one sentence."""
+        if self.audit is not None:
+            return f"the audit {self.audit.verdict}" + (f"; {self._of_attacks}" if self.results else "")
+        return self._of_attacks
+
+    @property
+    def _of_attacks(self) -> str:
         if not self.results:
             return "no attack could be run"
         found = [result.name for result in self.results if result.leaks]
@@ -63,16 +70,32 @@ class AttackReport(Discreet):
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values."""
         worst = self.worst
-        return {
-            "target": dict(self.target),
-            "verdict": self.verdict,
-            "leaks": self.leaks,
-            "attacks": [result.to_dict() for result in self.results],
-            "worst": None if worst is None else {"name": worst.name, "auc": worst.auc},
-            "skipped": [{"name": name, "why": why} for name, why in self.skipped.items()],
-            "seed": self.seed,
-            **({} if self.audit is None else {"audit": self.audit.to_dict()}),
-        }
+        plain: dict[str, Any] = _plain(
+            {
+                "target": dict(self.target),
+                "verdict": self.verdict,
+                "leaks": self.leaks,
+                "attacks": [result.to_dict() for result in self.results],
+                "worst": None if worst is None else {"name": worst.name, "auc": worst.auc},
+                "skipped": [{"name": name, "why": why} for name, why in self.skipped.items()],
+                "seed": self.seed,
+                **({} if self.audit is None else {"audit": self.audit.to_dict()}),
+            }
+        )
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: plain numbers, "inf" for what is unbounded, None for what is not a number."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
 
 
 def run_attacks(
@@ -141,7 +164,8 @@ def _check(members: Records | None, nonmembers: Records | None) -> None:
             raise InputError(f"an attack needs at least two {name}, and got {len(records)}")
     if members is None or nonmembers is None:
         return
-    inside, outside = _hashes(members), _hashes(nonmembers)
+    both = _hashes(members.and_(nonmembers))
+    inside, outside = both[: len(members)], both[len(members) :]
     repeated = len(inside) - inside.n_unique()
     shared = int(outside.is_in(inside.implode()).sum())
     by_chance = clopper_pearson(2 * repeated if 2 * repeated < len(inside) else len(inside), len(inside), 1 - 1e-6)

@@ -8,6 +8,8 @@ together: a threshold takes all records of a score or none of them, and no rate 
 - Birnbaum and Klose, *Bounds for the variance of the Mann-Whitney statistic*, Annals of Mathematical Statistics 28(4),
   1957: the variance of an AUC is at most AUC (1 - AUC) / min(m, n), whatever the distribution of the scores. The
   interval of an AUC is therefore Wilson's for min(m, n) trials.
+- Mann and Whitney, *On a test of whether one of two random variables is stochastically larger than the other*, Annals
+  of Mathematical Statistics 18(1), 1947: whether members score higher than chance explains.
 - Clopper and Pearson, *The use of confidence or fiducial limits*, Biometrika 26(4), 1934: the interval of a rate.
 """
 
@@ -154,6 +156,26 @@ class Roc(Discreet):
     def auc_interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Return an interval for the AUC of all possible records of this target, whatever the scores' distribution."""
         return wilson(self.auc, min(self.members, self.nonmembers), confidence)
+
+    def chance(self) -> float:
+        """Return how often chance alone orders members and non-members so well, if they do not differ.
+
+        This is the one-sided test of Mann and Whitney (1947) by its normal approximation, corrected for ties and for
+        continuity; for scores of two values it is Fisher's exact test.
+
+        Examples
+        --------
+        >>> [round(Roc(*one).chance(), 3) for one in (([3, 4, 5], [0, 1, 2]), ([1, 1, 1], [0, 0, 0]), ([1], [1]))]
+        [0.04, 0.05, 1.0]
+        """
+        if len(self.thresholds) == 1:
+            return 1.0
+        if len(self.thresholds) == 2:
+            return Decisions(int(self._inside[0]), self.members, int(self._outside[0]), self.nonmembers).chance()
+        pairs, everyone = self.members * self.nonmembers, self.members + self.nonmembers
+        tied = (self._inside + self._outside).astype(np.float64)
+        variance = pairs / 12 * (everyone + 1 - (tied**3 - tied).sum() / (everyone * (everyone - 1)))
+        return float(special.ndtr(-((self.auc - 0.5) * pairs - 0.5) / math.sqrt(variance)))
 
     def rate_at(self, fpr: float) -> Rate | None:
         """Return the best rate with at most `fpr` false positives; None if too few non-members support it.

@@ -17,7 +17,7 @@ from sfumato._repr import Discreet
 from sfumato.attacks.base import Records
 from sfumato.attacks.membership.references import halves, train_references
 from sfumato.attacks.membership.signals import Signals
-from sfumato.attacks.predictions import call, label_codes, own_label, probabilities, smooth, trees_of
+from sfumato.attacks.predictions import call, label_codes, own_label, places, probabilities, smooth, trees_of
 from sfumato.data.schema import Schema
 from sfumato.data.validate import whole
 from sfumato.errors import InputError
@@ -26,7 +26,10 @@ __all__ = ["ModelTarget", "Procedure", "SyntheticTarget", "TableTarget"]
 
 Floats = NDArray[np.float64]
 Procedure = Callable[[Records, int], Any]
-"""Make a model, or a synthetic frame, from records with a seed. It must be picklable to run in several processes."""
+"""Make a model, or a synthetic frame, from records with a seed. It must be picklable to run in several processes.
+
+A procedure with a method ``together`` trains all reference models at once: see `StackedNetworks`.
+"""
 
 
 class ModelTarget(Discreet):
@@ -34,7 +37,7 @@ class ModelTarget(Discreet):
 
     Parameters
     ----------
-    model : object with ``predict_proba``
+    model : object with ``predict_proba``, or at least ``predict``
     classes : array, optional
         The classes in the order of the columns of ``predict_proba``; the model's ``classes_`` by default.
     procedure : Procedure, optional
@@ -54,8 +57,8 @@ class ModelTarget(Discreet):
     >>> people = Records(np.arange(8.0)[:, None], np.array([0, 1] * 4))
     >>> train = lambda records, seed: DecisionTreeClassifier().fit(records.rows, records.labels)
     >>> target = ModelTarget(train(people, 0), procedure=train)
-    >>> target.own_label(people).tolist()
-    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    >>> target.own_label(people).tolist()  # right, and the vote of a single tree is smoothed
+    [0.75, 0.75, 0.75, 0.75, 0.75, 0.75, 0.75, 0.75]
     """
 
     kind: ClassVar[str] = "model"
@@ -78,13 +81,29 @@ class ModelTarget(Discreet):
         self.model, self.classes, self.procedure = model, np.asarray(known), procedure
         self.references = whole("the number of reference models", references, least=2, most=10_000)
         self.processes, self.progress, self.sensitive = processes, progress, tuple(sensitive)
-        self._signals: dict[tuple[int, int, int], Signals] = {}
+        self._signals: list[tuple[Records, Records, int, Signals]] = []
         if len(self.classes) < 2:
             raise InputError("the model knows a single class, so that its predictions say nothing about records")
 
     def probabilities(self, records: Records) -> Floats:
         """Return the probability of each class for each record; the votes of a forest are smoothed."""
         return _predict(self.model, records, self.classes)
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the model says more than the class that it predicts."""
+        return hasattr(self.model, "predict_proba")
+
+    def labels(self, records: Records) -> NDArray[np.int64]:
+        """Return the position of each record's predicted class among the classes; -1 for any other answer."""
+        predict = getattr(self.model, "predict", None)
+        if predict is None:
+            return np.asarray(self.probabilities(records).argmax(axis=1), dtype=np.int64)
+        name = type(self.model).__name__
+        found = np.asarray(call(f"predict of {name}", predict, records.rows))
+        if found.shape not in ((len(records),), (len(records), 1)):
+            raise InputError(f"predict of {name} gave the shape {found.shape} for {len(records)} records")
+        return places(found.ravel(), self.classes)
 
     def codes(self, records: Records) -> NDArray[np.int64]:
         """Return the position of each record's label among the classes."""
@@ -97,8 +116,8 @@ class ModelTarget(Discreet):
         return own_label(self.probabilities(records), self.codes(records))
 
     def accuracy(self, records: Records) -> float:
-        """Return the share of records whose most probable class is their label."""
-        return float(np.mean(self.probabilities(records).argmax(axis=1) == self.codes(records)))
+        """Return the share of records whose predicted class is their label."""
+        return float(np.mean(self.labels(records) == self.codes(records)))
 
     def signals(self, members: Records, nonmembers: Records, seed: int) -> Signals:
         """Return the probabilities of the records' own labels by the target and by reference models.
@@ -107,19 +126,20 @@ class ModelTarget(Discreet):
         """
         if self.procedure is None:
             raise InputError("this attack trains reference models, and the target has no procedure")
-        key = (id(members), id(nonmembers), seed)
-        if key not in self._signals:
-            pool = members.and_(nonmembers)
-            inside = halves(len(pool), self.references, seed)
-            found = train_references(
-                _OwnLabel(self.procedure, pool, self.classes, self.codes(pool)),
-                inside,
-                seed=seed,
-                processes=self.processes,
-                progress=self.progress,
-            )
-            self._signals[key] = Signals(self.own_label(pool), found, inside)
-        return self._signals[key]
+        for known, others, number, signals in self._signals:
+            if known is members and others is nonmembers and number == seed:
+                return signals
+        pool = members.and_(nonmembers)
+        inside, own = halves(len(pool), self.references, seed), self.own_label(pool)
+        answers = _OwnLabel(self.procedure, pool, self.classes, self.codes(pool))
+        if hasattr(self.procedure, "together"):  # it trains all references at once
+            seeds = [seed + 1 + number for number in range(len(inside))]
+            models = call("the training procedure", self.procedure.together, pool, inside, seeds, self.progress)
+            found = np.stack([answers.of(model) for model in models])
+        else:
+            found = train_references(answers, inside, seed=seed, processes=self.processes, progress=self.progress)
+        self._signals.append((members, nonmembers, seed, Signals(own, found, inside)))
+        return self._signals[-1][-1]
 
 
 def _predict(model: Any, records: Records, classes: NDArray[Any]) -> Floats:
@@ -136,6 +156,10 @@ class _OwnLabel:
 
     def __call__(self, rows: NDArray[np.int64], seed: int) -> Floats:
         model = call("the training procedure", self.procedure, self.pool.take(rows), seed)
+        return self.of(model)
+
+    def of(self, model: Any) -> Floats:
+        """Return the probability of its own label for every row of the pool."""
         return own_label(_predict(model, self.pool, self.classes), self.codes)
 
 
@@ -153,6 +177,10 @@ class TableTarget(Discreet):
     population : polars.DataFrame, optional
         A table of many people by name or other identity, which an attacker links with the release; it has the
         quasi-identifiers of the release.
+    references : int
+        The number of tables that an attack with a procedure makes, each from half of all records.
+    processes, progress : optional
+        See `ModelTarget`.
     """
 
     kind: ClassVar[str] = "table"
@@ -165,8 +193,13 @@ class TableTarget(Discreet):
         *,
         procedure: Procedure | None = None,
         population: pl.DataFrame | None = None,
+        references: int = 16,
+        processes: int | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         self.frame, self.schema, self.procedure, self.population = frame, schema, procedure, population
+        self.references = whole("the number of reference tables", references, least=2, most=10_000)
+        self.processes, self.progress = processes, progress
 
     @property
     def rows(self) -> int:

@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -248,6 +248,7 @@ def refutes(curve: Curve, guesses: Guesses, confidence: float = CONFIDENCE) -> b
     return hit + missed > made / m
 
 
+@lru_cache(maxsize=4096)
 def fdp_epsilon(guesses: Guesses, delta: float, confidence: float = CONFIDENCE) -> float:
     """Return the largest epsilon that the guesses refute at a delta, whatever the mechanism.
 
@@ -261,6 +262,7 @@ def fdp_epsilon(guesses: Guesses, delta: float, confidence: float = CONFIDENCE) 
     return _largest(lambda epsilon: refutes(ApproximateCurve(epsilon, delta), guesses, confidence))
 
 
+@lru_cache(maxsize=4096)
 def fdp_gaussian_epsilon(guesses: Guesses, delta: float, confidence: float = CONFIDENCE) -> float:
     """Return the epsilon at delta of the largest Gaussian noise that the guesses refute.
 

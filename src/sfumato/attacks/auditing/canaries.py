@@ -16,13 +16,17 @@ from sfumato.attacks.auditing.bounds import Guesses
 from sfumato.attacks.base import Records
 from sfumato.errors import InputError
 
-__all__ = ["SHARES", "coins", "guesses_of", "joined", "likelihood_ratio", "mislabelled"]
+__all__ = ["DESIGNS", "coins", "guesses_of", "joined", "likelihood_ratio", "mislabelled"]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-SHARES = (0.05, 0.15, 0.4)
-"""The shares of canaries that are guessed to be in, and as many to be out. All are tried, and share the error rate."""
+DESIGNS = ((0.03, 0.0), (0.05, 0.05), (0.15, 0.15), (0.4, 0.4))
+"""The shares of canaries that are guessed to be in, and to be out. All are tried, and share the error rate.
+
+Few guesses find strong signals in noise, many show more where most are right. Where a step draws few records, only the
+canaries that were drawn can be told apart, so one design has no guesses "out".
+"""
 _FEWEST = 20  # canaries
 
 
@@ -40,19 +44,19 @@ def coins(count: int, seed: int) -> Flags:
 
 
 def guesses_of(scores: Any, included: Flags) -> tuple[Guesses, ...]:
-    """Return the guesses about canaries for each of the `SHARES`: the highest scores are in, the lowest are out.
+    """Return the guesses about canaries for each of the `DESIGNS`: the highest scores are in, the lowest are out.
 
     Examples
     --------
     >>> included = np.arange(40) % 2 == 0
     >>> [(one.made, one.right) for one in guesses_of(np.where(included, 1.0, 0.0), included)]
-    [(4, 4), (12, 12), (32, 32)]
+    [(1, 1), (4, 4), (12, 12), (32, 32)]
     """
     found = np.asarray(scores, dtype=np.float64)
     if found.shape != included.shape or not np.isfinite(found).all():
         raise InputError(f"an audit needs one finite score for each of {len(included)} canaries")
-    halves = [max(1, round(share * len(included))) for share in SHARES]
-    return tuple(Guesses.of(found, included, high=half, low=half) for half in halves)
+    numbers = [(max(1, round(high * len(included))), round(low * len(included))) for high, low in DESIGNS]
+    return tuple(Guesses.of(found, included, high=high, low=low) for high, low in numbers)
 
 
 def likelihood_ratio(observed: Any, rate: float, noise: float) -> Floats:

@@ -8,6 +8,8 @@ target predicts better than the references that have never seen it was probably 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +29,9 @@ class Lira(ReferenceAttack):
     """Online LiRA: the likelihood ratio between models with and without the record."""
 
     name = "lira"
+    models = 4
 
-    def score(self, signals: Signals, population: Signals) -> Floats:
+    def score(self, signals: Signals, population: Signals, **settings: Any) -> Floats:
         """Return the likelihood ratio of each record."""
         return lira(signals)
 
@@ -37,8 +40,9 @@ class LiraOffline(ReferenceAttack):
     """Offline LiRA: only reference models that were not trained on the record."""
 
     name = "lira-offline"
+    models = 4
 
-    def score(self, signals: Signals, population: Signals) -> Floats:
+    def score(self, signals: Signals, population: Signals, **settings: Any) -> Floats:
         """Return how far each record is above the models without it."""
         return lira_offline(signals)
 

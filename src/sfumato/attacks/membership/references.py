@@ -6,19 +6,22 @@ Two reference models share the pool of rows between them, so that every record i
 from __future__ import annotations
 
 import os
+import time
 from abc import abstractmethod
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from pickle import PicklingError
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.base import Attack, Records, Scores
+from sfumato.attacks.base import Records, Scores
+from sfumato.attacks.membership.attack import ModelAttack
 from sfumato.attacks.membership.signals import Signals
 from sfumato.data.validate import whole
+from sfumato.errors import InputError, SfumatoError
 
-__all__ = ["MEMBERSHIP", "ReferenceAttack", "Training", "halves", "train_references"]
+__all__ = ["ReferenceAttack", "Training", "halves", "train_references"]
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -27,30 +30,43 @@ Floats = NDArray[np.float64]
 Training = Callable[[Ints, int], Floats]
 """Train on some rows of the pool with a seed; return the probability of its own label for every row of the pool."""
 
-MEMBERSHIP = "Was this record in the training data?"
+Job = tuple[Training, Ints, int]
+
+_SMALL = 10.0  # seconds; processes take a few to start, and each needs its own copy of the pool
 
 
-class ReferenceAttack(Attack):
+class ReferenceAttack(ModelAttack):
     """A membership attack that compares the target with reference models; see `ModelTarget.signals`."""
 
-    question = MEMBERSHIP
-    targets = ("model",)
+    models: ClassVar[int] = 2
+    """The fewest reference models that the attack needs."""
+    variants: ClassVar[int] = 1
+    """The number of settings that `settings` tries."""
 
     def obstacle(self, target: Any, members: Records | None, nonmembers: Records | None) -> str | None:
         """Return why this attack cannot be run; None if it can."""
         found = super().obstacle(target, members, nonmembers)
         if found is None and target.procedure is None:
             return "it trains reference models, and how the target was trained is not known"
+        if found is None and target.references < self.models:
+            return f"it needs at least {self.models} reference models, and there are {target.references}"
         return found
 
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
         """Score all records against the reference models; the non-members are the population."""
         signals = target.signals(members, nonmembers, seed)
-        found = self.score(signals, signals.take(np.arange(len(members), len(members) + len(nonmembers))))
-        return Scores(found[: len(members)], found[len(members) :], references=signals.models)
+        population = signals.take(np.arange(len(members), len(members) + len(nonmembers)))
+        chosen = self.settings(signals)
+        found = self.score(signals, population, **chosen)
+        inside, outside = found[: len(members)], found[len(members) :]
+        return Scores(inside, outside, references=signals.models, variants=self.variants, details=chosen)
+
+    def settings(self, signals: Signals) -> dict[str, Any]:
+        """Return settings of `score` that are chosen on the reference models, whose members are known."""
+        return {}
 
     @abstractmethod
-    def score(self, signals: Signals, population: Signals) -> Floats:
+    def score(self, signals: Signals, population: Signals, **settings: Any) -> Floats:
         """Return the score of each record; members of the population are not in the target's training data."""
 
 
@@ -90,25 +106,56 @@ def train_references(
     inside : array of bool, by model and row
         See `halves`.
     processes : int, optional
-        The number of processes; as many as cores by default.
+        The number of processes. By default one if the first model shows that the work is small, else as many as cores.
+        They are started afresh, never forked: a fork inherits locks of threads that it does not have, and hangs.
     """
     jobs = [(procedure, np.flatnonzero(rows), seed + 1 + number) for number, rows in enumerate(inside)]
-    workers = min(len(jobs), processes or os.cpu_count() or 1)
-    found = np.empty(inside.shape)
-    if workers == 1:
-        for number, job in enumerate(jobs):
-            found[number] = _run(job)
-            if progress:
-                progress((number + 1) / len(jobs))
-        return found
-    with ProcessPoolExecutor(workers) as pool:
-        for number, signals in enumerate(pool.map(_run, jobs)):
-            found[number] = signals
-            if progress:
-                progress((number + 1) / len(jobs))
-    return found
+    found: list[Floats] = []
+
+    def store(signals: Floats) -> None:
+        found.append(signals)
+        if progress:
+            progress(len(found) / len(jobs))
+
+    workers = processes or _cores()
+    if processes is None or workers == 1:
+        began = time.monotonic()
+        store(_run(jobs[0]))
+        if (time.monotonic() - began) * (len(jobs) - 1) < _SMALL:
+            workers = 1
+    left = jobs[len(found) :]
+    for signals in map(_run, left) if min(workers, len(left)) <= 1 else _in_processes(left, workers):
+        store(signals)
+    return np.stack(found)
 
 
-def _run(job: tuple[Training, Ints, int]) -> Any:
+def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Floats]:
+    """Yield the results of the jobs in their order; a failure of a process is one sentence."""
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+    from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
+
+    try:
+        yield from Parallel(min(workers, len(jobs)), backend="loky", return_as="generator")(
+            delayed(_run)(job) for job in jobs
+        )
+    except TerminatedWorkerError:
+        raise InputError(
+            "a process that trains reference models was ended, probably for lack of memory",
+            hint="train with fewer processes",
+        ) from None
+    except SfumatoError as error:
+        raise error from None  # without the traceback of the process
+    except PicklingError:
+        raise InputError(
+            "the training procedure cannot be sent to other processes", hint="train in one: processes=1"
+        ) from None
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run(job: Job) -> Floats:
     procedure, rows, seed = job
     return procedure(rows, seed)

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.attacks.base import Attack, Records, Scores
-from sfumato.attacks.membership.references import MEMBERSHIP
+from sfumato.attacks.base import Records, Scores
+from sfumato.attacks.membership.attack import ModelAttack
 from sfumato.attacks.membership.signals import LEAST
 
 __all__ = ["Gap", "LossThreshold"]
 
 
-class LossThreshold(Attack):
+class LossThreshold(ModelAttack):
     """Score a record by the log probability of its label: the loss with the opposite sign."""
 
-    name, question, targets = "loss", MEMBERSHIP, ("model",)
+    name = "loss"
 
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
         """Score by the loss."""
@@ -30,14 +30,13 @@ class LossThreshold(Attack):
         return Scores(inside, outside)
 
 
-class Gap(Attack):
+class Gap(ModelAttack):
     """Call a record a member if the model predicts its label."""
 
-    name, question, targets = "gap", MEMBERSHIP, ("model",)
+    name = "gap"
+    asks_probabilities = False
 
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
         """Score 1 if the prediction is right, else 0."""
-        inside, outside = (
-            target.probabilities(records).argmax(axis=1) == target.codes(records) for records in (members, nonmembers)
-        )
+        inside, outside = (target.labels(records) == target.codes(records) for records in (members, nonmembers))
         return Scores(inside.astype(float), outside.astype(float), called=(inside, outside))

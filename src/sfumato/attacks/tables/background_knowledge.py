@@ -6,17 +6,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from sfumato.attacks.base import Records
 from sfumato.attacks.tables.candidates import sparse_counts
 from sfumato.attacks.tables.guessing import Guesses, Knowledge, SecretAttack, most_frequent
-from sfumato.attacks.tables.reading import cover
+from sfumato.attacks.tables.reading import secrets
 from sfumato.data.validate import whole
 from sfumato.measures.classes import Ints
 
 __all__ = ["BackgroundKnowledge"]
 
-_CELLS = 4_000_000  # pairs of records and values that are drawn at a time
+_ROUNDS = 200
 
 
 class BackgroundKnowledge(SecretAttack):
@@ -52,6 +55,20 @@ class BackgroundKnowledge(SecretAttack):
         super().__init__(column)
         self.excluded = whole("the number of values that are ruled out", excluded, most=100)
 
+    def obstacle(self, target: Any, members: Records | None, nonmembers: Records | None) -> str | None:
+        """Return why this attack cannot be run; None if it can."""
+        found = super().obstacle(target, members, nonmembers)
+        if found is not None:
+            return found
+        column = self.column or secrets(target)[0]
+        values = target.frame[column].n_unique()
+        if values < self.excluded + 2:
+            return (
+                f"it needs at least {self.excluded + 2} different values, so that ruling some out leaves a choice, and "
+                f"column '{column}' has {values}"
+            )
+        return None
+
     def guess(self, known: Knowledge, rng: np.random.Generator) -> Guesses:
         """Rule values out, and guess what is left."""
         record, value = _ruled_out(known, self.excluded, rng)
@@ -67,21 +84,26 @@ class BackgroundKnowledge(SecretAttack):
 
 
 def _ruled_out(known: Knowledge, number: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Draw values that each person does not have; return pairs of a record and a value."""
+    """Draw different values that each person does not have; return pairs of a record and a value.
+
+    Values are drawn again until they fit. A person who has nearly all values may keep fewer.
+    """
     values = len(known.prior)
-    truths, of_truth = np.unique(known.truth, return_inverse=True)
-    has = cover(known.read, np.arange(values))[:, truths].T
-    number = min(number, values - 1)
-    pairs = []
-    step = max(1, _CELLS // values)
-    for start in range(0, len(of_truth), step):
-        drawn = rng.random((len(of_truth[start : start + step]), values))
-        drawn[has[of_truth[start : start + step]]] = np.inf
-        chosen = np.argpartition(drawn, number - 1, axis=1)[:, :number] if number else np.zeros((len(drawn), 0), int)
-        record, place = np.nonzero(np.isfinite(np.take_along_axis(drawn, chosen, axis=1)))
-        pairs.append(np.column_stack([record + start, chosen[record, place]]))
-    both = np.concatenate(pairs)
-    return both[:, 0], both[:, 1]
+    drawn = rng.integers(0, values, (len(known.truth), min(number, values - 1)))
+    fits = np.zeros(drawn.shape, dtype=bool)
+    for _ in range(_ROUNDS):
+        order = np.argsort(drawn, axis=1, kind="stable")
+        ascending = np.take_along_axis(drawn, order, axis=1)
+        repeated = np.zeros(drawn.shape, dtype=bool)
+        repeated[:, 1:] = ascending[:, 1:] == ascending[:, :-1]
+        np.put_along_axis(repeated, order, repeated.copy(), axis=1)
+        has = known.read.covers(drawn.ravel(), np.repeat(known.truth, drawn.shape[1])).reshape(drawn.shape)
+        fits = ~repeated & ~has
+        if fits.all():
+            break
+        drawn[~fits] = rng.integers(0, values, int((~fits).sum()))
+    record, place = np.nonzero(fits)
+    return record, drawn[record, place]
 
 
 def _usual(prior: Ints, record: Ints, value: Ints, records: int) -> Ints:

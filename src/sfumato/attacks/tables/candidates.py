@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
+from sfumato.attacks.base import Records
 from sfumato.attacks.tables.distances import Distances
-from sfumato.attacks.tables.reading import cover
+from sfumato.attacks.tables.reading import cover, read_pairing
 from sfumato.engines.tuples import group
 from sfumato.measures.classes import Ints
 from sfumato.measures.loss.generalised import Pairing
 
-__all__ = ["Candidates", "candidates"]
+__all__ = ["Candidates", "candidates", "candidates_of", "nearest", "sparse_counts"]
 
 _CELLS = 16_000_000  # pairs of people and released classes that are compared at a time
-_CLOSE = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,11 +65,32 @@ class Candidates(Discreet):
         kept = self.of_row >= 0
         return self.may_be @ sparse_counts(self.of_row[kept], code[kept], (self.classes, values))
 
+    def pick(self, rng: np.random.Generator) -> Ints:
+        """Return a random released row of those that each record may be."""
+        weight = np.concatenate([[0], np.cumsum(self.size[self.may_be.indices])])
+        begin = weight[self.may_be.indptr[:-1]][self.of_record]
+        drawn = begin + rng.integers(0, self.rows[self.of_record])
+        entry = np.searchsorted(weight, drawn, side="right") - 1
+        by_class = np.argsort(self.of_row, kind="stable")[np.count_nonzero(self.of_row < 0) :]
+        start = np.cumsum(self.size) - self.size
+        row: Ints = by_class[start[self.may_be.indices[entry]] + drawn - weight[entry]]
+        return row
+
 
 def sparse_counts(row: NDArray[Any], column: NDArray[Any], shape: tuple[int, int]) -> Any:
     """Return a sparse matrix that counts pairs."""
     sparse = importlib.import_module("scipy.sparse")
     return sparse.coo_array((np.ones(len(row), dtype=np.int64), (row, column)), shape=shape).tocsr()
+
+
+def candidates_of(target: Any, members: Records, nonmembers: Records) -> Candidates:
+    """Find the released classes that each record may be in, by the quasi-identifiers; once for all attacks."""
+    last = getattr(target, "_candidates", None)
+    if last is None or last[0] is not members or last[1] is not nonmembers:
+        last = members, nonmembers, candidates(read_pairing(target, members, nonmembers, target.schema.quasi))
+        target._candidates = last
+    found: Candidates = last[2]
+    return found
 
 
 def candidates(both: Pairing) -> Candidates:
@@ -95,9 +117,12 @@ def candidates(both: Pairing) -> Candidates:
     person, region = _covering(both, both.original[alike], regions)
     covered = np.bincount(person, minlength=len(alike)) > 0
     if not covered.all():
-        near = _nearest(both, alike[~covered], first[~suppressed] if not suppressed.all() else first)
-        person = np.concatenate([person, np.flatnonzero(~covered)[near[0]]])
-        region = np.concatenate([region, near[1]])
+        # The distinct rows are in the order of the regions, so both have the same numbers.
+        kept = first if suppressed.all() else first[~suppressed]
+        only = Pairing(both.original, both.released, both.domains, both.meaning[kept], both.coverages)
+        who, row, _ = Distances(only).nearest(alike[~covered].astype(np.int64))
+        person = np.concatenate([person, np.flatnonzero(~covered)[who]])
+        region = np.concatenate([region, row])
     size: Ints = np.bincount(of_row[of_row >= 0], minlength=len(regions))
     may_be = sparse_counts(person, region, (len(alike), len(regions)))
     return Candidates(of_record.astype(np.int64), of_row, size, may_be, covered)
@@ -124,15 +149,19 @@ def _covering(both: Pairing, people: NDArray[np.int32], regions: NDArray[np.int3
     return np.concatenate([one for one, _ in pairs]), np.concatenate([one for _, one in pairs])
 
 
-def _nearest(both: Pairing, records: NDArray[np.intp], rows: NDArray[np.intp]) -> tuple[Ints, Ints]:
-    """Return all pairs of a record and a nearest released row, as positions in both lists."""
-    away = Distances(Pairing(both.original, both.released, both.domains, both.meaning[rows], both.coverages))
-    where = np.empty(len(away), dtype=np.int64)
-    where[away.of_row] = np.arange(len(rows))  # the rows are distinct
-    pairs: list[tuple[Ints, Ints]] = []
-    done = 0
-    for some, distance in away.blocks(records.astype(np.int64)):
-        person, region = np.nonzero(distance <= distance.min(axis=1, keepdims=True) + _CLOSE)
-        pairs.append((person + done, where[region]))
-        done += len(some)
-    return np.concatenate([one for one, _ in pairs]), np.concatenate([one for _, one in pairs])
+def nearest(both: Pairing, records: Ints, names: Sequence[str] | None = None) -> Candidates:
+    """Find the released rows that are nearest to each of some records, by some of the columns.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from sfumato.measures.loss.generalised import pair
+    >>> both = pair(pl.DataFrame({"age": [20, 30, 40]}), pl.DataFrame({"age": [21, 39, 39]}), ["age"])
+    >>> found = nearest(both, np.arange(3))
+    >>> found.rows.tolist(), found.pick(np.random.default_rng(0)).tolist()[0]
+    ([1, 3, 2], 0)
+    """
+    away = Distances(both, names)
+    record, row, least = away.nearest(records)
+    may_be = sparse_counts(record, row, (len(records), len(away)))
+    return Candidates(np.arange(len(records)), away.of_row.astype(np.int64), away.count, may_be, least <= 0)

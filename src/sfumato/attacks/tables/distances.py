@@ -20,9 +20,13 @@ from sfumato.engines.tuples import group
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.generalised import Coverage, Pairing
 
-__all__ = ["Distances"]
+__all__ = ["CLOSE", "Distances"]
 
-_PAIRS = 2_000_000  # pairs of records and released rows that are compared at a time
+_PAIRS = 250_000  # pairs of records and released rows that are compared at a time: they fit into the cache
+_TABLE = 20_000_000  # pairs of values whose distances are kept; of more, they are found anew for each record
+_TIES = 256  # nearest rows of a record; of more, a random part is taken
+CLOSE = np.float32(1e-6)
+"""Distances that differ by less are the same: they are rounded."""
 
 Term = Callable[[Ints], NDArray[np.float32]]
 
@@ -76,20 +80,30 @@ class Distances:
             some = records[start : start + step]
             yield some, self.of(some)
 
-    def nearest(self, records: Ints, order: Ints) -> tuple[Ints, Floats]:
-        """Return the nearest distinct released row of each record, and its distance.
+    def least(self, records: Ints) -> Floats:
+        """Return the distance of each record to the nearest released row."""
+        return np.concatenate([np.zeros(0), *(distance.min(axis=1) for _, distance in self.blocks(records))])
 
-        Of several at the same distance, the one that comes first in `order`.
+    def nearest(self, records: Ints) -> tuple[Ints, Ints, Floats]:
+        """Return the pairs of a record and a nearest distinct released row, and the distance of each record.
+
+        Several rows may be nearest; of very many, a random part is taken. A record is given by its place in `records`.
         """
-        found = np.empty(len(records), dtype=np.int64)
+        rng = np.random.default_rng(0)
+        pairs: list[tuple[Ints, Ints]] = []
         away = np.empty(len(records))
         done = 0
         for some, distance in self.blocks(records):
-            best = distance[:, order].argmin(axis=1)
-            part = slice(done, done + len(some))
-            found[part], done = order[best], done + len(some)
-            away[part] = distance[np.arange(len(some)), found[part]]
-        return found, away
+            least = distance.min(axis=1)
+            near = distance <= least[:, None] + CLOSE
+            number = np.count_nonzero(near, axis=1)
+            if (number > _TIES).any():
+                near &= rng.random(near.shape) < (_TIES / number)[:, None]
+            record, row = np.nonzero(near)
+            pairs.append((record + done, row))
+            away[done : done + len(some)] = least
+            done += len(some)
+        return np.concatenate([one for one, _ in pairs]), np.concatenate([one for _, one in pairs]), away
 
 
 def _term(read: Coverage, codes: NDArray[np.int32], original: NDArray[np.int32]) -> Term:
@@ -107,10 +121,27 @@ def _term(read: Coverage, codes: NDArray[np.int32], original: NDArray[np.int32])
         with np.errstate(invalid="ignore", divide="ignore"):
             middle = read.total(np.where(weight, place, 0.0)) / count
         return _on_a_line(place, middle[codes], (count[codes] - 1) / 2, known - 1.0, original)
+    return _by_category(read, codes, original)
+
+
+def _by_category(read: Coverage, codes: NDArray[np.int32], original: NDArray[np.int32]) -> Term:
+    """Return 0 for the same value, 1 for another, and in between for a value that stands for several."""
+    single = read.exact & (np.diff(read.start) == 1)
+    if single[codes].all():
+        at = read.first[read.start[codes]]
+        return lambda records: (original[records, None] != at).astype(np.float32)
     distinct, of_code = np.unique(codes, return_inverse=True)
-    table = cover(read, distinct) / np.maximum(read.size[distinct], 1)[:, None]
-    apart = (1 - table).astype(np.float32).T.copy()
-    return lambda records: apart[original[records]][:, of_code]
+    size = np.maximum(read.size[distinct], 1)
+    if len(distinct) * len(read.universe) <= _TABLE:
+        apart = (1 - cover(read, distinct) / size[:, None]).astype(np.float32).T.copy()
+        return lambda records: apart[original[records]][:, of_code]
+
+    def term(records: Ints) -> NDArray[np.float32]:
+        who, which = np.repeat(original[records], len(distinct)), np.tile(distinct, len(records))
+        found = read.covers(which, who).reshape(len(records), -1) / size
+        return (1 - found).astype(np.float32)[:, of_code]
+
+    return term
 
 
 def _on_a_line(place: Floats, middle: Floats, half: Floats, span: float, original: NDArray[np.int32]) -> Term:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
 from sfumato.attacks.base import Attack, Baseline, Records, Scores
-from sfumato.attacks.tables.candidates import candidates, sparse_counts
+from sfumato.attacks.tables.candidates import candidates_of, sparse_counts
 from sfumato.attacks.tables.reading import column_of, read_pairing, secrets
 from sfumato.data.coding import encode
 from sfumato.data.released_values import MARK
 from sfumato.data.schema import Column
 from sfumato.engines.tuples import group
+from sfumato.errors import InputError
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.generalised import Coverage, pair_codes
 
@@ -75,7 +77,7 @@ class Guesses(Discreet):
 
     right: Bools
     without: Bools
-    details: dict[str, float] = field(default_factory=dict)
+    details: Mapping[str, float] = field(default_factory=dict)
 
 
 class SecretAttack(Attack):
@@ -87,7 +89,7 @@ class SecretAttack(Attack):
         The column to guess. By default each sensitive column, or the target of a model if there is none.
     """
 
-    targets = ("table",)
+    targets: ClassVar[tuple[str, ...]] = ("table",)
     guesses = True
     baseline: ClassVar[str] = "naming the most frequent value of the release"
 
@@ -120,16 +122,31 @@ class SecretAttack(Attack):
         """Guess the secret of each record."""
         column = self.column or secrets(target)[0]
         alone = members is None or nonmembers is None
-        known = _alone(target, column) if alone else _with_records(target, members, nonmembers, column)  # type: ignore[arg-type]
         rng = np.random.default_rng(seed)
+        if members is None or nonmembers is None:
+            known = _alone(target, column)
+        else:
+            known = self.know(target, members, nonmembers, column, rng)
         inside, outside = (self.guess(know, rng) for know in known)
         details = {"column": column, "control": "each row left out of its class" if alone else "other records"}
         return Scores(
             inside.right.astype(np.float64),
             outside.right.astype(np.float64),
             Baseline(float(inside.without.mean()), self.baseline),
-            details=details | inside.details,
+            details={**details, **inside.details},
         )
+
+    def know(
+        self, target: Any, members: Records, nonmembers: Records, column: str, rng: np.random.Generator
+    ) -> tuple[Knowledge, Knowledge]:
+        """Return what the attacker knows about members and about non-members."""
+        found = candidates_of(target, members, nonmembers)
+        secret = read_pairing(target, members, nonmembers, [column])
+        read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0].astype(np.int64)
+        counts, prior = found.counts(codes, len(read)), np.bincount(codes, minlength=len(read))
+        parts = (slice(None, len(members)), slice(len(members), None))
+        inside, outside = (Knowledge(counts, found.of_record[part], prior, read, truth[part]) for part in parts)
+        return inside, outside
 
     @abstractmethod
     def guess(self, known: Knowledge, rng: np.random.Generator) -> Guesses:
@@ -154,18 +171,10 @@ def most_frequent(counts: Any, prior: NDArray[Any]) -> Ints:
     return found
 
 
-def _with_records(target: Any, members: Records, nonmembers: Records, column: str) -> tuple[Knowledge, Knowledge]:
-    found = candidates(read_pairing(target, members, nonmembers, target.schema.quasi))
-    secret = read_pairing(target, members, nonmembers, [column])
-    read, codes, truth = secret.coverages[0], secret.meaning[:, 0], secret.original[:, 0].astype(np.int64)
-    counts, prior = found.counts(codes, len(read)), np.bincount(codes, minlength=len(read))
-    parts = (slice(None, len(members)), slice(len(members), None))
-    inside, outside = (Knowledge(counts, found.of_record[part], prior, read, truth[part]) for part in parts)
-    return inside, outside
-
-
 def _alone(target: Any, column: str) -> tuple[Knowledge, Knowledge]:
     """Return what is known about each released row from its class, with and without the row itself."""
+    if not target.frame.height:
+        raise InputError("the table that is attacked has no rows")
     quasi = encode([target.frame[name] for name in target.schema.quasi], [Column(name=n) for n in target.schema.quasi])
     marks = [domain.code_of(MARK) for domain in quasi.domains]
     suppressed = (quasi.values == [-1 if mark is None else mark for mark in marks]).all(axis=1)

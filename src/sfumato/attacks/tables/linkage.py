@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attacks.base import Attack, Baseline, Records, Scores
-from sfumato.attacks.tables.candidates import Candidates, candidates
+from sfumato.attacks.tables.candidates import Candidates, candidates, candidates_of
 from sfumato.attacks.tables.reading import known_columns, read_pairing
 from sfumato.errors import ColumnError, did_you_mean
 from sfumato.measures.classes import Ints
@@ -30,7 +30,8 @@ class Linkage(Attack):
 
     The details of the result are the mean chances of picking the right row or person, as `sf.assess` measures them: of
     an attacker who knows that the person has a row (prosecutor), and of one who looks for the person of a row in a
-    population table (journalist). Without a population table, all records, members or not, are the population.
+    population table (journalist). Without a population table, all records, members or not, are the population. In a
+    k-anonymous table the prosecutor's chance is at most 1/k, and never 0.
 
     Examples
     --------
@@ -62,11 +63,10 @@ class Linkage(Attack):
     def run(self, target: Any, members: Records, nonmembers: Records, seed: int) -> Scores:
         """Guess a row for each record, and check its other columns."""
         quasi = target.schema.quasi
-        both = read_pairing(target, members, nonmembers, quasi)
         others = read_pairing(target, members, nonmembers, known_columns(target, without=quasi))
-        found = candidates(both)
+        found = candidates_of(target, members, nonmembers)
         everyone = np.arange(len(found.of_record))
-        right = _agree(others, everyone, _pick(found, np.random.default_rng(seed)))
+        right = _agree(others, everyone, found.pick(np.random.default_rng(seed)))
         usual = np.full(len(members), _most_frequent(others))
         baseline = Baseline(
             float(_agree(others, everyone[: len(members)], usual).mean()),
@@ -83,19 +83,6 @@ class Linkage(Attack):
             public = candidates(read_pairing(target, members, Records(target.population), quasi))
             details |= {"journalist": _journalist(public, slice(len(members), None))}
         return Scores(score[: len(members)], score[len(members) :], baseline, details=details)
-
-
-def _pick(found: Candidates, rng: np.random.Generator) -> Ints:
-    """Return a random released row of each record's candidates."""
-    may_be = found.may_be
-    weight = np.concatenate([[0], np.cumsum(found.size[may_be.indices])])
-    begin = weight[may_be.indptr[:-1]][found.of_record]
-    drawn = begin + rng.integers(0, found.rows[found.of_record])
-    entry = np.searchsorted(weight, drawn, side="right") - 1
-    by_class = np.argsort(found.of_row, kind="stable")[np.count_nonzero(found.of_row < 0) :]
-    start = np.cumsum(found.size) - found.size
-    row: Ints = by_class[start[may_be.indices[entry]] + drawn - weight[entry]]
-    return row
 
 
 def _agree(others: Pairing, record: Ints, row: Ints) -> NDArray[np.bool_]:

@@ -18,10 +18,10 @@ from sfumato.data.released_values import MARK
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, did_you_mean
-from sfumato.measures.classes import ranges
+from sfumato.measures.classes import Ints, ranges
 from sfumato.measures.loss.generalised import Coverage, Pairing, pair_codes
 
-__all__ = ["column_of", "cover", "known_columns", "read_pairing", "secrets"]
+__all__ = ["column_of", "cover", "known_columns", "read_pairing", "secrets", "some_of"]
 
 
 def secrets(target: Any) -> tuple[str, ...]:
@@ -50,6 +50,8 @@ def read_pairing(target: Any, members: Records, nonmembers: Records, names: Sequ
     >>> both.original[:, 0].tolist(), both.coverages[0].size[both.released[:, 0]].tolist()
     ([0, 2, 1], [1, 3])
     """
+    if not target.frame.height:
+        raise InputError("the table that is attacked has no rows")
     for whose, records in (("original", members), ("control", nonmembers)):
         for name in names:
             if name not in records.frame.columns:
@@ -85,6 +87,18 @@ def cover(read: Coverage, codes: NDArray[Any]) -> NDArray[np.bool_]:
     np.add.at(change, (of, read.stop[run]), -1)
     found: NDArray[np.bool_] = np.cumsum(change[:, :-1], axis=1, dtype=np.int8).astype(bool)
     return found
+
+
+def some_of(members: Records, nonmembers: Records, number: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Draw some members and some non-members, all if there are no more; return their places in a pairing.
+
+    All of them are in their own order, some in random order.
+    """
+    drawn = [
+        rng.permutation(len(one))[:number] if len(one) > number else np.arange(len(one))
+        for one in (members, nonmembers)
+    ]
+    return drawn[0], len(members) + drawn[1]
 
 
 def column_of(target: Any, name: str) -> Column:

@@ -17,7 +17,7 @@ from sfumato.attacks.tables.reading import secrets
 from sfumato.data.schema import Kind
 from sfumato.measures.classes import Floats, Ints
 
-__all__ = ["NEAR", "Similarity", "best_place", "places"]
+__all__ = ["NEAR", "Similarity", "best_place", "guess_place", "places"]
 
 NEAR = 0.05
 """Two numbers are near each other if they differ by at most this share of the column's range."""
@@ -61,11 +61,7 @@ class Similarity(SecretAttack):
         groups = _groups(known)
         if groups is not None:
             return _guess_group(known, groups)
-        place, truth, near = places(known)
-        guess = best_place(known.counts, place, near)
-        usual = best_place(sparse_counts(*_release(known.prior)), place, near)[0]
-        guess = np.where(np.isnan(guess), usual, guess)[known.person]
-        return Guesses(np.abs(guess - truth) <= near + 1e-9, np.abs(usual - truth) <= near + 1e-9)
+        return guess_place(known)
 
 
 def _groups(known: Knowledge) -> Ints | None:
@@ -86,6 +82,15 @@ def _guess_group(known: Knowledge, groups: Ints) -> Guesses:
     guess = most_frequent((known.counts @ joined).tocsr(), prior)
     usual = np.full(len(known.truth), int(np.argmax(prior)))
     return Guesses(guess[known.person] == groups[known.truth], usual == groups[known.truth])
+
+
+def guess_place(known: Knowledge) -> Guesses:
+    """Guess the value with the most rows near it; a guess is right if it is near the truth."""
+    place, truth, near = places(known)
+    guess = best_place(known.counts, place, near)
+    usual = best_place(sparse_counts(*_release(known.prior)), place, near)[0]
+    guess = np.where(np.isnan(guess), usual, guess)[known.person]
+    return Guesses(np.abs(guess - truth) <= near + 1e-9, np.abs(usual - truth) <= near + 1e-9)
 
 
 def places(known: Knowledge) -> tuple[Floats, Floats, float]:

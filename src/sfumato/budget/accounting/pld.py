@@ -330,12 +330,25 @@ def _deltas_of(times: Counter[Event], epsilons: Any, grid: float) -> Any:
         less = log_ndtr(below)
         return ndtr(above) * (1 + _FLOAT) - np.exp(epsilons + less) * (1 - _FLOAT * (1 + epsilons - less))
     try:
-        composed = _composed(times, grid)
-        return np.asarray(composed.get_delta_for_epsilon(epsilons)) + _rounding(times)
+        ways = [_deltas_at(way, epsilons) for way in _ways(_composed(times, grid))]
+        return np.max(ways, axis=0) + _rounding(times)
     except _TooFine as wide:
         return _deltas_of(times, epsilons, grid * wide.factor)
     except OverflowError:  # no bound is known
         return np.ones_like(epsilons)
+
+
+def _deltas_at(mass: Any, epsilons: Any) -> Any:
+    """Return the deltas of a loss distribution at nonnegative epsilons; dp-accounting does so in a Python loop."""
+    import numpy as np
+
+    first = max(0, 1 - mass._lower_loss)  # the first loss above 0
+    chances = np.maximum(np.asarray(mass._probs, dtype=np.float64)[first:], 0.0)
+    losses = (mass._lower_loss + first + np.arange(len(chances))) * mass._discretization
+    above = np.append(np.cumsum(chances[::-1])[::-1], 0.0)
+    below = np.append(np.cumsum((chances * np.exp(-losses))[::-1])[::-1], 0.0)
+    at = np.searchsorted(losses, epsilons, side="right")
+    return mass._infinity_mass + np.maximum(above[at] - np.exp(epsilons) * below[at], 0.0)
 
 
 def _is_selected(event: Event) -> bool:

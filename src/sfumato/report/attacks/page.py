@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from sfumato.attacks.auditing.audit import AuditResult
 from sfumato.attacks.base import GUESSING, RATES, AttackResult
 from sfumato.attacks.report import AttackReport
 from sfumato.attacks.statistics import FALSE_POSITIVES_NEEDED
 from sfumato.report.charts.lines import Axis, Line, line_chart
 from sfumato.report.charts.plot import interval_bars
+from sfumato.report.model.figures import data_uri
 from sfumato.report.page import fill
-from sfumato.report.summarise import count, percent, words
+from sfumato.report.summarise import count, number, percent, words
 
 __all__ = ["render_attacks"]
 
@@ -41,29 +43,31 @@ def render_attacks(report: AttackReport, *, title: str = "Attacks") -> str:
     True
     """
     ranked = sorted(report.results, key=lambda result: -result.auc)
+    lines = [_line(result) for result in ranked]
+    supported = [at for at in range(len(RATES)) if any(line["rates"][at] != "-" for line in lines)]
     by_score = [result for result in ranked if not result.guesses and len(result.roc.thresholds) > _FEW]
     return fill(
         "attacks.html",
         title=title,
-        headline=_headline(report),
+        headline=_sentence(report.verdict),
         facts=_facts(report),
-        good=None if not report.leaks and (report.audit is None or report.audit.ok) else False,
+        good=False if report.leaks or not (report.audit is None or report.audit.passed) else None,
         gains=_gains(ranked),
         shares=[_shares(result) for result in ranked],
+        pictures=[
+            (result.name, data_uri(result.scores.picture), len(result.scores.picture[0]) / 8)
+            for result in ranked
+            if result.scores.picture is not None
+        ],
         curves=[(result.name, _caption(result), _curve(result)) for result in by_score],
-        rates=[percent(rate) for rate in RATES],
-        lines=[_line(result) for result in ranked],
+        rates=[percent(RATES[at]) for at in supported],
+        precise=any(line["precision"] != "-" for line in lines),
+        lines=[{**line, "rates": [line["rates"][at] for at in supported]} for line in lines],
         skipped=list(report.skipped.items()),
         needed=FALSE_POSITIVES_NEEDED,
-        audit=None if report.audit is None else report.audit.facts(),
+        audit=[] if report.audit is None else _audit(report.audit),
         how=_how(report),
     )
-
-
-def _headline(report: AttackReport) -> str:
-    if report.audit is not None and (not report.audit.ok or not report.results):
-        return _sentence(report.audit.verdict)
-    return _sentence(report.verdict)
 
 
 def _sentence(text: str) -> str:
@@ -153,14 +157,31 @@ def _line(result: AttackResult) -> dict[str, Any]:
         "question": result.question,
         "notes": notes,
         "leaks": result.leaks,
-        "verdict": "leaks" if result.leaks else "nothing found",
+        "verdict": result.word,
         "auc": f"{result.auc:.3f}",
         "interval": f"{low:.3f} to {high:.3f}",
         "right": percent(result.accuracy),
         "baseline": percent(result.baseline.accuracy),
         "precision": percent(plain["precision"]),
-        "rates": ["-" if rate is None else percent(rate.tpr) for rate in result.rates.values()],
+        "rates": ["-" if rate is None or result.guesses else percent(rate.tpr) for rate in result.rates.values()],
     }
+
+
+def _audit(audit: AuditResult) -> list[tuple[str, str]]:
+    """Say what the audit showed, and what it could have shown."""
+    sure = percent(audit.confidence)
+    facts = [
+        ("claimed", str(audit.claimed)),
+        ("shown", f"epsilon is at least {number(audit.epsilon)}, with {sure} confidence; 0 proves nothing"),
+        ("could have been shown", f"at most {number(audit.could_have_shown)}, had every guess been right"),
+        ("guesses", f"{audit.right:,} of {audit.guesses:,} are right"),
+        ("canaries", f"{audit.canaries:,}, each there by a coin, in {count(audit.runs, 'run')}"),
+        ("method", audit.method),
+    ]
+    if audit.gaussian is not None:
+        facts.insert(2, ("shown if the noise is Gaussian", f"epsilon is at least {number(audit.gaussian)}"))
+    held = {True: "held", False: "NOT HELD", None: "not checkable"}
+    return facts + [(check.claim, f"{held[check.held]}: {words(check.measured)}") for check in audit.checks]
 
 
 def _how(report: AttackReport) -> list[tuple[str, str]]:

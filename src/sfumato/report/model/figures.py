@@ -25,6 +25,7 @@ __all__ = [
     "Figure",
     "charts_of",
     "confusion_matrices",
+    "data_uri",
     "layers_of",
     "noise_of",
     "png",
@@ -201,7 +202,7 @@ def noise_of(pictures: Pictures | None) -> list[Figure]:
     return [
         Figure(
             f"noise with standard deviation {level:g}" if level else "original",
-            _data_uri(tiled(images, len(images))),
+            data_uri(tiled(images, len(images))),
             f"{count(len(images), 'image')} " + (f"with noise of deviation {level:g}" if level else "without noise"),
             4.5 * len(images),
         )
@@ -221,9 +222,9 @@ def layers_of(pictures: Pictures | None, runs: Sequence[Outcome]) -> list[tuple[
             left_out = f" (the first {len(few)} of {len(images)})" if len(images) > len(few) else ""
             alt = f"{count(len(few), 'feature map')} of {layer}, {one.label}"
             if few:
-                sheet = _data_uri(tiled(few, min(8, len(few))))
+                sheet = data_uri(tiled(few, min(8, len(few))))
                 layers.setdefault(layer, []).append(Figure(one.label + left_out, sheet, alt, 24.0))
-    image = Figure("", _data_uri(pictures.shown), "The input image", 6.0)
+    image = Figure("", data_uri(pictures.shown), "The input image", 6.0)
     return [("The image", [image]), *layers.items()]
 
 
@@ -245,12 +246,12 @@ def png(image: NDArray[np.uint8]) -> bytes:
     )
 
 
-def _data_uri(image: NDArray[np.uint8]) -> str:
+def data_uri(image: NDArray[np.uint8]) -> str:
     """Return a grey image as a data URI, so the page needs no other file.
 
     Examples
     --------
-    >>> _data_uri(np.zeros((2, 3), dtype=np.uint8))[:30]
+    >>> data_uri(np.zeros((2, 3), dtype=np.uint8))[:30]
     'data:image/png;base64,iVBORw0K'
     """
     return "data:image/png;base64," + base64.b64encode(png(image)).decode()
