@@ -10,8 +10,10 @@ Its attack network is in `attacks.py --published-network`.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,15 +35,18 @@ def main() -> None:
     _inversion(inside)
 
 
-def _gap(inside: Records, outside: Records) -> None:
-    from art.attacks.inference.membership_inference import MembershipInferenceBlackBoxRuleBased
-    from art.estimators.classification import SklearnClassifier
+def _art(module: str) -> Any:
+    """Return a module of ART, which our environment does not have."""
+    return importlib.import_module(f"art.{module}")
 
+
+def _gap(inside: Records, outside: Records) -> None:
     flat = [Records(np.asarray(one.rows).reshape(len(one), -1), one.labels) for one in (inside, outside)]
     forest = RandomForestClassifier(20, max_depth=8, random_state=0).fit(flat[0].rows, flat[0].labels)
     (gap,) = attacks_of(["gap"])
-    ours = gap.run(ModelTarget(forest), *flat, seed=0)
-    peer = MembershipInferenceBlackBoxRuleBased(SklearnClassifier(forest))
+    ours = gap.run(ModelTarget(forest), flat[0], flat[1], seed=0)
+    wrapped = _art("estimators.classification").SklearnClassifier(forest)
+    peer = _art("attacks.inference.membership_inference").MembershipInferenceBlackBoxRuleBased(wrapped)
     differing = sum(
         int((peer.infer(one.rows, np.eye(10)[one.labels]).ravel() != scores).sum())
         for one, scores in zip(flat, (ours.members, ours.nonmembers), strict=True)
@@ -50,9 +55,6 @@ def _gap(inside: Records, outside: Records) -> None:
 
 
 def _inversion(people: Records) -> None:
-    from art.attacks.inference.model_inversion import MIFace
-    from art.estimators.classification import PyTorchClassifier
-
     network = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(784, 50), torch.nn.ReLU(), torch.nn.Linear(50, 10)
     )
@@ -60,9 +62,10 @@ def _inversion(people: Records) -> None:
     rows, labels = torch.from_numpy(np.asarray(people.rows)), torch.from_numpy(np.asarray(people.labels))
     for start in [*range(0, len(rows), 100)] * 5:
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(network(rows[start : start + 100]), labels[start : start + 100]).backward()
+        loss: Any = torch.nn.functional.cross_entropy(network(rows[start : start + 100]), labels[start : start + 100])
+        loss.backward()
         optimizer.step()
-    classifier = PyTorchClassifier(
+    classifier = _art("estimators.classification").PyTorchClassifier(
         torch.nn.Sequential(network, torch.nn.Softmax(1)),
         loss=torch.nn.CrossEntropyLoss(),
         input_shape=(1, 28, 28),
@@ -70,10 +73,19 @@ def _inversion(people: Records) -> None:
         clip_values=(0, 1),
     )
     for steps in (1, 50, 300):
-        peer = MIFace(classifier, max_iter=steps, threshold=1.0, batch_size=10, verbose=False, learning_rate=0.1)
+        peer = _art("attacks.inference.model_inversion").MIFace(
+            classifier, max_iter=steps, threshold=1.0, batch_size=10, verbose=False, learning_rate=0.1
+        )
         theirs = peer.infer(None, np.arange(10))
-        options = {"steps": steps, "learning_rate": 0.1, "enough": 1.0, "patience": 10**6}
-        ours = invert(network, shape=(1, 28, 28), method="mi-face", **options)
+        ours = invert(
+            network,
+            shape=(1, 28, 28),
+            method="mi-face",
+            steps=steps,
+            learning_rate=0.1,
+            enough=1.0,
+            patience=10**6,
+        )
         apart = np.abs(theirs - ours.representatives).max()
         print(f"MI-Face after {steps} steps: pixels from 0 to 1 differ by at most {apart:.1e}")
 
