@@ -28,9 +28,8 @@ test: $(VENV)/.dev
 thorough: export SFUMATO_THOROUGH = 1
 thorough: test
 
-# A worker more than cores: tests wait for the processes that they start.
 suite: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
