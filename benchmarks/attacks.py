@@ -151,7 +151,7 @@ def target_of(name: str) -> str:
 
 
 def procedure(row: Row) -> Any:
-    """Return how the models of a row are trained; the parameters were fixed beforehand.
+    """Return how the models of a row are trained; RESULTS.md says which choices were made after a first look.
 
     Guided anonymization is guided by the labels themselves; all features are quasi-identifiers, rows are published by
     the medians of their groups, and no other configuration is tried.

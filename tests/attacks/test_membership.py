@@ -307,3 +307,23 @@ def test_noisy_copies_of_arrays_keep_their_shape_and_range(dtype: Any) -> None:
     assert not np.array_equal(noisy, images.rows)
     bits = Records(np.eye(5, dtype=dtype))
     assert np.isin(perturbed(bits, bits, 0.3, np.random.default_rng(1)).rows, (0, 1)).all()
+
+
+def test_boosted_trees_of_xgboost_and_a_network_with_one_output_are_attacked() -> None:
+    """Both learn labels by heart that nobody can predict; the network says only how probable the second class is."""
+    xgboost = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(160, 3)), rng.integers(0, 2, 160)
+    inside, outside = Records(rows[:80], labels[:80]), Records(rows[80:], labels[80:])
+    boosted = xgboost.XGBClassifier(n_estimators=20, max_depth=6, n_jobs=1, random_state=0)
+    fit = FitEstimator(boosted)
+    target = ModelTarget(fit(inside, 0), procedure=fit, references=4, processes=1)
+
+    class OneOutput:
+        def predict_proba(self, asked: Any) -> Any:
+            return np.array([labels[np.abs(rows[:80] - row).sum(axis=1).argmin()] for row in asked], dtype=float)
+
+    for one in (target, ModelTarget(OneOutput(), classes=[0, 1])):
+        report = run_attacks(attacks_of(["loss", "gap", "rmia", "label-only"]), one, inside, outside)
+        assert {"loss", "gap"} <= {result.name for result in report.results if result.leaks}
+    assert [result.name for result in report.results] == ["loss", "gap", "label-only"]

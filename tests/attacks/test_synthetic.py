@@ -22,11 +22,11 @@ from sfumato.attacks import (
     attacks_of,
     result_of,
 )
+from sfumato.attacks.catalogue import SHOWN_BY
 from sfumato.attacks.tables.closest_record import ClosestRecord
 from sfumato.attacks.tables.conditions import Conditions, ReleasedRows, met
 from sfumato.attacks.tables.inference import Inference
 from sfumato.attacks.tables.linkability import Linkability
-from sfumato.attacks.tables.named import SHOWN_BY
 from sfumato.attacks.tables.reading import read_pairing
 from sfumato.attacks.tables.shadow import Shadow
 from sfumato.attacks.tables.singling_out import SinglingOut, SinglingOutUnivariate

@@ -205,6 +205,15 @@ def test_scores_of_guessing_are_those_of_the_baseline() -> None:
     assert numbers.loss == numbers.baseline == 1.0
 
 
+def test_an_error_that_no_float_can_hold_is_infinite_and_written_so() -> None:
+    """Whether a row with such a value is held out is decided by a coin: a training must not fail by chance."""
+    scores = Scores.of_numbers(np.array([1.0, 1e300]), np.array([1.0, 2.0]))
+    assert scores.loss == scores.baseline == math.inf
+    plain = json.loads(json.dumps(scores.to_dict(), allow_nan=False))
+    assert (plain["loss"], plain["baseline"]) == ("inf", "inf")
+    assert Scores.from_dict(plain) == scores
+
+
 def test_epsilons_that_are_nearly_the_same_are_two_models(tmp_path: Path) -> None:
     epsilons = [1.0, 1.0000001]
     training = sf.train(TABLE, "naive-bayes", target="ill", epsilon=epsilons, delta=1e-4, folder=tmp_path / "sweep")

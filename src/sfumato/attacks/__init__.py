@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sfumato.attacks.base import Scores as Scores
     from sfumato.attacks.base import result_of as result_of
     from sfumato.attacks.catalogue import ATTACKS as ATTACKS
+    from sfumato.attacks.catalogue import SHOWN_BY as SHOWN_BY
     from sfumato.attacks.catalogue import attacks_of as attacks_of
     from sfumato.attacks.inversion import Inversion as Inversion
     from sfumato.attacks.inversion import ModelInversion as ModelInversion
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from sfumato.attacks.tables.inference import Inference as Inference
     from sfumato.attacks.tables.linkability import Linkability as Linkability
     from sfumato.attacks.tables.linkage import Linkage as Linkage
-    from sfumato.attacks.tables.named import SHOWN_BY as SHOWN_BY
     from sfumato.attacks.tables.shadow import Shadow as Shadow
     from sfumato.attacks.tables.similarity import Similarity as Similarity
     from sfumato.attacks.tables.singling_out import SinglingOut as SinglingOut
@@ -76,7 +76,7 @@ __getattr__, __dir__, __all__ = lazy(
         "auditing.sums": "audit_sums",
         "auditing.training": "audit_training observe_training",
         "base": "Attack AttackResult Baseline Records Scores result_of",
-        "catalogue": "ATTACKS attacks_of",
+        "catalogue": "ATTACKS SHOWN_BY attacks_of",
         "inversion": "Inversion ModelInversion invert",
         "membership.stacked": "StackedNetworks",
         "procedures": "FitEstimator RunRecipe records_of",
@@ -89,7 +89,6 @@ __getattr__, __dir__, __all__ = lazy(
         "tables.inference": "Inference",
         "tables.linkability": "Linkability",
         "tables.linkage": "Linkage",
-        "tables.named": "SHOWN_BY",
         "tables.shadow": "Shadow",
         "tables.similarity": "Similarity",
         "tables.singling_out": "SinglingOut SinglingOutUnivariate",

@@ -11,7 +11,7 @@ from sfumato.errors import OptionError, did_you_mean
 if TYPE_CHECKING:
     from sfumato.attacks.base import Attack
 
-__all__ = ["ATTACKS", "attacks_of"]
+__all__ = ["ATTACKS", "SHOWN_BY", "attacks_of"]
 
 ATTACKS = {
     "loss": "membership.threshold:LossThreshold",
@@ -41,6 +41,17 @@ ATTACKS = {
     "inversion": "inversion:ModelInversion",
 }
 """The class of each attack, imported when it is run."""
+
+SHOWN_BY = {
+    "linkage": "linkage",
+    "re-identification": "linkage",
+    "homogeneity": "homogeneity",
+    "background knowledge": "background-knowledge",
+    "skewness": "skewness",
+    "similarity": "similarity",
+    "inference": "inference",
+}
+"""The attack that shows what an assessment names. A linked row is a re-identified person, so one attack shows both."""
 
 
 def attacks_of(names: Sequence[str] | None = None) -> tuple[Attack, ...]:

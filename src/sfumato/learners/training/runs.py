@@ -101,23 +101,28 @@ class Scores(Discreet):
 
     @classmethod
     def of_numbers(cls, truth: NDArray[np.floating[Any]], predicted: NDArray[np.floating[Any]]) -> Scores:
-        """Score the numbers predicted by a regression."""
-        return cls(
-            rows=len(truth),
-            loss=float(np.square(np.asarray(predicted) - truth).mean()),
-            baseline=float(np.square(truth - truth.mean()).mean()),
-        )
+        """Score the numbers predicted by a regression; a loss that no float can hold is infinite."""
+        with np.errstate(over="ignore"):
+            return cls(
+                rows=len(truth),
+                loss=float(np.square(np.asarray(predicted) - truth).mean()),
+                baseline=float(np.square(truth - truth.mean()).mean()),
+            )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the scores as plain values; unknown numbers as None."""
-        unknown = {name: None for name in ("loss", "baseline") if math.isnan(getattr(self, name))}
-        return {**asdict(self), **unknown}
+        """Return the scores as plain values; unknown numbers as None, infinite ones as "inf"."""
+        plain = asdict(self)
+        for name in ("loss", "baseline"):
+            if not math.isfinite(plain[name]):
+                plain[name] = None if math.isnan(plain[name]) else "inf"
+        return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Scores:
         """Return the scores of a `to_dict`."""
         values = {one.name: _tuples(plain[one.name]) for one in fields(cls)}
-        return cls(**{**values, **{name: math.nan for name in ("loss", "baseline") if values[name] is None}})
+        losses = {name: math.nan if values[name] is None else float(values[name]) for name in ("loss", "baseline")}
+        return cls(**{**values, **losses})
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,7 +167,7 @@ class Run(Discreet):
             "name": self.name,
             **self.facts,
             "accuracy": self.scores.accuracy,
-            "loss": None if math.isnan(self.scores.loss) else self.scores.loss,
+            "loss": self.scores.to_dict()["loss"],
             "seconds": self.seconds,
             "history": list(self.history),
             "scores": self.scores.to_dict(),
