@@ -12,14 +12,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Axis
+from sfumato.synthesizers.tables.base import Axis, Recoding, Records
 
-__all__ = ["NARROW", "Cells", "find_cells", "is_wide"]
+__all__ = ["NARROW", "Cells", "find_cells", "is_wide", "read_cells"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -78,11 +80,14 @@ class Cells:
         """The number of codes in each cell."""
         return np.diff(self.starts, append=self.codes)
 
+    @cached_property
+    def recoding(self) -> Recoding:
+        """From codes to cells."""
+        return Recoding(self.starts, np.arange(self.size))
+
     def of_codes(self, codes: NDArray[np.integer]) -> NDArray[np.int32]:
         """Return the cell of each code."""
-        if self.size == self.codes:
-            return codes.astype(np.int32)
-        return (np.searchsorted(self.starts, codes, side="right") - 1).astype(np.int32)
+        return self.recoding.of_codes(codes)
 
     def draw_codes(self, cells: NDArray[np.integer], rng: np.random.Generator, most: int = 200) -> Ints:
         """Return a code inside each cell, at random, out of at most this many equidistant ones.
@@ -113,14 +118,26 @@ def stand_out(noisy: Floats, deviation: float) -> Ints:
     return np.sort(few[clear[few] > _FREQUENT * clear.sum()])
 
 
-def find_cells(axes: Sequence[Axis], codes: Sequence[NDArray[np.integer]], sums: NoisySums) -> list[Cells]:
-    """Return the cells of each column; those of wide ones after a noisy histogram of their codes."""
-    wide = [at for at, one in enumerate(axes) if is_wide(one)]
+def find_cells(records: Records, columns: Sequence[int], sums: NoisySums) -> list[Cells]:
+    """Return the cells of some columns; those of wide ones after a noisy histogram of their codes."""
+    wide = [at for at in columns if is_wide(records.axes[at])]
     spikes: dict[int, Ints] = {}
     if wide:
         norm = math.sqrt(len(wide))
-        counts = [np.bincount(codes[at], minlength=axes[at].size)[:-1] for at in wide]
-        noisy = sums("values", np.concatenate(counts).astype(np.float64), norm=norm)
+        singles = [Recoding.identity(one.size) for one in records.axes]
+        counts = [one[:-1] for one in records.count([(at,) for at in wide], singles)]
+        noisy = sums("values", np.concatenate(counts), norm=norm)
         found = np.split(noisy, np.cumsum([len(one) for one in counts])[:-1])
         spikes = {at: stand_out(one, sums.deviation_of("values", norm)) for at, one in zip(wide, found, strict=True)}
-    return [Cells.of(one, spikes.get(at, ())) for at, one in enumerate(axes)]
+    return [Cells.of(records.axes[at], spikes.get(at, ())) for at in columns]
+
+
+def read_cells(axes: Sequence[Axis], starts: Sequence[NDArray[Any]]) -> list[Cells]:
+    """Return the cells of columns, given the starts that somebody wrote to a file."""
+    if len(axes) != len(starts):
+        raise InputError(f"the cells of {len(axes)} columns are needed, got those of {len(starts)}")
+    for axis, one in zip(axes, starts, strict=True):
+        rising = one.ndim == 1 and one.size > 0 and one.dtype.kind == "i" and bool(np.all(np.diff(one) > 0))
+        if not (rising and one[0] == 0 and one[-1] == axis.size - 1):
+            raise InputError(f"the cells of column '{axis.name[:40]}' must rise from 0 to its last code")
+    return [Cells(one.astype(np.int64), axis.size) for axis, one in zip(axes, starts, strict=True)]

@@ -1,12 +1,10 @@
-"""Counts of one, two or three coded columns, and how noisy counts become consistent probabilities.
+"""How noisy counts of one, two or three coded columns become consistent probabilities.
 
-Everything here works on small arrays. Counting is one pass over the rows; the rest is post-processing, which costs no
-privacy.
+Everything here works on small arrays of noisy numbers: post-processing, which costs no privacy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from numpy.typing import NDArray
 
 __all__ = [
     "coarse_groups",
-    "count",
     "draw_evenly",
     "fit_three_way",
     "fit_to_margins",
@@ -28,22 +25,6 @@ Ints = NDArray[np.int64]
 
 _SWEEPS = 30
 _TINY = 1e-12
-
-
-def count(columns: Sequence[NDArray[Any]], sizes: Sequence[int], weights: NDArray[Any] | None = None) -> Floats:
-    """Count the tuples of some coded columns; the result has an axis per column.
-
-    Examples
-    --------
-    >>> count([np.array([0, 1, 1]), np.array([2, 0, 2])], [2, 3]).tolist()
-    [[0.0, 0.0, 1.0], [1.0, 0.0, 1.0]]
-    """
-    place = columns[0].astype(np.intp)
-    for column, size in zip(columns[1:], sizes[1:], strict=True):
-        place *= size
-        place += column
-    cells = int(np.prod(sizes))
-    return np.bincount(place, weights=weights, minlength=cells).astype(np.float64).reshape(sizes)
 
 
 def onto_simplex(noisy: Any, total: float) -> Floats:

@@ -123,7 +123,8 @@ def synthesize(
     ]
     domain = Domain.of(features, columns, label)
     sums = NoisySums(shares, noise, Source(insecure_seed=insecure_seed))
-    return Generator(domain, chosen.learn(domain.encode(columns), sums), plan, delta, insecure_seed is None)
+    model = chosen.learn(domain.encode(columns), sums, np.random.default_rng(insecure_seed))
+    return Generator(domain, model, plan, delta, insecure_seed is None)
 
 
 def _expected(one: Feature | Undeclared, values: pl.Series) -> Axis:
