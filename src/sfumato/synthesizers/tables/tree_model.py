@@ -185,7 +185,11 @@ class TreeModel(Model):
             joint=bool(stored.whole("joint", 0, 1)),
             sweeps=stored.whole("sweeps", 0, _MOST_SWEEPS),
             pool_rows=stored.whole("pool_rows", 1, _MOST_ROWS),
-            **{name: settings[name] for name in ("pair_deviation", "table_deviation", "doubt", "balance", "mix")},
+            pair_deviation=settings["pair_deviation"],
+            table_deviation=settings["table_deviation"],
+            doubt=settings["doubt"],
+            balance=settings["balance"],
+            mix=settings["mix"],
         )
         if "scores" in state.arrays:
             model.labels = AdditiveLabels(sizes, [one.ordered for one in columns], classes)
