@@ -22,6 +22,7 @@ from sfumato.budget.noise import Source
 from sfumato.errors import BudgetError, InputError
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
+from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
 from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, State, Synthesizer
 from sfumato.synthesizers.tables.cells import Cells
 from sfumato.synthesizers.tables.domain import Coding, Domain
@@ -31,7 +32,8 @@ from sfumato.synthesizers.tables.plan import Plan, multiplier
 from sfumato.synthesizers.tables.synthesize import synthesize
 from sfumato.synthesizers.tables.tree import LabelledTree
 
-METHODS: list[Synthesizer] = [Independent(), LabelledTree(pool=2000)]
+TINY = AutoEncoderMixture(width=2, hidden=4, components=2, rounds=1, steps=5, rate=0.2)
+METHODS: list[Synthesizer] = [Independent(), LabelledTree(pool=2000), TINY]
 
 
 def people(rows: int = 400, seed: int = 0) -> pl.DataFrame:
@@ -151,6 +153,13 @@ class Recording(NoisySums):
             noisy = self._answers[len(self.asked)][3]
         self.asked.append((name, np.array(sums, dtype=np.float64), norm, noisy))
         return noisy.copy()
+
+    def run(self, name: str, mechanism: Any, times: int = 1) -> Any:
+        found = super().run(name, mechanism, times)
+        if self._answers is not None:
+            found = self._answers[len(self.asked)][3]
+        self.asked.append((name, np.zeros(0), 0.0, found))
+        return found
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
