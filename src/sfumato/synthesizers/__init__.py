@@ -1,0 +1,1 @@
+"""Make synthetic data that do not reveal whether a person was in the original."""
