@@ -8,6 +8,7 @@ limitation*, Journal of Privacy and Confidentiality 1(1), 2009. J. Snoke, G. Raa
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from sfumato.measures.loss.marginals import Binned, binned
 __all__ = ["Propensity", "propensity", "propensity_of"]
 
 _MOST_ROWS = 50_000
-_RIDGE = 1e-3  # on the sums over rows: it matters only where a bin has original or released rows alone
+_RIDGE = 1e-6  # on the sums over rows: it matters only where a bin has original or released rows alone
 _STEPS = 50
 
 
@@ -134,7 +135,7 @@ def propensity_of(both: Pairing, *, bins: int = 10, rows: int | None = _MOST_ROW
         pmse=pmse,
         expected=expected,
         ratio=pmse / expected if parameters else None,
-        standardized=(pmse - expected) / (np.sqrt(2 * parameters) * unit) if parameters else None,
+        standardized=(pmse - expected) / (math.sqrt(2 * parameters) * unit) if parameters else None,
         parameters=parameters,
         rows=(chosen[0], chosen[1]),
         bins=bins,

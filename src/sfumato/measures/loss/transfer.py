@@ -25,6 +25,7 @@ __all__ = ["ModelTransfer", "model_transfer", "roc_auc"]
 
 _MOST_ROWS = 50_000
 _MOST_CLASSES = 100
+_ROWS_OF_A_CLASS = 5  # on average; below, a target is a number rather than a class
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ def model_transfer(
 ) -> tuple[ModelTransfer, ...]:
     """Train models on original and on released rows, and test both on other real rows.
 
-    Values become features as in `model_accuracy`. Rows without a target are left out, and so are released rows whose
-    target stands for several values, and test rows with a class that the original lacks. The AUC of several classes is the mean over the classes of the test rows, each
-    against all others (D. Hand, R. Till, Machine Learning 45, 2001, discuss the alternatives).
+    Values become features as in `model_accuracy`. Left out are rows without a target, released rows whose target stands
+    for several values, and test rows with a class that the original lacks. The AUC of several classes is the mean over
+    the classes of the test rows, each against all others.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def model_transfer(
     tables_read = (original, both.original), (both.coverages, both.meaning), (tested.coverages, tested.meaning)
     sides = [_Rows.of(reads, at, features, codes) for reads, codes in tables_read]
     truth = sides[2].labels[sides[2].known]
-    _refuse(target, classes, sides, truth)
+    _refuse(target, classes, sides)
     estimators = estimators_of(models, seed)
     scores = np.empty((len(estimators), 2, 2, repeats))
     for repeat in range(repeats):
@@ -178,15 +179,18 @@ class _Rows:
         return np.hstack(parts), self.labels[some]
 
 
-def _refuse(target: str, classes: int, sides: Sequence[_Rows], truth: NDArray[np.int64]) -> None:
+def _refuse(target: str, classes: int, sides: Sequence[_Rows]) -> None:
     """Refuse a target that cannot be learned or tested."""
-    if classes > _MOST_CLASSES:
-        raise OptionError(f"the target '{target}' has {classes:,} distinct values, and a model needs classes")
     if classes < 2:
         raise OptionError(f"the target '{target}' has fewer than two distinct values")
     for side, name in zip(sides, ("original", "released", "test"), strict=True):
         if not side.known.any():
             raise OptionError(f"no {name} row has a known value of the target '{target}'")
+    fewest = min(int(side.known.sum()) for side in sides[:2])
+    if classes > _MOST_CLASSES or classes * _ROWS_OF_A_CLASS > fewest:
+        raise OptionError(
+            f"the target '{target}' has {classes:,} distinct values in {fewest:,} rows, and a model needs classes"
+        )
 
 
 def _seeded(models: Sequence[str] | Mapping[str, Any], estimators: Mapping[str, Any], seed: int) -> list[Any]:
