@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.budget.accounting.accountant import Spent, calibrate, spent
-from sfumato.budget.events import Composed, Event, Gaussian
+from sfumato.budget.events import Composed, Event
 from sfumato.budget.query.discovery import FindBounds, SelectCategories
 from sfumato.learners.estimators.features import Feature, Undeclared
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
@@ -50,7 +50,7 @@ class Plan:
         shares: Mapping[str, Share],
         noise: float,
     ) -> Plan:
-        """Return the plan of mechanisms that describe columns, and of noisy sums with one noise multiplier."""
+        """Return the plan of mechanisms that describe columns, and of shares with one noise multiplier."""
         bought = [
             Purchase(f"{'bounds' if isinstance(one, FindBounds) else 'domain'} of {names[at]}", one.event, one.epsilon)
             for at, one in columns.items()
@@ -88,6 +88,10 @@ def mechanisms(
     }
 
 
-def multiplier(before: Sequence[Event], epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier of one sum that costs at most epsilon together with earlier events."""
-    return calibrate(lambda scale: Composed((*before, Gaussian(scale))) if before else Gaussian(scale), epsilon, delta)
+def multiplier(before: Sequence[Event], shares: Mapping[str, Share], epsilon: float, delta: float) -> float:
+    """Return the smallest noise multiplier with which the shares cost at most epsilon together with earlier events."""
+
+    def events(scale: float) -> Event:
+        return Composed((*before, *NoisySums(shares, scale, None).events))  # type: ignore[arg-type]  # nothing is drawn
+
+    return calibrate(events, epsilon, delta)

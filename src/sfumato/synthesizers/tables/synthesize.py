@@ -110,7 +110,7 @@ def synthesize(
     bought = mechanisms(described, epsilon, delta)
     # The shares must not depend on what is bought: an undeclared number may turn out to be wide.
     shares = chosen.shares([_expected(one, values) for one, values in zip(described, columns.values, strict=True)], at)
-    noise = multiplier([one.event for one in bought.values()], float(epsilon), float(delta))
+    noise = multiplier([one.event for one in bought.values()], shares, float(epsilon), float(delta))
     plan = Plan.of(bought, columns.names, shares, noise)
     if ledger is not None:
         ledger.check(_composed(plan.events))
