@@ -187,7 +187,8 @@ def evaluate(
     both = pair(raw, made, names, generalised=kind == "table")
     report(0.02)
     tested = None if held is None else pair(raw, held, names, generalised=False)
-    distances = [None if one is None else distances_of(one, bins, quantiles=True) for one in (both, tested)]
+    distances = distances_of(both, bins, quantiles=True)
+    test_distances = None if tested is None else distances_of(tested, bins, quantiles=True)
     report(0.05)
     propensity = propensity_of(both, bins=bins, seed=seed)
     asked = query_error_of(both, queries=queries, dimensions=min(_DIMENSIONS, len(names)), rescale=True, seed=seed)
@@ -195,6 +196,8 @@ def evaluate(
     skipped = {"models": _no_models(models, tested, predicted), "attacks": _no_attacks(attacks, others)}
     scores: tuple[ModelTransfer, ...] = ()
     if skipped["models"] is None:
+        assert tested is not None
+        assert predicted is not None
         try:
             scores = model_transfer(both, tested, predicted, models=models, repeats=repeats, seed=seed)
         except OptionError as error:
@@ -220,8 +223,8 @@ def evaluate(
         columns=names,
         left_out=left_out,
         target=predicted,
-        distances=distances[0],
-        test_distances=distances[1],
+        distances=distances,
+        test_distances=test_distances,
         propensity=propensity,
         queries=asked,
         models=scores,

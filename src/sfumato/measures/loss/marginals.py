@@ -196,10 +196,10 @@ class Binned(Discreet):
             count = np.bincount(place, weights=records, minlength=cells)
             return count.reshape(self.size, other.size) / float(count.sum())
         sparse = importlib.import_module("scipy.sparse")
-        count = np.ones(len(self.codes)) if records is None else records
+        of_row = np.ones(len(self.codes)) if records is None else records
         shape = self.shares.shape[0], other.shares.shape[0]
-        pairs = sparse.coo_array((count, (self.codes, other.codes)), shape=shape).tocsr()
-        return self.shares.T @ (pairs @ other.shares) / float(count.sum())
+        pairs = sparse.coo_array((of_row, (self.codes, other.codes)), shape=shape).tocsr()
+        return self.shares.T @ (pairs @ other.shares) / float(of_row.sum())
 
 
 def _apart(ours: Any, theirs: Any) -> float:
@@ -314,5 +314,5 @@ def _bin_shares(read: Coverage, edges: Floats) -> Any:
     column = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - read.first, lengths)
     outside = np.flatnonzero(read.size == 0)
     share = np.concatenate([1 / read.size[row], np.ones(len(outside))])
-    place = np.concatenate([row, outside]), np.concatenate([column, np.full(len(outside), len(of))])
-    return sparse.csr_array((share, place), shape=(len(read), len(of) + 1))
+    cells = np.concatenate([row, outside]), np.concatenate([column, np.full(len(outside), len(of))])
+    return sparse.csr_array((share, cells), shape=(len(read), len(of) + 1))

@@ -417,14 +417,15 @@ def draw_features(
         features = [middle, np.isnan(middle), np.where(read.everything, np.nan, read.high - read.low)]
         return np.column_stack(features[: table.shape[1]]).astype(np.float32)[codes]
     if not len(read.first):
-        return table[np.full(len(codes), len(table) - 1)]
+        return np.repeat(table[-1:], len(codes), axis=0)
     before = np.concatenate([[0], np.cumsum(read.stop - read.first)])  # all covered values, run after run
     wanted = before[read.start[codes]] + (generator.random(len(codes)) * read.size[codes]).astype(np.int64)
     run = np.searchsorted(before, wanted, side="right") - 1
     run = np.minimum(run, len(read.first) - 1)
     position = read.first[run] + wanted - before[run]
     unknown = (read.everything | (read.size == 0))[codes]
-    return table[np.where(unknown, len(table) - 1, position)]
+    drawn: NDArray[np.float32] = table[np.where(unknown, len(table) - 1, position)]
+    return drawn
 
 
 def sklearn_part(part: str) -> Any:
