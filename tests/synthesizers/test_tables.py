@@ -16,15 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from sfumato.budget.accounting.accountant import spent
+from sfumato.budget.events import Event, PureEvent, Repeated
 from sfumato.budget.noise import Source
 from sfumato.errors import BudgetError, InputError
 from sfumato.learners.estimators.features import Columns, Feature
-from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
+from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
 from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, State, Synthesizer
 from sfumato.synthesizers.tables.cells import NARROW, Cells
 from sfumato.synthesizers.tables.domain import Coding, Domain
 from sfumato.synthesizers.tables.independent import Independent
 from sfumato.synthesizers.tables.marginals import coarse_groups, onto_simplex
+from sfumato.synthesizers.tables.plan import Plan, multiplier
 from sfumato.synthesizers.tables.synthesize import synthesize
 from sfumato.synthesizers.tables.tree import LabelledTree
 
@@ -267,3 +270,26 @@ def test_a_forged_state_is_refused(method: Synthesizer) -> None:
         for forged in ("many", -1, 1e300, None, [0]):
             with pytest.raises(InputError):
                 method.model.from_state(rows.axes, rows.label, State({**state.settings, name: forged}, state.arrays))
+
+
+class Coins(Share):
+    """Coin flips of two outcomes: an access that is not a sum."""
+
+    def multiplier(self, single: float, whole: float) -> float:
+        return single * whole / self.worth
+
+    def event(self, multiplier: float) -> Event:
+        return Repeated(PureEvent(1 / multiplier), self.times)
+
+
+def test_an_access_that_is_not_a_sum_is_paid_for_with_the_sums() -> None:
+    shares = {"cells": Share(1, 0.6), "coins": Coins(3, 0.4)}
+    noise = multiplier([PureEvent(0.1)], shares, 1.0, 1e-5)
+    plan = Plan(1.0, 1e-5, {}, shares, noise)
+    assert 0.999 < spent([PureEvent(0.1), *plan.events], 1e-5).epsilon <= 1.0
+    assert plan.events[1] == Repeated(PureEvent(0.4 / noise), 3)
+    sums = NoisySums(shares, noise, Source(insecure_seed=1))
+    assert sums.run("coins", lambda each, source: (each, source.private), times=2) == (noise / 0.4, False)
+    assert NoisySums(shares, 0.0, Source()).run("coins", lambda each, _: each) == 0
+    with pytest.raises(RuntimeError, match="more often than it was paid for"):
+        sums.run("coins", lambda each, _: each, times=2)

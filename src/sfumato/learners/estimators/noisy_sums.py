@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from sfumato.budget.noise import Source
 __all__ = ["Descent", "NoisySums", "Share", "on_grid", "ridge_against", "softmax", "within"]
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 _GRID = 2.0**-16
 _FINE = 30  # the grid of the noise is its standard deviation over 2**30,
@@ -39,10 +40,26 @@ _SPREAD = 32.0  # the scale of coefficients relative to noise; chosen like the d
 
 @dataclass(frozen=True)
 class Share:
-    """How often a kind of sum is needed, and the relative budget for all sums of this kind."""
+    """How often a kind of sum is needed, and the relative budget for all sums of this kind.
+
+    A kind of access that is not a sum (steps of DP-SGD, choices) is a subclass with a `multiplier` and an `event` of
+    its own, and takes place in `NoisySums.run`.
+    """
 
     times: int
     worth: float
+
+    def multiplier(self, single: float, whole: float) -> float:
+        """Return the noise multiplier of each access, such that all of this kind cost about their part of the budget.
+
+        ``single`` is the multiplier of a single sum that costs as much as the whole budget, and ``whole`` is the worth
+        of all kinds. Larger numbers must result from larger ones.
+        """
+        return single * math.sqrt(self.times * whole / self.worth)
+
+    def event(self, multiplier: float) -> Event:
+        """Return the event of all accesses of this kind, given the noise multiplier of each."""
+        return Gaussian(multiplier) if self.times == 1 else Repeated(Gaussian(multiplier), self.times)
 
 
 class NoisySums:
@@ -70,18 +87,13 @@ class NoisySums:
         """The events of all sums; none without noise."""
         if self.multiplier == 0:
             return ()
-        return tuple(
-            Gaussian(self.multiplier_of(name))
-            if one.times == 1
-            else Repeated(Gaussian(self.multiplier_of(name)), one.times)
-            for name, one in self.shares.items()
-        )
+        return tuple(one.event(self.multiplier_of(name)) for name, one in self.shares.items())
 
     def multiplier_of(self, name: str) -> float:
         """Return the standard deviation of the noise on a kind of sum, for vectors of norm 1."""
-        share = self.shares[name]
-        whole = math.fsum(one.worth for one in self.shares.values())
-        return self.multiplier * math.sqrt(share.times * whole / share.worth)
+        if self.multiplier == 0:
+            return 0.0
+        return self.shares[name].multiplier(self.multiplier, math.fsum(one.worth for one in self.shares.values()))
 
     def deviation_of(self, name: str, norm: float) -> float:
         """Return the standard deviation of the noise on every number of a kind of sum."""
@@ -99,9 +111,7 @@ class NoisySums:
         norm : float
             A constant, or computed from released values; never from the data.
         """
-        self._used[name] += 1
-        if self._used[name] > self.shares[name].times:
-            raise RuntimeError(f"'{name}' was needed more often than it was paid for: {self.shares[name].times} times")
+        self._use(name, 1)
         exact = np.asarray(sums, dtype=np.float64)
         if self.multiplier == 0 or exact.size == 0:
             return exact.copy()
@@ -113,6 +123,27 @@ class NoisySums:
         steps = np.rint(exact / step).astype(np.int64) + noise.reshape(exact.shape)
         noisy: Floats = steps.astype(np.float64) * step
         return noisy
+
+    def run(self, name: str, mechanism: Callable[[float, Source], T], times: int = 1) -> T:
+        """Return what a mechanism that is not a sum returns.
+
+        Parameters
+        ----------
+        name : str
+            The kind of access.
+        mechanism : callable
+            Gets the noise multiplier of each access (0 without noise) and the source of all its randomness. What it
+            returns must be as private as the event of the share says.
+        times : int
+            How many of the accesses that were paid for it makes.
+        """
+        self._use(name, times)
+        return mechanism(self.multiplier_of(name), self._source)
+
+    def _use(self, name: str, times: int) -> None:
+        self._used[name] += times
+        if self._used[name] > self.shares[name].times:
+            raise RuntimeError(f"'{name}' was needed more often than it was paid for: {self.shares[name].times} times")
 
 
 def on_grid(values: Any) -> Floats:

@@ -253,7 +253,7 @@ class Model(ABC):
 
 
 class Synthesizer(ABC):
-    """A method: which noisy sums it needs, and how it learns from them."""
+    """A method: which noisy sums and other private mechanisms it needs, and how it learns from them."""
 
     name: ClassVar[str]
     model: ClassVar[type[Model]]
@@ -262,6 +262,7 @@ class Synthesizer(ABC):
     def shares(self, axes: Sequence[Axis], label: int | None, *, scans: bool = True) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, and the worth of each.
 
+        A kind that is not a sum (steps of DP-SGD, choices) is a subclass of `Share` and takes place in `NoisySums.run`.
         ``scans`` says whether the records can be read, not only counted.
         """
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from sfumato.budget.accounting.accountant import Spent, calibrate, spent
-from sfumato.budget.events import Composed, Event, Gaussian
+from sfumato.budget.events import Composed, Event
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import FindBounds, SelectCategories
 from sfumato.learners.estimators.features import Feature, Undeclared
@@ -17,7 +17,7 @@ from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.synthesizers.tables.base import Axis, Synthesizer
 from sfumato.synthesizers.tables.cells import NARROW
 
-__all__ = ["Plan", "Purchase", "plan_of"]
+__all__ = ["Plan", "Purchase", "multiplier", "plan_of"]
 
 _FOR_COLUMNS = 0.1  # the share of epsilon, and of delta, for undeclared bounds and domains
 
@@ -147,7 +147,7 @@ def plan_of(
     expected = [_widest(one) if isinstance(one, Undeclared) else axes[one.name] for one in described]
     shares = method.shares(expected, label, scans=scans)
     if noise is None:
-        noise = _multiplier([one.event for one in bought.values()], epsilon, delta)
+        noise = multiplier([one.event for one in bought.values()], shares, epsilon, delta)
     return Plan(epsilon, delta, bought, dict(shares), noise)
 
 
@@ -156,6 +156,10 @@ def _widest(one: Undeclared) -> Axis:
     return Axis(one.name, 2 * NARROW + 1 if one.is_number else 2, one.is_number)
 
 
-def _multiplier(before: Sequence[Event], epsilon: float, delta: float) -> float:
-    """Return the smallest noise multiplier of one sum that costs at most epsilon together with earlier events."""
-    return calibrate(lambda scale: Composed((*before, Gaussian(scale))) if before else Gaussian(scale), epsilon, delta)
+def multiplier(before: Sequence[Event], shares: Mapping[str, Share], epsilon: float, delta: float) -> float:
+    """Return the smallest noise multiplier with which the shares cost at most epsilon together with earlier events."""
+
+    def events(scale: float) -> Event:
+        return Composed((*before, *NoisySums(shares, scale, Source()).events))
+
+    return calibrate(events, epsilon, delta)
