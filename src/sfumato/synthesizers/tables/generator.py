@@ -179,8 +179,13 @@ class Generator(Artifact, Discreet):
     def release(self, provenance: Provenance, seconds: float = 0.0) -> Release:
         """Return the generator as a release."""
         promise = DifferentialPrivacy(self.epsilon, self.delta, self.spent.relation)
-        stated = {"method": self.method.name, "parameters": parameters_of(self.method)}
-        stated |= {"epsilon": self.epsilon, "delta": self.delta, "target": self.target}
+        stated = {
+            "method": self.method.name,
+            "parameters": parameters_of(self.method),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "target": self.target,
+        }
         return Release(
             artifact=self,
             method=self.method.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -153,9 +154,10 @@ def synthesize(
         library=library,
         options=_options(table if is_public else None, rows, seed, insecure_seed, declared_only),
     )
-    name = str(table) if is_public else given.origin.name if given.origin else None
-    known = given.rows if is_public else None
-    provenance = Provenance(name, known, None if is_public else given.origin, {"public": is_public})
+    if is_public:
+        provenance = Provenance(str(table), given.rows, None, {"public": True})
+    else:
+        provenance = Provenance.of(given.origin, None, public=False)
     return generator.release(provenance, time.monotonic() - began)
 
 
@@ -166,8 +168,8 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
     given = named if data is None else data
     if given is None:
         raise OptionError("the recipe does not name its data", hint="give the table")
-    known = {*synthesize.__kwdefaults__, "epsilon"}
-    if strange := sorted(stated.keys() - known):
+    known = inspect.signature(synthesize).parameters
+    if strange := sorted(stated.keys() - known.keys()):
         raise OptionError(f"the recipe has an unknown option '{strange[0][:40]}'", hint=did_you_mean(strange[0], known))
     if isinstance(given, str) and given in datasets.TABLES and not Path(given).exists():
         schema = None
