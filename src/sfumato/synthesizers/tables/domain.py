@@ -109,11 +109,13 @@ class Coding:
 
     @cached_property
     def _first(self) -> int:
-        return math.ceil(self._steps((self.feature.bounds or (0.0, 1.0))[0]) - 1e-6)
+        steps: float = self._steps((self.feature.bounds or (0.0, 1.0))[0])
+        return math.ceil(steps - 1e-6)
 
     @cached_property
     def _last(self) -> int:
-        return math.floor(self._steps((self.feature.bounds or (0.0, 1.0))[1]) + 1e-6)
+        steps: float = self._steps((self.feature.bounds or (0.0, 1.0))[1])
+        return math.floor(steps + 1e-6)
 
     @property
     def _known(self) -> int:
