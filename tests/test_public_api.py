@@ -21,6 +21,7 @@ DOORS = (
     "budget",
     "data",
     "engines",
+    "frontier",
     "learners",
     "masking",
     "measures",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sfumato import data as data
     from sfumato import engines as engines
     from sfumato import errors as errors
+    from sfumato import frontier as frontier
     from sfumato import learners as learners
     from sfumato import masking as masking
     from sfumato import measures as measures
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from sfumato.data.table import read as read
     from sfumato.data.table import write as write
     from sfumato.errors import SfumatoError as SfumatoError
+    from sfumato.frontier.evaluate import evaluate as evaluate
     from sfumato.learners.training.sweep import train as train
     from sfumato.masking.masking import mask as mask
     from sfumato.masking.perturb import perturb as perturb
@@ -95,6 +97,7 @@ __getattr__, __dir__, __all__ = lazy(
         "data.schema": "Column Kind Role Schema",
         "data.table": "Table read write",
         "errors": "SfumatoError",
+        "frontier.evaluate": "evaluate",
         "learners.training.sweep": "train",
         "masking.masking": "mask",
         "measures.assess": "assess check",
@@ -118,6 +121,7 @@ __getattr__, __dir__, __all__ = lazy(
         "budget",
         "data",
         "engines",
+        "frontier",
         "learners",
         "masking",
         "measures",
