@@ -24,7 +24,7 @@ from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
 from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
 from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, State, Synthesizer
-from sfumato.synthesizers.tables.cells import Cells
+from sfumato.synthesizers.tables.cells import NARROW, Cells
 from sfumato.synthesizers.tables.domain import Coding, Domain
 from sfumato.synthesizers.tables.independent import Independent
 from sfumato.synthesizers.tables.marginals import coarse_groups, onto_simplex
@@ -129,7 +129,7 @@ def test_dates_come_back_as_dates_and_decimals_with_their_digits() -> None:
     assert coding.decode(coding.encode(days)).to_list() == days.to_list()
     prices = pl.Series("p", ["0.10", "12.34", "99.99"]).cast(pl.Decimal(8, 2))
     coding = Coding.of(Feature("p", bounds=(0.0, 100.0)), pl.Decimal(8, 2))
-    assert coding.decode(coding.encode(prices)).to_list() == [0.1, 12.34, 99.99]
+    assert coding.decode(coding.encode(prices)).to_list() == prices.to_list()
     truth = Coding.of(Feature("t", domain=("False", "True")), pl.Boolean())
     assert truth.decode(truth.encode(pl.Series("t", [True, None, False]))).to_list() == [True, None, False]
 
@@ -218,7 +218,8 @@ def test_a_neighbour_changes_neither_plan_nor_declared_domain() -> None:
     one, other = (synthesize(sf.Table(part, schema=schema), 1.0, method=method) for part in (frame, frame.slice(1)))
     assert one.plan == other.plan
     assert one.domain == other.domain
-    assert [c.size for c in one.model.cells if c.size < 101] == [c.size for c in other.model.cells if c.size < 101]  # type: ignore[attr-defined]
+    narrow = [[cells.size for cells in each.model.cells if cells.codes <= NARROW + 1] for each in (one, other)]
+    assert narrow[0] == narrow[1] != []
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7])
@@ -293,7 +294,7 @@ class Coins(Share):
 def test_an_access_that_is_not_a_sum_is_paid_for_with_the_sums() -> None:
     shares = {"cells": Share(1, 0.6), "coins": Coins(3, 0.4)}
     noise = multiplier([PureEvent(0.1)], shares, 1.0, 1e-5)
-    plan = Plan.of({}, [], shares, noise)
+    plan = Plan(1.0, 1e-5, {}, shares, noise)
     assert 0.999 < spent([PureEvent(0.1), *plan.events], 1e-5).epsilon <= 1.0
     assert plan.events[1] == Repeated(PureEvent(0.4 / noise), 3)
     sums = NoisySums(shares, noise, Source(insecure_seed=1))

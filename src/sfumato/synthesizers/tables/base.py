@@ -225,6 +225,16 @@ def split(flat: NDArray[Any], sizes: Sequence[int]) -> list[NDArray[Any]]:
 class Model(ABC):
     """What a synthesizer has learned: noisy numbers, from which rows are drawn for free."""
 
+    @property
+    def total(self) -> float | None:
+        """The noisy number of records; None if the model does not know it."""
+        return None
+
+    @property
+    def deviations(self) -> Mapping[str, float]:
+        """The noise multipliers that the state implies, by kind of sum; they must be those that were paid for."""
+        return {}
+
     @abstractmethod
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""

@@ -7,6 +7,8 @@ all pair counts; an additive model then tells their labels.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -60,6 +62,19 @@ class TreeModel(Model):
     mix: float
     """The share of rows that keep the label of the tree."""
     labels: AdditiveLabels | None = field(default=None)
+
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return float(self.by_label.sum())
+
+    @property
+    def deviations(self) -> Mapping[str, float]:
+        """The noise multipliers that the state implies, by kind of sum."""
+        return {
+            "cells": self.table_deviation / math.sqrt(len(self.cells)),
+            "pairs": self.pair_deviation / math.sqrt(max(len(self.pairs), 1)),
+        }
 
     @cached_property
     def _edges(self) -> list[tuple[int, int]]:
