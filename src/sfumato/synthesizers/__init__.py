@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
     from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
     from sfumato.synthesizers.tables.generator import Generator as Generator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "tables.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
         "tables.catalogue": "METHODS",
         "tables.generator": "Generator",

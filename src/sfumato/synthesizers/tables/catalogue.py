@@ -15,6 +15,7 @@ __all__ = ["METHODS", "method_of", "parameters_of"]
 METHODS = {
     "tree": "tree:LabelledTree",
     "independent": "independent:Independent",
+    "autoencoder": "autoencoder:AutoEncoderMixture",
 }
 """The module and the class of each method, imported when it is used."""
 
