@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -275,9 +275,8 @@ class AutoEncoderMixture(Synthesizer):
         margins = [by_group(one, group) for one, group in zip(tables, groups, strict=True)]
         base = np.concatenate([_log_shares(one) for one in margins]).T.copy()
         encoder, decoder = self._train(data, base, float(by_label.sum()), sums, int(rng.integers(2**62)))
-        codes = np.concatenate([encoder(part) for part in data.inputs()])
         mixtures = fit_mixtures(
-            codes.astype(np.float64),
+            data.encode(encoder),
             data.labels,
             len(by_label),
             sums,
@@ -364,18 +363,25 @@ class _Coded:
         every = np.concatenate(weights) if weights else None
         return cls(np.concatenate(codes), np.concatenate(labels), every, sizes, classes)
 
-    def one_hot(self, at: Any) -> NDArray[np.float32]:
-        """Return the inputs of the encoder for some records: a 1 for the group of each column, and for the label."""
-        codes = np.column_stack([self.codes[at].astype(np.int64), np.minimum(self.labels[at], self.classes - 1)])
+    @cached_property
+    def _places(self) -> NDArray[np.int32]:
+        """The inputs that are 1: the group of each column, and the label."""
         starts = np.cumsum([0, *self.sizes])
-        inputs = np.zeros((len(codes), int(starts[-1]) + self.classes), dtype=np.float32)
-        inputs[np.arange(len(codes))[:, None], codes + starts] = 1.0
+        return np.column_stack([self.codes, np.minimum(self.labels, self.classes - 1)]).astype(np.int32) + starts
+
+    def one_hot(self, at: Ints) -> NDArray[np.float32]:
+        """Return the inputs of the encoder for some records."""
+        inputs = np.zeros((len(at), sum(self.sizes) + self.classes), dtype=np.float32)
+        np.put_along_axis(inputs, self._places[at], 1.0, axis=1)
         return inputs
 
-    def inputs(self, rows: int = 50_000) -> Any:
-        """Yield the inputs of all records in parts."""
-        for start in range(0, max(len(self.labels), 1), rows):
-            yield self.one_hot(slice(start, start + rows))
+    def encode(self, encoder: Dense) -> Floats:
+        """Return the code of each record, before it is clipped to the ball."""
+        first, *rest = encoder.weights
+        hidden = np.tile(encoder.biases[0].astype(np.float64), (len(self.labels), 1))
+        for places in self._places.T:
+            hidden += first[places]
+        return Dense(tuple(rest), encoder.biases[1:]).one_by_one(np.maximum(hidden, 0.0))
 
 
 def _log_shares(counts: Floats) -> Floats:
