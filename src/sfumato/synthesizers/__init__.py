@@ -8,6 +8,7 @@ from sfumato._exports import lazy
 
 if TYPE_CHECKING:
     from sfumato.synthesizers.tables.aim import Aim as Aim
+    from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
     from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
     from sfumato.synthesizers.tables.copula import Copula as Copula
@@ -20,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "tables.aim": "Aim",
+        "tables.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
         "tables.catalogue": "METHODS",
         "tables.copula": "Copula",

@@ -56,7 +56,8 @@ class AutoEncoder(nn.Module):
     def encode(self, inputs: Tensor) -> Tensor:
         """Return the codes, clipped to the unit ball."""
         codes: Tensor = self.encoder(inputs)
-        return codes / codes.norm(dim=1, keepdim=True).clamp(min=1.0)
+        inside: Tensor = codes / codes.norm(dim=1, keepdim=True).clamp(min=1.0)
+        return inside
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return what the codes are decoded to."""

@@ -47,7 +47,7 @@ class Steps(Share):
         1 / (rate sqrt(times (exp(1 / z^2) - 1))) (Bu et al. 2020). This only divides the budget; `event` has the cost.
         """
         strength = self.worth / (whole * single**2)
-        return math.log1p(strength / (self.rate**2 * self.times)) ** -0.5
+        return 1 / math.sqrt(math.log1p(strength / (self.rate**2 * self.times)))
 
     def event(self, multiplier: float) -> Event:
         """Return the event of all steps, with the rounding of their noise."""

@@ -65,6 +65,11 @@ class AutoEncoderModel(Model):
     base: Floats
     """What is added to the outputs of the decoder, by label."""
 
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return float(self.by_label.sum())
+
     @cached_property
     def _inside(self) -> list[Floats]:
         return [inside_groups(table, group) for table, group in zip(self.tables, self.groups, strict=True)]
@@ -224,6 +229,10 @@ class AutoEncoderMixture(Synthesizer):
             real(f"the {name}", number, above=0)
         real("the jitter", self.jitter, least=0)
 
+    def prepare(self) -> None:
+        """Raise an error if torch is missing."""
+        require_extra("torch", "torch", "the auto-encoder")
+
     def shares(self, axes: Sequence[Axis], label: int | None, *, scans: bool = True) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, the steps of training, and the worth of each."""
         if not scans:
@@ -231,7 +240,6 @@ class AutoEncoderMixture(Synthesizer):
                 "the auto-encoder has to read the records, but here they can only be counted",
                 hint="collect the table into memory, or use another method",
             )
-        require_extra("torch", "torch", "the auto-encoder")
         wide = any(is_wide(one) for at, one in enumerate(axes) if at != label)
         return {
             **({"values": Share(1, 0.05)} if wide else {}),
@@ -295,7 +303,7 @@ class AutoEncoderMixture(Synthesizer):
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
             """Return the sum of the columns' cross-entropies; 0 for a record without a label."""
             label = targets[:, -1]
-            parts = (outputs + known[label]).split(sizes, dim=1)
+            parts = torch.split(outputs + known[label], sizes, dim=1)
             losses = [
                 torch.nn.functional.cross_entropy(part, targets[:, at], reduction="none")
                 for at, part in enumerate(parts)

@@ -17,6 +17,7 @@ METHODS = {
     "aim": "aim:Aim",
     "copula": "copula:Copula",
     "independent": "independent:Independent",
+    "autoencoder": "autoencoder:AutoEncoderMixture",
 }
 """The module and the class of each method, imported when it is used."""
 
