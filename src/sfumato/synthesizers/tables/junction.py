@@ -149,7 +149,8 @@ class Junction:
         for one in self._local[rank]:
             logs += self._spread(one.log_factor, one.columns, rank)
         table: Floats = np.exp(logs - logs.max())
-        return table * (self._total / table.sum())
+        table *= self._total / table.sum()
+        return table
 
     def _spread(self, array: Floats, columns: Clique, rank: int) -> Floats:
         return array.reshape([self._sizes[at] if at in columns else 1 for at in self.cliques[rank]])
