@@ -366,8 +366,10 @@ class _Coded:
     @cached_property
     def _places(self) -> NDArray[np.int32]:
         """The inputs that are 1: the group of each column, and the label."""
-        starts = np.cumsum([0, *self.sizes])
-        return np.column_stack([self.codes, np.minimum(self.labels, self.classes - 1)]).astype(np.int32) + starts
+        starts = np.cumsum([0, *self.sizes]).astype(np.int32)
+        label = np.minimum(self.labels, self.classes - 1).astype(np.int32)
+        places: NDArray[np.int32] = np.column_stack([self.codes.astype(np.int32), label]) + starts
+        return places
 
     def one_hot(self, at: Ints) -> NDArray[np.float32]:
         """Return the inputs of the encoder for some records."""
