@@ -112,6 +112,7 @@ def synthesize(
     if rows is not None:
         whole("the number of rows", rows, most=MOST_ROWS)
     chosen = method_of(method)
+    chosen.prepare()
     is_public = isinstance(table, str) and table in datasets.TABLES and not Path(table).exists()
     given = _table(table, schema, is_public)
     wanted = target if target is not None else given.schema.target or (_TARGETS.get(str(table)) if is_public else None)

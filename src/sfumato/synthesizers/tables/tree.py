@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Model, Recoding, Records, Synthesizer, split
-from sfumato.synthesizers.tables.cells import Cells, find_cells, is_wide
+from sfumato.synthesizers.tables.cells import Cells, count_cells, find_cells, is_wide, label_totals
 from sfumato.synthesizers.tables.labels import AdditiveLabels, Pool
 from sfumato.synthesizers.tables.marginals import coarse_groups, fit_three_way, fit_to_margins, onto_simplex
 from sfumato.synthesizers.tables.tree_model import TreeModel, by_group
@@ -82,8 +82,8 @@ class LabelledTree(Synthesizer):
         columns = [at for at in range(len(records.axes)) if at != records.label]
         axes = [records.axes[at] for at in columns]
         cells = find_cells(records, columns, sums)
-        raw, deviation = self._count_cells(records, columns, cells, sums)
-        by_label = _totals(raw)
+        raw, deviation = count_cells(records, columns, cells, sums)
+        by_label = label_totals(raw)
         tables = [np.stack(list(map(onto_simplex, one.T, by_label)), axis=1) for one in raw]
 
         pairs = list(itertools.combinations(range(len(columns)), 2))
@@ -125,21 +125,6 @@ class LabelledTree(Synthesizer):
         if len(by_label) > 1:
             model.labels = self._labels(model, records, columns, raw, sums, rng)
         return model
-
-    @staticmethod
-    def _count_cells(
-        records: Records, columns: Sequence[int], cells: Sequence[Cells], sums: NoisySums
-    ) -> tuple[list[Floats], float]:
-        """Return the noisy counts of (cell, label) for each column, and their deviation."""
-        label, norm = records.label, math.sqrt(len(columns))
-        recodings = [Recoding.identity(one.size) for one in records.axes]
-        for at, one in zip(columns, cells, strict=True):
-            recodings[at] = one.recoding
-        wanted = [(at,) if label is None else (at, label) for at in columns]
-        # Records without a label are left out: the last code of the label stands for a missing one.
-        exact = [one[:, None] if label is None else one[:, :-1] for one in records.count(wanted, recodings)]
-        noisy = sums("cells", np.concatenate([one.ravel() for one in exact]), norm=norm)
-        return _like(noisy, exact), sums.deviation_of("cells", norm)
 
     @staticmethod
     def _count_pairs(
@@ -227,17 +212,3 @@ def _fit(noisy: Floats, first: Floats, second: Floats, deviation: float) -> Floa
     apart = float(np.square(noisy - plain).sum())
     trust = max(0.0, 1 - noisy.size * deviation**2 / max(apart, 1e-9))
     return plain + trust * (own - plain)
-
-
-def _totals(tables: Sequence[Floats]) -> Floats:
-    """Return the number of records of each label: every column counts them all, a sum of fewer cells is less noisy."""
-    trust = np.array([1 / len(one) for one in tables])
-    sums = np.stack([one.sum(axis=0) for one in tables])
-    totals: Floats = np.maximum((trust[:, None] * sums).sum(axis=0) / trust.sum(), 1.0)
-    return totals
-
-
-def _like(flat: Floats, arrays: Sequence[Floats]) -> list[Floats]:
-    """Return an array in parts that have the shapes of others."""
-    parts = split(flat, [one.size for one in arrays])
-    return [one.reshape(other.shape) for one, other in zip(parts, arrays, strict=True)]

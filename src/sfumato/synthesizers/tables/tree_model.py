@@ -23,7 +23,7 @@ from sfumato.synthesizers.tables.labels import AdditiveLabels, labels_in_order
 from sfumato.synthesizers.tables.marginals import draw_evenly, information, spanning_tree
 from sfumato.synthesizers.tables.raking import Wanted, rake
 
-__all__ = ["TreeModel", "by_group"]
+__all__ = ["TreeModel", "by_group", "inside_groups"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -97,12 +97,7 @@ class TreeModel(Model):
     @cached_property
     def _inside(self) -> list[Floats]:
         """The chances of each column's cells within a group: tables (group, label, cell)."""
-        found = []
-        for table, group in zip(self.tables, self.groups, strict=True):
-            inside = np.zeros((int(group.max()) + 1, table.shape[1], len(group)))
-            inside[group, :, np.arange(len(group))] = table
-            found.append(_shares(inside))
-        return found
+        return [inside_groups(table, group) for table, group in zip(self.tables, self.groups, strict=True)]
 
     @cached_property
     def _wanted(self) -> list[Wanted]:
@@ -237,6 +232,19 @@ def by_group(table: Floats, groups: Ints) -> Floats:
     found = np.zeros((int(groups.max()) + 1, table.shape[1]))
     np.add.at(found, groups, table)
     return found
+
+
+def inside_groups(table: Floats, groups: Ints) -> Floats:
+    """Return the chances of a column's cells within a group: a table (group, label, cell) from one (cell, label).
+
+    Examples
+    --------
+    >>> inside_groups(np.array([[1.0], [3.0], [2.0]]), np.array([0, 0, 1])).tolist()
+    [[[0.25, 0.75, 0.0]], [[0.0, 0.0, 1.0]]]
+    """
+    inside = np.zeros((int(groups.max()) + 1, table.shape[1], len(groups)))
+    inside[groups, :, np.arange(len(groups))] = table
+    return _shares(inside)
 
 
 def _systematic(weights: Floats, rows: int, rng: np.random.Generator) -> Ints:
