@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import operator
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.budget.noise import Source
-from sfumato.errors import ColumnError, InputError, OptionError, SfumatoError
+from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.synthesizers.tables.base import Axis, Model, State, Synthesizer
@@ -325,3 +327,55 @@ def test_constraints_survive_the_file_of_a_schema() -> None:
     assert Constraints.of(again.constraints).computed == ("job",)
     assert sf.Table(FRAME, schema).schema.constraints == schema.constraints
     assert sf.Table.of(FRAME, schema=schema, target="sex").schema.constraints == schema.constraints
+
+
+def test_a_released_generator_keeps_constraints_weights_and_types(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "n": pd.array([1, None, 3] * 200, dtype="Int64"),
+            "kind": pd.Categorical(["a", "b", "c"] * 200),
+            "sex": ["f", "m", "f"] * 200,
+            "weight": [10, 20, 200] * 200,
+            "job": ["x", "y", "x"] * 200,
+        }
+    )
+    schema = sf.Schema(
+        [sf.Column(name="sex", domain=("f", "m")), sf.Column(name="weight", bounds=(0, 100))],
+        constraints=["sex -> job {f: x, m: y}"],
+    )
+    release = sf.synthesize(
+        frame, 20.0, schema=schema, method=LabelledTree(pool=1000), rows=60, weights="weight",
+        constraints=["n < 3", "sex is not missing"], ledger=False,
+    )  # fmt: skip
+    rows = release.table.frame
+    assert list(rows.columns) == ["n", "kind", "sex", "job"]
+    assert str(rows["n"].dtype) == "Int64"
+    assert str(rows["kind"].dtype) == "category"
+    assert rows["n"].dropna().max() < 3
+    assert {*zip(rows["sex"], rows["job"], strict=True)} <= {("f", "x"), ("m", "y")}
+    assert "domain of job" not in [one.name for one in release.plan.purchases]
+    sf.save(release, tmp_path / "out")
+    assert not [one.claim for one in sf.verify(tmp_path / "out").claims if one.held is False]
+    again = sf.load(tmp_path / "out").sample(20, given={"sex": "m"})
+    assert again["job"].to_list() == ["y"] * 20
+
+
+def test_a_rewritten_row_that_breaks_a_constraint_is_found(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a": [0, 1, 2] * 100, "b": [1, 2, 2] * 100})
+    schema = sf.Schema([sf.Column(name=name, bounds=(0, 2)) for name in "ab"], constraints=["a <= b"])
+    release = sf.synthesize(frame, 5.0, schema=schema, method=Independent(), rows=30, ledger=False)
+    sf.save(release, tmp_path / "out")
+    data = next((tmp_path / "out").glob("table.*"))
+    table = sf.read(data).to_polars()
+    sf.write(table.with_columns(a=pl.lit(2), b=pl.lit(0)), data)
+    failed = [one for one in sf.verify(tmp_path / "out").claims if one.held is False]
+    assert "a row does not meet the constraints" in [one.measured for one in failed]
+
+
+@pytest.mark.parametrize("weights", ["weight", "sex"])
+def test_weights_need_a_declared_bound(weights: str) -> None:
+    frame = pl.DataFrame({"weight": [1.0, 2.0], "sex": ["f", "m"]})
+    with pytest.raises(SchemaError, match=f"the weights '{weights}' need a declared upper bound above 0"):
+        sf.synthesize(frame, 1.0, weights=weights, ledger=False)
+    with pytest.raises(ColumnError, match="there is no column 'wight' of weights"):
+        sf.synthesize(frame, 1.0, weights="wight", ledger=False)
