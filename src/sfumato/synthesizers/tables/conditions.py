@@ -159,13 +159,15 @@ def _both_ways(condition: Condition, codings: Mapping[str, Coding], codes: Codes
     assert isinstance(condition, Both | Either)
     parts = [_both_ways(one, codings, codes, sql) for one in condition.parts]
     yes, no = (np.stack(side) for side in zip(*parts, strict=True))
-    return (yes.all(axis=0), no.any(axis=0)) if isinstance(condition, Both) else (yes.any(axis=0), no.all(axis=0))
+    if isinstance(condition, Both):
+        return np.asarray(yes.all(axis=0)), np.asarray(no.any(axis=0))
+    return np.asarray(yes.any(axis=0)), np.asarray(no.all(axis=0))
 
 
 def mask_of(one: Predicate, coding: Coding) -> Mask:
     """Return which codes meet a comparison."""
     size = coding.axis.size
-    missing = np.arange(size) == size - 1
+    missing: Mask = np.arange(size) == size - 1
     if one.operator.endswith("missing"):
         return missing if one.operator == "missing" else ~missing
     if one.operator in OPERATORS:
