@@ -229,7 +229,8 @@ def place_in_type(text: str, dtype: pl.DataType) -> float | int | None:
         moment = pl.Series([datetime.fromisoformat(text)], dtype=pl.Datetime("us", "UTC") if has_zone(dtype) else None)
     except (ValueError, TypeError, pl.exceptions.PolarsError):
         return None
-    back = moment.dt.convert_time_zone(dtype.time_zone) if has_zone(dtype) else moment
+    zone = getattr(dtype, "time_zone", None)
+    back = moment.dt.convert_time_zone(zone) if zone is not None else moment
     return int(moment.to_physical()[0]) if str(back[0]) == text else None
 
 

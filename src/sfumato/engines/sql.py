@@ -148,11 +148,10 @@ class Sql(CodeCounter):
                 )
             dialect = _DIALECTS[rows.dialect.name]()
             quote = connection.dialect.identifier_preparer
-            query, parts = quote.format_table(sa.Table(rows.table.name, sa.MetaData(), schema=rows.table.schema)), []
-            query = query.replace(":", r"\:")
-            for level in levels(
-                dialect, columns, [quote.quote(one.name).replace(":", r"\:") for one in columns], types
-            ):
+            names = [quote.quote(one.name).replace(":", r"\:") for one in columns]
+            query = quote.format_table(sa.Table(rows.table.name, sa.MetaData(), schema=rows.table.schema))
+            query, parts = query.replace(":", r"\:"), list[Any]()
+            for level in levels(dialect, columns, names, types):
                 chosen = ", ".join(f"{expression} AS {alias}" for expression, alias in level)
                 query = f"(SELECT {chosen} FROM {query}) AS coded"  # noqa: S608
             for some in dialect.counted(len(columns), sets):
