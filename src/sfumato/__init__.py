@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sfumato import measures as measures
     from sfumato import pseudonyms as pseudonyms
     from sfumato import releases as releases
+    from sfumato import synthesizers as synthesizers
     from sfumato.anonymizers.anonymize import anonymize as anonymize
     from sfumato.anonymizers.guided.guided import Guided as Guided
     from sfumato.anonymizers.guided.model import anonymize_model as anonymize_model
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from sfumato.releases.verify import Verification as Verification
     from sfumato.releases.verify import verify as verify
     from sfumato.report.page import write_report as write_report
+    from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
 
 __version__ = "0.1.0"
 
@@ -110,6 +112,7 @@ __getattr__, __dir__, __all__ = lazy(
         "releases.save": "save",
         "releases.verify": "Verification verify",
         "report.page": "write_report",
+        "synthesizers.tables.synthesize": "synthesize",
     },
     modules={"datasets": "data.datasets", "errors": "errors"},
     packages=(
@@ -124,5 +127,6 @@ __getattr__, __dir__, __all__ = lazy(
         "measures",
         "pseudonyms",
         "releases",
+        "synthesizers",
     ),
 )

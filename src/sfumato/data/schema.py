@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,9 @@ class Column:
         Public lower and upper bound of a number. Public means: not taken from the data.
     domain : sequence, optional
         Public list of all possible values; for an ordinal column, in order.
+    step : float or str, optional
+        Public distance between neighbouring values: 1 for whole numbers, 0.01 for amounts with two decimals; for dates
+        and times a text such as ``"1d"``, ``"15m"`` or ``"1s"``. Synthetic values are multiples of it.
     hierarchy : Hierarchy, optional
     reason : str
         Why `Schema.suggest` proposed this role and kind; for a kept column, the case against keeping it.
@@ -108,6 +112,7 @@ class Column:
     kind: Kind = Kind.AUTO
     bounds: tuple[float, float] | None = None
     domain: tuple[Any, ...] | None = None
+    step: float | str | None = None
     hierarchy: Hierarchy | None = None
     reason: str = field(default="", compare=False)
     inferred: bool = field(default=False, compare=False, repr=False)
@@ -123,6 +128,8 @@ class Column:
             object.__setattr__(self, "kind", Kind.NUMBER)  # bounds declare a number, whatever the cells look like
         if self.domain is not None:
             object.__setattr__(self, "domain", _domain(self.name, self.domain))
+        if self.step is not None:
+            _check_step(self.name, self.step)
         if self.hierarchy is not None and self.domain is not None:
             self.hierarchy.check(self.domain, self.name)
 
@@ -130,6 +137,7 @@ class Column:
         parts = [named([self.name]), self.role.value, self.kind.value]
         parts += [] if self.bounds is None else [f"bounds {list(self.bounds)}"]
         parts += [] if self.domain is None else [f"domain of {len(self.domain)} values"]
+        parts += [] if self.step is None else [f"step {self.step}"]
         parts += [] if self.hierarchy is None else [f"hierarchy {type(self.hierarchy).__name__}"]
         return f"Column({', '.join(parts)})"
 
@@ -140,6 +148,8 @@ class Column:
             plain["bounds"] = list(self.bounds)
         if self.domain is not None:
             plain["domain"] = list(self.domain)
+        if self.step is not None:
+            plain["step"] = self.step
         if self.hierarchy is not None:
             plain["hierarchy"] = self.hierarchy.to_dict()
         if self.reason:
@@ -152,7 +162,7 @@ class Column:
 
         A hierarchy may also be a list of rows, or the name of a file in the given folder, if there is one.
         """
-        allowed = ("role", "kind", "bounds", "domain", "hierarchy", "reason")
+        allowed = ("role", "kind", "bounds", "domain", "step", "hierarchy", "reason")
         for key in plain:
             if key not in allowed:
                 raise SchemaError(f"column '{name}' has an unknown key '{key}'", hint=did_you_mean(key, allowed))
@@ -463,6 +473,17 @@ def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, floa
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise SchemaError(f"the bounds of column '{name}' must be finite and in order, got [{low}, {high}]")
     return low, high
+
+
+def _check_step(name: str, step: Any) -> None:
+    if isinstance(step, str) and re.fullmatch(r"[1-9]\d{0,5}[dhms]", step):
+        return
+    if isinstance(step, str | bool) or not isinstance(step, int | float):
+        raise SchemaError(
+            f"the step of column '{name}' must be a number, or a text such as 1d, 15m or 1s, got {str(step)[:40]!r}"
+        )
+    if not 1e-15 <= step <= 1e15:
+        raise SchemaError(f"the step of column '{name}' must be above 0, and at most 1e15, got {step:g}")
 
 
 def _domain(name: str, domain: Sequence[Any]) -> tuple[Any, ...]:

@@ -225,6 +225,16 @@ def split(flat: NDArray[Any], sizes: Sequence[int]) -> list[NDArray[Any]]:
 class Model(ABC):
     """What a synthesizer has learned: noisy numbers, from which rows are drawn for free."""
 
+    @property
+    def total(self) -> float | None:
+        """The noisy number of records; None if the model does not know it."""
+        return None
+
+    @property
+    def deviations(self) -> Mapping[str, float]:
+        """The noise multipliers that the state implies, by kind of sum; they must be those that were paid for."""
+        return {}
+
     @abstractmethod
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
@@ -247,6 +257,9 @@ class Synthesizer(ABC):
 
     name: ClassVar[str]
     model: ClassVar[type[Model]]
+
+    def prepare(self) -> None:  # noqa: B027  # most methods need nothing
+        """Raise an error if the method cannot learn here, for lack of a library; called before anything is charged."""
 
     @abstractmethod
     def shares(self, axes: Sequence[Axis], label: int | None, *, scans: bool = True) -> Mapping[str, Share]:

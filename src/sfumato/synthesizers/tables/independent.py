@@ -28,6 +28,11 @@ class IndependentModel(Model):
     cells: list[Cells]
     counts: list[Floats]
 
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return float(self.counts[0].sum())
+
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
         alone = np.zeros(rows, dtype=np.int64)

@@ -6,7 +6,8 @@ all pair counts; an additive model then tells the labels of all rows but a share
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -60,6 +61,19 @@ class TreeModel(Model):
     mix: float
     """The share of rows that keep the label of the tree."""
     labels: AdditiveLabels | None = field(default=None)
+
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return float(self.by_label.sum())
+
+    @property
+    def deviations(self) -> Mapping[str, float]:
+        """The noise multipliers that the state implies, by kind of sum."""
+        return {
+            "cells": self.table_deviation / math.sqrt(len(self.cells)),
+            "pairs": self.pair_deviation / math.sqrt(max(len(self.pairs), 1)),
+        }
 
     @cached_property
     def _edges(self) -> list[tuple[int, int]]:
