@@ -134,7 +134,7 @@ def load(name: str) -> Task:
     whole = [one for one in bounds if (frame[one] == frame[one].round()).all()]
     frame = frame.with_columns(pl.col(whole).cast(pl.Int64))
     columns = [
-        sf.Column(name=one, bounds=bounds[one], kind="number")
+        sf.Column(name=one, bounds=bounds[one])
         if one in bounds
         else sf.Column(name=one, domain=tuple(sorted(frame[one].unique().drop_nulls().to_list())))
         for one in frame.columns
