@@ -64,7 +64,7 @@ def synthesize(
         A column of categories whose dependence on all others matters most. By default the target of the schema. Rows
         in which it is missing are left out.
     method : str or Synthesizer, optional
-        A name, such as "tree" (the default) or "independent", or an object, such as ``LabelledTree(corrections=0)``.
+        A name, such as "tree" (the default) or "independent", or an object, such as ``LabelledTree(additive=False)``.
     rows : int, optional
         How many rows to draw; by default about as many as the table has, by a noisy count. `Generator.sample` draws
         more at any time, at no cost.
