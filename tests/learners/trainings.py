@@ -149,6 +149,8 @@ def killed(ledger: Path, checkpoint: Path, step: int) -> None:
 
 def _fork(size: int, folder: Path) -> int:
     """Let processes train together, which this one has imported everything for; return how many of them failed."""
+    import dp_accounting  # noqa: F401 - the first report of a training would, in each of them
+
     children = []
     for rank in range(size):
         child = os.fork()
