@@ -46,6 +46,7 @@ _GROUPS = 16  # of a column, apart from those for missing and for rare values
 _RARE = 0.01  # the smallest share of a group
 _POOL = 4000  # codes drawn per label to fit the shares of the columns
 _SWEEPS = 20
+_AT_ONCE = 50_000  # records encoded at once, to bound memory
 _LEAST = 1e-6  # the smallest share of a group in training
 _MOST = 2**12  # units of a layer, components and labels
 
@@ -183,7 +184,7 @@ class AutoEncoderMixture(Synthesizer):
     steps : int
         The number of steps of DP-SGD.
     rate : float
-        The probability with which a step draws each record.
+        The probability with which a step draws each record. For millions of records a smaller one takes less time.
     clip : float
         The largest norm of a record's gradient.
     learning_rate : float
@@ -211,7 +212,7 @@ class AutoEncoderMixture(Synthesizer):
     width: int = 8
     hidden: int = 64
     components: int = 5
-    rounds: int = 5
+    rounds: int = 3
     steps: int = 200
     rate: float = 0.05
     clip: float = 1.0
@@ -379,11 +380,16 @@ class _Coded:
 
     def encode(self, encoder: Dense) -> Floats:
         """Return the code of each record, before it is clipped to the ball."""
-        first, *rest = encoder.weights
-        hidden = np.tile(encoder.biases[0].astype(np.float64), (len(self.labels), 1))
-        for places in self._places.T:
-            hidden += first[places]
-        return Dense(tuple(rest), encoder.biases[1:]).one_by_one(np.maximum(hidden, 0.0))
+        first, *weights = encoder.weights
+        rest = Dense(tuple(weights), encoder.biases[1:])
+        codes = np.empty((len(self.labels), len(encoder.biases[-1])))
+        for start in range(0, len(codes), _AT_ONCE):
+            part = self._places[start : start + _AT_ONCE]
+            hidden = np.tile(encoder.biases[0].astype(np.float64), (len(part), 1))
+            for places in part.T:
+                hidden += first[places]
+            codes[start : start + _AT_ONCE] = rest.one_by_one(np.maximum(hidden, 0.0))
+        return codes
 
 
 def _log_shares(counts: Floats) -> Floats:
