@@ -49,6 +49,7 @@ _SWEEPS = 20
 _AT_ONCE = 50_000  # records encoded at once, to bound memory
 _LEAST = 1e-6  # the smallest share of a group in training
 _MOST = 2**12  # units of a layer, components and labels
+_WIDEST = 256  # dimensions of a code: drawing takes their cube
 
 
 @dataclass(eq=False, repr=False)
@@ -142,8 +143,10 @@ class AutoEncoderModel(Model):
         outputs = sum(int(one.max()) + 1 for one in groups)
         components = stored.whole("components", 1, _MOST)
         layers = stored.sizes("layers", 2)
-        if max(layers) > _MOST:
-            raise InputError(f"the layers of the generator's decoder must have at most {_MOST} units")
+        if layers[0] > _WIDEST or layers[1] > _MOST:
+            raise InputError(
+                f"the generator's codes must have at most {_WIDEST} dimensions, and its layer {_MOST} units"
+            )
         shapes = Dense.shapes([*layers, outputs])
         mixed = (classes, components)
         return cls(
@@ -220,9 +223,9 @@ class AutoEncoderMixture(Synthesizer):
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, value in (("width of a code", self.width), ("hidden layer", self.hidden)):
-            whole(f"the {name}", value, most=_MOST)
-        whole("the number of components", self.components, most=_MOST)
+        whole("the width of a code", self.width, most=_WIDEST)
+        for name, value in (("hidden units", self.hidden), ("components", self.components)):
+            whole(f"the number of {name}", value, most=_MOST)
         for name, count in (("rounds", self.rounds), ("steps", self.steps)):
             whole(f"the number of {name}", count)
         real("the sampling rate", self.rate, above=0, most=1)
