@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.budget import (
     ApproximateEvent,
+    BoundedRange,
     Composed,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -210,6 +211,36 @@ def test_pure_epsilons_add_up_exactly() -> None:
     assert spent([PureEvent(0.5), Laplace(2.0), Exponential(0.25)], 1e-6).epsilon <= 1.25
     assert spent([], 0).epsilon == 0.0
     assert spent([], 1e-5).epsilon == 0.0
+
+
+@pytest.mark.parametrize("times", [1, 12])
+def test_choices_of_the_exponential_mechanism_cost_what_the_worst_of_them_do(times: int) -> None:
+    """The worst pairs for losses in an interval have its ends as losses (Dong, Durfee and Rogers 2020)."""
+    each, epsilons = 0.4, np.linspace(0.0, 0.4 * times, 9)[:-1]
+    charged = losses.delta_upper_bounds([Repeated(BoundedRange(each), times)], epsilons)
+    worst = np.zeros(len(epsilons))
+    for high in np.linspace(0.0, each, 81):
+        above = -math.expm1(high - each) / -math.expm1(-each)  # the probability of the upper end
+        ups = np.arange(times + 1)
+        chances = [math.comb(times, up) * above**up * (1 - above) ** (times - up) for up in ups.tolist()]
+        lost = times * high - (times - ups) * each
+        worst = np.maximum(worst, [np.dot(chances, np.maximum(-np.expm1(one - lost), 0.0)) for one in epsilons])
+    assert (charged >= worst - 1e-12).all()
+    if times == 1:
+        assert charged == pytest.approx(worst, abs=1e-4)
+    else:  # no single pair is the worst one for several choices: the bound is above them, but far below other events
+        pure = losses.delta_upper_bounds([Repeated(PureEvent(each), times)], epsilons)
+        assert (charged[1:-1] < 0.75 * pure[1:-1]).all()
+    assert spent([BoundedRange(each)] * times, 0).epsilon == pytest.approx(each * times)
+
+
+def test_one_choice_costs_its_epsilon_at_most() -> None:
+    assert 0.45 < spent(BoundedRange(0.5), 1e-5).epsilon <= 0.5
+    assert (
+        spent(Repeated(BoundedRange(0.1), 100), 1e-6).epsilon
+        < 0.65 * spent(Repeated(PureEvent(0.1), 100), 1e-6).epsilon
+    )
+    assert spent(replace_one(BoundedRange(0.25)), 0).epsilon == 0.5
 
 
 def test_many_small_events_cost_less_than_their_sum() -> None:

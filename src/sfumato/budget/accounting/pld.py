@@ -16,6 +16,7 @@ from typing import Any
 from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import (
     ApproximateEvent,
+    BoundedRange,
     Composed,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -502,6 +503,8 @@ def _single(event: Event, grid: float) -> Any:
             return _of_gaussian(event, grid)
         case NoiseEvent():
             return _of_noise(event, 1.0, grid)
+        case BoundedRange():
+            return _of_bounded_range(event.epsilon, grid)
         case PoissonSampled(event=Gaussian() as inner) if inner.relation is Relation.ADD_REMOVE and event.rate < 1:
             return _of_sampled(inner, event.rate, grid)
         case PoissonSampled(event=NoiseEvent() as inner) if inner.relation is Relation.ADD_REMOVE:
@@ -580,6 +583,22 @@ def _of_parameters(epsilon: float, delta: float, grid: float) -> Any:
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
     return pld.from_privacy_parameters(DifferentialPrivacyParameters(epsilon, delta), grid)
+
+
+def _of_bounded_range(epsilon: float, grid: float) -> Any:
+    """Return the worst-case distribution of losses in an interval of length epsilon (Dong, Durfee and Rogers 2020).
+
+    The worst pair for an interval has only its two ends as losses. The delta at a loss is the largest over all
+    intervals, in closed form; a distribution with these deltas dominates every one of them, also if later choices
+    depend on earlier ones.
+    """
+    import numpy as np
+
+    most = math.ceil(epsilon / grid)
+    losses = _losses(-most, most, grid)
+    within = np.clip(losses, -epsilon, epsilon)
+    deltas = np.square(np.expm1((within - epsilon) / 2)) / -math.expm1(-epsilon)
+    return _of_profile(np.where(losses < -epsilon, -np.expm1(losses), deltas), losses, grid)
 
 
 def _of_fixed(event: Gaussian, rate: float, grid: float) -> Any:

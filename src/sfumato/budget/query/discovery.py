@@ -18,7 +18,7 @@ from sfumato.budget.noise import Source
 from sfumato.data.validate import real
 from sfumato.errors import SfumatoError, one_of
 
-__all__ = ["CountRows", "FindBounds", "SelectCategories"]
+__all__ = ["CountRows", "FindBounds", "SelectCategories", "octaves"]
 
 _LOWEST, _HIGHEST = -32, 40  # exponents of the smallest and the largest bin edge, powers of two
 
@@ -113,7 +113,7 @@ class FindBounds(Mechanism):
     @property
     def threshold(self) -> int:
         """The smallest noisy count of an enclosed bin; with the confidence, no empty bin reaches it."""
-        bins = len(_edges()) - 1
+        bins = len(octaves()) - 1
         return round(self.noise.half_width(1 - 2 * (1 - self.confidence) / bins)) + 1  # only one tail counts
 
     @property
@@ -123,7 +123,7 @@ class FindBounds(Mechanism):
 
     def answer(self, values: Any, source: Source | None = None) -> tuple[float, float]:
         """Return the lower and the upper bound."""
-        edges = _edges()
+        edges = octaves()
         numbers = np.asarray(values, dtype=np.float64).reshape(-1)
         numbers = np.clip(numbers[~np.isnan(numbers)], edges[0], edges[-1])
         bins = np.minimum(np.searchsorted(edges, numbers, "right") - 1, len(edges) - 2)
@@ -171,6 +171,7 @@ def _on_counts(epsilon: float, relation: Relation) -> AddedNoise:
     return AddedNoise(sensitivity=1, epsilon=epsilon, changes=changes, whole=True, relation=relation)
 
 
-def _edges() -> Any:
+def octaves() -> Any:
+    """Return the edges of bins for numbers of any magnitude: powers of two of either sign, and zero."""
     powers = 2.0 ** np.arange(_LOWEST, _HIGHEST + 1)
     return np.concatenate([-powers[::-1], [0.0], powers])

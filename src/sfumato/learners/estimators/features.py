@@ -69,6 +69,8 @@ class Columns:
     """Whether the columns have names; columns of an array are named by position."""
     objects: frozenset[str] = field(default=frozenset(), kw_only=True)
     """Columns of objects, whose values may have different types: categories, unless declared otherwise."""
+    inferred: bool = field(default=False, kw_only=True)
+    """Whether types were inferred from cells, as in a text file; columns of a declared kind are texts or numbers."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,7 +100,13 @@ class Columns:
                 values = tuple(map(_of_declared_kind, values, table.schema.columns))
             if not len(values[0]):
                 raise InputError("0 sample(s): the table has no rows, while a minimum of 1 is required")
-            return cls(values, table.schema if isinstance(given, Table) else None, named=True, objects=objects)
+            return cls(
+                values,
+                table.schema if isinstance(given, Table) else None,
+                named=True,
+                objects=objects,
+                inferred=table.has_inferred_types,
+            )
         from sklearn.utils import check_array
 
         if (given if hasattr(given, "ndim") else np.asarray(given)).ndim < 2:  # scikit-learn's error would print values
@@ -407,7 +415,7 @@ def _of_declared_kind(values: pl.Series, column: Column) -> pl.Series:
     """Return a column of a text file in the type of its declared kind, whatever type its cells suggest."""
     if not _is_declared(column):
         return values
-    return as_numbers(values) if column.kind in (Kind.NUMBER, Kind.DATE) else as_read(values)
+    return as_numbers(values) if column.kind is Kind.NUMBER else as_read(values)
 
 
 def _holds_numbers(kind: Kind, dtype: pl.DataType) -> bool:

@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.budget.events import Event, Gaussian, Repeated
+from sfumato.budget.events import BoundedRange, Event, Gaussian, Repeated
+from sfumato.budget.mechanisms.selection import ExponentialMechanism
 from sfumato.budget.noise import Source
 
-__all__ = ["Descent", "NoisySums", "Share", "on_grid", "ridge_against", "softmax", "within"]
+__all__ = ["Descent", "NoisySums", "Selection", "Share", "on_grid", "ridge_against", "softmax", "within"]
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 _GRID = 2.0**-16
 _FINE = 30  # the grid of the noise is its standard deviation over 2**30,
@@ -39,10 +41,49 @@ _SPREAD = 32.0  # the scale of coefficients relative to noise; chosen like the d
 
 @dataclass(frozen=True)
 class Share:
-    """How often a kind of sum is needed, and the relative budget for all sums of this kind."""
+    """How often a kind of sum is needed, and the relative budget for all sums of this kind.
+
+    A kind of access that is not a sum (steps of DP-SGD, choices) is a subclass with a `multiplier` and an `event` of
+    its own, and takes place in `NoisySums.run`.
+    """
 
     times: int
     worth: float
+
+    def multiplier(self, single: float, whole: float) -> float:
+        """Return the noise multiplier of each access, such that all of this kind cost about their part of the budget.
+
+        ``single`` is the multiplier of a single sum that costs as much as the whole budget, and ``whole`` is the worth
+        of all kinds. Larger numbers must result from larger ones.
+        """
+        return single * math.sqrt(self.times * whole / self.worth)
+
+    def event(self, multiplier: float) -> Event:
+        """Return the event of all accesses of this kind, given the noise multiplier of each."""
+        return Gaussian(multiplier) if self.times == 1 else Repeated(Gaussian(multiplier), self.times)
+
+
+@dataclass(frozen=True)
+class Selection(Share):
+    """How many choices of the exponential mechanism are needed, and the relative budget for all of them.
+
+    The multiplier of a choice is 1 over its epsilon. Many choices cost about as much as a sum if the squares of their
+    epsilons add up to 3 over the square of its multiplier: the variance of the worst-case loss of a choice is a third
+    of the squared epsilon.
+
+    Examples
+    --------
+    >>> str(Selection(12, 0.25).event(Selection(12, 0.25).multiplier(single=2.0, whole=1.0)))
+    '12 times: a choice by the exponential mechanism of epsilon 0.125'
+    """
+
+    def multiplier(self, single: float, whole: float) -> float:
+        """Return 1 over the epsilon of each choice."""
+        return super().multiplier(single, whole) / math.sqrt(3)
+
+    def event(self, multiplier: float) -> Event:
+        """Return the event of all choices, given 1 over the epsilon of each."""
+        return Repeated(BoundedRange(1 / multiplier), self.times)
 
 
 class NoisySums:
@@ -70,18 +111,13 @@ class NoisySums:
         """The events of all sums; none without noise."""
         if self.multiplier == 0:
             return ()
-        return tuple(
-            Gaussian(self.multiplier_of(name))
-            if one.times == 1
-            else Repeated(Gaussian(self.multiplier_of(name)), one.times)
-            for name, one in self.shares.items()
-        )
+        return tuple(one.event(self.multiplier_of(name)) for name, one in self.shares.items())
 
     def multiplier_of(self, name: str) -> float:
         """Return the standard deviation of the noise on a kind of sum, for vectors of norm 1."""
-        share = self.shares[name]
-        whole = math.fsum(one.worth for one in self.shares.values())
-        return self.multiplier * math.sqrt(share.times * whole / share.worth)
+        if self.multiplier == 0:
+            return 0.0
+        return self.shares[name].multiplier(self.multiplier, math.fsum(one.worth for one in self.shares.values()))
 
     def deviation_of(self, name: str, norm: float) -> float:
         """Return the standard deviation of the noise on every number of a kind of sum."""
@@ -99,9 +135,7 @@ class NoisySums:
         norm : float
             A constant, or computed from released values; never from the data.
         """
-        self._used[name] += 1
-        if self._used[name] > self.shares[name].times:
-            raise RuntimeError(f"'{name}' was needed more often than it was paid for: {self.shares[name].times} times")
+        self._use(name, 1)
         exact = np.asarray(sums, dtype=np.float64)
         if self.multiplier == 0 or exact.size == 0:
             return exact.copy()
@@ -113,6 +147,46 @@ class NoisySums:
         steps = np.rint(exact / step).astype(np.int64) + noise.reshape(exact.shape)
         noisy: Floats = steps.astype(np.float64) * step
         return noisy
+
+    def run(self, name: str, mechanism: Callable[[float, Source], T], times: int = 1) -> T:
+        """Return what a mechanism that is not a sum returns.
+
+        Parameters
+        ----------
+        name : str
+            The kind of access.
+        mechanism : callable
+            Gets the noise multiplier of each access (0 without noise) and the source of all its randomness. What it
+            returns must be as private as the event of the share says.
+        times : int
+            How many of the accesses that were paid for it makes.
+        """
+        self._use(name, times)
+        return mechanism(self.multiplier_of(name), self._source)
+
+    def choose(self, name: str, scores: Any, sensitivity: float) -> int:
+        """Return the place of a candidate with a high score, by the exponential mechanism.
+
+        The kind of access is a `Selection`. One record changes each score by at most the sensitivity, which is public,
+        as are the candidates.
+
+        Examples
+        --------
+        >>> NoisySums({"pairs": Selection(1, 1.0)}, 0.01, Source()).choose("pairs", [3.0, 90.0, 5.0], 1.0)
+        1
+        """
+
+        def chosen(multiplier: float, source: Source) -> int:
+            if multiplier == 0:
+                return int(np.argmax(scores))
+            return ExponentialMechanism(epsilon=1 / multiplier, sensitivity=sensitivity).choose(scores, source)
+
+        return self.run(name, chosen)
+
+    def _use(self, name: str, times: int) -> None:
+        self._used[name] += times
+        if self._used[name] > self.shares[name].times:
+            raise RuntimeError(f"'{name}' was needed more often than it was paid for: {self.shares[name].times} times")
 
 
 def on_grid(values: Any) -> Floats:

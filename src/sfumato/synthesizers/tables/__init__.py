@@ -1,0 +1,1 @@
+"""Synthetic tables: columns coded as whole numbers, methods that learn from noisy counts, and generators."""

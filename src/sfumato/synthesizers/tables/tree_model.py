@@ -1,0 +1,250 @@
+"""What the tree has learned: noisy tables of cells and pairs, and how rows are drawn from them.
+
+Labels are drawn first, then the columns along the tree, then the cells within their groups. The drawn rows are raked to
+all pair counts; an additive model then tells the labels of all rows but a share of `mix`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.synthesizers.tables.base import Axis, Model, State, Stored, split
+from sfumato.synthesizers.tables.cells import Cells, read_cells
+from sfumato.synthesizers.tables.labels import AdditiveLabels, labels_in_order
+from sfumato.synthesizers.tables.marginals import by_group, draw_evenly, information, spanning_tree
+from sfumato.synthesizers.tables.raking import Wanted, rake
+
+__all__ = ["TreeModel", "by_group", "inside_groups"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST_ROWS = 1_000_000  # of a pool
+_MOST_SWEEPS = 1000
+_MOST_PAIRS = 2**20
+_BALANCE = 0.5  # from 0 (labels are drawn as often as they occur) to 1 (equally often, and weighted)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Drawn:
+    """Drawn rows: their cells by column, labels and raked weights."""
+
+    cells: list[Ints]
+    label: Ints
+    weights: Floats
+
+
+@dataclass(eq=False, repr=False)
+class TreeModel(Model):
+    """Noisy tables of cells and pairs, and the scores of the labels."""
+
+    axes: tuple[Axis, ...]
+    label: int | None
+    cells: list[Cells]
+    groups: list[Ints]
+    by_label: Floats
+    tables: list[Floats]
+    pairs: dict[tuple[int, int], Floats]
+    pair_deviation: float
+    joint: bool
+    table_deviation: float
+    sweeps: int
+    pool_rows: int
+    mix: float
+    """The share of rows that keep the label of the tree."""
+    labels: AdditiveLabels | None = field(default=None)
+
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return float(self.by_label.sum())
+
+    @property
+    def deviations(self) -> Mapping[str, float]:
+        """The noise multipliers that the state implies, by kind of sum."""
+        return {
+            "cells": self.table_deviation / math.sqrt(len(self.cells)),
+            "pairs": self.pair_deviation / math.sqrt(max(len(self.pairs), 1)),
+        }
+
+    @cached_property
+    def _edges(self) -> list[tuple[int, int]]:
+        gains = np.full((len(self.cells), len(self.cells)), -np.inf)
+        for (a, b), table in self.pairs.items():
+            gains[a, b] = gains[b, a] = information(table.sum(axis=2))
+        return spanning_tree(gains)
+
+    @cached_property
+    def _conditionals(self) -> list[tuple[int, int | None, Floats]]:
+        """The chances of each column's groups: the column, its parent, and a table (parent, label, group)."""
+        grouped = [by_group(one, group) for one, group in zip(self.tables, self.groups, strict=True)]
+        root = self._edges[0][0] if self._edges else 0
+        found: list[tuple[int, int | None, Floats]] = [(root, None, _shares(grouped[root].T[None]))]
+        for a, b in self._edges:
+            three = self.pairs[a, b] if a < b else self.pairs[b, a].transpose(1, 0, 2)
+            found.append((b, a, _shares(three.transpose(0, 2, 1))))
+        return found
+
+    @cached_property
+    def _inside(self) -> list[Floats]:
+        """The chances of each column's cells within a group: tables (group, label, cell)."""
+        return [inside_groups(table, group) for table, group in zip(self.tables, self.groups, strict=True)]
+
+    @cached_property
+    def _wanted(self) -> list[Wanted]:
+        """The tables to rake: columns are first the coarse ones, then the fine ones, then the label."""
+        last = len(self.cells)
+        pairs = [
+            Wanted((*pair, 2 * last), table, self.pair_deviation)
+            if self.joint
+            else Wanted(pair, table.sum(axis=2), self.pair_deviation)
+            for pair, table in self.pairs.items()
+        ]
+        return pairs + [
+            Wanted((last + at, 2 * last), table, self.table_deviation) for at, table in enumerate(self.tables)
+        ]
+
+    def draw(self, rows: int, rng: np.random.Generator) -> Drawn:
+        """Draw cells of rows from the tree, and rake them."""
+        shares = self.by_label / self.by_label.sum()
+        classes = len(shares)
+        # Rare labels are drawn more often than they occur, so that raking has enough rows of each.
+        drawn = (1 - _BALANCE) * shares + _BALANCE / classes
+        label = draw_evenly(np.zeros(rows, dtype=np.int64), drawn[None, :], rng)
+        coarse: dict[int, Ints] = {}
+        for at, parent, table in self._conditionals:
+            given = label if parent is None else coarse[parent] * classes + label
+            coarse[at] = draw_evenly(given, table.reshape(-1, table.shape[2]), rng)
+        groups = [coarse[at] for at in range(len(self.cells))]
+        fine = [
+            draw_evenly(one * classes + label, table.reshape(-1, table.shape[2]), rng)
+            for one, table in zip(groups, self._inside, strict=True)
+        ]
+        weights = (self.by_label / drawn)[label] / rows
+        weights = rake([*groups, *fine, label], self._wanted, weights, self.sweeps)
+        return Drawn(fine, label, weights)
+
+    def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
+        """Return the codes of new rows, one array per column."""
+        drawn = self.draw(max(rows, self.pool_rows), rng)
+        kept = rng.permutation(_systematic(drawn.weights, rows, rng))
+        fine = [one[kept] for one in drawn.cells]
+        codes = [cell.draw_codes(one, rng) for cell, one in zip(self.cells, fine, strict=True)]
+        if self.label is None:
+            return codes
+        label = drawn.label[kept]
+        if self.labels is not None:
+            told = labels_in_order(self.labels.chances(self.labels.places(fine)), rng)
+            label = np.where(rng.random(rows) < self.mix, label, told)
+        return [*codes[: self.label], label, *codes[self.label :]]
+
+    def to_state(self) -> State:
+        """Return the settings and the noisy tables."""
+        settings = {name: getattr(self, name) for name in _SETTINGS} | {"joint": int(self.joint)}
+        arrays = {
+            "starts": np.concatenate([one.starts for one in self.cells]),
+            "groups": np.concatenate(self.groups),
+            "by_label": self.by_label,
+            "tables": np.concatenate(self.tables),
+            "paired": np.array(list(self.pairs), dtype=np.int64).reshape(-1, 2),
+            "pairs": np.concatenate([np.zeros(0), *(one.ravel() for one in self.pairs.values())]),
+        }
+        if self.labels is not None:
+            arrays |= {"merged": np.concatenate(self.labels.merged), "scores": self.labels.scores}
+        return State({**settings, "cells": [one.size for one in self.cells]}, arrays)
+
+    @classmethod
+    def from_state(cls, axes: tuple[Axis, ...], label: int | None, state: State) -> Self:
+        """Return the model of a state."""
+        stored = Stored(state)
+        classes = 1 if label is None else axes[label].size - 1
+        columns = [axis for at, axis in enumerate(axes) if at != label]
+        sizes = stored.sizes("cells", len(columns))
+        total = sum(sizes)
+        cells = read_cells(columns, split(stored.array("starts", (total,), kind="i"), sizes))
+        groups = _read_groups(stored, "groups", sizes)
+        paired = _read_pairs(stored, len(columns))
+        shapes = [(int(groups[a].max()) + 1, int(groups[b].max()) + 1, classes) for a, b in paired]
+        lengths = [a * b * c for a, b, c in shapes]
+        flat = split(stored.array("pairs", (sum(lengths),), least=0.0), lengths)
+        model = cls(
+            axes=axes,
+            label=label,
+            cells=cells,
+            groups=groups,
+            by_label=stored.array("by_label", (classes,), least=1e-9),
+            tables=split(stored.array("tables", (total, classes), least=0.0), sizes),
+            pairs={pair: one.reshape(shape) for pair, one, shape in zip(paired, flat, shapes, strict=True)},
+            joint=bool(stored.whole("joint", 0, 1)),
+            sweeps=stored.whole("sweeps", 0, _MOST_SWEEPS),
+            pool_rows=stored.whole("pool_rows", 1, _MOST_ROWS),
+            pair_deviation=stored.number("pair_deviation", 0.0, 1e15),
+            table_deviation=stored.number("table_deviation", 0.0, 1e15),
+            mix=stored.number("mix", 0.0, 1.0),
+        )
+        if "scores" in state.arrays:
+            ordered = [one.ordered for one in columns]
+            model.labels = AdditiveLabels(_read_groups(stored, "merged", sizes), ordered, classes)
+            model.labels.scores = stored.array("scores", (model.labels.total + 1, model.labels.outputs))
+        return model
+
+
+_SETTINGS = ("pair_deviation", "table_deviation", "sweeps", "pool_rows", "mix")
+
+
+def _read_groups(stored: Stored, name: str, sizes: Sequence[int]) -> list[Ints]:
+    """Return the groups of each column's cells, numbered from 0 without gaps."""
+    groups = split(stored.array(name, (sum(sizes),), kind="i", least=0, most=max(sizes)), sizes)
+    if any(len(np.unique(one)) != one.max() + 1 for one in groups):
+        raise InputError(f"the generator's '{name}' must be numbered from 0 without gaps, column by column")
+    return groups
+
+
+def _read_pairs(stored: Stored, columns: int) -> list[tuple[int, int]]:
+    """Return pairs of columns, each once, which connect all columns."""
+    given = stored.state.arrays.get("paired")
+    count = 0 if given is None else len(given)
+    found = stored.array("paired", (min(count, _MOST_PAIRS), 2), kind="i", least=0, most=max(columns - 1, 0))
+    joined = np.full((columns, columns), -np.inf)
+    joined[found[:, 0], found[:, 1]] = joined[found[:, 1], found[:, 0]] = 0.0
+    pairs = [(int(a), int(b)) for a, b in found]
+    connected = all(joined[edge] == 0 for edge in spanning_tree(joined))
+    if not connected or len(set(pairs)) < len(pairs) or any(a >= b for a, b in pairs):
+        raise InputError("the generator's pairs must be different pairs of columns that connect all of them")
+    return pairs
+
+
+def _shares(table: Floats) -> Floats:
+    """Return shares along the last axis; equal ones where there is nothing."""
+    whole = table.sum(axis=-1, keepdims=True)
+    shares: Floats = np.where(whole > 0, table / np.maximum(whole, 1e-300), 1 / table.shape[-1])
+    return shares
+
+
+def inside_groups(table: Floats, groups: Ints) -> Floats:
+    """Return the chances of a column's cells within a group: a table (group, label, cell) from one (cell, label).
+
+    Examples
+    --------
+    >>> inside_groups(np.array([[1.0], [3.0], [2.0]]), np.array([0, 0, 1])).tolist()
+    [[[0.25, 0.75, 0.0]], [[0.0, 0.0, 1.0]]]
+    """
+    inside = np.zeros((int(groups.max()) + 1, table.shape[1], len(groups)))
+    inside[groups, :, np.arange(len(groups))] = table
+    return _shares(inside)
+
+
+def _systematic(weights: Floats, rows: int, rng: np.random.Generator) -> Ints:
+    """Return the positions of rows drawn in proportion to their weights, evenly spaced."""
+    up = np.cumsum(weights)
+    at = (np.arange(rows) + rng.random()) * (up[-1] / max(rows, 1))
+    drawn: Ints = np.minimum(np.searchsorted(up, at, side="right"), len(weights) - 1)
+    return drawn

@@ -1,0 +1,336 @@
+"""Synthetic tables: counts, codes, costs, and what neighbours may see."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sfumato as sf
+from sfumato.budget.accounting.accountant import spent
+from sfumato.budget.events import Event, PureEvent, Repeated
+from sfumato.budget.noise import Source
+from sfumato.errors import BudgetError, InputError
+from sfumato.learners.estimators.features import Columns, Feature
+from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
+from sfumato.synthesizers.tables.aim import Aim
+from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
+from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, State, Synthesizer
+from sfumato.synthesizers.tables.cells import NARROW, Cells
+from sfumato.synthesizers.tables.copula import Copula
+from sfumato.synthesizers.tables.description import record_weights
+from sfumato.synthesizers.tables.domain import Coding, Domain
+from sfumato.synthesizers.tables.independent import Independent
+from sfumato.synthesizers.tables.marginals import coarse_groups, onto_simplex
+from sfumato.synthesizers.tables.plan import Plan, multiplier
+from sfumato.synthesizers.tables.synthesize import synthesize
+from sfumato.synthesizers.tables.tree import LabelledTree
+
+TINY = AutoEncoderMixture(width=2, hidden=4, components=2, rounds=1, steps=5, rate=0.2)
+METHODS: list[Synthesizer] = [Independent(), Copula(), LabelledTree(pool=2000), Aim(megabytes=0.1), TINY]
+
+
+def people(rows: int = 400, seed: int = 0) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    ill = rng.random(rows) < 0.3
+    return pl.DataFrame(
+        {
+            "age": rng.integers(20, 60, rows) + 20 * ill,
+            "pay": np.where(rng.random(rows) < 0.5, 0, rng.integers(0, 90_000, rows)),
+            "sex": np.where(rng.random(rows) < 0.5, "f", "m"),
+            "since": [date(2020, 1, 1 + int(day)) for day in rng.integers(0, 28, rows)],
+            "ill": np.where(ill, "yes", "no"),
+        }
+    )
+
+
+SCHEMA = sf.Schema(
+    [
+        sf.Column(name="age", bounds=(0, 99)),
+        sf.Column(name="pay", bounds=(0, 99_999)),
+        sf.Column(name="sex", domain=("f", "m")),
+        sf.Column(name="since", kind="date"),
+        sf.Column(name="ill", domain=("no", "yes"), role="target"),
+    ]
+)
+DECLARED = [
+    Feature("age", bounds=(0.0, 99.0)),
+    Feature("pay", bounds=(0.0, 99_999.0)),
+    Feature("sex", domain=("f", "m")),
+    Feature("since", bounds=(18_000.0, 19_000.0)),
+    Feature("ill", domain=("no", "yes")),
+]
+
+
+def coded(frame: pl.DataFrame) -> Rows:
+    columns = Columns.of(frame)
+    return Domain.of(DECLARED, columns, "ill").encode(columns)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 1)), max_size=30))
+def test_counts_are_those_of_the_definition(rows: list[tuple[int, int, int]]) -> None:
+    columns = [np.array([row[at] for row in rows], dtype=np.int64) for at in range(3)]
+    axes = tuple(Axis(name, size, False) for name, size in (("a", 3), ("b", 4), ("c", 2)))
+    (found,) = Rows(axes, tuple(columns), None).count([(0, 1, 2)], [Recoding.identity(one.size) for one in axes])
+    for cell in itertools.product(range(3), range(4), range(2)):
+        assert found[cell] == rows.count(cell)
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=20), st.floats(0.1, 100))
+def test_the_projection_is_the_nearest_point_of_the_simplex(noisy: list[float], total: float) -> None:
+    found = onto_simplex(noisy, total)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(total)
+    # Optimality: what is positive was moved by the same amount, and what is 0 would have to be moved by more.
+    moved = np.array(noisy) - found
+    positive = found > 1e-9
+    assert np.ptp(moved[positive]) < 1e-9
+    assert (moved[~positive] <= moved[positive].max() + 1e-9).all()
+
+
+@given(st.lists(st.integers(0, 99), min_size=2, max_size=40), st.integers(1, 9), st.booleans())
+def test_coarse_groups_are_numbered_without_gaps_and_few(counts: list[int], most: int, ordered: bool) -> None:
+    groups = coarse_groups(np.array(counts, dtype=np.float64), most, 0.02, ordered=ordered)
+    assert len(groups) == len(counts)
+    assert set(groups.tolist()) == set(range(groups.max() + 1))
+    assert groups.max() + 1 <= most + 2  # the rare ones together, and the missing ones
+    if ordered:
+        assert (np.diff(groups[:-1]) >= 0).all()
+
+
+@given(st.integers(130, 10**5), st.lists(st.integers(0, 129), max_size=5), st.data())
+def test_a_code_drawn_from_a_cell_lies_in_it(known: int, spikes: list[int], data: Any) -> None:
+    cells = Cells.of(Axis("x", known + 1, True, origin=data.draw(st.integers(0, known - 1))), spikes)
+    codes = np.array(data.draw(st.lists(st.integers(0, known), min_size=1, max_size=20)))
+    found = cells.of_codes(codes)
+    drawn = cells.draw_codes(found, np.random.default_rng(0))
+    assert (cells.of_codes(drawn) == found).all()
+    for spike in spikes:
+        assert cells.draw_codes(cells.of_codes(np.array([spike])), np.random.default_rng(0)).tolist() == [spike]
+
+
+@given(st.lists(st.none() | st.integers(-5, 300), min_size=1, max_size=20))
+def test_whole_numbers_come_back_clipped_to_the_bounds(values: list[int | None]) -> None:
+    coding = Coding.of(Feature("n", bounds=(0.0, 255.0)), pl.Int64())
+    back = coding.decode(coding.encode(pl.Series("n", values, dtype=pl.Int64)))
+    assert back.dtype == pl.Int64
+    assert back.to_list() == [None if one is None else min(max(one, 0), 255) for one in values]
+
+
+def test_dates_come_back_as_dates_and_decimals_with_their_digits() -> None:
+    days = pl.Series("d", [date(2020, 2, 29), None])
+    coding = Coding.of(Feature("d", bounds=(18_000.0, 19_000.0)), pl.Date())
+    assert coding.decode(coding.encode(days)).to_list() == days.to_list()
+    prices = pl.Series("p", ["0.10", "12.34", "99.99"]).cast(pl.Decimal(8, 2))
+    coding = Coding.of(Feature("p", bounds=(0.0, 100.0)), pl.Decimal(8, 2))
+    assert coding.decode(coding.encode(prices)).to_list() == prices.to_list()
+    truth = Coding.of(Feature("t", domain=("False", "True")), pl.Boolean())
+    assert truth.decode(truth.encode(pl.Series("t", [True, None, False]))).to_list() == [True, None, False]
+
+
+def test_a_domain_survives_its_plain_form() -> None:
+    domain = Domain.of(DECLARED, Columns.of(people(5)), "ill")
+    assert Domain.from_dict(domain.to_dict()) == domain
+
+
+class Recording(NoisySums):
+    """Noisy sums that keep what they were asked, or that answer what another has answered."""
+
+    def __init__(self, like: NoisySums, answers: list[Any] | None = None) -> None:
+        super().__init__(like.shares, like.multiplier, Source(insecure_seed=7))
+        self.asked: list[Any] = []
+        self.scores: list[Any] = []
+        self._answers = answers
+
+    def __call__(self, name: str, sums: Any, norm: float) -> Floats:
+        noisy = super().__call__(name, sums, norm)
+        if self._answers is not None:
+            noisy = self._answers[len(self.asked)][3]
+        self.asked.append((name, np.array(sums, dtype=np.float64), norm, noisy))
+        return noisy.copy()
+
+    def choose(self, name: str, scores: Any, sensitivity: float) -> int:
+        self.scores.append((np.array(scores), sensitivity))
+        return super().choose(name, scores, sensitivity)
+
+    def run(self, name: str, mechanism: Any, times: int = 1) -> Any:
+        found = super().run(name, mechanism, times)
+        if self._answers is not None:
+            found = self._answers[len(self.asked)][3]
+        self.asked.append((name, np.zeros(0), 0.0, found))
+        return found
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
+def test_one_record_moves_every_sum_by_at_most_its_norm(method: Synthesizer) -> None:
+    rows = coded(people(120))
+    sums = Recording(NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1)))
+    method.learn(rows, sums, np.random.default_rng(1))
+    for record in (0, 57, 119):
+        fewer = Rows(rows.axes, tuple(np.delete(one, record) for one in rows.codes), rows.label)
+        less = Recording(sums, sums.asked)
+        method.learn(fewer, less, np.random.default_rng(1))
+        assert [one[0] for one in less.asked] == [one[0] for one in sums.asked]
+        for whole, part in zip(sums.asked, less.asked, strict=True):
+            assert whole[2] == part[2], "the norm must not depend on a record"
+            assert np.linalg.norm(whole[1] - part[1]) <= whole[2] * (1 + 1e-9)
+        for (scores, sensitivity), (others, _) in zip(sums.scores, less.scores, strict=True):
+            assert np.abs(scores - others).max() <= sensitivity
+    assert {one[0] for one in sums.asked} == set(sums.shares)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
+def test_one_weighted_record_moves_every_sum_by_at_most_its_weight(method: Synthesizer) -> None:
+    frame = people(120)
+    wide = sf.Column(name="w", bounds=(0, 50))
+    weights = record_weights(pl.Series("w", np.random.default_rng(0).uniform(-5, 80, 120)), wide)
+    assert weights.min() == 0
+    assert weights.max() == 1
+    assert (weights * 2**16 == np.rint(weights * 2**16)).all()  # so that sums are exact
+    rows = replace(coded(frame), weights=weights)
+    sums = Recording(NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1)))
+    method.learn(rows, sums, np.random.default_rng(1))
+    for record in (0, 57, int(weights.argmin()), int(weights.argmax())):
+        fewer = Rows(
+            rows.axes, tuple(np.delete(one, record) for one in rows.codes), rows.label, np.delete(weights, record)
+        )
+        less = Recording(sums, sums.asked)
+        method.learn(fewer, less, np.random.default_rng(1))
+        for whole, part in zip(sums.asked, less.asked, strict=True):
+            assert np.linalg.norm(whole[1] - part[1]) <= whole[2] * weights[record] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
+def test_without_noise_each_column_keeps_its_shares(method: Synthesizer) -> None:
+    rows = coded(people(2000))
+    model = method.learn(rows, NoisySums(method.shares(rows.axes, rows.label), 0.0, Source()), np.random.default_rng(0))
+    drawn = model.sample(2000, np.random.default_rng(0))
+    for at in (0, 2, 4):
+        size = rows.axes[at].size
+        shares = [np.bincount(one[at], minlength=size) / 2000 for one in (rows.codes, drawn)]
+        assert np.abs(shares[0] - shares[1]).sum() / 2 < 0.06
+
+
+def test_labels_of_drawn_rows_depend_on_other_columns() -> None:
+    rows = coded(people(4000))
+    method = LabelledTree(pool=8000)
+    model = method.learn(rows, NoisySums(method.shares(rows.axes, rows.label), 0.0, Source()), np.random.default_rng(0))
+    age, *_, ill = model.sample(8000, np.random.default_rng(0))
+    assert ill[age >= 62].mean() == 1.0 or ill[age >= 62].mean() > 0.9  # only the ill are older than 60
+    assert ill[age < 38].mean() < 0.1  # and none of them is younger than 40
+
+
+def test_the_charges_add_up_to_what_was_asked(tmp_path: Path) -> None:
+    frame = people(500)
+    ledger = sf.Ledger.grant(frame, epsilon=2, delta=1e-5, path=tmp_path / "ledger")
+    generator = synthesize(sf.Table(frame, schema=SCHEMA), 1.5, method=LabelledTree(pool=2000), ledger=ledger)
+    assert 0.99 * 1.5 < generator.spent.epsilon <= 1.5
+    assert [one.name for one in generator.plan.purchases] == [
+        "bounds of since", "cells", "pairs", "values", "residuals"
+    ]  # fmt: skip
+    assert ledger.spent.epsilon == pytest.approx(generator.spent.epsilon, rel=0.05)
+    with pytest.raises(BudgetError):
+        synthesize(sf.Table(frame, schema=SCHEMA), 1.5, ledger=ledger)
+
+
+def test_a_neighbour_changes_neither_plan_nor_declared_domain() -> None:
+    frame = people(300).drop("since")
+    schema = sf.Schema(one for one in SCHEMA.columns if one.name != "since")
+    method = LabelledTree(pool=2000)
+    one, other = (synthesize(sf.Table(part, schema=schema), 1.0, method=method) for part in (frame, frame.slice(1)))
+    assert one.plan == other.plan
+    assert one.domain == other.domain
+    narrow = [[cells.size for cells in each.model.cells if cells.codes <= NARROW + 1] for each in (one, other)]
+    assert narrow[0] == narrow[1] != []
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_any_number_of_rows_can_be_drawn(rows: int) -> None:
+    generator = synthesize(sf.Table(people(200), schema=SCHEMA), 3.0, method=LabelledTree(pool=1000))
+    drawn = generator.sample(rows)
+    assert drawn.shape == (rows, 5)
+    assert drawn.columns == people(1).columns
+    assert drawn.schema["age"] == pl.Int64
+    assert drawn.schema["since"] == pl.Date
+    assert generator.sample(rows, seed=3).equals(generator.sample(rows, seed=3))
+
+
+def test_a_target_must_be_a_category_and_not_alone() -> None:
+    with pytest.raises(InputError, match="'age' is a number"):
+        synthesize(sf.Table(people(50), schema=SCHEMA), target="age")
+    with pytest.raises(InputError, match="no column beside"):
+        synthesize(sf.Table(people(50).select("ill"), schema=sf.Schema([SCHEMA["ill"]])), target="ill")
+
+
+@pytest.mark.parametrize("columns", [["age"], ["sex", "ill"], ["pay", "ill"]])
+def test_few_columns_are_enough(columns: list[str]) -> None:
+    schema = sf.Schema(SCHEMA[name] for name in columns)
+    generator = synthesize(sf.Table(people(200).select(columns), schema=schema), 1.0, method=LabelledTree(pool=1000))
+    assert generator.sample(5).columns == columns
+    assert math.isfinite(generator.spent.epsilon)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
+def test_a_model_survives_its_state(method: Synthesizer) -> None:
+    rows = coded(people(300))
+    sums = NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1))
+    model = method.learn(rows, sums, np.random.default_rng(1))
+    state = model.to_state()
+    again = method.model.from_state(rows.axes, rows.label, State(json.loads(json.dumps(state.settings)), state.arrays))
+    drawn = [one.sample(50, np.random.default_rng(2)) for one in (model, again)]
+    assert all((a == b).all() for a, b in zip(*drawn, strict=True))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
+def test_a_forged_state_is_refused(method: Synthesizer) -> None:
+    rows = coded(people(300))
+    sums = NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1))
+    state = method.learn(rows, sums, np.random.default_rng(1)).to_state()
+    for name, array in state.arrays.items():
+        wrong = [array[:-1], array.astype(np.complex128)]
+        wrong += [np.full_like(array, np.nan)] if array.dtype.kind == "f" else [array - 5]
+        for forged in (*wrong, None):
+            arrays = {**state.arrays, name: forged}
+            if forged is None:
+                arrays.pop(name)
+                if name == "scores":  # labels are then those of the tree
+                    continue
+            with pytest.raises(InputError):
+                method.model.from_state(rows.axes, rows.label, State(state.settings, arrays))
+    for name in state.settings:
+        for forged in ("many", -1, 1e300, None, [0]):
+            with pytest.raises(InputError):
+                method.model.from_state(rows.axes, rows.label, State({**state.settings, name: forged}, state.arrays))
+
+
+class Coins(Share):
+    """Coin flips of two outcomes: an access that is not a sum."""
+
+    def multiplier(self, single: float, whole: float) -> float:
+        return single * whole / self.worth
+
+    def event(self, multiplier: float) -> Event:
+        return Repeated(PureEvent(1 / multiplier), self.times)
+
+
+def test_an_access_that_is_not_a_sum_is_paid_for_with_the_sums() -> None:
+    shares = {"cells": Share(1, 0.6), "coins": Coins(3, 0.4)}
+    noise = multiplier([PureEvent(0.1)], shares, 1.0, 1e-5)
+    plan = Plan(1.0, 1e-5, {}, shares, noise)
+    assert 0.999 < spent([PureEvent(0.1), *plan.events], 1e-5).epsilon <= 1.0
+    assert plan.events[1] == Repeated(PureEvent(0.4 / noise), 3)
+    sums = NoisySums(shares, noise, Source(insecure_seed=1))
+    assert sums.run("coins", lambda each, source: (each, source.private), times=2) == (noise / 0.4, False)
+    assert NoisySums(shares, 0.0, Source()).run("coins", lambda each, _: each) == 0
+    with pytest.raises(RuntimeError, match="more often than it was paid for"):
+        sums.run("coins", lambda each, _: each, times=2)
