@@ -106,7 +106,8 @@ def read_declared(
     table = read_table(data, None, inferred=False, **reading)
     own = table.schema if data in datasets.TABLES else Schema(Column(name=name) for name in table.schema.names)
     columns = {column.name: column for column in own.columns}
-    for column in Schema.load(schema_file).columns if schema_file else ():
+    given = Schema.load(schema_file) if schema_file else Schema([])
+    for column in given.columns:
         columns[own[column.name].name] = column
     declared: list[tuple[str, dict[str, Any]]] = [
         *((name, {"kind": Kind.NUMBER}) for name in numbers),
@@ -116,7 +117,7 @@ def read_declared(
     ]
     for name, values in declared:
         columns[name] = replace(columns[own[name].name], **values)
-    return table, Schema(columns.values())
+    return table, Schema(columns.values(), given.constraints)
 
 
 def warn_if_people_repeat(table: Table) -> None:
