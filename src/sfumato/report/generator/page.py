@@ -43,8 +43,7 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
     if table.rows > _MOST_ROWS:
         table = Table.of(release.draw(_MOST_ROWS, np.random.default_rng(0)))
     names = list(release.domain.names)
-    charts = [_column(table, one) for one in names[:_MOST_CHARTS]] if table.rows else []
-    pairs = relations(table, names) if table.rows else {}
+    pairs = relations(table, names)
     page = fill(
         "generator.html",
         title=f"{name}: a generator of synthetic rows",
@@ -56,7 +55,7 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
         purchases=[_purchase(one) for one in release.plan.purchases],
         bought=any(one.column is not None for one in release.plan.purchases),
         spent=str(release.spent),
-        columns=charts,
+        columns=[_column(table, one) for one in names[:_MOST_CHARTS]],
         all_columns=len(names),
         map=pair_map("Strength of each relation", pairs, names) if pairs else None,
         largest=largest_pairs("The strongest relations", pairs) if pairs else None,
