@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,10 @@ _GROUPS = 16  # of a column, apart from those for missing and for rare values
 _RARE = 0.01  # the smallest share of a group
 _POOL = 4000  # codes drawn per label to fit the shares of the columns
 _SWEEPS = 20
+_AT_ONCE = 50_000  # records encoded at once, to bound memory
 _LEAST = 1e-6  # the smallest share of a group in training
 _MOST = 2**12  # units of a layer, components and labels
+_WIDEST = 256  # dimensions of a code: drawing takes their cube
 
 
 @dataclass(eq=False, repr=False)
@@ -141,8 +143,10 @@ class AutoEncoderModel(Model):
         outputs = sum(int(one.max()) + 1 for one in groups)
         components = stored.whole("components", 1, _MOST)
         layers = stored.sizes("layers", 2)
-        if max(layers) > _MOST:
-            raise InputError(f"the layers of the generator's decoder must have at most {_MOST} units")
+        if layers[0] > _WIDEST or layers[1] > _MOST:
+            raise InputError(
+                f"the generator's codes must have at most {_WIDEST} dimensions, and its layer {_MOST} units"
+            )
         shapes = Dense.shapes([*layers, outputs])
         mixed = (classes, components)
         return cls(
@@ -183,7 +187,7 @@ class AutoEncoderMixture(Synthesizer):
     steps : int
         The number of steps of DP-SGD.
     rate : float
-        The probability with which a step draws each record.
+        The probability with which a step draws each record. For millions of records a smaller one takes less time.
     clip : float
         The largest norm of a record's gradient.
     learning_rate : float
@@ -211,7 +215,7 @@ class AutoEncoderMixture(Synthesizer):
     width: int = 8
     hidden: int = 64
     components: int = 5
-    rounds: int = 5
+    rounds: int = 3
     steps: int = 200
     rate: float = 0.05
     clip: float = 1.0
@@ -219,9 +223,9 @@ class AutoEncoderMixture(Synthesizer):
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, value in (("width of a code", self.width), ("hidden layer", self.hidden)):
-            whole(f"the {name}", value, most=_MOST)
-        whole("the number of components", self.components, most=_MOST)
+        whole("the width of a code", self.width, most=_WIDEST)
+        for name, value in (("hidden units", self.hidden), ("components", self.components)):
+            whole(f"the number of {name}", value, most=_MOST)
         for name, count in (("rounds", self.rounds), ("steps", self.steps)):
             whole(f"the number of {name}", count)
         real("the sampling rate", self.rate, above=0, most=1)
@@ -275,9 +279,8 @@ class AutoEncoderMixture(Synthesizer):
         margins = [by_group(one, group) for one, group in zip(tables, groups, strict=True)]
         base = np.concatenate([_log_shares(one) for one in margins]).T.copy()
         encoder, decoder = self._train(data, base, float(by_label.sum()), sums, int(rng.integers(2**62)))
-        codes = np.concatenate([encoder(part) for part in data.inputs()])
         mixtures = fit_mixtures(
-            codes.astype(np.float64),
+            data.encode(encoder),
             data.labels,
             len(by_label),
             sums,
@@ -364,18 +367,32 @@ class _Coded:
         every = np.concatenate(weights) if weights else None
         return cls(np.concatenate(codes), np.concatenate(labels), every, sizes, classes)
 
-    def one_hot(self, at: Any) -> NDArray[np.float32]:
-        """Return the inputs of the encoder for some records: a 1 for the group of each column, and for the label."""
-        codes = np.column_stack([self.codes[at].astype(np.int64), np.minimum(self.labels[at], self.classes - 1)])
-        starts = np.cumsum([0, *self.sizes])
-        inputs = np.zeros((len(codes), int(starts[-1]) + self.classes), dtype=np.float32)
-        inputs[np.arange(len(codes))[:, None], codes + starts] = 1.0
+    @cached_property
+    def _places(self) -> NDArray[np.int32]:
+        """The inputs that are 1: the group of each column, and the label."""
+        starts = np.cumsum([0, *self.sizes]).astype(np.int32)
+        label = np.minimum(self.labels, self.classes - 1).astype(np.int32)
+        places: NDArray[np.int32] = np.column_stack([self.codes.astype(np.int32), label]) + starts
+        return places
+
+    def one_hot(self, at: Ints) -> NDArray[np.float32]:
+        """Return the inputs of the encoder for some records."""
+        inputs = np.zeros((len(at), sum(self.sizes) + self.classes), dtype=np.float32)
+        np.put_along_axis(inputs, self._places[at], 1.0, axis=1)
         return inputs
 
-    def inputs(self, rows: int = 50_000) -> Any:
-        """Yield the inputs of all records in parts."""
-        for start in range(0, max(len(self.labels), 1), rows):
-            yield self.one_hot(slice(start, start + rows))
+    def encode(self, encoder: Dense) -> Floats:
+        """Return the code of each record, before it is clipped to the ball."""
+        first, *weights = encoder.weights
+        rest = Dense(tuple(weights), encoder.biases[1:])
+        codes = np.empty((len(self.labels), len(encoder.biases[-1])))
+        for start in range(0, len(codes), _AT_ONCE):
+            part = self._places[start : start + _AT_ONCE]
+            hidden = np.tile(encoder.biases[0].astype(np.float64), (len(part), 1))
+            for places in part.T:
+                hidden += first[places]
+            codes[start : start + _AT_ONCE] = rest.one_by_one(np.maximum(hidden, 0.0))
+        return codes
 
 
 def _log_shares(counts: Floats) -> Floats:

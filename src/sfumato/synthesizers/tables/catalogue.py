@@ -14,6 +14,8 @@ __all__ = ["METHODS", "method_of", "parameters_of"]
 
 METHODS = {
     "tree": "tree:LabelledTree",
+    "aim": "aim:Aim",
+    "copula": "copula:Copula",
     "independent": "independent:Independent",
     "autoencoder": "autoencoder:AutoEncoderMixture",
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,11 +31,12 @@ from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
 from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
-from sfumato.learners.estimators.features import Feature, Undeclared
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
 from sfumato.synthesizers.tables.base import Model, State, Synthesizer
 from sfumato.synthesizers.tables.catalogue import method_of, parameters_of
+from sfumato.synthesizers.tables.constraints import Constraints, draw_rows
+from sfumato.synthesizers.tables.description import Described
 from sfumato.synthesizers.tables.domain import Domain
 from sfumato.synthesizers.tables.plan import Plan, plan_of
 
@@ -99,7 +101,7 @@ class Generator(Artifact, Discreet):
     @property
     def columns(self) -> int:
         """The number of columns."""
-        return len(self.domain.codings)
+        return len(self.domain.names)
 
     @property
     def epsilon(self) -> float:
@@ -114,7 +116,12 @@ class Generator(Artifact, Discreet):
     @property
     def target(self) -> str | None:
         """The column to be predicted, if there is one."""
-        return None if self.domain.label is None else self.domain.names[self.domain.label]
+        return self.domain.target
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """What every row meets."""
+        return Constraints.of(self.declared.constraints)
 
     @property
     def spent(self) -> Spent:
@@ -156,12 +163,15 @@ class Generator(Artifact, Discreet):
             "private": self.private,
         }
 
-    def sample(self, rows: int, *, seed: int | None = None) -> Any:
+    def sample(self, rows: int, *, given: Any = None, seed: int | None = None) -> Any:
         """Return new rows; a seed makes the draw reproducible.
 
         Parameters
         ----------
         rows : int
+        given : mapping or str, optional
+            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Rows are drawn until
+            enough of them meet it, so a rare condition takes longer.
         seed : int, optional
 
         Returns
@@ -169,12 +179,13 @@ class Generator(Artifact, Discreet):
         frame
             Of the kind that the generator was made from; a Polars frame if it was loaded.
         """
-        return like(self.draw(rows, np.random.default_rng(seed)), self.library)
+        return like(self.draw(rows, np.random.default_rng(seed), given), self.library)
 
-    def draw(self, rows: int, rng: np.random.Generator) -> pl.DataFrame:
+    def draw(self, rows: int, rng: np.random.Generator, given: Any = None) -> pl.DataFrame:
         """Return new rows as a Polars frame."""
         count = whole("the number of rows", rows, least=0, most=MOST_ROWS)
-        return self.domain.decode(self.model.sample(count, rng))
+        codes = draw_rows(self.model, self.domain, count, rng, constraints=self.constraints, given=given)
+        return self.domain.decode(codes)
 
     def release(self, provenance: Provenance, seconds: float = 0.0) -> Release:
         """Return the generator as a release."""
@@ -221,7 +232,7 @@ class Generator(Artifact, Discreet):
             "method": self.method.name,
             **self._terms,
             "domain": self.domain.to_dict(),
-            "bought": list(self.plan.columns),
+            "bought": {name: list(what) for name, what in self.plan.bought.items()},
             "plan": self.plan.to_dict(),
             "settings": dict(state.settings),
             "sfumato": sfumato.__version__,
@@ -283,7 +294,14 @@ class Generator(Artifact, Discreet):
 def like(frame: pl.DataFrame, library: str) -> Any:
     """Return a frame as one of another library."""
     try:
-        return {"pandas": frame.to_pandas, "pyarrow": frame.to_arrow}.get(library, lambda: frame)()
+        if library != "pandas":
+            return frame.to_arrow() if library == "pyarrow" else frame
+        whole = [one.name for one in frame if one.dtype.is_integer() and one.has_nulls()]
+        exact = {
+            name: frame[name].to_pandas(use_pyarrow_extension_array=True).astype(str(frame[name].dtype))
+            for name in whole
+        }
+        return frame.to_pandas().assign(**exact)  # otherwise missing values would turn whole numbers into floats
     except ImportError as error:
         raise MissingExtra("this kind of frame needs pyarrow", hint="pip install 'sfumato[arrow]'") from error
 
@@ -324,15 +342,16 @@ def _domain(plain: Mapping[str, Any]) -> Domain:
 
 def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Plan:
     """Return the plan that follows from the method, the columns and the noise."""
-    bought, axes = plain["bought"], {one.name: one for one in domain.axes}
-    if not isinstance(bought, list) or not {*bought} <= axes.keys():
+    bought = plain["bought"]
+    if not isinstance(bought, dict) or not bought.keys() <= {one.name for one in domain.codings}:
         raise InputError("a column that was bought is not among the columns")
-    described: list[Feature | Undeclared] = [
-        Undeclared(one.feature.name, one.feature.is_number) if one.feature.name in bought else one.feature
-        for one in domain.codings
-    ]
+    if not all(
+        isinstance(what, list) and what and {*what} <= {"domain", "bounds", "decimals"} for what in bought.values()
+    ):
+        raise InputError("of a column its domain, bounds or decimals are bought")
+    described = [Described.before(one, bought.get(one.name, ())) for one in domain.codings]
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
-    return plan_of(method, described, axes, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise)
+    return plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise)
 
 
 def _truth(value: Any) -> bool:
