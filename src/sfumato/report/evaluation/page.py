@@ -145,7 +145,7 @@ def _figures(e: Evaluation) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _model(one: ModelTransfer) -> tuple[str, ...]:
+def _model(one: ModelTransfer) -> tuple[str, list[tuple[str, str]]]:
     """Return the scores of a model as texts, each with its spread."""
     scores = [
         (f"{100 * mean:.1f}%", f"± {100 * spread:.1f}")
@@ -155,7 +155,7 @@ def _model(one: ModelTransfer) -> tuple[str, ...]:
         (f"{mean:.3f}", f"± {spread:.3f}")
         for mean, spread in ((one.raw_auc, one.raw_auc_spread), (one.released_auc, one.released_auc_spread))
     ]
-    return one.model, *scores  # type: ignore[return-value]
+    return one.model, scores
 
 
 def _made(e: Evaluation) -> list[tuple[str, str]]:
