@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 import sfumato as sf
 from sfumato.measures.loss.generalised import pair
 from sfumato.measures.loss.marginals import distances_of
+from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
 from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.synthesize import synthesize
 from sfumato.synthesizers.tables.tree import LabelledTree
@@ -53,6 +54,7 @@ ROWS = 100_000
 METHODS: dict[str, Callable[[], Synthesizer]] = {
     "tree": LabelledTree,
     "tree alone": lambda: LabelledTree(additive=False),
+    "autoencoder": AutoEncoderMixture,
 }
 
 # The bounds of numbers; all other columns are categories.
