@@ -46,7 +46,7 @@ def synthesize(
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
     constraints: Sequence[str | Mapping[str, Any] | Constraint] | None = None,
     weights: str | None = None,
-    given: Mapping[str, Any] | str | None = None,
+    given: Any = None,
     declared_only: bool = False,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     seed: int | None = None,
