@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
     from sfumato.synthesizers.tables.generator import Generator as Generator
     from sfumato.synthesizers.tables.independent import Independent as Independent
+    from sfumato.synthesizers.tables.synthesize import MostlyNoise as MostlyNoise
     from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
     from sfumato.synthesizers.tables.tree import LabelledTree as LabelledTree
 
@@ -21,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy(
         "tables.catalogue": "METHODS",
         "tables.generator": "Generator",
         "tables.independent": "Independent",
-        "tables.synthesize": "synthesize",
+        "tables.synthesize": "MostlyNoise synthesize",
         "tables.tree": "LabelledTree",
     },
 )

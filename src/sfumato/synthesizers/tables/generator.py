@@ -176,7 +176,7 @@ class Generator(Artifact, Discreet):
         count = whole("the number of rows", rows, least=0, most=MOST_ROWS)
         return self.domain.decode(self.model.sample(count, rng))
 
-    def release(self, provenance: Provenance, seconds: float = 0.0) -> Release:
+    def release(self, provenance: Provenance, seconds: float, *, charged: bool) -> Release:
         """Return the generator as a release."""
         promise = DifferentialPrivacy(self.epsilon, self.delta, self.spent.relation)
         stated = {
@@ -195,6 +195,7 @@ class Generator(Artifact, Discreet):
             recipe=Recipe("synthesize", {**stated, **self.options}, self.declared),
             provenance=provenance,
             seconds=seconds,
+            details={"charged": charged},
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,18 +22,23 @@ from sfumato.data.release import Provenance, Release
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
-from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, did_you_mean
+from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
 from sfumato.learners.estimators.features import Columns, Feature, Undeclared, describe
 from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.catalogue import method_of
 from sfumato.synthesizers.tables.domain import Coding, Domain
 from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
-from sfumato.synthesizers.tables.plan import plan_of
+from sfumato.synthesizers.tables.plan import Plan, plan_of
 
-__all__ = ["run_recipe", "synthesize"]
+__all__ = ["MostlyNoise", "run_recipe", "synthesize"]
 
+_FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
 _ROWS = 10_000  # drawn by a model that does not know how many records there were
 _TARGETS = {"adult": "income"}  # where the schema gives the target another role
+
+
+class MostlyNoise(UserWarning):
+    """Epsilon is so small for the number of columns that synthetic rows are mostly noise."""
 
 
 def synthesize(
@@ -122,21 +129,14 @@ def synthesize(
         book.charge(plan.event, note="synthesis of a table", private=insecure_seed is None)
     report = progress or (lambda share: None)
     report(0.1)
-    # Not the source of the sums: with a seed, both would draw the same noise.
-    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
-    features = [
-        one.estimate(values, plan.columns[one.name], source) if isinstance(one, Undeclared) else one
-        for one, values in zip(described, columns.values, strict=True)
-    ]
-    if label is not None and not features[label].domain:
-        raise InputError(
-            f"no class of the target '{wanted}' is frequent enough to be found at epsilon {epsilon:g}",
-            hint=f"declare its classes as a domain, or leave out the target; epsilon {epsilon:g} was spent",
-        )
-    domain = Domain.of(features, columns, wanted)
     own = seed if seed is not None else insecure_seed
     learning, drawing = (np.random.default_rng(one) for one in np.random.SeedSequence(own).spawn(2))
-    model = chosen.learn(domain.encode(columns), plan.sums(Source(insecure_seed=insecure_seed)), learning)
+    try:
+        domain = _domain(described, columns, wanted, plan, insecure_seed)
+        model = chosen.learn(domain.encode(columns), plan.sums(Source(insecure_seed=insecure_seed)), learning)
+    except SfumatoError as error:
+        how = "spent" if book is None else "charged"
+        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
     report(0.8)
     declared = _declared(given, wanted)
     count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
@@ -158,7 +158,8 @@ def synthesize(
         provenance = Provenance(str(table), given.rows, None, {"public": True})
     else:
         provenance = Provenance.of(given.origin, None, public=False)
-    return generator.release(provenance, time.monotonic() - began)
+    _warn_if_noisy(generator)
+    return generator.release(provenance, time.monotonic() - began, charged=book is not None)
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
@@ -177,6 +178,23 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
         schema = recipe.schema if recipe.schema.columns else None
     method = method_of(stated.pop("method", None), parameters)
     return synthesize(given, method=method, schema=stated.pop("schema", schema), **stated)
+
+
+def _warn_if_noisy(generator: Generator) -> None:
+    """Warn if even frequent values are lost in the noise, by what is released anyway."""
+    total, plan = generator.model.total, generator.plan
+    if total is None:
+        return
+    noise = plan.noise * math.sqrt(generator.columns)  # of each count of a value, at best
+    if 2 * noise > max(total, 1.0) * _FREQUENT:
+        enough = plan.epsilon * 2 * noise / (max(total, 1.0) * _FREQUENT)
+        warnings.warn(
+            f"at epsilon {plan.epsilon:g}, the noise hides values of fewer than about {2 * noise:,.0f} rows, and the "
+            f"table has about {max(total, 0.0):,.0f}: with {generator.columns} columns, epsilon {enough:.2g} would "
+            "show those of a tenth of the rows",
+            MostlyNoise,
+            stacklevel=3,
+        )
 
 
 def _options(data: Any, rows: Any, seed: Any, insecure_seed: Any, declared_only: bool) -> dict[str, Any]:
@@ -239,6 +257,28 @@ def _check(
             f"the {what} of column '{missing[0].name}'{more} is not declared, and nothing may be bought",
             hint="declare it in the schema, or with --bounds or --domain; or let a part of epsilon pay for it",
         )
+
+
+def _domain(
+    described: list[Feature | Undeclared],
+    columns: Columns,
+    target: str | None,
+    plan: Plan,
+    insecure_seed: int | None,
+) -> Domain:
+    """Return the domain of all columns: declared, or bought."""
+    # Not the source of the sums: with a seed, both would draw the same noise.
+    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
+    features = [
+        one.estimate(values, plan.columns[one.name], source) if isinstance(one, Undeclared) else one
+        for one, values in zip(described, columns.values, strict=True)
+    ]
+    if target is not None and not features[columns.names.index(target)].domain:
+        raise InputError(
+            f"no class of the target '{target}' is frequent enough to be found at epsilon {plan.epsilon:g}",
+            hint="declare its classes as a domain, or leave out the target",
+        )
+    return Domain.of(features, columns, target)
 
 
 def _ledger(given: Ledger | str | Path | Literal[False] | None, table: Table) -> Ledger | None:
