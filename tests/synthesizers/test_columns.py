@@ -21,7 +21,7 @@ from sfumato.budget.noise import Source
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.description import Described, Description
+from sfumato.synthesizers.tables.description import Described, Description, selections, shares
 from sfumato.synthesizers.tables.domain import MOST_CODES, Coding, Computed, Domain
 from sfumato.synthesizers.tables.kinds import Values
 
@@ -128,8 +128,8 @@ def test_strange_names_are_names(name: str) -> None:
 
 def estimate(frame: Any, schema: sf.Schema | None = None, noise: float = 1.0) -> tuple[Coding, ...]:
     one = Description.of(frame, schema)
-    sums = NoisySums(one.shares(1.0), noise, Source(insecure_seed=1))
-    return one.estimate(one.selections(10.0, 1e-5), sums, Source(insecure_seed=2))
+    sums = NoisySums(shares(one.described, 1.0), noise, Source(insecure_seed=1))
+    return one.estimate(selections(one.described, 10.0, 1e-5), sums, Source(insecure_seed=2))
 
 
 def test_bounds_and_decimals_are_found() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,12 @@ from sfumato.budget.noise import Source
 from sfumato.errors import BudgetError, InputError
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
+from sfumato.synthesizers.tables.aim import Aim
+from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
 from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, State, Synthesizer
 from sfumato.synthesizers.tables.cells import NARROW, Cells
+from sfumato.synthesizers.tables.copula import Copula
+from sfumato.synthesizers.tables.description import record_weights
 from sfumato.synthesizers.tables.domain import Coding, Domain
 from sfumato.synthesizers.tables.independent import Independent
 from sfumato.synthesizers.tables.marginals import coarse_groups, onto_simplex
@@ -31,7 +36,8 @@ from sfumato.synthesizers.tables.plan import Plan, multiplier
 from sfumato.synthesizers.tables.synthesize import synthesize
 from sfumato.synthesizers.tables.tree import LabelledTree
 
-METHODS: list[Synthesizer] = [Independent(), LabelledTree(pool=2000)]
+TINY = AutoEncoderMixture(width=2, hidden=4, components=2, rounds=1, steps=5, rate=0.2)
+METHODS: list[Synthesizer] = [Independent(), Copula(), LabelledTree(pool=2000), Aim(megabytes=0.1), TINY]
 
 
 def people(rows: int = 400, seed: int = 0) -> pl.DataFrame:
@@ -143,6 +149,7 @@ class Recording(NoisySums):
     def __init__(self, like: NoisySums, answers: list[Any] | None = None) -> None:
         super().__init__(like.shares, like.multiplier, Source(insecure_seed=7))
         self.asked: list[Any] = []
+        self.scores: list[Any] = []
         self._answers = answers
 
     def __call__(self, name: str, sums: Any, norm: float) -> Floats:
@@ -151,6 +158,17 @@ class Recording(NoisySums):
             noisy = self._answers[len(self.asked)][3]
         self.asked.append((name, np.array(sums, dtype=np.float64), norm, noisy))
         return noisy.copy()
+
+    def choose(self, name: str, scores: Any, sensitivity: float) -> int:
+        self.scores.append((np.array(scores), sensitivity))
+        return super().choose(name, scores, sensitivity)
+
+    def run(self, name: str, mechanism: Any, times: int = 1) -> Any:
+        found = super().run(name, mechanism, times)
+        if self._answers is not None:
+            found = self._answers[len(self.asked)][3]
+        self.asked.append((name, np.zeros(0), 0.0, found))
+        return found
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
@@ -166,7 +184,30 @@ def test_one_record_moves_every_sum_by_at_most_its_norm(method: Synthesizer) -> 
         for whole, part in zip(sums.asked, less.asked, strict=True):
             assert whole[2] == part[2], "the norm must not depend on a record"
             assert np.linalg.norm(whole[1] - part[1]) <= whole[2] * (1 + 1e-9)
+        for (scores, sensitivity), (others, _) in zip(sums.scores, less.scores, strict=True):
+            assert np.abs(scores - others).max() <= sensitivity
     assert {one[0] for one in sums.asked} == set(sums.shares)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
+def test_one_weighted_record_moves_every_sum_by_at_most_its_weight(method: Synthesizer) -> None:
+    frame = people(120)
+    wide = sf.Column(name="w", bounds=(0, 50))
+    weights = record_weights(pl.Series("w", np.random.default_rng(0).uniform(-5, 80, 120)), wide)
+    assert weights.min() == 0
+    assert weights.max() == 1
+    assert (weights * 2**16 == np.rint(weights * 2**16)).all()  # so that sums are exact
+    rows = replace(coded(frame), weights=weights)
+    sums = Recording(NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1)))
+    method.learn(rows, sums, np.random.default_rng(1))
+    for record in (0, 57, int(weights.argmin()), int(weights.argmax())):
+        fewer = Rows(
+            rows.axes, tuple(np.delete(one, record) for one in rows.codes), rows.label, np.delete(weights, record)
+        )
+        less = Recording(sums, sums.asked)
+        method.learn(fewer, less, np.random.default_rng(1))
+        for whole, part in zip(sums.asked, less.asked, strict=True):
+            assert np.linalg.norm(whole[1] - part[1]) <= whole[2] * weights[record] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)

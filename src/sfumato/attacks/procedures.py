@@ -22,7 +22,6 @@ from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
-from sfumato.synthesizers.tables.synthesize import MostlyNoise
 
 __all__ = ["FitEstimator", "RunRecipe", "records_of"]
 
@@ -179,9 +178,7 @@ class RunRecipe(Discreet):
 
     def _synthesize(self, records: Records, seed: int) -> pl.DataFrame:
         known = Schema(one for one in self.recipe.schema.columns if one.name in records.frame.columns)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", MostlyNoise)  # the release has warned of it
-            made = replace(self.recipe, schema=known).run(records.frame, ledger=False, insecure_seed=seed, seed=None)
+        made = replace(self.recipe, schema=known).run(records.frame, ledger=False, insecure_seed=seed, seed=None)
         drawn: pl.DataFrame = made.table.to_polars()
         return drawn
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -25,7 +24,7 @@ from sfumato.errors import OptionError, did_you_mean
 from sfumato.learners.estimators.features import Columns, Undeclared, describe
 from sfumato.measures.models import as_guarantees
 from sfumato.synthesizers.tables.catalogue import method_of
-from sfumato.synthesizers.tables.synthesize import MostlyNoise, synthesize
+from sfumato.synthesizers.tables.synthesize import synthesize
 
 __all__ = ["MODELS", "AnonymousTraining", "Protection", "SyntheticTraining", "procedure_of", "protection"]
 
@@ -272,16 +271,14 @@ class SyntheticTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         texts = {canonical_text(str(one)): one for one in self.classes}
         labels = pl.Series(label, [canonical_text(str(one)) for one in np.asarray(y).tolist()], dtype=pl.String)
         declared = Schema([*self.schema.columns, Column(name=label, domain=tuple(texts), role=Role.TARGET)])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", MostlyNoise)
-            release = synthesize(
-                Table(X.select(self.schema.names).with_columns(labels), declared),
-                self.epsilon,
-                delta=self.delta,
-                method=self.method,
-                ledger=False,
-                insecure_seed=self.insecure_seed,
-            )
+        release = synthesize(
+            Table(X.select(self.schema.names).with_columns(labels), declared),
+            self.epsilon,
+            delta=self.delta,
+            method=self.method,
+            ledger=False,
+            insecure_seed=self.insecure_seed,
+        )
         rows = release.table.to_polars().drop_nulls(label)
         drawn = rows.drop(label).cast({name: X.schema[name] for name in self.schema.names}, strict=False)
         self.generator_ = release

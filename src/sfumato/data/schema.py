@@ -203,9 +203,17 @@ class Schema:
     """
 
     columns: tuple[Column, ...]
+    constraints: tuple[str, ...] = ()
+    """What every synthetic row must meet, such as ``start <= end``; see `sfumato.synthesizers.Constraints`."""
 
-    def __init__(self, columns: Iterable[Column]) -> None:
+    def __init__(self, columns: Iterable[Column], constraints: Iterable[str] = ()) -> None:
         object.__setattr__(self, "columns", tuple(columns) if isinstance(columns, Iterable) else (columns,))
+        listed = isinstance(constraints, Iterable) and not isinstance(constraints, str | Mapping)
+        object.__setattr__(self, "constraints", tuple(constraints) if listed else (constraints,))
+        if not listed or not all(isinstance(one, str) for one in self.constraints):
+            raise SchemaError(
+                "the constraints of a schema must be a list of texts", hint='for example ["start <= end"]'
+            )
         for one in self.columns:
             if not isinstance(one, Column):
                 raise SchemaError(
@@ -316,7 +324,20 @@ class Schema:
         for column in self.columns:
             role = asked.get(column.name, Role.OTHER if column.role in replaced else column.role)
             columns.append(column if role is column.role else replace(column, role=role, reason=""))
-        return Schema(columns)
+        return Schema(columns, self.constraints)
+
+    def declared(self) -> Schema:
+        """Return the schema without the kinds that were inferred from cells.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> table = sf.read("patients.csv")
+        >>> table.schema["age"].kind.value, table.schema.declared()["age"].kind.value
+        ('number', 'auto')
+        """
+        columns = (replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.columns)
+        return Schema(columns, self.constraints)
 
     def released(self) -> Schema:
         """Return the schema of an anonymized release of the table.
@@ -354,7 +375,7 @@ class Schema:
             return cls.load(given)
         if isinstance(given, Mapping):
             listed = given.get("columns")
-            if set(given) == {"columns"} and isinstance(listed, Mapping):
+            if set(given) <= {"columns", "constraints"} and isinstance(listed, Mapping):
                 return cls.from_dict(given)
             return cls(_column_of(name, said) for name, said in given.items())
         if isinstance(given, Sequence) and all(isinstance(one, Column) for one in given):
@@ -387,21 +408,23 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values."""
-        return {"columns": {column.name: column.to_dict() for column in self.columns}}
+        plain: dict[str, Any] = {"constraints": list(self.constraints)} if self.constraints else {}
+        return {**plain, "columns": {column.name: column.to_dict() for column in self.columns}}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], folder: Path | None = Path()) -> Schema:
         """Build a schema from the result of `to_dict`; hierarchy files are read from the folder, if one is given."""
         columns = plain.get("columns")
-        if set(plain) != {"columns"} or not isinstance(columns, Mapping):
+        if not set(plain) <= {"columns", "constraints"} or not isinstance(columns, Mapping):
             raise SchemaError(
-                "a schema must have one table [columns] with a table per column",
+                "a schema must have one table [columns] with a table per column, and at most constraints beside it",
                 hint='for example [columns.age] with role = "quasi" and kind = "number"',
             )
         for name, values in columns.items():
             if not isinstance(values, Mapping):
                 raise SchemaError(f"[columns.{name}] must be a table with keys such as role and kind")
-        return cls(Column.from_dict(name, values, folder) for name, values in columns.items())
+        listed = (Column.from_dict(name, values, folder) for name, values in columns.items())
+        return cls(listed, plain.get("constraints", ()))
 
     def to_toml(self) -> str:
         """Return the schema as TOML text."""

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import importlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,17 +144,26 @@ def fill(template: str, **values: Any) -> str:
     >>> fill("base.html", title="A & B").count("A &amp; B")
     2
     """
-    environment = Environment(
-        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     script = _text("page.js")
-    return environment.get_template(template).render(
-        hatching=hatching(),
-        version=sfumato.__version__,
-        smallest_shown=SMALLEST_SHOWN,
-        script=Markup(script),  # noqa: S704 - our own file
-        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        **values,
+    return (
+        _templates()
+        .get_template(template)
+        .render(
+            hatching=hatching(),
+            version=sfumato.__version__,
+            smallest_shown=SMALLEST_SHOWN,
+            script=Markup(script),  # noqa: S704 - our own file
+            script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            **values,
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    """Return the environment of all pages: each template is compiled once."""
+    return Environment(
+        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
 
 

@@ -7,22 +7,27 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.synthesizers.tables.aim import Aim as Aim
+    from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
     from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
+    from sfumato.synthesizers.tables.copula import Copula as Copula
     from sfumato.synthesizers.tables.generator import Generator as Generator
     from sfumato.synthesizers.tables.independent import Independent as Independent
-    from sfumato.synthesizers.tables.synthesize import MostlyNoise as MostlyNoise
     from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
     from sfumato.synthesizers.tables.tree import LabelledTree as LabelledTree
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "tables.aim": "Aim",
+        "tables.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
         "tables.catalogue": "METHODS",
+        "tables.copula": "Copula",
         "tables.generator": "Generator",
         "tables.independent": "Independent",
-        "tables.synthesize": "MostlyNoise synthesize",
+        "tables.synthesize": "synthesize",
         "tables.tree": "LabelledTree",
     },
 )

@@ -8,7 +8,6 @@ checked directly, too.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -32,7 +31,6 @@ from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Share
 from sfumato.synthesizers.tables.domain import Domain
 from sfumato.synthesizers.tables.plan import Plan
-from sfumato.synthesizers.tables.synthesize import MostlyNoise
 
 __all__ = ["audit_generator", "strange_rows", "to_each_canary"]
 
@@ -64,9 +62,7 @@ def audit_generator(
         progress(0.0)
     given = joined(records, strange.filter(pl.Series(included)).cast(dict(records.schema), strict=False))
     known = Schema(one for one in release.recipe.schema.columns if one.name in domain.names)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MostlyNoise)
-        made = replace(release.recipe, schema=known).run(given, ledger=False, insecure_seed=seed, seed=None, rows=_ROWS)
+    made = replace(release.recipe, schema=known).run(given, ledger=False, insecure_seed=seed, seed=None, rows=_ROWS)
     if progress:
         progress(0.9)
     drawn = [made.table.to_polars(), release.draw(_ROWS, np.random.default_rng(seed))]
@@ -101,7 +97,8 @@ def to_each_canary(domain: Domain, drawn: pl.DataFrame, canaries: pl.DataFrame) 
     >>> to_each_canary(domain, drawn, pl.DataFrame({"sex": ["f", "m"], "ill": ["no", "yes"]})).round(2).tolist()
     [2.25, -0.69]
     """
-    both = [domain.encode(Columns.of(one.select(domain.names))).codes for one in (drawn, canaries)]
+    names = [one.name for one in domain.codings]
+    both = [domain.encode(Columns.of(one.select(names))).codes for one in (drawn, canaries)]
     sizes = [min(one.size, _COARSE) for one in domain.axes]
     coarse = [
         [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
 )
 @click.option(
     "--method",
-    type=Choice("tree", "independent", of="synthesizers.tables.catalogue:METHODS"),
+    type=Choice("tree", "aim", "copula", "independent", "autoencoder", of="synthesizers.tables.catalogue:METHODS"),
     help="How it learns; 'independent' keeps single columns only, to compare with.  [default: tree]",
 )
 @click.option(
@@ -133,8 +132,7 @@ def synthesize(
     refuse_unwritable(owner_file(output))
     public = {name: options.pop(name) for name in _PUBLIC}
     reading = {name: options.pop(name) for name in READING}
-    with progress_bar("Making up rows") as progress, warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always", sf.synthesizers.MostlyNoise)
+    with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
         release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
     sf.save(release, output, format=kind, replace=force)
@@ -146,9 +144,8 @@ def synthesize(
         print_json(plain)
     else:
         _print(release, printable(Path(data).name), plain["utility"])
-    for note in noted:
-        if issubclass(note.category, sf.synthesizers.MostlyNoise):
-            echo(f"{str(note.message)[:1].upper()}{str(note.message)[1:]}", err=True)
+    if release.note:
+        echo(f"{release.note[:1].upper()}{release.note[1:]}", err=True)
     if release.details["charged"]:
         echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
     elif not is_public:

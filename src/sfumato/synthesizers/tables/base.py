@@ -258,6 +258,9 @@ class Synthesizer(ABC):
     name: ClassVar[str]
     model: ClassVar[type[Model]]
 
+    def prepare(self) -> None:  # noqa: B027  # most methods need nothing
+        """Raise an error if the method cannot learn here, for lack of a library; called before anything is charged."""
+
     @abstractmethod
     def shares(self, axes: Sequence[Axis], label: int | None, *, scans: bool = True) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, and the worth of each.

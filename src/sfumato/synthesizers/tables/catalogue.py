@@ -14,7 +14,10 @@ __all__ = ["METHODS", "method_of", "parameters_of"]
 
 METHODS = {
     "tree": "tree:LabelledTree",
+    "aim": "aim:Aim",
+    "copula": "copula:Copula",
     "independent": "independent:Independent",
+    "autoencoder": "autoencoder:AutoEncoderMixture",
 }
 """The module and the class of each method, imported when it is used."""
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Axis, Recoding, Records
+from sfumato.synthesizers.tables.base import Axis, Recoding, Records, split
 
-__all__ = ["NARROW", "Cells", "find_cells", "is_wide", "read_cells"]
+__all__ = ["NARROW", "Cells", "count_cells", "find_cells", "is_wide", "label_totals", "read_cells"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -130,6 +130,30 @@ def find_cells(records: Records, columns: Sequence[int], sums: NoisySums) -> lis
         found = np.split(noisy, np.cumsum([len(one) for one in counts])[:-1])
         spikes = {at: stand_out(one, sums.deviation_of("values", norm)) for at, one in zip(wide, found, strict=True)}
     return [Cells.of(records.axes[at], spikes.get(at, ())) for at in columns]
+
+
+def count_cells(
+    records: Records, columns: Sequence[int], cells: Sequence[Cells], sums: NoisySums
+) -> tuple[list[Floats], float]:
+    """Return the noisy counts of (cell, label) for each column, and their deviation."""
+    label, norm = records.label, math.sqrt(len(columns))
+    recodings = [Recoding.identity(one.size) for one in records.axes]
+    for at, one in zip(columns, cells, strict=True):
+        recodings[at] = one.recoding
+    wanted = [(at,) if label is None else (at, label) for at in columns]
+    # Records without a label are left out: the last code of the label stands for a missing one.
+    exact = [one[:, None] if label is None else one[:, :-1] for one in records.count(wanted, recodings)]
+    noisy = split(sums("cells", np.concatenate([one.ravel() for one in exact]), norm=norm), [one.size for one in exact])
+    found = [one.reshape(had.shape) for one, had in zip(noisy, exact, strict=True)]
+    return found, sums.deviation_of("cells", norm)
+
+
+def label_totals(tables: Sequence[Floats]) -> Floats:
+    """Return the number of records of each label: every column counts them all, a sum of fewer cells is less noisy."""
+    trust = np.array([1 / len(one) for one in tables])
+    sums = np.stack([one.sum(axis=0) for one in tables])
+    totals: Floats = np.maximum((trust[:, None] * sums).sum(axis=0) / trust.sum(), 1.0)
+    return totals
 
 
 def read_cells(axes: Sequence[Axis], starts: Sequence[NDArray[Any]]) -> list[Cells]:

@@ -15,10 +15,9 @@ All histograms together are one noisy sum: each record is in one bin of each, so
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,17 +27,17 @@ from numpy.typing import NDArray
 from sfumato.budget.noise import Source
 from sfumato.budget.query.discovery import SelectCategories, octaves
 from sfumato.data.hierarchies.label_paths import is_missing, text_of
-from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Columns, Feature, as_read, describe, texts_in
-from sfumato.learners.estimators.noisy_sums import NoisySums, Share
+from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis
 from sfumato.synthesizers.tables.cells import NARROW
 from sfumato.synthesizers.tables.domain import Coding
-from sfumato.synthesizers.tables.kinds import Values, numbers_in
+from sfumato.synthesizers.tables.kinds import Values, numbers_in, type_of
 
-__all__ = ["SHARE", "Described", "Description"]
+__all__ = ["SHARE", "Described", "Description", "record_weights", "selections", "shares"]
 
 Floats = NDArray[np.float64]
 
@@ -93,6 +92,41 @@ class Described:
     def wants_categories(self) -> bool:
         """Whether a domain must be bought."""
         return self.domain is None and not self.is_number
+
+    @property
+    def bought(self) -> tuple[str, ...]:
+        """What must be bought: domain, bounds or decimals."""
+        wanted = {"domain": self.wants_categories, "bounds": self.wants_bounds, "decimals": self.wants_step}
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+    @classmethod
+    def before(cls, coding: Coding, bought: Collection[str]) -> Described:
+        """Return what was known of a column before something of it was bought.
+
+        Examples
+        --------
+        >>> age = Coding.of(Feature("age", bounds=(0.0, 99.0)), pl.Int64())
+        >>> Described.before(age, ["bounds"]).bought
+        ('bounds',)
+        """
+        feature, dtype = coding.feature, type_of(coding.type, coding.feature.domain) if coding.type else None
+        found = cls(
+            coding.name,
+            coding.values,
+            dtype,
+            None if "bounds" in bought else feature.bounds,
+            None if "domain" in bought else feature.domain,
+            None if "decimals" in bought or feature.bounds is None else coding.step,
+        )
+        if set(found.bought) != set(bought):
+            raise InputError(f"column '{coding.name[:40]}' cannot have been bought as stated")
+        return found
+
+    def without_purchases(self) -> Described:
+        """Return the column with as many decimals as the number of codes allows, if they are not declared."""
+        if not self.wants_step or self.bounds is None:
+            return self
+        return replace(self, step=Coding.of(Feature(self.name, self.bounds), self.dtype, values=self.values).step)
 
     @property
     def axis(self) -> Axis:
@@ -175,10 +209,8 @@ class Description:
     >>> described = Description.of(people, Schema([Column(name="age", bounds=(0, 99))]))
     >>> [one.name for one in described.described if one.wants_bounds or one.wants_categories]
     ['sex', 'paid']
-    >>> described.shares(1.0)
-    {'columns': Share(times=1, worth=0.04)}
-    >>> sums = NoisySums(described.shares(1.0), 2.0, Source())
-    >>> found = described.estimate(described.selections(1.0, 1e-5), sums, Source())
+    >>> sums = NoisySums(shares(described.described, 1.0), 2.0, Source())
+    >>> found = described.estimate(selections(described.described, 1.0, 1e-5), sums, Source())
     >>> [one.axis.size for one in found]
     [101, 3, 11]
     """
@@ -187,87 +219,128 @@ class Description:
     described: tuple[Described, ...]
 
     @classmethod
-    def of(cls, table: Any, schema: Schema | None = None, *, leave_out: Collection[str] = ()) -> Description:
-        """Describe the columns of a table or frame, without some of them."""
-        # A text file is read as the schema declares.
-        columns = table if isinstance(table, Columns) else Columns.of(Table.of(table, schema=schema))
-        columns = Columns(
-            tuple(one for one in columns.values if one.name not in leave_out),
-            columns.schema,
-            named=columns.named,
-            objects=columns.objects,
-            inferred=columns.inferred,
-        )
-        if not columns.values:
-            raise InputError("no column of the table is left to be learned")
+    def of(cls, table: Any, schema: Schema | None = None, *, buy_decimals: bool = True) -> Description:
+        """Describe the columns of a table or frame.
+
+        Identifiers are described as texts: they need no declared kind, and must be left out.
+        """
+        given = Table.of(table, schema=schema)  # a text file is read as the schema declares
+        columns = _typed(Columns.of(given), given)
         declared = columns.schema or Schema([])
-        public = describe(columns, Schema(map(_with_width, declared.columns)))  # refuses undeclared kinds of text files
+        public = describe(
+            columns, Schema(map(_describable, declared.columns))
+        )  # refuses undeclared kinds of text files
         known = {one.name: one for one in declared.columns}
-        return cls(
-            columns,
-            tuple(
-                _describe(values, known.get(values.name, Column(name=values.name)), one, columns)
-                for values, one in zip(columns.values, public, strict=True)
-            ),
+        described = tuple(
+            _describe(values, known[values.name], one, columns)
+            for values, one in zip(columns.values, public, strict=True)
         )
+        return cls(columns, described if buy_decimals else tuple(one.without_purchases() for one in described))
+
+    def without(self, names: Collection[str]) -> Description:
+        """Return the description without some columns, such as those that are computed."""
+        left = [at for at, one in enumerate(self.described) if one.name not in names]
+        if not left:
+            raise InputError("no column of the table is left to be learned")
+        values = tuple(self.columns.values[at] for at in left)
+        return Description(replace(self.columns, values=values), tuple(self.described[at] for at in left))
 
     @property
     def axes(self) -> list[Axis]:
         """What is known of the columns beforehand."""
         return [one.axis for one in self.described]
 
-    @cached_property
-    def _histograms(self) -> int:
-        return sum(one.wants_bounds + one.wants_step for one in self.described)
-
-    def shares(self, others: float) -> dict[str, Share]:
-        """Return the noisy sum that describes numbers, relative to the worth of all other sums."""
-        if not self._histograms:
-            return {}
-        worth = _FOR_BOUNDS if any(one.wants_bounds for one in self.described) else _FOR_DECIMALS
-        return {SHARE: Share(1, worth * others)}
-
-    def selections(self, epsilon: float, delta: float) -> dict[int, SelectCategories]:
-        """Return the mechanisms that select categories, by the position of the column."""
-        wanted = [at for at, one in enumerate(self.described) if one.wants_categories]
-        each = _FOR_CATEGORIES / max(len(wanted), 1)
-        return {at: SelectCategories(epsilon=each * epsilon, delta=each * delta) for at in wanted}
-
-    def estimate(
-        self, selections: Mapping[int, SelectCategories], sums: NoisySums, source: Source
-    ) -> tuple[Coding, ...]:
+    def estimate(self, chosen: Mapping[str, SelectCategories], sums: NoisySums, source: Source) -> tuple[Coding, ...]:
         """Buy what is not declared, and return the codings of the columns."""
         pairs = list(zip(self.described, self.columns.values, strict=True))
         exact = [one.histograms(values) if one.wants_bounds or one.wants_step else [] for one, values in pairs]
         flat = [one for part in exact for one in part]
         noisy = iter(self._noisy(flat, sums))
         found = []
-        for at, ((one, values), part) in enumerate(zip(pairs, exact, strict=True)):
-            if at in selections:
+        for (one, values), part in zip(pairs, exact, strict=True):
+            if one.name in chosen:
                 texts = [text for text in _texts(values, one.dtype) if text is not None]
-                domain = tuple(sorted(map(str, selections[at].answer(texts, source))))
+                domain = tuple(sorted(map(str, chosen[one.name].answer(texts, source))))
                 one = Described(one.name, one.values, one.dtype, domain=domain)
             elif part:
-                one = one.estimated([next(noisy) for _ in part], self._deviation(sums))
+                one = one.estimated([next(noisy) for _ in part], sums.deviation_of(SHARE, self._norm))
             found.append(one.coding())
         return tuple(found)
 
-    def _deviation(self, sums: NoisySums) -> float:
-        return sums.deviation_of(SHARE, math.sqrt(self._histograms))
+    @property
+    def _norm(self) -> float:
+        return math.sqrt(sum(one.wants_bounds + one.wants_step for one in self.described))
 
     def _noisy(self, exact: list[Floats], sums: NoisySums) -> list[Floats]:
         if not exact:
             return []
-        flat = sums(SHARE, np.concatenate(exact), norm=math.sqrt(self._histograms))
+        flat = sums(SHARE, np.concatenate(exact), norm=self._norm)
         return np.split(flat, np.cumsum([len(one) for one in exact])[:-1])
+
+
+def shares(described: Sequence[Described], others: float) -> dict[str, Share]:
+    """Return the noisy sum that describes numbers, relative to the worth of all other sums.
+
+    Examples
+    --------
+    >>> shares([Described("age", Values.WHOLE, pl.Int64(), step=1.0)], 1.0)
+    {'columns': Share(times=1, worth=0.04)}
+    """
+    if any(one.wants_bounds for one in described):
+        return {SHARE: Share(1, _FOR_BOUNDS * others)}
+    return {SHARE: Share(1, _FOR_DECIMALS * others)} if any(one.wants_step for one in described) else {}
+
+
+def selections(described: Sequence[Described], epsilon: float, delta: float) -> dict[str, SelectCategories]:
+    """Return the mechanisms that select categories, by the name of the column.
+
+    Examples
+    --------
+    >>> [one.epsilon for one in selections([Described("job", Values.TEXT, pl.String())], 1.0, 1e-5).values()]
+    [0.1]
+    """
+    wanted = [one.name for one in described if one.wants_categories]
+    each = _FOR_CATEGORIES / max(len(wanted), 1)
+    return {name: SelectCategories(epsilon=each * epsilon, delta=each * delta) for name in wanted}
+
+
+def record_weights(values: pl.Series, column: Column) -> Floats:
+    """Return survey weights relative to their declared upper bound, so that no record counts more than 1.
+
+    Missing and negative weights count 0. The weights are on a grid on which their sums are exact.
+
+    Examples
+    --------
+    >>> record_weights(pl.Series("w", [50, 200, None]), Column(name="w", bounds=(0, 100))).tolist()
+    [0.5, 1.0, 0.0]
+    """
+    if column.bounds is None or not column.bounds[1] > 0:
+        raise SchemaError(
+            f"the weights '{values.name}' need a declared upper bound above 0",
+            hint="declare the bounds of the column in the schema: without them, one record could count for all",
+        )
+    return on_grid(np.clip(np.nan_to_num(numbers_in(values, Values.REAL) / column.bounds[1], nan=0.0), 0.0, 1.0))
 
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _TYPED_TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 
-def _with_width(column: Column) -> Column:
-    """Return a column whose bounds, if they are equal, are not: a model could not scale it, but it can be drawn."""
+def _typed(columns: Columns, table: Table) -> Columns:
+    """Return columns of pandas' categories as such; their values are texts."""
+    if table.is_lazy or not table.implementation.is_pandas():
+        return columns
+    values = (
+        one.cast(pl.Categorical) if str(table.frame[one.name].dtype) == "category" and one.dtype == pl.String else one
+        for one in columns.values
+    )
+    return replace(columns, values=tuple(values))
+
+
+def _describable(column: Column) -> Column:
+    """Return a column that a model can describe: identifiers are texts, and bounds are not equal."""
+    if column.role is Role.IDENTIFIER:
+        return Column(name=column.name, kind=Kind.TEXT)
     if column.bounds is None or column.bounds[0] < column.bounds[1]:
         return column
     return replace(column, bounds=(column.bounds[0], column.bounds[0] + 1 + abs(column.bounds[0])))

@@ -280,6 +280,11 @@ class Domain:
         """The names of all columns in the order of the table."""
         return self.order or (*(one.name for one in self.codings), *(one.coding.name for one in self.computed))
 
+    @property
+    def target(self) -> str | None:
+        """The name of the label."""
+        return None if self.label is None else self.codings[self.label].name
+
     @cached_property
     def by_name(self) -> dict[str, Coding]:
         """The coding of each column."""

@@ -9,8 +9,10 @@ takes memory and time in proportion to their size.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,11 +32,12 @@ from sfumato.data.schema import Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
 from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
-from sfumato.learners.estimators.features import Feature, Undeclared
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
 from sfumato.synthesizers.tables.base import Model, State, Synthesizer
 from sfumato.synthesizers.tables.catalogue import method_of, parameters_of
+from sfumato.synthesizers.tables.constraints import Constraints, draw_rows
+from sfumato.synthesizers.tables.description import Described
 from sfumato.synthesizers.tables.domain import Domain
 from sfumato.synthesizers.tables.plan import Plan, plan_of
 
@@ -44,6 +47,7 @@ FACTS, ARRAYS = "generator.json", "generator.safetensors"
 MOST_ROWS = 10**9
 """The most rows that are drawn at once."""
 _FORMAT = 1
+_FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
 _KEYS = {
     "format", "method", "parameters", "domain", "bought", "scans", "epsilon", "delta", "noise", "private", "plan",
     "settings", "sfumato",
@@ -99,7 +103,7 @@ class Generator(Artifact, Discreet):
     @property
     def columns(self) -> int:
         """The number of columns."""
-        return len(self.domain.codings)
+        return len(self.domain.names)
 
     @property
     def epsilon(self) -> float:
@@ -114,12 +118,34 @@ class Generator(Artifact, Discreet):
     @property
     def target(self) -> str | None:
         """The column to be predicted, if there is one."""
-        return None if self.domain.label is None else self.domain.names[self.domain.label]
+        return self.domain.target
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """What every row meets."""
+        return Constraints.of(self.declared.constraints)
 
     @property
     def spent(self) -> Spent:
         """What the generator has cost."""
         return self.plan.spent
+
+    @property
+    def note(self) -> str:
+        """What to know if even frequent values are lost in the noise; empty if they are not.
+
+        It follows from what is released, so it says no more about the records.
+        """
+        total = max(self.model.total or 0.0, 1.0)
+        hidden = 2 * self.plan.noise * math.sqrt(self.columns)  # two deviations of each count of a value, at best
+        if self.model.total is None or hidden <= _FREQUENT * total:
+            return ""
+        enough = self.epsilon * hidden / (_FREQUENT * total)
+        return (
+            f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and the table "
+            f"has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show those of a tenth of "
+            "the rows"
+        )
 
     @property
     def schema(self) -> Schema:
@@ -156,12 +182,15 @@ class Generator(Artifact, Discreet):
             "private": self.private,
         }
 
-    def sample(self, rows: int, *, seed: int | None = None) -> Any:
+    def sample(self, rows: int, *, given: Any = None, seed: int | None = None) -> Any:
         """Return new rows; a seed makes the draw reproducible.
 
         Parameters
         ----------
         rows : int
+        given : mapping or str, optional
+            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Rows are drawn until
+            enough of them meet it, so a rare condition takes longer.
         seed : int, optional
 
         Returns
@@ -169,12 +198,13 @@ class Generator(Artifact, Discreet):
         frame
             Of the kind that the generator was made from; a Polars frame if it was loaded.
         """
-        return like(self.draw(rows, np.random.default_rng(seed)), self.library)
+        return like(self.draw(rows, np.random.default_rng(seed), given), self.library)
 
-    def draw(self, rows: int, rng: np.random.Generator) -> pl.DataFrame:
+    def draw(self, rows: int, rng: np.random.Generator, given: Any = None) -> pl.DataFrame:
         """Return new rows as a Polars frame."""
         count = whole("the number of rows", rows, least=0, most=MOST_ROWS)
-        return self.domain.decode(self.model.sample(count, rng))
+        codes = draw_rows(self.model, self.domain, count, rng, constraints=self.constraints, given=given)
+        return self.domain.decode(codes)
 
     def release(self, provenance: Provenance, seconds: float, *, charged: bool) -> Release:
         """Return the generator as a release."""
@@ -210,6 +240,7 @@ class Generator(Artifact, Discreet):
             "relation": self.spent.relation.value,
             "purchases": self.plan.to_dict(),
             "private": self.private,
+            "note": self.note,
         }
 
     # --- files ------------------------------------------------------------------------------------
@@ -222,7 +253,7 @@ class Generator(Artifact, Discreet):
             "method": self.method.name,
             **self._terms,
             "domain": self.domain.to_dict(),
-            "bought": list(self.plan.columns),
+            "bought": {name: list(what) for name, what in self.plan.bought.items()},
             "plan": self.plan.to_dict(),
             "settings": dict(state.settings),
             "sfumato": sfumato.__version__,
@@ -284,7 +315,14 @@ class Generator(Artifact, Discreet):
 def like(frame: pl.DataFrame, library: str) -> Any:
     """Return a frame as one of another library."""
     try:
-        return {"pandas": frame.to_pandas, "pyarrow": frame.to_arrow}.get(library, lambda: frame)()
+        if library != "pandas":
+            return frame.to_arrow() if library == "pyarrow" else frame
+        whole = [one.name for one in frame if one.dtype.is_integer() and one.has_nulls()]
+        exact = {
+            name: frame[name].to_pandas(use_pyarrow_extension_array=True).astype(str(frame[name].dtype))
+            for name in whole
+        }
+        return frame.to_pandas().assign(**exact)  # otherwise missing values would turn whole numbers into floats
     except ImportError as error:
         raise MissingExtra("this kind of frame needs pyarrow", hint="pip install 'sfumato[arrow]'") from error
 
@@ -325,15 +363,16 @@ def _domain(plain: Mapping[str, Any]) -> Domain:
 
 def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Plan:
     """Return the plan that follows from the method, the columns and the noise."""
-    bought, axes = plain["bought"], {one.name: one for one in domain.axes}
-    if not isinstance(bought, list) or not {*bought} <= axes.keys():
+    bought = plain["bought"]
+    if not isinstance(bought, dict) or not bought.keys() <= {one.name for one in domain.codings}:
         raise InputError("a column that was bought is not among the columns")
-    described: list[Feature | Undeclared] = [
-        Undeclared(one.feature.name, one.feature.is_number) if one.feature.name in bought else one.feature
-        for one in domain.codings
-    ]
+    if not all(
+        isinstance(what, list) and what and {*what} <= {"domain", "bounds", "decimals"} for what in bought.values()
+    ):
+        raise InputError("of a column its domain, bounds or decimals are bought")
+    described = [Described.before(one, bought.get(one.name, ())) for one in domain.codings]
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
-    return plan_of(method, described, axes, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise)
+    return plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise)
 
 
 def _truth(value: Any) -> bool:

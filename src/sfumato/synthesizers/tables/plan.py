@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from sfumato.budget.accounting.accountant import Spent, calibrate, spent
 from sfumato.budget.events import Composed, Event
 from sfumato.budget.noise import Source
-from sfumato.budget.query.discovery import FindBounds, SelectCategories
-from sfumato.learners.estimators.features import Feature, Undeclared
+from sfumato.budget.query.discovery import SelectCategories
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.synthesizers.tables.base import Axis, Synthesizer
-from sfumato.synthesizers.tables.cells import NARROW
+from sfumato.synthesizers.tables.base import Synthesizer
+from sfumato.synthesizers.tables.description import SHARE, Described, selections
+from sfumato.synthesizers.tables.description import shares as description_shares
 
 __all__ = ["Plan", "Purchase", "multiplier", "plan_of"]
 
-_FOR_COLUMNS = 0.1  # the share of epsilon, and of delta, for undeclared bounds and domains
+_SHOWN = 3  # columns in the name of a purchase
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ class Plan:
     Attributes
     ----------
     epsilon, delta : what all purchases may cost together
-    columns : the mechanisms that describe undeclared columns, by name
+    columns : the mechanisms that select categories, by column
     shares : the kinds of noisy sums
     noise : the noise multiplier of a single sum that would cost as much as all sums
+    bought : what was bought of each undeclared column: domain, bounds or decimals
 
     Examples
     --------
@@ -61,29 +62,35 @@ class Plan:
 
     epsilon: float
     delta: float
-    columns: Mapping[str, FindBounds | SelectCategories]
+    columns: Mapping[str, SelectCategories]
     shares: Mapping[str, Share]
     noise: float
+    bought: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @cached_property
     def purchases(self) -> tuple[Purchase, ...]:
         """Every private access, in the order in which they are made."""
         found = [
-            Purchase(
-                f"{'bounds' if isinstance(one, FindBounds) else 'domain'} of {name}",
-                one.event,
-                one.epsilon / self.epsilon,
-                name,
-            )
+            Purchase(f"domain of {name}", one.event, one.epsilon / self.epsilon, name)
             for name, one in self.columns.items()
         ]
         whole = math.fsum(one.worth for one in self.shares.values())
         events = self.sums(Source()).events
         found += [
-            Purchase(name, event, one.worth / whole)
+            Purchase(self._described if name == SHARE else name, event, one.worth / whole)
             for (name, one), event in zip(self.shares.items(), events, strict=True)
         ]
         return tuple(found)
+
+    @property
+    def _described(self) -> str:
+        """What the noisy sum that describes numbers is for."""
+        parts = []
+        for what in ("bounds", "decimals"):
+            names = [name for name, bought in self.bought.items() if what in bought]
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            parts += [f"{what} of {', '.join(names[:_SHOWN])}{more}"] if names else []
+        return ", ".join(parts)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -111,8 +118,7 @@ class Plan:
 
 def plan_of(
     method: Synthesizer,
-    described: Sequence[Feature | Undeclared],
-    axes: Mapping[str, Axis],
+    described: Sequence[Described],
     label: int | None,
     epsilon: float,
     delta: float,
@@ -125,10 +131,8 @@ def plan_of(
     Parameters
     ----------
     method : Synthesizer
-    described : sequence of Feature or Undeclared
+    described : sequence of Described
         What is declared of each column; the rest is bought.
-    axes : mapping of str to Axis
-        The axes of the declared columns.
     label : int, optional
         The position of the label.
     epsilon, delta : float
@@ -137,23 +141,14 @@ def plan_of(
     noise : float, optional
         The noise multiplier, if it is known; by default the smallest one that costs at most epsilon.
     """
-    wanted = [one for one in described if isinstance(one, Undeclared)]
-    categories = sum(not one.is_number for one in wanted)
-    bought = {
-        one.name: one.mechanism(_FOR_COLUMNS * epsilon / len(wanted), _FOR_COLUMNS * delta / max(categories, 1))
-        for one in wanted
-    }
+    chosen = selections(described, epsilon, delta)
     # The shares must not depend on what is bought: an undeclared number may turn out to be wide.
-    expected = [_widest(one) if isinstance(one, Undeclared) else axes[one.name] for one in described]
-    shares = method.shares(expected, label, scans=scans)
+    asked = method.shares([one.axis for one in described], label, scans=scans)
+    shares = {**description_shares(described, math.fsum(one.worth for one in asked.values())), **asked}
     if noise is None:
-        noise = multiplier([one.event for one in bought.values()], shares, epsilon, delta)
-    return Plan(epsilon, delta, bought, dict(shares), noise)
-
-
-def _widest(one: Undeclared) -> Axis:
-    """Return the widest axis that an undeclared column may get."""
-    return Axis(one.name, 2 * NARROW + 1 if one.is_number else 2, one.is_number)
+        noise = multiplier([one.event for one in chosen.values()], shares, epsilon, delta)
+    bought = {one.name: one.bought for one in described if one.bought}
+    return Plan(epsilon, delta, chosen, shares, noise, bought)
 
 
 def multiplier(before: Sequence[Event], shares: Mapping[str, Share], epsilon: float, delta: float) -> float:

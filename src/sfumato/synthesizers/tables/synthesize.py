@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import math
 import time
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.ledger.ledger import Ledger
@@ -23,22 +21,17 @@ from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
 from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
-from sfumato.learners.estimators.features import Columns, Feature, Undeclared, describe
 from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.catalogue import method_of
-from sfumato.synthesizers.tables.domain import Coding, Domain
+from sfumato.synthesizers.tables.constraints import Constraint, Constraints, draw_rows
+from sfumato.synthesizers.tables.description import Described, Description, record_weights
 from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
-from sfumato.synthesizers.tables.plan import Plan, plan_of
+from sfumato.synthesizers.tables.plan import plan_of
 
-__all__ = ["MostlyNoise", "run_recipe", "synthesize"]
+__all__ = ["run_recipe", "synthesize"]
 
-_FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
 _ROWS = 10_000  # drawn by a model that does not know how many records there were
 _TARGETS = {"adult": "income"}  # where the schema gives the target another role
-
-
-class MostlyNoise(UserWarning):
-    """Epsilon is so small for the number of columns that synthetic rows are mostly noise."""
 
 
 def synthesize(
@@ -50,6 +43,8 @@ def synthesize(
     method: str | Synthesizer | None = None,
     rows: int | None = None,
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
+    constraints: Sequence[str | Mapping[str, Any] | Constraint] | None = None,
+    weights: str | None = None,
     declared_only: bool = False,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     seed: int | None = None,
@@ -69,13 +64,20 @@ def synthesize(
         A column of categories whose dependence on all others matters most. By default the target of the schema. Rows
         in which it is missing are left out.
     method : str or Synthesizer, optional
-        A name, such as "tree" (the default) or "independent", or an object, such as ``LabelledTree(corrections=0)``.
+        A name, such as "tree" (the default) or "independent", or an object, such as ``LabelledTree(additive=False)``.
     rows : int, optional
         How many rows to draw; by default about as many as the table has, by a noisy count. `Generator.sample` draws
         more at any time, at no cost.
     schema : Schema, path or mapping, optional
         What is public of the columns; by default the schema of the table. Undeclared bounds and domains are bought
         with a tenth of the budget.
+    constraints : sequence of str, optional
+        What every row must meet, in addition to the constraints of the schema: ``"start <= end"``, ``"not (sex = m and
+        pregnant = yes)"``, or ``"education -> years {'HS-grad': 9, Masters: 14}"``, by which one column is computed
+        from another. They are public.
+    weights : str, optional
+        The column of survey weights, which is not drawn. It needs a declared upper bound: a record counts as its weight
+        relative to that bound.
     declared_only : bool
         Whether to raise an error instead of buying.
     ledger : Ledger or path, optional
@@ -110,20 +112,19 @@ def synthesize(
     if rows is not None:
         whole("the number of rows", rows, most=MOST_ROWS)
     chosen = method_of(method)
+    chosen.prepare()
     is_public = isinstance(table, str) and table in datasets.TABLES and not Path(table).exists()
     given = _table(table, schema, is_public)
     wanted = target if target is not None else given.schema.target or (_TARGETS.get(str(table)) if is_public else None)
-    columns = _columns(given)
-    check_delta(delta, columns.rows)
-    label = _label(wanted, columns)
-    described = describe(columns, None)
-    _check(described, label, wanted, declared_only=declared_only)
-    axes = {
-        one.name: Coding.of(one, values.dtype).axis
-        for one, values in zip(described, columns.values, strict=True)
-        if isinstance(one, Feature)
-    }
-    plan = plan_of(chosen, described, axes, label, epsilon, delta)
+    every = Description.of(given, buy_decimals=not declared_only).without(given.schema.identifiers)
+    check_delta(delta, every.columns.rows)
+    rules = Constraints.of([*given.schema.constraints, *Constraints.of(constraints).items])
+    counted, every = _weights(weights, every, given)
+    rules.check(every.described, wanted)
+    learned = every.without(rules.computed)
+    label = _label(wanted, learned)
+    _check(learned.described, label, wanted, declared_only=declared_only)
+    plan = plan_of(chosen, learned.described, label, epsilon, delta)
     book = _ledger(ledger, given)
     if book is not None:
         book.charge(plan.event, note="synthesis of a table", private=insecure_seed is None)
@@ -131,17 +132,27 @@ def synthesize(
     report(0.1)
     own = seed if seed is not None else insecure_seed
     learning, drawing = (np.random.default_rng(one) for one in np.random.SeedSequence(own).spawn(2))
+    sums = plan.sums(Source(insecure_seed=insecure_seed))
+    # Not the source of the sums: with a seed, both would draw the same noise.
+    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
     try:
-        domain = _domain(described, columns, wanted, plan, insecure_seed)
-        model = chosen.learn(domain.encode(columns), plan.sums(Source(insecure_seed=insecure_seed)), learning)
+        codings = learned.estimate(plan.columns, sums, source)
+        if label is not None and not codings[label].feature.domain:
+            raise InputError(
+                f"no class of the target '{wanted}' is frequent enough to be found at epsilon {epsilon:g}",
+                hint="declare its classes as a domain, or leave out the target",
+            )
+        domain = rules.domain(codings, label, every.described, every.columns.names)
+        model = chosen.learn(domain.encode(learned.columns, counted), sums, learning)
     except SfumatoError as error:
         how = "spent" if book is None else "charged"
         raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
     report(0.8)
-    declared = _declared(given, wanted)
+    declared = _declared(given, wanted, rules)
     count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
     library = _library(given)
-    frame = like(domain.decode(model.sample(count, drawing)), library)
+    codes = draw_rows(model, domain, count, drawing, constraints=rules)
+    frame = like(domain.decode(codes), library)
     report(1.0)
     generator = Generator(
         table=Table(frame, drawn_schema(declared, domain)),
@@ -152,13 +163,16 @@ def synthesize(
         declared=declared,
         private=insecure_seed is None,
         library=library,
-        options=_options(table if is_public else None, rows, seed, insecure_seed, declared_only),
+        options={
+            **_options(table if is_public else None, rows, seed, insecure_seed, declared_only),
+            "weights": weights,
+            "constraints": rules.texts or None,
+        },
     )
     if is_public:
         provenance = Provenance(str(table), given.rows, None, {"public": True})
     else:
         provenance = Provenance.of(given.origin, None, public=False)
-    _warn_if_noisy(generator)
     return generator.release(provenance, time.monotonic() - began, charged=book is not None)
 
 
@@ -178,23 +192,6 @@ def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
         schema = recipe.schema if recipe.schema.columns else None
     method = method_of(stated.pop("method", None), parameters)
     return synthesize(given, method=method, schema=stated.pop("schema", schema), **stated)
-
-
-def _warn_if_noisy(generator: Generator) -> None:
-    """Warn if even frequent values are lost in the noise, by what is released anyway."""
-    total, plan = generator.model.total, generator.plan
-    if total is None:
-        return
-    noise = plan.noise * math.sqrt(generator.columns)  # of each count of a value, at best
-    if 2 * noise > max(total, 1.0) * _FREQUENT:
-        enough = plan.epsilon * 2 * noise / (max(total, 1.0) * _FREQUENT)
-        warnings.warn(
-            f"at epsilon {plan.epsilon:g}, the noise hides values of fewer than about {2 * noise:,.0f} rows, and the "
-            f"table has about {max(total, 0.0):,.0f}: with {generator.columns} columns, epsilon {enough:.2g} would "
-            "show those of a tenth of the rows",
-            MostlyNoise,
-            stacklevel=3,
-        )
 
 
 def _options(data: Any, rows: Any, seed: Any, insecure_seed: Any, declared_only: bool) -> dict[str, Any]:
@@ -217,20 +214,19 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
     return Table.of(data, schema=schema).as_declared()
 
 
-def _columns(table: Table) -> Columns:
-    """Return the columns that are drawn: all but identifiers."""
-    every, left_out = Columns.of(table), {*table.schema.identifiers}
-    if not left_out:
-        return every
-    values = tuple(one for one in every.values if one.name not in left_out)
-    if not values:
-        raise InputError("the table has no column beside its identifiers")
-    known = Schema(one for one in table.schema.columns if one.name not in left_out)
-    return replace(every, values=values, schema=known)
+def _weights(name: str | None, every: Description, table: Table) -> tuple[NDArray[np.float64] | None, Description]:
+    """Return the weights of the records, and the description without them."""
+    if name is None:
+        return None, every
+    if name not in every.columns.names:
+        raise ColumnError(f"there is no column '{name}' of weights", hint=did_you_mean(name, every.columns.names))
+    values = every.columns.values[every.columns.names.index(name)]
+    return record_weights(values, table.schema[name]), every.without([name])
 
 
-def _label(target: str | None, columns: Columns) -> int | None:
+def _label(target: str | None, learned: Description) -> int | None:
     """Return the position of the target."""
+    columns = learned.columns
     if target is None:
         return None
     if target not in columns.names:
@@ -238,9 +234,7 @@ def _label(target: str | None, columns: Columns) -> int | None:
     return columns.names.index(target)
 
 
-def _check(
-    described: list[Feature | Undeclared], label: int | None, target: str | None, *, declared_only: bool
-) -> None:
+def _check(described: Sequence[Described], label: int | None, target: str | None, *, declared_only: bool) -> None:
     """Raise an error if the columns do not fit, before anything is charged."""
     if label is not None and described[label].is_number:
         raise InputError(
@@ -249,7 +243,7 @@ def _check(
         )
     if label is not None and len(described) == 1:
         raise InputError(f"the table has no column beside the target '{target}'")
-    missing = [one for one in described if isinstance(one, Undeclared)]
+    missing = [one for one in described if one.bought]
     if declared_only and missing:
         what = "bounds" if missing[0].is_number else "domain"
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
@@ -259,28 +253,6 @@ def _check(
         )
 
 
-def _domain(
-    described: list[Feature | Undeclared],
-    columns: Columns,
-    target: str | None,
-    plan: Plan,
-    insecure_seed: int | None,
-) -> Domain:
-    """Return the domain of all columns: declared, or bought."""
-    # Not the source of the sums: with a seed, both would draw the same noise.
-    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
-    features = [
-        one.estimate(values, plan.columns[one.name], source) if isinstance(one, Undeclared) else one
-        for one, values in zip(described, columns.values, strict=True)
-    ]
-    if target is not None and not features[columns.names.index(target)].domain:
-        raise InputError(
-            f"no class of the target '{target}' is frequent enough to be found at epsilon {plan.epsilon:g}",
-            hint="declare its classes as a domain, or leave out the target",
-        )
-    return Domain.of(features, columns, target)
-
-
 def _ledger(given: Ledger | str | Path | Literal[False] | None, table: Table) -> Ledger | None:
     """Return the ledger to charge: the given one, or that of the table if a budget was granted for it."""
     if given is False:
@@ -288,18 +260,20 @@ def _ledger(given: Ledger | str | Path | Literal[False] | None, table: Table) ->
     return Ledger.find(table) if given is None else Ledger.of(table, given)
 
 
-def _declared(table: Table, target: str | None) -> Schema:
+def _declared(table: Table, target: str | None, rules: Constraints) -> Schema:
     """Return what is declared of the columns, with no roles but identifiers and the target."""
-    return Schema(
+    columns = (
         Column(
             name=one.name,
             kind=Kind.AUTO if one.inferred else one.kind,
             domain=one.domain,
             bounds=one.bounds,
+            step=one.step,
             role=Role.IDENTIFIER if one.role is Role.IDENTIFIER else Role.OTHER,
         )
         for one in table.schema.columns
-    ).with_roles(target=target)
+    )
+    return Schema(columns, rules.texts).with_roles(target=target)
 
 
 def _library(table: Table) -> str:

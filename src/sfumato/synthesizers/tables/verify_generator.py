@@ -21,6 +21,7 @@ from sfumato.budget.differential_privacy import DifferentialPrivacy, bounded_eps
 from sfumato.budget.noise import Source
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
+from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Role
 from sfumato.errors import InputError, SfumatoError
@@ -137,22 +138,36 @@ def _columns(found: Generator, certificate: Certificate) -> Claim:
     others = []
     for coding in found.domain.codings:
         name, column = coding.feature.name, declared.get(coding.feature.name)
+        bought = {*found.plan.bought.get(name, ())}
         if column is None or column.role is Role.IDENTIFIER:
             others.append(name)
         elif column.domain is None and column.bounds is None:
-            is_truth = coding.values is Values.TRUTH and coding.feature.domain == ("False", "True")
-            others += [] if name in found.plan.columns or is_truth else [name]
-        elif name in found.plan.columns or not _as_declared(coding, column):
+            others += [] if bought & {"domain", "bounds"} or _is_of_type(coding) else [name]
+        elif bought & {"domain", "bounds"} or not _as_declared(coding, column):
             others.append(name)
+    try:
+        computed = {one.coding.name: one.source for one in found.domain.computed}
+        others += sorted(computed.keys() ^ {*found.constraints.computed})
+        others += [one.column for one in found.constraints.mappings if computed.get(one.column) != one.source]
+    except SfumatoError:
+        others.append("constraints")
     if certificate.schema.target not in (None, found.target):
         others.append(str(certificate.schema.target))
     measured = f"not {quote(', '.join(others))}" if others else "all of them"
     return Claim("its columns are as declared, or were bought", not others, measured)
 
 
+def _is_of_type(coding: Coding) -> bool:
+    """Return whether the values of a column follow from its type: truth values, times of day."""
+    if coding.values is Values.TRUTH:
+        return coding.feature.domain == ("False", "True")
+    return coding.values is Values.TIME and coding.feature.bounds == (0.0, 86_399.0)
+
+
 def _as_declared(coding: Coding, column: Any) -> bool:
     if coding.feature.domain is not None:
-        return column.domain is not None and coding.feature.domain == texts_in(column.domain)
+        own = coding.feature.domain
+        return column.domain is not None and own in (texts_in(column.domain), tuple(map(text_of, column.domain)))
     if column.bounds is None or coding.feature.bounds is None:
         return False
     (low, high), (least, most), slack = coding.feature.bounds, column.bounds, max(coding.step, 1.0)
@@ -175,6 +190,8 @@ def _recipe(folder: Path, found: Generator, certificate: Certificate) -> Claim:
         "seed": certificate.parameters.get("seed"),
         "declared_only": recipe.options.get("declared_only"),
         "data": recipe.options.get("data"),
+        "weights": recipe.options.get("weights"),
+        "constraints": found.constraints.texts or None,
     }
     same = same_plain(recipe.options, own) and recipe.schema == certificate.schema
     return Claim(claim, same, "the same" if same else "another method, cost, target, seed, or other columns")
@@ -203,10 +220,19 @@ def rows_in_domain(path: Path, found: Generator) -> int:
     rows = int(lazy.select(pl.len()).collect().item())
     if rows * found.columns > min(_MOST_CELLS, 64 * size + _MOST_CELLS):
         raise InputError(f"the table has more than {_MOST_CELLS:,} cells")
-    for coding in found.domain.codings:
-        values = lazy.select(pl.col(coding.feature.name)).collect()[coding.feature.name]
+    needed = {name for one in found.constraints.items for name in one.columns}
+    codes = {}
+    for name, coding in found.domain.by_name.items():
+        values = lazy.select(pl.col(name)).collect()[name]
         if values.dtype.is_nested() or not is_drawn(values, coding):
-            raise InputError(f"column '{quote(coding.feature.name)}' has a value that is not in its domain")
+            raise InputError(f"column '{quote(name)}' has a value that is not in its domain")
+        if name in needed:
+            codes[name] = coding.encode(values)
+    if codes and not found.constraints.met(found.domain, codes).all():
+        raise InputError("a row does not meet the constraints")
+    for one in found.domain.computed:
+        if (np.array(one.lookup)[codes[one.source]] != codes[one.coding.name]).any():
+            raise InputError(f"column '{quote(one.coding.name)}' is not computed from '{quote(one.source)}'")
     return rows
 
 
