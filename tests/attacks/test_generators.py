@@ -48,7 +48,6 @@ def test_an_honest_generator_passes_the_audit(made: sf.Release, tmp_path: Path) 
     sf.save(made, tmp_path / "made")
     result = audit(tmp_path / "made", TABLE, canaries=200, confidence=1 - 1e-7)  # so rarely is an honest one failed
     assert result.passed
-    assert result.could_have_shown > 0.5
     assert [one.held for one in result.checks] == [True, None, True, True]
 
 

@@ -142,9 +142,9 @@ class Generator(Artifact, Discreet):
             return ""
         enough = self.epsilon * hidden / (_FREQUENT * total)
         return (
-            f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and the table "
-            f"has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show those of a tenth of "
-            "the rows"
+            f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and the "
+            f"table has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show those of a "
+            "tenth of the rows"
         )
 
     @property
