@@ -60,7 +60,7 @@ def audit_generator(
     included = coins(len(strange), seed)
     if progress:
         progress(0.0)
-    given = joined(records, strange.filter(pl.Series(included)).cast(dict(records.schema), strict=False))
+    given = joined(records, strange.filter(pl.Series(included)).cast(records.schema, strict=False))
     known = Schema(one for one in release.recipe.schema.columns if one.name in domain.names)
     made = replace(release.recipe, schema=known).run(given, ledger=False, insecure_seed=seed, seed=None, rows=_ROWS)
     if progress:

@@ -197,8 +197,9 @@ def _refuse_names(table: sf.Table, keep: list[str]) -> None:
 
 def _utility(table: Any, release: sf.Release) -> dict[str, Any]:
     """Return how near the made-up rows come to the original; exact, so only the owner may see it."""
+    from sfumato.measures.loss.generalised import pair
     from sfumato.measures.loss.marginals import distances_of
-    from sfumato.measures.loss.utility import affordable, pair
+    from sfumato.measures.loss.utility import affordable
 
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
     names = [name for name in release.table.schema.names if name in affordable(original, release.table.schema.names)[0]]
