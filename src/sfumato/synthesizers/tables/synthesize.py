@@ -20,7 +20,7 @@ from sfumato.data.release import Provenance, Release
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
-from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, did_you_mean
+from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
 from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.catalogue import method_of
 from sfumato.synthesizers.tables.conditions import given_condition
@@ -135,19 +135,23 @@ def synthesize(
         book.charge(plan.event, note="synthesis of a table", private=insecure_seed is None)
     report = progress or (lambda share: None)
     report(0.1)
-    # Not the source of the sums: with a seed, both would draw the same noise.
-    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
-    sums = plan.sums(Source(insecure_seed=insecure_seed))
-    codings = learned.estimate(plan.columns, sums, source)
-    if label is not None and not codings[label].feature.domain:
-        raise InputError(
-            f"no class of the target '{wanted}' is frequent enough to be found at epsilon {epsilon:g}",
-            hint=f"declare its classes as a domain, or leave out the target; epsilon {epsilon:g} was spent",
-        )
-    domain = rules.domain(codings, label, every.described, every.columns.names)
     own = seed if seed is not None else insecure_seed
     learning, drawing = (np.random.default_rng(one) for one in np.random.SeedSequence(own).spawn(2))
-    model = chosen.learn(domain.encode(learned.columns, counted), sums, learning)
+    sums = plan.sums(Source(insecure_seed=insecure_seed))
+    # Not the source of the sums: with a seed, both would draw the same noise.
+    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
+    try:
+        codings = learned.estimate(plan.columns, sums, source)
+        if label is not None and not codings[label].feature.domain:
+            raise InputError(
+                f"no class of the target '{wanted}' is frequent enough to be found at epsilon {epsilon:g}",
+                hint="declare its classes as a domain, or leave out the target",
+            )
+        domain = rules.domain(codings, label, every.described, every.columns.names)
+        model = chosen.learn(domain.encode(learned.columns, counted), sums, learning)
+    except SfumatoError as error:
+        how = "spent" if book is None else "charged"
+        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
     report(0.8)
     declared = _declared(given, wanted, rules)
     count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
@@ -175,7 +179,7 @@ def synthesize(
         provenance = Provenance(str(table), given.rows, None, {"public": True})
     else:
         provenance = Provenance.of(given.origin, None, public=False)
-    return generator.release(provenance, time.monotonic() - began)
+    return generator.release(provenance, time.monotonic() - began, charged=book is not None)
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
