@@ -134,7 +134,8 @@ def declared_table(
     columns = {one.name: known.get(one.name, one) if one == Column(name=one.name) else one for one in schema.columns}
     for name in identifiers:
         columns[name] = replace(columns[schema[name].name], role=Role.IDENTIFIER)
-    return Table(table.source, Schema(columns.values()), origin=table.origin)
+    rules = schema.constraints if public["schema_file"] or stored is None else stored.constraints
+    return Table(table.source, Schema(columns.values(), rules), origin=table.origin)
 
 
 def warn_if_people_repeat(table: Table) -> None:

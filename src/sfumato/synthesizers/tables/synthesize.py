@@ -149,14 +149,14 @@ def synthesize(
             )
         domain = rules.domain(codings, label, every.described, every.columns.names)
         model = chosen.learn(domain.encode(learned.columns, counted), sums, learning)
+        count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
+        codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
     except SfumatoError as error:
         how = "spent" if book is None else "charged"
         raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
     report(0.8)
     declared = _declared(given, wanted, rules)
-    count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
     library = _library(given)
-    codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
     frame = like(domain.decode(codes), library)
     report(1.0)
     generator = Generator(
