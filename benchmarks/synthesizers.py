@@ -41,8 +41,11 @@ from numpy.typing import NDArray
 import sfumato as sf
 from sfumato.measures.loss.generalised import pair
 from sfumato.measures.loss.marginals import distances_of
+from sfumato.synthesizers.tables.aim import Aim
 from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
 from sfumato.synthesizers.tables.base import Synthesizer
+from sfumato.synthesizers.tables.copula import Copula
+from sfumato.synthesizers.tables.independent import Independent
 from sfumato.synthesizers.tables.synthesize import synthesize
 from sfumato.synthesizers.tables.tree import LabelledTree
 
@@ -54,6 +57,9 @@ ROWS = 100_000
 METHODS: dict[str, Callable[[], Synthesizer]] = {
     "tree": LabelledTree,
     "tree alone": lambda: LabelledTree(additive=False),
+    "aim": Aim,
+    "copula": Copula,
+    "independent": Independent,
     "autoencoder": AutoEncoderMixture,
 }
 
@@ -157,7 +163,8 @@ def student(task: Task, rows: pl.DataFrame) -> dict[str, float]:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
 
-    model = HistGradientBoostingClassifier(random_state=0).fit(*task.numbers(rows))
+    # Independent columns have missing labels too.
+    model = HistGradientBoostingClassifier(random_state=0).fit(*task.numbers(rows.drop_nulls(task.target)))
     test, truth = task.numbers(task.test)
     chances = np.zeros((len(test), len(task.schema[task.target].domain or ())))
     chances[:, model.classes_] = model.predict_proba(test)
