@@ -150,8 +150,7 @@ def test_costs_agree_with_dp_accounting_where_it_knows_the_event(event: Event, t
     assert spent(Repeated(event, times), 1e-6).epsilon == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-3)
 
 
-@pytest.mark.parametrize("scale", [0.3, 1, 12, 400])
-@pytest.mark.parametrize("grid", [1e-3, 1e-4])
+@pytest.mark.parametrize(("scale", "grid"), [(0.3, 1e-3), (1, 1e-3), (12, 1e-3), (400, 1e-3), (12, 1e-4), (400, 1e-4)])
 def test_the_distribution_of_gaussian_noise_is_that_of_dp_accounting(scale: float, grid: float) -> None:
     ours = losses._of_gaussian(Gaussian(scale), grid).self_compose(5)
     theirs = privacy_loss_distribution.from_gaussian_mechanism(scale, 1, value_discretization_interval=grid)
@@ -160,6 +159,35 @@ def test_the_distribution_of_gaussian_noise_is_that_of_dp_accounting(scale: floa
         found, expected = (one.get_epsilon_for_delta(delta) for one in (ours, theirs))
         assert found == pytest.approx(expected, rel=1e-6)
         assert gaussian_delta(math.sqrt(5) / scale, found) <= delta  # never too small
+
+
+@pytest.mark.parametrize(("scale", "rate"), [(0.7, 0.3), (1.0, 0.01), (3.0, 1.0), (40.0, 0.5), (0.6, 1e-4)])
+def test_the_distribution_of_a_replaced_sample_is_that_of_dp_accounting(scale: float, rate: float) -> None:
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(
+        scale, 0.5, value_discretization_interval=1e-3, sampling_prob=rate, neighboring_relation=relation
+    )._pmf_remove.to_dense_pmf()
+    ours = losses._of_replaced(Gaussian(scale), rate, 1e-3)._pmf_remove.to_dense_pmf()
+    assert (ours._lower_loss, ours.size) == (theirs._lower_loss, theirs.size)
+    assert np.abs(ours._probs - theirs._probs).max() < 1e-10, (
+        "a difference of 1e-13 between deltas is 1e-10 of a chance"
+    )
+    assert np.abs(np.cumsum(ours._probs - theirs._probs)).max() < 1e-10
+    assert ours._infinity_mass == pytest.approx(theirs._infinity_mass, rel=1e-9, abs=1e-18)
+
+
+def test_deltas_become_the_chances_of_dp_accounting() -> None:
+    """Bit by bit, also where rounding lets a delta rise; one that rises by more is refused."""
+    grid, chance = 1e-3, np.random.default_rng(0)
+    deltas = np.sort(chance.random(5_000))[::-1] * 0.9
+    deltas[1000:2000] = deltas[1000] + chance.choice([0.0, 1e-14, -1e-14], 1000)
+    places = (np.arange(5_000) - 700) * grid
+    ours = losses._mass(deltas, places, grid)
+    theirs = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -700, 4299, deltas)
+    assert (ours._lower_loss, ours._infinity_mass) == (theirs._lower_loss, theirs._infinity_mass)
+    assert np.array_equal(ours._probs, theirs._probs)
+    with pytest.raises(ValueError, match="not in non-increasing order"):
+        losses._mass(deltas[::-1], places, grid)
 
 
 def test_sampled_noise_agrees_with_dp_accounting_under_both_relations() -> None:

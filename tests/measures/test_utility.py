@@ -144,7 +144,6 @@ def test_the_distance_of_numbers_is_the_earth_movers(ours: list[int], theirs: li
     assert found.by_column["x"] == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=40)
 @given(rows())
 def test_an_interval_is_spread_along_its_length(made: list[Row]) -> None:
     original, released = tables(made)

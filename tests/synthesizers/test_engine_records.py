@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.data.io.database import Database
 from sfumato.errors import ColumnError, OptionError, SfumatoError
-from sfumato.synthesizers.tables.aim import AIM
+from sfumato.synthesizers.tables.aim import Aim
 from sfumato.synthesizers.tables.base import Recoding
 from sfumato.synthesizers.tables.description import Description
 from sfumato.synthesizers.tables.domain import Domain
@@ -157,7 +157,7 @@ def test_a_generator_is_the_same_wherever_the_rows_are(place: Any) -> None:
     assert not there.artifact.scans
 
 
-@pytest.mark.parametrize("method", [LabelledTree(pool=500, sweeps=2), AIM(rounds=2)], ids=["tree", "aim"])
+@pytest.mark.parametrize("method", [LabelledTree(pool=500, sweeps=2), Aim()], ids=["tree", "aim"])
 def test_methods_that_only_count_learn_from_a_database(method: Any, tmp_path: Path) -> None:
     (tmp_path / "a.db").touch()
     store(f"sqlite:///{tmp_path / 'a.db'}", "t", PEOPLE)

@@ -52,6 +52,7 @@ _FAR = 10.0  # Gaussian noise beyond this many scales counts as an infinite loss
 _FLOAT = 2.0**-50  # the largest relative error of a float function
 _TAIL = 1e-15  # the mass that dp-accounting may truncate per convolution
 _BLOCK = 2**14  # losses summed at a time
+_FEW = 1000  # of so few losses dp-accounting keeps a dictionary
 _MOST_TIMES = 20_000_000  # with more equal events, the discretization errors add up to too much
 _MOST_WIDE = 2**21  # the maximum of grid points for many equal events; beyond it the grid is coarsened
 _DOTS = 10_000  # the losses of one run that are evaluated to bound the best run
@@ -555,17 +556,25 @@ def _of_gaussian(event: Gaussian, grid: float) -> Any:
 
 
 def _of_replaced(event: Gaussian, rate: float, grid: float) -> Any:
-    """Return the distribution of a Poisson-sampled sum under replace-one, with half of the sensitivity each way."""
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution as pld
+    """Return the distribution of a Poisson-sampled sum under replace-one, with half of the sensitivity each way.
 
-    return pld.from_gaussian_mechanism(
-        event.scale,
-        event.sensitivity / 2,
-        value_discretization_interval=grid,
-        sampling_prob=rate,
-        neighboring_relation=NeighboringRelation.REPLACE_ONE,
-    )
+    It is that of dp-accounting, which finds the place of each loss in a Python loop.
+    """
+    import numpy as np
+    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+
+    half = event.sensitivity / 2
+    pair = GaussianPrivacyLoss(event.scale, half, sampling_prob=rate, adjacency_type=AdjacencyType.REPLACE)
+    ends = pair.connect_dots_bounds()
+    losses = _losses(math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid), grid)
+    with np.errstate(divide="ignore", over="ignore"):
+        # arcsinh(a sinh(loss / 2)) with a = exp((half / scale)^2 / 2) (1 - rate) / rate, by logarithms
+        log_sinh = np.abs(losses) / 2 + np.log1p(-np.exp(-np.abs(losses))) - math.log(2)
+        log_product = log_sinh + (half / event.scale) ** 2 / 2 + np.log1p(-rate) - math.log(rate)
+        arcsinh = np.sign(losses) * np.logaddexp(np.logaddexp(0, 2 * log_product) / 2, log_product)
+        place = -(event.scale**2) / half * (arcsinh + losses / 2)
+        deltas = pair.mu_upper_cdf(place) - np.exp(losses + pair.mu_lower_log_cdf(place))
+    return _of_profile(np.clip(deltas, 0.0, 1.0), losses, grid)
 
 
 def _of_parameters(epsilon: float, delta: float, grid: float) -> Any:
@@ -760,8 +769,21 @@ def _of_profile(deltas: Any, losses: Any, grid: float) -> Any:
 
 
 def _mass(deltas: Any, losses: Any, grid: float) -> Any:
-    """Return the distribution with these deltas at the losses, and larger deltas between them."""
+    """Return the distribution with these deltas at the losses, and larger deltas between them.
+
+    It is that of dp-accounting, which takes a Python dictionary from one array to the next. The chances are those of
+    the pessimistic Connect-the-Dots (Doroshenko et al. 2022, algorithm 1).
+    """
+    import numpy as np
     from dp_accounting.pld import pld_pmf
 
-    lowest = round(float(losses[0]) / grid)
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, lowest, lowest + len(deltas) - 1, deltas)
+    deltas, lowest = np.asarray(deltas, dtype=np.float64), round(float(losses[0]) / grid)
+    if len(deltas) <= _FEW or not (deltas.min() >= 0 and deltas.max() <= 1 and np.diff(deltas).max() <= 1e-12):
+        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, lowest, lowest + len(deltas) - 1, deltas)
+    deltas = np.minimum.accumulate(deltas)  # a rise of a rounding error
+    falls = np.diff(deltas)
+    chances = np.empty_like(deltas)
+    chances[0] = 1 - deltas[0] + falls[0] / math.expm1(grid)
+    chances[1:-1] = (falls[1:] - falls[:-1] * math.exp(grid)) / math.expm1(grid)
+    chances[-1] = falls[-1] / math.expm1(-grid)
+    return pld_pmf.DensePLDPmf(grid, lowest, np.maximum(0.0, chances), deltas[-1], True)

@@ -46,8 +46,10 @@ _GROUPS = 16  # of a column, apart from those for missing and for rare values
 _RARE = 0.01  # the smallest share of a group
 _POOL = 4000  # codes drawn per label to fit the shares of the columns
 _SWEEPS = 20
+_AT_ONCE = 50_000  # records encoded at once, to bound memory
 _LEAST = 1e-6  # the smallest share of a group in training
 _MOST = 2**12  # units of a layer, components and labels
+_WIDEST = 256  # dimensions of a code: drawing takes their cube
 
 
 @dataclass(eq=False, repr=False)
@@ -141,8 +143,10 @@ class AutoEncoderModel(Model):
         outputs = sum(int(one.max()) + 1 for one in groups)
         components = stored.whole("components", 1, _MOST)
         layers = stored.sizes("layers", 2)
-        if max(layers) > _MOST:
-            raise InputError(f"the layers of the generator's decoder must have at most {_MOST} units")
+        if layers[0] > _WIDEST or layers[1] > _MOST:
+            raise InputError(
+                f"the generator's codes must have at most {_WIDEST} dimensions, and its layer {_MOST} units"
+            )
         shapes = Dense.shapes([*layers, outputs])
         mixed = (classes, components)
         return cls(
@@ -183,7 +187,7 @@ class AutoEncoderMixture(Synthesizer):
     steps : int
         The number of steps of DP-SGD.
     rate : float
-        The probability with which a step draws each record.
+        The probability with which a step draws each record. For millions of records a smaller one takes less time.
     clip : float
         The largest norm of a record's gradient.
     learning_rate : float
@@ -211,7 +215,7 @@ class AutoEncoderMixture(Synthesizer):
     width: int = 8
     hidden: int = 64
     components: int = 5
-    rounds: int = 5
+    rounds: int = 3
     steps: int = 200
     rate: float = 0.05
     clip: float = 1.0
@@ -219,9 +223,9 @@ class AutoEncoderMixture(Synthesizer):
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, value in (("width of a code", self.width), ("hidden layer", self.hidden)):
-            whole(f"the {name}", value, most=_MOST)
-        whole("the number of components", self.components, most=_MOST)
+        whole("the width of a code", self.width, most=_WIDEST)
+        for name, value in (("hidden units", self.hidden), ("components", self.components)):
+            whole(f"the number of {name}", value, most=_MOST)
         for name, count in (("rounds", self.rounds), ("steps", self.steps)):
             whole(f"the number of {name}", count)
         real("the sampling rate", self.rate, above=0, most=1)
@@ -379,11 +383,16 @@ class _Coded:
 
     def encode(self, encoder: Dense) -> Floats:
         """Return the code of each record, before it is clipped to the ball."""
-        first, *rest = encoder.weights
-        hidden = np.tile(encoder.biases[0].astype(np.float64), (len(self.labels), 1))
-        for places in self._places.T:
-            hidden += first[places]
-        return Dense(tuple(rest), encoder.biases[1:]).one_by_one(np.maximum(hidden, 0.0))
+        first, *weights = encoder.weights
+        rest = Dense(tuple(weights), encoder.biases[1:])
+        codes = np.empty((len(self.labels), len(encoder.biases[-1])))
+        for start in range(0, len(codes), _AT_ONCE):
+            part = self._places[start : start + _AT_ONCE]
+            hidden = np.tile(encoder.biases[0].astype(np.float64), (len(part), 1))
+            for places in part.T:
+                hidden += first[places]
+            codes[start : start + _AT_ONCE] = rest.one_by_one(np.maximum(hidden, 0.0))
+        return codes
 
 
 def _log_shares(counts: Floats) -> Floats:
