@@ -148,3 +148,32 @@ def test_the_noise_of_a_seed_is_not_private(sfumato: Run, people: str) -> None:
     assert "not private" in ran.err.lower()
     assert Path("out/table.csv").read_bytes() == Path("two/table.csv").read_bytes()
     assert sfumato("verify", "out").code == 1
+
+
+def test_rows_meet_the_constraints_and_what_is_given(sfumato: Run, people: str, tmp_path: Path) -> None:
+    whole = SCHEMA.replace("90]", "90]\nstep = 1")
+    (tmp_path / "schema.toml").write_text('constraints = ["not (sex = m and ill = yes)"]\n' + whole)
+    ran = sfumato("synthesize", people, *ASK, "--given", "age=40..60,sex=m", "--constraint", "age != 50")
+    assert ran.code == 0, ran.err
+    drawn = pl.read_csv("out/table.csv")
+    assert drawn.height == 40
+    assert drawn["age"].dtype == pl.Int64  # whole numbers of a text file
+    assert drawn["age"].is_between(40, 60).all()
+    assert not (drawn["age"] == 50).any()
+    assert set(drawn["sex"]) == {"m"}
+    assert set(drawn["ill"].drop_nulls()) <= {"no"}
+    assert sfumato("verify", "out").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--given", "sex=x"], "'x' is not a value of column 'sex'"),
+        (["--given", "age=200.."], "no value of column 'age' meets 'age >= 200'"),
+        (["--constraint", "sex != f", "--constraint", "sex != m"], "contradict each other"),
+        (["--constraint", "age <"], "cannot be read"),
+        (["--weights", "wight"], "there is no column 'wight' of weights"),
+    ],
+)
+def test_what_no_row_can_meet_is_one_sentence(sfumato: Run, people: str, options: list[str], says: str) -> None:
+    refused(sfumato("synthesize", people, *ASK, *options), says)

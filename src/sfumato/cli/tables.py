@@ -107,7 +107,8 @@ def read_declared(
     table = read_table(data, None, inferred=False, **reading)
     own = table.schema if data in datasets.TABLES else Schema(Column(name=name) for name in table.schema.names)
     columns = {column.name: column for column in own.columns}
-    for column in Schema.load(schema_file).columns if schema_file else ():
+    given = Schema.load(schema_file) if schema_file else Schema([])
+    for column in given.columns:
         columns[own[column.name].name] = column
     declared: list[tuple[str, dict[str, Any]]] = [
         *((name, {"kind": Kind.NUMBER}) for name in numbers),
@@ -117,7 +118,7 @@ def read_declared(
     ]
     for name, values in declared:
         columns[name] = replace(columns[own[name].name], **values)
-    return table, Schema(columns.values())
+    return table, Schema(columns.values(), given.constraints)
 
 
 def declared_table(
@@ -133,7 +134,8 @@ def declared_table(
     columns = {one.name: known.get(one.name, one) if one == Column(name=one.name) else one for one in schema.columns}
     for name in identifiers:
         columns[name] = replace(columns[schema[name].name], role=Role.IDENTIFIER)
-    return Table(table.source, Schema(columns.values()), origin=table.origin)
+    rules = schema.constraints if public["schema_file"] or stored is None else stored.constraints
+    return Table(table.source, Schema(columns.values(), rules), origin=table.origin)
 
 
 def warn_if_people_repeat(table: Table) -> None:

@@ -67,6 +67,23 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     metavar="N",
     help="How many rows to make up.  [default: about as many as DATA has, by a noisy count]",
 )
+@click.option(
+    "--given",
+    metavar="CONDITION",
+    help="What all made-up rows meet: sex=f,age=30..39, or a condition as in 'sfumato query'.",
+)
+@click.option(
+    "--constraint",
+    "constraints",
+    multiple=True,
+    metavar="RULE",
+    help="What every row must meet, for example 'start <= end' or 'not (sex = m and pregnant = yes)'; repeatable.",
+)
+@click.option(
+    "--weights",
+    metavar="NAME",
+    help="The column of survey weights, with a declared upper bound; it is not made up.",
+)
 @names_option("--identifiers", "Columns that identify a person directly; they are left out.")
 @names_option("--keep", "Columns to make up although they look like names or free text.")
 @click.option(
@@ -123,6 +140,7 @@ def synthesize(
     sfumato synthesize patients.csv --schema schema.toml --target disease -n 5000 -o synthetic
     sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic
+    sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
     """
     from sfumato.data.io.files import refuse_unwritable, write_owned
     from sfumato.releases.save import owner_file
