@@ -22,6 +22,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.validate import real
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Selection, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Model, Recoding, Records, Rows, State, Stored, Synthesizer, split
@@ -142,7 +143,11 @@ class Aim(Synthesizer):
     model: ClassVar[type[Model]] = AimModel
 
     choices: float = 2.5
-    megabytes: float = 2.0
+    megabytes: float = 8.0
+
+    def __post_init__(self) -> None:
+        real("choices", self.choices, least=0)
+        real("megabytes", self.megabytes, above=0)
 
     def shares(self, axes: Sequence[Axis], label: int | None, *, scans: bool = True) -> Mapping[str, Share]:
         """Return the kinds of sums and choices that `learn` asks for, and the worth of each."""
