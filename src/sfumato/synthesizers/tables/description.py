@@ -43,11 +43,12 @@ Floats = NDArray[np.float64]
 
 SHARE = "columns"
 """The name of the noisy sum that describes numbers."""
-_FOR_BOUNDS, _FOR_DECIMALS = 0.04, 0.01  # the worth of that sum, relative to all others
+_FOR_BOUNDS, _FOR_DECIMALS = 0.04, 0.02  # the worth of that sum, relative to all others
 _FOR_CATEGORIES = 0.1  # the share of epsilon, and of delta
 _DECIMALS = 6  # numbers with so many are taken as continuous
 _FALSE = 1e-5  # the chance that an empty bin of a column seems full
 _NEAR = 3.0  # deviations that suffice next to a full bin, where an error costs one bin only
+_SURE = 4.0  # deviations above which some values have more decimals
 _RARE = 0.01  # the share of values that may have more decimals
 _YEARS = (1900, 2101)
 _DAY = 86_400.0
@@ -405,7 +406,7 @@ def _step_of(noisy: Floats, deviation: float) -> float | None:
     """Return the step of the fewest decimals that nearly all numbers have; None if they are continuous."""
     more = np.append(np.cumsum(noisy[::-1])[::-1][1:], 0.0)  # with more decimals than this
     bins = np.arange(len(noisy) - 1, -1, -1)
-    few = more <= _RARE * max(noisy.sum(), 0.0) + _NEAR * deviation * np.sqrt(bins)
+    few = more <= _RARE * max(noisy.sum(), 0.0) + _SURE * deviation * np.sqrt(bins)
     digits = int(np.argmax(few))
     return None if digits == _DECIMALS else 1 / 10**digits
 

@@ -192,6 +192,7 @@ def _recipe(folder: Path, found: Generator, certificate: Certificate) -> Claim:
         "data": recipe.options.get("data"),
         "weights": recipe.options.get("weights"),
         "constraints": found.constraints.texts or None,
+        "given": recipe.options.get("given"),
     }
     same = same_plain(recipe.options, own) and recipe.schema == certificate.schema
     return Claim(claim, same, "the same" if same else "another method, cost, target, seed, or other columns")
