@@ -395,6 +395,7 @@ def test_missing_and_constant_columns_come_back_so(target: str | None) -> None:
     assert drawn["t"].null_count() == drawn["z"].null_count() == 20
     assert drawn["x"].null_count() >= 15  # of a number, other values have noisy counts too
     assert set(drawn["k"].drop_nulls()) <= {7}
+    assert "nearly all values of t, " in release.note
 
 
 def test_rows_of_a_release_meet_what_is_given_and_its_recipe_says_so() -> None:
