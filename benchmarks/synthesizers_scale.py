@@ -68,9 +68,10 @@ def measure(path: str, where: str) -> dict[str, float]:
     spent: dict[str, float] = {"count": 0.0}
 
     class Timed(Records):
+        scans = where == "memory"
+
         def __init__(self, own: Records) -> None:
             self.own, self.axes, self.label = own, own.axes, own.label
-            self.scans = own.scans  # type: ignore[misc]
 
         def count(self, tuples: Sequence[tuple[int, ...]], recodings: Sequence[Recoding]) -> Any:
             began = time.process_time()
@@ -85,8 +86,9 @@ def measure(path: str, where: str) -> dict[str, float]:
     if where == "duckdb":
         import duckdb
 
-        known = describe_elsewhere(sf.Table(duckdb.read_parquet(path), schema()))
-        assert known is not None
+        there = describe_elsewhere(sf.Table(duckdb.read_parquet(path), schema()))
+        assert there is not None
+        known: Description = there
     else:
         known = Description.of(sf.Table.of(path, schema=schema()))
     spent["read"] = time.process_time() - began
