@@ -48,10 +48,10 @@ def schema() -> Any:
     """Declare every column."""
     import sfumato as sf
 
-    texts = [sf.Column(name=f"text{at}", domain=[str(one) for one in range(2 * (2 + 3 * at))]) for at in range(8)]
+    texts = [sf.Column(name=f"text{at}", domain=tuple(map(str, range(2 * (2 + 3 * at))))) for at in range(8)]
     wholes = [sf.Column(name=f"whole{at}", bounds=(0, 50 + 10 ** (at + 1))) for at in range(4)]
     reals = [sf.Column(name=f"real{at}", bounds=(0, 20), step=0.01) for at in range(2)]
-    return sf.Schema([*texts, *wholes, *reals, sf.Column(name="label", domain=("a", "b"), role="target")])
+    return sf.Schema([*texts, *wholes, *reals, sf.Column(name="label", domain=("a", "b"))])
 
 
 def measure(path: str, where: str) -> dict[str, float]:
