@@ -127,6 +127,37 @@ def page_of_attacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def page_of_generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about a generator of many columns with long names."""
+    path = tmp_path_factory.mktemp("generator") / "page.html"
+    adult = sf.datasets.adult("test")
+    release = sf.synthesize(adult, method="independent", rows=2000, ledger=False)
+    sf.write_report(release, path, title="g" * 80)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page_of_evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about an evaluation, with every section that there is."""
+    path = tmp_path_factory.mktemp("evaluation") / "page.html"
+    frame = sf.datasets.adult("test").frame.with_columns(
+        education=pl.col("education").replace({"HS-grad": "Highschoolgraduate" * 4})
+    )
+    tables = [frame.slice(at, 1500) for at in (0, 1500, 3000)]
+    found = sf.evaluate(
+        tables[0],
+        tables[1],
+        test=tables[2],
+        target="income",
+        models=["tree", "logistic"],
+        attacks=["distance-to-closest-record", "inference"],
+        repeats=1,
+    )
+    sf.write_report(found, path, title="e" * 80)
+    return path
+
+
 _CUT = """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
     const box = svg.getBoundingClientRect();
     return [...svg.querySelectorAll('text')].filter(text => {
@@ -144,7 +175,17 @@ _SMALL = """() => [...document.querySelectorAll('svg[role=img]')].map(svg => {
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("which", ["page_of_training", "page_of_table", "page_of_many", "page_of_attacks"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        "page_of_training",
+        "page_of_table",
+        "page_of_many",
+        "page_of_attacks",
+        "page_of_generator",
+        "page_of_evaluation",
+    ],
+)
 def test_the_page_of_a_training_or_of_attacks_fits_its_window(
     browser: Any, request: pytest.FixtureRequest, which: str, width: int
 ) -> None:
@@ -247,7 +288,16 @@ _CONTRAST = """() => {
 @pytest.mark.parametrize(("width", "colours"), [(360, "light"), (1200, "dark")])
 @pytest.mark.parametrize(
     "which",
-    ["page_of_adult", "page_of_release", "page_of_training", "page_of_table", "page_of_many", "page_of_attacks"],
+    [
+        "page_of_adult",
+        "page_of_release",
+        "page_of_training",
+        "page_of_table",
+        "page_of_many",
+        "page_of_attacks",
+        "page_of_generator",
+        "page_of_evaluation",
+    ],
 )
 def test_the_page_has_no_accessibility_violation_and_letters_of_charts_stand_out(
     browser: Any, request: pytest.FixtureRequest, which: str, width: int, colours: str

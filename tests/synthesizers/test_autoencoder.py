@@ -24,7 +24,7 @@ from sfumato.synthesizers.auto_encoder import Training, train
 from sfumato.synthesizers.dense import Dense
 from sfumato.synthesizers.steps import Steps
 from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture, _Coded
-from sfumato.synthesizers.tables.base import Axis, Rows
+from sfumato.synthesizers.tables.base import Axis, Rows, State
 from sfumato.synthesizers.tables.cells import Cells
 from sfumato.synthesizers.tables.synthesize import synthesize
 
@@ -173,6 +173,19 @@ def test_a_table_without_rows_or_labels_is_learned_like_any_other(count: int) ->
     assert set(label.tolist()) <= {0, 1}
 
 
+@pytest.mark.parametrize("noise", [0.0, 2.0, 1e4])
+@pytest.mark.parametrize("labels", [[0] * 40, [0] * 20 + [2] * 20, [3] * 40])
+def test_an_empty_class_a_single_one_and_a_missing_column_are_drawn(noise: float, labels: list[int]) -> None:
+    axes = Axis("a", 3, False), Axis("missing", 300, True), Axis("label", 4, False)
+    codes = np.arange(40) % 3, np.full(40, 299), np.array(labels)
+    sums = NoisySums(TINY.shares(axes, 2), noise, Source(insecure_seed=1))
+    drawn = TINY.learn(Rows(axes, codes, 2), sums, np.random.default_rng(1)).sample(30, np.random.default_rng(2))
+    for column, axis in zip(drawn, axes, strict=True):
+        assert column.shape == (30,)
+        assert 0 <= column.min() <= column.max() < axis.size
+    assert noise or set(drawn[1][drawn[2] == labels[0]].tolist()) <= {299}
+
+
 def test_rows_are_drawn_without_torch_and_learning_without_it_is_refused(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +220,7 @@ def test_records_that_can_only_be_counted_and_bad_settings_are_refused() -> None
         TINY.shares([Axis("a", 3, False)], None, scans=False)
     for bad in (
         {"width": 0},
+        {"width": 257},
         {"hidden": 1.5},
         {"rate": 0.0},
         {"rate": 1.5},
@@ -216,6 +230,12 @@ def test_records_that_can_only_be_counted_and_bad_settings_are_refused() -> None
     ):
         with pytest.raises(OptionError):
             AutoEncoderMixture(**bad)
+
+
+def test_a_stored_code_that_is_too_wide_is_refused(made: Made) -> None:
+    state, domain = made.release.model.to_state(), made.release.domain
+    with pytest.raises(InputError, match="at most 256 dimensions"):
+        TINY.model.from_state(domain.axes, domain.label, State({**state.settings, "layers": [300, 4]}, state.arrays))
 
 
 def test_more_weights_than_were_paid_for_are_refused() -> None:

@@ -133,7 +133,7 @@ def evaluate(
     original : Table, frame or path
         The rows that the release was made from.
     released : Release, its folder, Table, frame or path
-        A generator draws as many rows as the original has.
+        Of a generator, the rows that it was released with.
     test : Table, frame or path, optional
         Real rows that the release was not made from. Models are tested on them, and they show how far apart two real
         tables are. Without them, no model is trained.
@@ -170,11 +170,12 @@ def evaluate(
     >>> found = sf.evaluate(people, made, test=others, target="income", models=["tree"], attacks=attacks, repeats=1)
     >>> found.mean_pair_distance < found.test_distances.mean_of_pairs, found.leaks
     (True, True)
+    >>> sf.write_report(found, "evaluation.html")
     """
     whole("the seed", seed, least=0, most=2**31 - 1)
     report = progress or (lambda share: None)
     ours = Table.of(original)
-    theirs, meant = _released(released, ours.rows, seed)
+    theirs, meant = _released(released)
     kind = kind or meant
     if kind not in _KINDS:
         raise OptionError(f"kind must be 'synthetic' or 'table', got '{kind}'", hint=did_you_mean(str(kind), _KINDS))
@@ -235,16 +236,14 @@ def evaluate(
     )
 
 
-def _released(released: Any, rows: int, seed: int) -> tuple[Table, str]:
+def _released(released: Any) -> tuple[Table, str]:
     """Return the released rows, and what kind of values they have."""
     release = release_of(released)
     if release is None:
         return Table.of(released), "synthetic"
-    if release.kind == "generator":
-        return Table.of(release.sample(rows, seed=seed)), "synthetic"
-    if release.kind != "table":
+    if release.kind not in ("generator", "table"):
         raise InputError(f"a release of kind '{release.kind}' has no rows that could be compared with the original")
-    return release.table, "table"
+    return release.table, "synthetic" if release.kind == "generator" else "table"
 
 
 def _columns(

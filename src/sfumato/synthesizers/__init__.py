@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
     from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
+    from sfumato.synthesizers.tables.constraints import Constraints as Constraints
+    from sfumato.synthesizers.tables.constraints import Determines as Determines
     from sfumato.synthesizers.tables.copula import Copula as Copula
     from sfumato.synthesizers.tables.generator import Generator as Generator
     from sfumato.synthesizers.tables.independent import Independent as Independent
@@ -24,6 +26,7 @@ __getattr__, __dir__, __all__ = lazy(
         "tables.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
         "tables.catalogue": "METHODS",
+        "tables.constraints": "Constraints Determines",
         "tables.copula": "Copula",
         "tables.generator": "Generator",
         "tables.independent": "Independent",

@@ -98,6 +98,11 @@ class Coverage(Discreet):
         """The number of values of the universe that each released value stands for."""
         return self.total(np.ones(len(self.universe))).astype(np.int64)
 
+    @cached_property
+    def outside(self) -> Bools:
+        """Whether each released value stands for nothing: neither a value of the universe nor a point on the line."""
+        return np.asarray((self.size == 0) & np.isnan(self.low))
+
     def total(self, weight: NDArray[Any]) -> Floats:
         """Sum a weight per value of the universe over the values that each released value stands for."""
         before = np.concatenate([[0.0], np.cumsum(weight)])

@@ -218,7 +218,7 @@ def _tidy(distance: float) -> float:
 
 
 def _total_variation(ours: Spread, theirs: Spread) -> float:
-    outside = theirs[1][theirs[0].size == 0].sum()  # values that the original lacks
+    outside = theirs[1][theirs[0].outside].sum()
     return _tidy((np.abs(ours[0].spread(ours[1]) - theirs[0].spread(theirs[1])).sum() + outside) / 2)
 
 
@@ -312,7 +312,7 @@ def _bin_shares(read: Coverage, edges: Floats) -> Any:
     lengths = read.stop - read.first
     row = np.repeat(read.owner, lengths)
     column = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - read.first, lengths)
-    outside = np.flatnonzero(read.size == 0)
+    outside = np.flatnonzero(read.outside)
     share = np.concatenate([1 / read.size[row], np.ones(len(outside))])
     cells = np.concatenate([row, outside]), np.concatenate([column, np.full(len(outside), len(of))])
     return sparse.csr_array((share, cells), shape=(len(read), len(of) + 1))

@@ -22,6 +22,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.validate import real
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Selection, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Model, Recoding, Records, Rows, State, Stored, Synthesizer, split
@@ -45,7 +46,7 @@ _SWEEPS, _LAST_SWEEPS = 8, 30
 _STEP = 0.5
 _ROWS = 5_000, 50_000  # drawn rows by which the model is compared with the candidates,
 _ROW_PAIRS = 30_000_000  # fewer of them if there are many candidates
-_TRIED = 100  # candidates that close a cycle and are tried for their size, at most
+_TRIED = 50  # candidates that close a cycle and are tried for their size, at most
 
 
 @dataclass(eq=False, repr=False)
@@ -142,7 +143,11 @@ class Aim(Synthesizer):
     model: ClassVar[type[Model]] = AimModel
 
     choices: float = 2.5
-    megabytes: float = 2.0
+    megabytes: float = 8.0
+
+    def __post_init__(self) -> None:
+        real("choices", self.choices, least=0)
+        real("megabytes", self.megabytes, above=0)
 
     def shares(self, axes: Sequence[Axis], label: int | None, *, scans: bool = True) -> Mapping[str, Share]:
         """Return the kinds of sums and choices that `learn` asks for, and the worth of each."""
@@ -275,26 +280,25 @@ class _Candidates:
 
     def fitting(self, measured: Sequence[Measured], limit: int, rng: np.random.Generator) -> Ints:
         """Return the candidates that are left and keep the model within a number of cells."""
-        label = len(self._sizes) - 1
-        graph = [one.columns for one in measured]
-        cliques = triangulate(self._sizes, graph)
-        size = sum(math.prod(self._sizes[at] for at in one) for one in cliques)
-        inside = np.zeros((label, label), dtype=bool)
+        # The label is in every clique, so it only makes all of them larger.
+        *sizes, classes = self._sizes
+        graph = [tuple(at for at in one.columns if at < len(sizes)) for one in measured]
+        cliques = triangulate(sizes, graph)
+        cells = _cells(sizes, cliques) * classes
+        inside = np.zeros((len(sizes), len(sizes)), dtype=bool)
+        part = np.arange(len(sizes))  # the connected part that each column is in
         for one in cliques:
-            apart = [at for at in one if at != label]
-            inside[np.ix_(apart, apart)] = True
-        part = _parts(label, [[at for at in one if at != label] for one in cliques])
-        first, second = np.array(self._pairs, dtype=np.int64).reshape(-1, 2).T
-        codes = np.array(self._sizes)
-        free = inside[first, second]
-        bridges = (part[first] != part[second]) & (size + codes[first] * codes[second] * codes[-1] <= limit)
-        fits = free | bridges
-        cycles = np.flatnonzero(~free & (part[first] == part[second]) & self._left.reshape(2, -1).any(axis=0))
+            inside[np.ix_(one, one)] = True
+            part[np.isin(part, part[list(one)])] = part[one[0]]
+        first, second = np.array(self._pairs).T
+        free, joined = inside[first, second], part[first] == part[second]
+        codes = np.array(sizes)
+        fits = free | (~joined & (cells + codes[first] * codes[second] * classes <= limit))
+        cycles = np.flatnonzero(~free & joined & self._left.reshape(2, -1).any(axis=0))
         if len(cycles) > _TRIED:
             cycles = rng.choice(cycles, _TRIED, replace=False)
         for at in cycles.tolist():
-            larger = triangulate(self._sizes, [*graph, self._pairs[at]])
-            fits[at] = sum(math.prod(self._sizes[one] for one in clique) for clique in larger) <= limit
+            fits[at] = _cells(sizes, triangulate(sizes, [*graph, self._pairs[at]])) * classes <= limit
         return np.flatnonzero(np.tile(fits, 2) & self._left)
 
     def take(self, at: int) -> Floats:
@@ -308,11 +312,6 @@ class _Candidates:
         return total
 
 
-def _parts(columns: int, cliques: Sequence[Sequence[int]]) -> Ints:
-    """Return the number of the connected part that each column is in."""
-    part = np.arange(columns)
-    for one in cliques:
-        if one:
-            joined = np.isin(part, part[list(one)])
-            part[joined] = part[one[0]]
-    return part
+def _cells(sizes: Sequence[int], cliques: Sequence[Clique]) -> int:
+    """Return the number of cells of all cliques together."""
+    return sum(math.prod(sizes[at] for at in one) for one in cliques)

@@ -235,6 +235,11 @@ class Model(ABC):
         """The noise multipliers that the state implies, by kind of sum; they must be those that were paid for."""
         return {}
 
+    @property
+    def at_once(self) -> int:
+        """How many rows cost about as much as a single one, so that drawing fewer at a time is a waste."""
+        return 1
+
     @abstractmethod
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""

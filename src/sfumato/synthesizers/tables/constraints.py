@@ -231,8 +231,8 @@ class Constraints:
         """The comparisons of two columns."""
         return [one for one in self.items if isinstance(one, Order)]
 
-    def check(self, columns: Sequence[Described], target: str | None = None) -> None:
-        """Raise an error if the constraints contradict each other or what is declared, before anything is charged."""
+    def check(self, columns: Sequence[Described], target: str | None = None, given: Condition | None = None) -> None:
+        """Raise an error if the constraints contradict each other, or what is given or declared, before any charge."""
         known = {one.name: one for one in columns}
         for one in self.items:
             for name in one.columns:
@@ -243,10 +243,11 @@ class Constraints:
                     )
         codings = {one.name: one.coding() for one in columns if _is_declared(one)}
         self._check_mappings(known, codings, target)
-        for condition in self.conditions:
+        conditions = [*self.conditions, *([] if given is None else [given])]
+        for condition in conditions:
             check_condition(condition, codings, undeclared=known)
         self._check_orders(known, codings)
-        _check_together(self.conditions, codings, self._sources(codings))
+        _check_together(conditions, codings, self._sources(codings))
 
     def _check_mappings(
         self, known: Mapping[str, Described], codings: Mapping[str, Coding], target: str | None
@@ -388,7 +389,7 @@ def draw_rows(
     if wanted is None and not rules.conditions and not rules.orders:
         return model.sample(rows, rng)
     kept: list[list[Ints]] = []
-    drawn, met, size = 0, 0, max(rows, 1)
+    drawn, met, size = 0, 0, max(rows, model.at_once)
     while not kept or met < rows:
         codes = model.sample(size, rng)
         every = domain.complete(codes)
@@ -404,7 +405,8 @@ def draw_rows(
                 f"only {met:,} of {drawn:,} drawn rows meet {what}, but {rows:,} are wanted",
                 hint="ask for fewer rows, or relax the condition",
             )
-        size = int(min(1.1 * (rows - met) * (drawn + 1) / (met + 1) + 100, max(_AT_ONCE, rows)))
+        expected = 1.1 * (rows - met) * (drawn + 1) / (met + 1) + 100
+        size = max(model.at_once, int(min(expected, max(_AT_ONCE, rows))))
     return [np.concatenate(parts)[:rows] for parts in zip(*kept, strict=True)]
 
 

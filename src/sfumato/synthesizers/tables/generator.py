@@ -9,6 +9,7 @@ takes memory and time in proportion to their size.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +20,7 @@ import numpy as np
 import polars as pl
 
 import sfumato
-from sfumato._repr import Discreet
+from sfumato._repr import Discreet, named
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.data.certificate import MOST_BYTES, Certificate, is_regular_file, read_plain
@@ -46,6 +47,8 @@ FACTS, ARRAYS = "generator.json", "generator.safetensors"
 MOST_ROWS = 10**9
 """The most rows that are drawn at once."""
 _FORMAT = 1
+_FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
+_EMPTY = 0.95  # the share of missing values of a column that is worth a note
 _KEYS = {
     "format", "method", "parameters", "domain", "bought", "scans", "epsilon", "delta", "noise", "private", "plan",
     "settings", "sfumato",
@@ -129,6 +132,38 @@ class Generator(Artifact, Discreet):
         return self.plan.spent
 
     @property
+    def note(self) -> str:
+        """What to know if frequent values are lost in the noise or columns are empty; empty if all is well.
+
+        It follows from what is released, so it says no more about the records.
+        """
+        return "; ".join(one for one in (self._about_noise, self._about_missing) if one)
+
+    @property
+    def _about_missing(self) -> str:
+        frame = self.table.to_polars()
+        empty = [one.name for one in frame if one.null_count() > _EMPTY * len(one)]
+        if not empty:
+            return ""
+        return (
+            f"nearly all values of {named(empty)} are missing: if they are not in the original, they are too rare for "
+            "this epsilon, or not written as declared (the decimal sign, the order of dates, the kind of the column)"
+        )
+
+    @property
+    def _about_noise(self) -> str:
+        total = max(self.model.total or 0.0, 1.0)
+        hidden = 2 * self.plan.noise * math.sqrt(self.columns)  # two deviations of each count of a value, at best
+        if self.model.total is None or hidden <= _FREQUENT * total:
+            return ""
+        enough = self.epsilon * hidden / (_FREQUENT * total)
+        return (
+            f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and the "
+            f"table has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show those of a "
+            "tenth of the rows"
+        )
+
+    @property
     def schema(self) -> Schema:
         """The declared schema."""
         return self.declared
@@ -187,7 +222,7 @@ class Generator(Artifact, Discreet):
         codes = draw_rows(self.model, self.domain, count, rng, constraints=self.constraints, given=given)
         return self.domain.decode(codes)
 
-    def release(self, provenance: Provenance, seconds: float = 0.0) -> Release:
+    def release(self, provenance: Provenance, seconds: float, *, charged: bool) -> Release:
         """Return the generator as a release."""
         promise = DifferentialPrivacy(self.epsilon, self.delta, self.spent.relation)
         stated = {
@@ -206,6 +241,7 @@ class Generator(Artifact, Discreet):
             recipe=Recipe("synthesize", {**stated, **self.options}, self.declared),
             provenance=provenance,
             seconds=seconds,
+            details={"charged": charged},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -220,6 +256,7 @@ class Generator(Artifact, Discreet):
             "relation": self.spent.relation.value,
             "purchases": self.plan.to_dict(),
             "private": self.private,
+            "note": self.note,
         }
 
     # --- files ------------------------------------------------------------------------------------

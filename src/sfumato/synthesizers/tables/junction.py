@@ -11,6 +11,7 @@ Everything here is post-processing of noisy numbers, which costs no privacy.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -62,19 +63,23 @@ def triangulate(sizes: Sequence[int], together: Sequence[Clique]) -> list[Clique
         for at in one:
             near[at] |= whole & ~(1 << at)
     logs = [math.log2(size) for size in sizes]
-    costs = {at: logs[at] + sum(logs[other] for other in _bits(near[at])) for at in range(len(sizes))}
-    found: list[int] = []
-    while costs:
-        at = min(costs, key=costs.__getitem__)
+    costs = [logs[at] + sum(logs[other] for other in _bits(near[at])) for at in range(len(sizes))]
+    heap = [(cost, at) for at, cost in enumerate(costs)]
+    heapq.heapify(heap)
+    left, found = set(range(len(sizes))), list[int]()
+    while heap:
+        cost, at = heapq.heappop(heap)
+        if at not in left or cost != costs[at]:
+            continue
+        left.remove(at)
         others = near[at]
         clique = others | 1 << at
         if all(clique & ~one for one in found):
             found.append(clique)
-        del costs[at]
         for other in _bits(others):
             near[other] = (near[other] | others) & ~(1 << other | 1 << at)
-        for other in _bits(others):
             costs[other] = logs[other] + sum(logs[next_] for next_ in _bits(near[other]))
+            heapq.heappush(heap, (costs[other], other))
     return [tuple(_bits(one)) for one in found]
 
 

@@ -20,11 +20,13 @@ from sfumato.data.release import Provenance, Release
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
-from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, did_you_mean
+from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
 from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.catalogue import method_of
+from sfumato.synthesizers.tables.conditions import given_condition
 from sfumato.synthesizers.tables.constraints import Constraint, Constraints, draw_rows
-from sfumato.synthesizers.tables.description import Described, Description, record_weights
+from sfumato.synthesizers.tables.description import Described, Description
+from sfumato.synthesizers.tables.engine_records import describe_elsewhere
 from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
 from sfumato.synthesizers.tables.plan import plan_of
 
@@ -45,6 +47,7 @@ def synthesize(
     schema: Schema | Mapping[str, Any] | str | Path | None = None,
     constraints: Sequence[str | Mapping[str, Any] | Constraint] | None = None,
     weights: str | None = None,
+    given: Any = None,
     declared_only: bool = False,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     seed: int | None = None,
@@ -78,6 +81,8 @@ def synthesize(
     weights : str, optional
         The column of survey weights, which is not drawn. It needs a declared upper bound: a record counts as its weight
         relative to that bound.
+    given : mapping or str, optional
+        What the rows that are drawn now must meet, see `Generator.sample`. All records are learned from.
     declared_only : bool
         Whether to raise an error instead of buying.
     ledger : Ledger or path, optional
@@ -114,40 +119,48 @@ def synthesize(
     chosen = method_of(method)
     chosen.prepare()
     is_public = isinstance(table, str) and table in datasets.TABLES and not Path(table).exists()
+    condition = None if given is None else given_condition(given)
     given = _table(table, schema, is_public)
     wanted = target if target is not None else given.schema.target or (_TARGETS.get(str(table)) if is_public else None)
-    every = Description.of(given, buy_decimals=not declared_only).without(given.schema.identifiers)
-    check_delta(delta, every.columns.rows)
+    every = describe_elsewhere(given, buy_decimals=not declared_only) or Description.of(
+        given, buy_decimals=not declared_only
+    )
+    every = every.without(given.schema.identifiers)
+    check_delta(delta, every.rows)
     rules = Constraints.of([*given.schema.constraints, *Constraints.of(constraints).items])
-    counted, every = _weights(weights, every, given)
-    rules.check(every.described, wanted)
+    counted, every = _weights(weights, every)
+    rules.check(every.described, wanted, condition)
     learned = every.without(rules.computed)
     label = _label(wanted, learned)
     _check(learned.described, label, wanted, declared_only=declared_only)
-    plan = plan_of(chosen, learned.described, label, epsilon, delta)
+    plan = plan_of(chosen, learned.described, label, epsilon, delta, scans=learned.scans)
     book = _ledger(ledger, given)
     if book is not None:
         book.charge(plan.event, note="synthesis of a table", private=insecure_seed is None)
     report = progress or (lambda share: None)
     report(0.1)
-    # Not the source of the sums: with a seed, both would draw the same noise.
-    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
-    sums = plan.sums(Source(insecure_seed=insecure_seed))
-    codings = learned.estimate(plan.columns, sums, source)
-    if label is not None and not codings[label].feature.domain:
-        raise InputError(
-            f"no class of the target '{wanted}' is frequent enough to be found at epsilon {epsilon:g}",
-            hint=f"declare its classes as a domain, or leave out the target; epsilon {epsilon:g} was spent",
-        )
-    domain = rules.domain(codings, label, every.described, every.columns.names)
     own = seed if seed is not None else insecure_seed
     learning, drawing = (np.random.default_rng(one) for one in np.random.SeedSequence(own).spawn(2))
-    model = chosen.learn(domain.encode(learned.columns, counted), sums, learning)
+    sums = plan.sums(Source(insecure_seed=insecure_seed))
+    # Not the source of the sums: with a seed, both would draw the same noise.
+    source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
+    try:
+        codings = learned.estimate(plan.columns, sums, source)
+        if label is not None and not codings[label].feature.domain:
+            raise InputError(
+                f"no class of the target '{wanted}' is frequent enough to be found at epsilon {epsilon:g}",
+                hint="declare its classes as a domain, or leave out the target",
+            )
+        domain = rules.domain(codings, label, every.described, every.columns.names)
+        model = chosen.learn(learned.records(domain, counted), sums, learning)
+        count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
+        codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
+    except SfumatoError as error:
+        how = "spent" if book is None else "charged"
+        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
     report(0.8)
     declared = _declared(given, wanted, rules)
-    count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
     library = _library(given)
-    codes = draw_rows(model, domain, count, drawing, constraints=rules)
     frame = like(domain.decode(codes), library)
     report(1.0)
     generator = Generator(
@@ -155,6 +168,7 @@ def synthesize(
         domain=domain,
         model=model,
         method=chosen,
+        scans=learned.scans,
         plan=plan,
         declared=declared,
         private=insecure_seed is None,
@@ -163,13 +177,14 @@ def synthesize(
             **_options(table if is_public else None, rows, seed, insecure_seed, declared_only),
             "weights": weights,
             "constraints": rules.texts or None,
+            "given": None if condition is None else str(condition),
         },
     )
     if is_public:
         provenance = Provenance(str(table), given.rows, None, {"public": True})
     else:
         provenance = Provenance.of(given.origin, None, public=False)
-    return generator.release(provenance, time.monotonic() - began)
+    return generator.release(provenance, time.monotonic() - began, charged=book is not None)
 
 
 def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
@@ -210,14 +225,13 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
     return Table.of(data, schema=schema).as_declared()
 
 
-def _weights(name: str | None, every: Description, table: Table) -> tuple[NDArray[np.float64] | None, Description]:
+def _weights(name: str | None, every: Description) -> tuple[NDArray[np.float64] | None, Description]:
     """Return the weights of the records, and the description without them."""
     if name is None:
         return None, every
     if name not in every.columns.names:
         raise ColumnError(f"there is no column '{name}' of weights", hint=did_you_mean(name, every.columns.names))
-    values = every.columns.values[every.columns.names.index(name)]
-    return record_weights(values, table.schema[name]), every.without([name])
+    return every.weights(name), every.without([name])
 
 
 def _label(target: str | None, learned: Description) -> int | None:

@@ -132,6 +132,11 @@ class TreeModel(Model):
         weights = rake([*groups, *fine, label], self._wanted, weights, self.sweeps)
         return Drawn(fine, label, weights)
 
+    @property
+    def at_once(self) -> int:
+        """The rows of a pool, which is drawn and raked as a whole."""
+        return self.pool_rows
+
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
         drawn = self.draw(max(rows, self.pool_rows), rng)
