@@ -125,6 +125,31 @@ def test_a_release_of_a_table_is_read_as_generalised(tmp_path: Path) -> None:
     assert saved.distances == same
 
 
+def test_test_rows_change_nothing_of_a_generator() -> None:
+    """They never pass it: it is learned before they are named, and an evaluation leaves it as it is."""
+    columns = [
+        sf.Column(name="age", kind="number", bounds=(0, 120)),
+        sf.Column(name="city", kind="category", domain=("Bonn", "Oslo", "Rome")),
+        sf.Column(name="ill", kind="category", domain=("false", "true")),
+    ]
+    ours = people(300, 0).drop("weight")
+    options: dict[str, Any] = {"method": "independent", "schema": sf.Schema(columns), "rows": 200, "ledger": False}
+    release = sf.synthesize(ours, 1, insecure_seed=1, seed=1, **options)
+    made, (facts, arrays) = release.table.frame.clone(), release.stored_form()
+    tests = [people(100, 2), people(100, 2).reverse(), people(100, 3)]
+    first, turned, other = (
+        sf.evaluate(ours, release, test=one, target="ill", models=["tree"], attacks=[], repeats=1).to_dict()
+        for one in tests
+    )
+    assert first == turned
+    assert first["models"] != other["models"]
+    for same in (release, sf.synthesize(ours, 1, insecure_seed=1, seed=1, **options)):
+        assert same.table.frame.equals(made)
+        plain, noisy = same.stored_form()
+        assert plain == facts
+        assert all(np.array_equal(noisy[name], arrays[name]) for name in (*noisy, *arrays))
+
+
 def test_values_that_the_original_lacks_are_compared_too() -> None:
     ours = people(100, 0)
     made = people(100, 1).with_columns(city=pl.lit("Elsewhere"), age=pl.lit(None, dtype=pl.Int64))

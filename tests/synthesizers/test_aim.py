@@ -152,6 +152,23 @@ def test_few_columns_are_enough(method: Synthesizer, columns: list[str]) -> None
     assert generator.sample(5).columns == columns
 
 
+def test_less_noise_brings_pairs_nearer() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 5, (3, 3000))
+    codes = tuple(np.where(rng.random(3000) < 0.7, base[at % 3], rng.integers(0, 5, 3000)) for at in range(7))
+    rows = Rows(tuple(Axis(str(at), 6, False) for at in range(7)), codes, 6)
+    errors = []
+    for noise in (100.0, 10.0, 1.0):
+        drawn = learned(Aim(), rows, noise).sample(3000, np.random.default_rng(0))
+        tables = [
+            [np.bincount(one[a] * 6 + one[b], minlength=36) / 3000 for a, b in itertools.combinations(range(7), 2)]
+            for one in (codes, drawn)
+        ]
+        errors.append(np.abs(np.array(tables[0]) - np.array(tables[1])).sum(axis=1).mean() / 2)
+    assert errors[0] > 1.5 * errors[1]
+    assert errors[1] > 1.5 * errors[2]
+
+
 @pytest.mark.parametrize("method", ["aim", "copula"])
 def test_a_release_is_saved_loaded_and_verified(method: str, tmp_path: Path) -> None:
     release = sf.synthesize(sf.Table(people(300), schema=SCHEMA), epsilon=2, method=method, rows=50)

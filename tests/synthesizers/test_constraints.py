@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import operator
 from datetime import date
 from pathlib import Path
@@ -360,6 +361,19 @@ def test_a_released_generator_keeps_constraints_weights_and_types(tmp_path: Path
     assert again["job"].to_list() == ["y"] * 20
 
 
+def test_a_forged_lookup_is_found(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"sex": ["f", "m"] * 100, "job": ["x", "y"] * 100})
+    schema = sf.Schema([sf.Column(name="sex", domain=("f", "m"))], constraints=["sex -> job {f: x, m: y}"])
+    release = sf.synthesize(frame, 5.0, schema=schema, method=Independent(), rows=30, ledger=False)
+    sf.save(release, tmp_path / "out")
+    path = tmp_path / "out" / "generator.json"
+    plain = json.loads(path.read_text())
+    plain["domain"]["computed"][0]["lookup"] = [1, 0, 2]
+    path.write_text(json.dumps(plain))
+    failed = {one.claim: one.measured for one in sf.verify(tmp_path / "out").claims if one.held is False}
+    assert "job" in str(failed["its columns are as declared, or were bought"])
+
+
 def test_a_rewritten_row_that_breaks_a_constraint_is_found(tmp_path: Path) -> None:
     frame = pl.DataFrame({"a": [0, 1, 2] * 100, "b": [1, 2, 2] * 100})
     schema = sf.Schema([sf.Column(name=name, bounds=(0, 2)) for name in "ab"], constraints=["a <= b"])
@@ -395,6 +409,7 @@ def test_missing_and_constant_columns_come_back_so(target: str | None) -> None:
     assert drawn["t"].null_count() == drawn["z"].null_count() == 20
     assert drawn["x"].null_count() >= 15  # of a number, other values have noisy counts too
     assert set(drawn["k"].drop_nulls()) <= {7}
+    assert "nearly all values of t, " in release.note
 
 
 def test_rows_of_a_release_meet_what_is_given_and_its_recipe_says_so() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,12 @@ from sfumato.budget.events import Event, PureEvent, Repeated
 from sfumato.budget.noise import Source
 from sfumato.errors import BudgetError, InputError
 from sfumato.learners.estimators.features import Columns, Feature
-from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
+from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.synthesizers.tables.aim import Aim
 from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
-from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, State, Synthesizer
+from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, Synthesizer
 from sfumato.synthesizers.tables.cells import NARROW, Cells
 from sfumato.synthesizers.tables.copula import Copula
-from sfumato.synthesizers.tables.description import record_weights
 from sfumato.synthesizers.tables.domain import Coding, Domain
 from sfumato.synthesizers.tables.independent import Independent
 from sfumato.synthesizers.tables.marginals import coarse_groups, onto_simplex
@@ -143,84 +140,6 @@ def test_a_domain_survives_its_plain_form() -> None:
     assert Domain.from_dict(domain.to_dict()) == domain
 
 
-class Recording(NoisySums):
-    """Noisy sums that keep what they were asked, or that answer what another has answered."""
-
-    def __init__(self, like: NoisySums, answers: list[Any] | None = None) -> None:
-        super().__init__(like.shares, like.multiplier, Source(insecure_seed=7))
-        self.asked: list[Any] = []
-        self.scores: list[Any] = []
-        self._answers = answers
-
-    def __call__(self, name: str, sums: Any, norm: float) -> Floats:
-        noisy = super().__call__(name, sums, norm)
-        if self._answers is not None:
-            noisy = self._answers[len(self.asked)][3]
-        self.asked.append((name, np.array(sums, dtype=np.float64), norm, noisy))
-        return noisy.copy()
-
-    def choose(self, name: str, scores: Any, sensitivity: float) -> int:
-        self.scores.append((np.array(scores), sensitivity))
-        return super().choose(name, scores, sensitivity)
-
-    def run(self, name: str, mechanism: Any, times: int = 1) -> Any:
-        found = super().run(name, mechanism, times)
-        if self._answers is not None:
-            found = self._answers[len(self.asked)][3]
-        self.asked.append((name, np.zeros(0), 0.0, found))
-        return found
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
-def test_one_record_moves_every_sum_by_at_most_its_norm(method: Synthesizer) -> None:
-    rows = coded(people(120))
-    sums = Recording(NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1)))
-    method.learn(rows, sums, np.random.default_rng(1))
-    for record in (0, 57, 119):
-        fewer = Rows(rows.axes, tuple(np.delete(one, record) for one in rows.codes), rows.label)
-        less = Recording(sums, sums.asked)
-        method.learn(fewer, less, np.random.default_rng(1))
-        assert [one[0] for one in less.asked] == [one[0] for one in sums.asked]
-        for whole, part in zip(sums.asked, less.asked, strict=True):
-            assert whole[2] == part[2], "the norm must not depend on a record"
-            assert np.linalg.norm(whole[1] - part[1]) <= whole[2] * (1 + 1e-9)
-        for (scores, sensitivity), (others, _) in zip(sums.scores, less.scores, strict=True):
-            assert np.abs(scores - others).max() <= sensitivity
-    assert {one[0] for one in sums.asked} == set(sums.shares)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
-def test_one_weighted_record_moves_every_sum_by_at_most_its_weight(method: Synthesizer) -> None:
-    frame = people(120)
-    wide = sf.Column(name="w", bounds=(0, 50))
-    weights = record_weights(pl.Series("w", np.random.default_rng(0).uniform(-5, 80, 120)), wide)
-    assert weights.min() == 0
-    assert weights.max() == 1
-    assert (weights * 2**16 == np.rint(weights * 2**16)).all()  # so that sums are exact
-    rows = replace(coded(frame), weights=weights)
-    sums = Recording(NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1)))
-    method.learn(rows, sums, np.random.default_rng(1))
-    for record in (0, 57, int(weights.argmin()), int(weights.argmax())):
-        fewer = Rows(
-            rows.axes, tuple(np.delete(one, record) for one in rows.codes), rows.label, np.delete(weights, record)
-        )
-        less = Recording(sums, sums.asked)
-        method.learn(fewer, less, np.random.default_rng(1))
-        for whole, part in zip(sums.asked, less.asked, strict=True):
-            assert np.linalg.norm(whole[1] - part[1]) <= whole[2] * weights[record] * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
-def test_without_noise_each_column_keeps_its_shares(method: Synthesizer) -> None:
-    rows = coded(people(2000))
-    model = method.learn(rows, NoisySums(method.shares(rows.axes, rows.label), 0.0, Source()), np.random.default_rng(0))
-    drawn = model.sample(2000, np.random.default_rng(0))
-    for at in (0, 2, 4):
-        size = rows.axes[at].size
-        shares = [np.bincount(one[at], minlength=size) / 2000 for one in (rows.codes, drawn)]
-        assert np.abs(shares[0] - shares[1]).sum() / 2 < 0.06
-
-
 def test_labels_of_drawn_rows_depend_on_other_columns() -> None:
     rows = coded(people(4000))
     method = LabelledTree(pool=8000)
@@ -254,17 +173,6 @@ def test_a_neighbour_changes_neither_plan_nor_declared_domain() -> None:
     assert narrow[0] == narrow[1] != []
 
 
-@pytest.mark.parametrize("rows", [0, 1, 7])
-def test_any_number_of_rows_can_be_drawn(rows: int) -> None:
-    generator = synthesize(sf.Table(people(200), schema=SCHEMA), 3.0, method=LabelledTree(pool=1000))
-    drawn = generator.sample(rows)
-    assert drawn.shape == (rows, 5)
-    assert drawn.columns == people(1).columns
-    assert drawn.schema["age"] == pl.Int64
-    assert drawn.schema["since"] == pl.Date
-    assert generator.sample(rows, seed=3).equals(generator.sample(rows, seed=3))
-
-
 def test_a_target_must_be_a_category_and_not_alone() -> None:
     with pytest.raises(InputError, match="'age' is a number"):
         synthesize(sf.Table(people(50), schema=SCHEMA), target="age")
@@ -278,39 +186,6 @@ def test_few_columns_are_enough(columns: list[str]) -> None:
     generator = synthesize(sf.Table(people(200).select(columns), schema=schema), 1.0, method=LabelledTree(pool=1000))
     assert generator.sample(5).columns == columns
     assert math.isfinite(generator.spent.epsilon)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
-def test_a_model_survives_its_state(method: Synthesizer) -> None:
-    rows = coded(people(300))
-    sums = NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1))
-    model = method.learn(rows, sums, np.random.default_rng(1))
-    state = model.to_state()
-    again = method.model.from_state(rows.axes, rows.label, State(json.loads(json.dumps(state.settings)), state.arrays))
-    drawn = [one.sample(50, np.random.default_rng(2)) for one in (model, again)]
-    assert all((a == b).all() for a, b in zip(*drawn, strict=True))
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
-def test_a_forged_state_is_refused(method: Synthesizer) -> None:
-    rows = coded(people(300))
-    sums = NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1))
-    state = method.learn(rows, sums, np.random.default_rng(1)).to_state()
-    for name, array in state.arrays.items():
-        wrong = [array[:-1], array.astype(np.complex128)]
-        wrong += [np.full_like(array, np.nan)] if array.dtype.kind == "f" else [array - 5]
-        for forged in (*wrong, None):
-            arrays = {**state.arrays, name: forged}
-            if forged is None:
-                arrays.pop(name)
-                if name == "scores":  # labels are then those of the tree
-                    continue
-            with pytest.raises(InputError):
-                method.model.from_state(rows.axes, rows.label, State(state.settings, arrays))
-    for name in state.settings:
-        for forged in ("many", -1, 1e300, None, [0]):
-            with pytest.raises(InputError):
-                method.model.from_state(rows.axes, rows.label, State({**state.settings, name: forged}, state.arrays))
 
 
 class Coins(Share):

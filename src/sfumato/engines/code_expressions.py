@@ -7,6 +7,7 @@ are 0 to 9, and a number in a text must fit into a float.
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -147,8 +148,8 @@ class _Way:
         infinite = [
             f"WHEN LOWER({text}) IN ({', '.join(map(sql.text, names))}) THEN {sql.number(end)}"
             for names, end in (
-                (("inf", "+inf", "infinity", "+infinity"), _LARGEST),
-                (("-inf", "-infinity"), -_LARGEST),
+                (("inf", "+inf", "infinity", "+infinity"), math.inf),
+                (("-inf", "-infinity"), -math.inf),
             )
         ]
         return (

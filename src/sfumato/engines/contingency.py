@@ -36,7 +36,9 @@ __all__ = [
     "Unit",
     "has_zone",
     "into_arrays",
+    "is_countable",
     "place_in_type",
+    "refuse_type",
 ]
 
 Ints = NDArray[np.int64]
@@ -174,7 +176,9 @@ class CodeCounter(Engine):
         [[5, 3, 0], [[4, 1, 0], [2, 1, 0], [0, 0, 0]]]
         """
         types = self.types(table)
-        _check_types(columns, types)
+        for column in columns:
+            if not is_countable(types[column.name]):
+                raise refuse_type(column.name, types[column.name])
         used = sorted({at for one in tuples for at in one})
         position = {at: new for new, at in enumerate(used)}
         asked = [tuple(position[at] for at in one) for one in tuples]
@@ -192,18 +196,19 @@ class CodeCounter(Engine):
         """Return the groups of the columns, null where a row counts other columns, and the counts."""
 
 
-def _check_types(columns: Sequence[Coded], types: dict[str, pl.DataType]) -> None:
-    """Refuse a column of a type that is not counted by codes."""
-    for one in columns:
-        dtype = types[one.name]
-        plain = dtype.is_numeric() or dtype in (pl.Boolean, pl.Date, pl.Datetime) or isinstance(dtype, TEXTS)
-        if not plain:
-            kind = "an unknown type" if isinstance(dtype, pl.Unknown | pl.Object) else f"the type {dtype}"
-            raise ColumnError(
-                f"column '{one.name}' has {kind}, and only numbers, texts, truth values and dates can be counted "
-                "where they are",
-                hint="leave it out, or cast it in a view",
-            )
+def is_countable(dtype: pl.DataType) -> bool:
+    """Return whether values of a type become codes where they are: numbers, texts, truth values, dates and moments."""
+    plain = dtype.is_numeric() or dtype in (pl.Boolean, pl.Date, pl.Datetime)
+    return plain or isinstance(dtype, TEXTS)
+
+
+def refuse_type(name: str, dtype: pl.DataType) -> ColumnError:
+    """Return the error for a column of another type."""
+    kind = "no declared type" if isinstance(dtype, pl.Unknown | pl.Object) else f"the type {dtype}"
+    return ColumnError(
+        f"column '{name}' has {kind}, and only numbers, texts, truth values and dates can be counted where they are",
+        hint="leave it out or cast it in a view, or export the table to a Parquet file",
+    )
 
 
 def place_in_type(text: str, dtype: pl.DataType) -> float | int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -100,7 +101,8 @@ class Spark(Engine):
                 places = np.flatnonzero(sums)
                 yield pyarrow.RecordBatch.from_pydict({"place": places, "sum": sums[places]})
 
-        with spark_errors(frame.sparkSession):
+        with spark_errors(frame.sparkSession), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of versions of pandas, which is not used
             parts = pl.DataFrame(_plain(frame).mapInArrow(add, "place bigint, sum bigint").toArrow())
         total = np.zeros_like(function(pl.DataFrame(schema=dict(zip(names, types, strict=True)))))
         np.add.at(total, parts["place"].to_numpy(), parts["sum"].to_numpy())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -74,8 +74,12 @@ class SelectCategories(Mechanism):
 
     def answer(self, values: Iterable[Hashable], source: Source | None = None) -> dict[Any, int]:
         """Return the selected categories with their noisy counts, sorted by their texts."""
-        chosen = Source() if source is None else source
         counts = Counter(value for value in values if value is not None and value == value)  # not missing, not NaN
+        return self.select(counts, source)
+
+    def select(self, counts: Mapping[Any, int], source: Source | None = None) -> dict[Any, int]:
+        """Return the selected categories, given how often each occurs."""
+        chosen = Source() if source is None else source
         labels = sorted(counts, key=lambda value: (str(value), str(type(value))))  # the order of the records is private
         noisy = self.noise.release_steps([counts[label] for label in labels], chosen)
         return {label: count for label, count in zip(labels, noisy, strict=True) if count >= self.threshold}

@@ -1,4 +1,4 @@
-"""A private auto-encoder with a normal mixture of its codes for each label (a published baseline; also for images).
+"""A private auto-encoder with a normal mixture of its codes for each label: a published baseline.
 
 The auto-encoder is trained by DP-SGD (Abadi et al. 2016). All records are encoded and clipped to the unit ball, and a
 normal mixture is fitted to the codes of each label by DP-EM (Park et al. 2017). A new row is drawn from the mixture of

@@ -15,10 +15,11 @@ All histograms together are one noisy sum: each record is in one bin of each, so
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -32,12 +33,12 @@ from sfumato.data.table import Table
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Columns, Feature, as_read, describe, texts_in
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
-from sfumato.synthesizers.tables.base import Axis
+from sfumato.synthesizers.tables.base import Axis, Records
 from sfumato.synthesizers.tables.cells import NARROW
-from sfumato.synthesizers.tables.domain import Coding
+from sfumato.synthesizers.tables.domain import Coding, Domain
 from sfumato.synthesizers.tables.kinds import Values, numbers_in, type_of
 
-__all__ = ["SHARE", "Described", "Description", "record_weights", "selections", "shares"]
+__all__ = ["MOST_DECIMALS", "SHARE", "Described", "Description", "record_weights", "selections", "shares", "texts_of"]
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +46,8 @@ SHARE = "columns"
 """The name of the noisy sum that describes numbers."""
 _FOR_BOUNDS, _FOR_DECIMALS = 0.04, 0.02  # the worth of that sum, relative to all others
 _FOR_CATEGORIES = 0.1  # the share of epsilon, and of delta
-_DECIMALS = 6  # numbers with so many are taken as continuous
+MOST_DECIMALS = 6
+"""Numbers with so many decimals are taken as continuous."""
 _FALSE = 1e-5  # the chance that an empty bin of a column seems full
 _NEAR = 3.0  # deviations that suffice next to a full bin, where an error costs one bin only
 _SURE = 4.0  # deviations above which some values have more decimals
@@ -167,7 +169,7 @@ class Described:
         if self.wants_step:
             some = known & np.isfinite(numbers)
             often = None if counts is None else counts[some]
-            found.append(np.bincount(_decimals(numbers[some]), often, minlength=_DECIMALS + 1).astype(np.float64))
+            found.append(np.bincount(_decimals(numbers[some]), often, minlength=MOST_DECIMALS + 1).astype(np.float64))
         return found
 
     def estimated(self, noisy: list[Floats], deviation: float) -> Described:
@@ -218,6 +220,8 @@ class Description:
 
     columns: Columns
     described: tuple[Described, ...]
+    scans: ClassVar[bool] = True
+    """Whether the records can be read, not only counted."""
 
     @classmethod
     def of(cls, table: Any, schema: Schema | None = None, *, buy_decimals: bool = True) -> Description:
@@ -226,7 +230,11 @@ class Description:
         Identifiers are described as texts: they need no declared kind, and must be left out.
         """
         given = Table.of(table, schema=schema)  # a text file is read as the schema declares
-        columns = _typed(Columns.of(given), given)
+        return cls.of_columns(_typed(Columns.of(given), given), buy_decimals=buy_decimals)
+
+    @classmethod
+    def of_columns(cls, columns: Columns, *, buy_decimals: bool = True) -> Description:
+        """Describe columns by their types and their schema."""
         declared = columns.schema or Schema([])
         public = describe(
             columns, Schema(map(_describable, declared.columns))
@@ -236,7 +244,7 @@ class Description:
             _describe(values, known[values.name], one, columns)
             for values, one in zip(columns.values, public, strict=True)
         )
-        return cls(columns, described if buy_decimals else tuple(one.without_purchases() for one in described))
+        return Description(columns, described if buy_decimals else tuple(one.without_purchases() for one in described))
 
     def without(self, names: Collection[str]) -> Description:
         """Return the description without some columns, such as those that are computed."""
@@ -244,7 +252,8 @@ class Description:
         if not left:
             raise InputError("no column of the table is left to be learned")
         values = tuple(self.columns.values[at] for at in left)
-        return Description(replace(self.columns, values=values), tuple(self.described[at] for at in left))
+        described = tuple(self.described[at] for at in left)
+        return replace(self, columns=replace(self.columns, values=values), described=described)
 
     @property
     def axes(self) -> list[Axis]:
@@ -253,20 +262,45 @@ class Description:
 
     def estimate(self, chosen: Mapping[str, SelectCategories], sums: NoisySums, source: Source) -> tuple[Coding, ...]:
         """Buy what is not declared, and return the codings of the columns."""
-        pairs = list(zip(self.described, self.columns.values, strict=True))
-        exact = [one.histograms(values) if one.wants_bounds or one.wants_step else [] for one, values in pairs]
+        exact = self._exact_histograms()
         flat = [one for part in exact for one in part]
         noisy = iter(self._noisy(flat, sums))
         found = []
-        for (one, values), part in zip(pairs, exact, strict=True):
+        for one, part in zip(self.described, exact, strict=True):
             if one.name in chosen:
-                texts = [text for text in _texts(values, one.dtype) if text is not None]
-                domain = tuple(sorted(map(str, chosen[one.name].answer(texts, source))))
+                domain = tuple(sorted(map(str, chosen[one.name].select(self._text_counts(one.name), source))))
                 one = Described(one.name, one.values, one.dtype, domain=domain)
             elif part:
                 one = one.estimated([next(noisy) for _ in part], sums.deviation_of(SHARE, self._norm))
             found.append(one.coding())
         return tuple(found)
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return self.columns.rows
+
+    def records(self, domain: Domain, weights: Floats | None = None) -> Records:
+        """Return the records as codes."""
+        return domain.encode(self.columns, weights)
+
+    def weights(self, name: str) -> Floats:
+        """Return a column of survey weights; see `record_weights`."""
+        declared = (self.columns.schema or Schema([]))[name]
+        return record_weights(self.columns.values[self.columns.names.index(name)], declared)
+
+    def _exact_histograms(self) -> list[list[Floats]]:
+        """Return the histograms that each column wants."""
+        return [
+            one.histograms(values) if one.wants_bounds or one.wants_step else []
+            for one, values in zip(self.described, self.columns.values, strict=True)
+        ]
+
+    def _text_counts(self, name: str) -> Mapping[Any, int]:
+        """Return how often each text of a column occurs."""
+        at = self.columns.names.index(name)
+        texts = texts_of(self.columns.values[at], self.described[at].dtype)
+        return Counter(text for text in texts if text is not None)
 
     @property
     def _norm(self) -> float:
@@ -386,7 +420,7 @@ def _declared_step(name: str, step: float | str | None, kind: Values, dtype: pl.
     return found
 
 
-def _texts(values: pl.Series, dtype: pl.DataType | None) -> list[str | None]:
+def texts_of(values: pl.Series, dtype: pl.DataType | None) -> list[str | None]:
     """Return texts as they are in a column of a type of texts, and else normalised, each independently."""
     if dtype is not None and dtype in _TYPED_TEXTS:
         return values.cast(pl.String).to_list()
@@ -395,8 +429,8 @@ def _texts(values: pl.Series, dtype: pl.DataType | None) -> list[str | None]:
 
 def _decimals(numbers: Floats) -> NDArray[np.intp]:
     """Return how many decimals each number has, at most a limit."""
-    found = np.full(len(numbers), _DECIMALS, dtype=np.intp)
-    for digits in reversed(range(_DECIMALS)):
+    found = np.full(len(numbers), MOST_DECIMALS, dtype=np.intp)
+    for digits in reversed(range(MOST_DECIMALS)):
         scaled = numbers * 10.0**digits
         found[np.abs(scaled - np.rint(scaled)) <= 1e-9 + 4 * np.finfo(float).eps * np.abs(scaled)] = digits
     return found
@@ -408,7 +442,7 @@ def _step_of(noisy: Floats, deviation: float) -> float | None:
     bins = np.arange(len(noisy) - 1, -1, -1)
     few = more <= _RARE * max(noisy.sum(), 0.0) + _SURE * deviation * np.sqrt(bins)
     digits = int(np.argmax(few))
-    return None if digits == _DECIMALS else 1 / 10**digits
+    return None if digits == MOST_DECIMALS else 1 / 10**digits
 
 
 def _enclose(noisy: Floats, edges: Floats, deviation: float) -> tuple[float, float] | None:

@@ -118,6 +118,11 @@ class Coding:
         return math.floor(steps + 1e-6)
 
     @property
+    def grid(self) -> tuple[int, int, int | None]:
+        """The first and the last step, counted from 0, and how many steps make 1 if that is a whole number."""
+        return self._first, self._last, self._inverse
+
+    @property
     def _known(self) -> int:
         return self._last - self._first + 1
 

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 import sfumato
-from sfumato._repr import Discreet
+from sfumato._repr import Discreet, named
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.data.certificate import MOST_BYTES, Certificate, is_regular_file, read_plain
@@ -48,6 +48,7 @@ MOST_ROWS = 10**9
 """The most rows that are drawn at once."""
 _FORMAT = 1
 _FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
+_EMPTY = 0.95  # the share of missing values of a column that is worth a note
 _KEYS = {
     "format", "method", "parameters", "domain", "bought", "scans", "epsilon", "delta", "noise", "private", "plan",
     "settings", "sfumato",
@@ -132,10 +133,25 @@ class Generator(Artifact, Discreet):
 
     @property
     def note(self) -> str:
-        """What to know if even frequent values are lost in the noise; empty if they are not.
+        """What to know if frequent values are lost in the noise or columns are empty; empty if all is well.
 
         It follows from what is released, so it says no more about the records.
         """
+        return "; ".join(one for one in (self._about_noise, self._about_missing) if one)
+
+    @property
+    def _about_missing(self) -> str:
+        frame = self.table.to_polars()
+        empty = [one.name for one in frame if one.null_count() > _EMPTY * len(one)]
+        if not empty:
+            return ""
+        return (
+            f"nearly all values of {named(empty)} are missing: if they are not in the original, they are too rare for "
+            "this epsilon, or not written as declared (the decimal sign, the order of dates, the kind of the column)"
+        )
+
+    @property
+    def _about_noise(self) -> str:
         total = max(self.model.total or 0.0, 1.0)
         hidden = 2 * self.plan.noise * math.sqrt(self.columns)  # two deviations of each count of a value, at best
         if self.model.total is None or hidden <= _FREQUENT * total:

@@ -25,7 +25,8 @@ from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.catalogue import method_of
 from sfumato.synthesizers.tables.conditions import given_condition
 from sfumato.synthesizers.tables.constraints import Constraint, Constraints, draw_rows
-from sfumato.synthesizers.tables.description import Described, Description, record_weights
+from sfumato.synthesizers.tables.description import Described, Description
+from sfumato.synthesizers.tables.engine_records import describe_elsewhere
 from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
 from sfumato.synthesizers.tables.plan import plan_of
 
@@ -121,15 +122,18 @@ def synthesize(
     condition = None if given is None else given_condition(given)
     given = _table(table, schema, is_public)
     wanted = target if target is not None else given.schema.target or (_TARGETS.get(str(table)) if is_public else None)
-    every = Description.of(given, buy_decimals=not declared_only).without(given.schema.identifiers)
-    check_delta(delta, every.columns.rows)
+    every = describe_elsewhere(given, buy_decimals=not declared_only) or Description.of(
+        given, buy_decimals=not declared_only
+    )
+    every = every.without(given.schema.identifiers)
+    check_delta(delta, every.rows)
     rules = Constraints.of([*given.schema.constraints, *Constraints.of(constraints).items])
-    counted, every = _weights(weights, every, given)
+    counted, every = _weights(weights, every)
     rules.check(every.described, wanted, condition)
     learned = every.without(rules.computed)
     label = _label(wanted, learned)
     _check(learned.described, label, wanted, declared_only=declared_only)
-    plan = plan_of(chosen, learned.described, label, epsilon, delta)
+    plan = plan_of(chosen, learned.described, label, epsilon, delta, scans=learned.scans)
     book = _ledger(ledger, given)
     if book is not None:
         book.charge(plan.event, note="synthesis of a table", private=insecure_seed is None)
@@ -148,7 +152,7 @@ def synthesize(
                 hint="declare its classes as a domain, or leave out the target",
             )
         domain = rules.domain(codings, label, every.described, every.columns.names)
-        model = chosen.learn(domain.encode(learned.columns, counted), sums, learning)
+        model = chosen.learn(learned.records(domain, counted), sums, learning)
         count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
         codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
     except SfumatoError as error:
@@ -164,6 +168,7 @@ def synthesize(
         domain=domain,
         model=model,
         method=chosen,
+        scans=learned.scans,
         plan=plan,
         declared=declared,
         private=insecure_seed is None,
@@ -220,14 +225,13 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
     return Table.of(data, schema=schema).as_declared()
 
 
-def _weights(name: str | None, every: Description, table: Table) -> tuple[NDArray[np.float64] | None, Description]:
+def _weights(name: str | None, every: Description) -> tuple[NDArray[np.float64] | None, Description]:
     """Return the weights of the records, and the description without them."""
     if name is None:
         return None, every
     if name not in every.columns.names:
         raise ColumnError(f"there is no column '{name}' of weights", hint=did_you_mean(name, every.columns.names))
-    values = every.columns.values[every.columns.names.index(name)]
-    return record_weights(values, table.schema[name]), every.without([name])
+    return every.weights(name), every.without([name])
 
 
 def _label(target: str | None, learned: Description) -> int | None:

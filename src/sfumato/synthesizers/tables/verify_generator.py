@@ -28,7 +28,9 @@ from sfumato.errors import InputError, SfumatoError
 from sfumato.learners.estimators.features import as_numbers, texts_in
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.synthesizers.tables.catalogue import parameters_of
-from sfumato.synthesizers.tables.domain import Coding, Values
+from sfumato.synthesizers.tables.constraints import Determines
+from sfumato.synthesizers.tables.description import Described
+from sfumato.synthesizers.tables.domain import Coding, Computed, Values
 from sfumato.synthesizers.tables.generator import ARRAYS, FACTS, Generator
 
 __all__ = ["rows_in_domain", "verify_generator"]
@@ -146,15 +148,24 @@ def _columns(found: Generator, certificate: Certificate) -> Claim:
         elif bought & {"domain", "bounds"} or not _as_declared(coding, column):
             others.append(name)
     try:
-        computed = {one.coding.name: one.source for one in found.domain.computed}
+        computed = {one.coding.name: one for one in found.domain.computed}
         others += sorted(computed.keys() ^ {*found.constraints.computed})
-        others += [one.column for one in found.constraints.mappings if computed.get(one.column) != one.source]
+        others += [one.column for one in found.constraints.mappings if not _is_computed(one, computed, found)]
     except SfumatoError:
         others.append("constraints")
     if certificate.schema.target not in (None, found.target):
         others.append(str(certificate.schema.target))
     measured = f"not {quote(', '.join(others))}" if others else "all of them"
     return Claim("its columns are as declared, or were bought", not others, measured)
+
+
+def _is_computed(rule: Determines, computed: dict[str, Computed], found: Generator) -> bool:
+    """Return whether a column is looked up as its constraint says."""
+    own = computed.get(rule.column)
+    if own is None or own.source != rule.source:
+        return False
+    wanted = rule.computed(found.domain.by_name[rule.source], Described(rule.column, own.coding.values, None))
+    return wanted.lookup == own.lookup and wanted.coding.feature == own.coding.feature
 
 
 def _is_of_type(coding: Coding) -> bool:
