@@ -9,7 +9,7 @@ from typing import Any
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant, pld_pmf, privacy_loss_distribution
+from dp_accounting.pld import PLDAccountant, common, pld_pmf, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -174,6 +174,18 @@ def test_the_distribution_of_a_replaced_sample_is_that_of_dp_accounting(scale: f
     )
     assert np.abs(np.cumsum(ours._probs - theirs._probs)).max() < 1e-10
     assert ours._infinity_mass == pytest.approx(theirs._infinity_mass, rel=1e-9, abs=1e-18)
+
+
+@pytest.mark.parametrize("count", [1, 30, 100_000])
+@pytest.mark.parametrize("size", [1, 7, 5_000])
+def test_the_ends_of_a_sum_are_those_of_dp_accounting(size: int, count: int) -> None:
+    chances = np.random.default_rng(size).random(size) ** 9
+    chances[size // 2 :: 3] = 0.0
+    chances[0] += 1e-3
+    chances /= chances.sum() * 1.001
+    orders = [sign * 10.0**power / size for power in range(-3, 4) for sign in (-1, 1)]
+    theirs = common.compute_self_convolve_bounds(chances, count, losses._TAIL, orders)
+    assert losses._ends_of_sum(chances, np.arange(size), count, orders) == pytest.approx(theirs, abs=1)
 
 
 def test_deltas_become_the_chances_of_dp_accounting() -> None:

@@ -266,6 +266,33 @@ def test_no_file_holds_a_record_of_the_original(method: Synthesizer, tmp_path: P
     assert not rows.join(whole, on=["age", "pay"], how="semi").filter(pl.col("pay") > 0).height
 
 
+ODD = {
+    "one row": (people(1).drop("since"), SCHEMA),
+    "a class that nobody has": (
+        people(150).drop("since"),
+        sf.Schema([*SCHEMA.columns[:3], sf.Column(name="ill", domain=("no", "yes", "dead"), role="target")]),
+    ),
+    "a single class": (
+        people(150).drop("since").with_columns(ill=pl.lit("no")),
+        sf.Schema([*SCHEMA.columns[:3], sf.Column(name="ill", domain=("no",), role="target")]),
+    ),
+    "nothing but missing values": (
+        people(150).drop("since").with_columns(sex=pl.lit(None, dtype=pl.String), age=pl.lit(None, dtype=pl.Int64)),
+        SCHEMA,
+    ),
+}
+
+
+@every
+@pytest.mark.parametrize("name", ODD)
+def test_odd_tables_give_rows_of_their_domain(name: str, method: Synthesizer) -> None:
+    frame, schema = ODD[name]
+    release = sf.synthesize(sf.Table(frame, schema), 2, method=method, rows=20, ledger=False)
+    drawn = release.table.to_polars()
+    assert drawn.shape == (20, 4)
+    assert set(drawn["ill"].drop_nulls()) <= set(schema["ill"].domain or ())
+
+
 def test_an_error_of_a_purchase_shows_no_record_and_says_what_was_spent() -> None:
     frame = pl.DataFrame({"town": [f"{SECRET} {at}" for at in range(50)], "sex": ["f", "m"] * 25})
     with pytest.raises(InputError, match=r"no class of the target 'town'.*epsilon .* was spent") as caught:

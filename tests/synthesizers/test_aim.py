@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -176,6 +177,16 @@ def test_a_release_is_saved_loaded_and_verified(method: str, tmp_path: Path) -> 
     again = sf.load(tmp_path / "release")
     assert sf.verify(tmp_path / "release").ok
     assert again.sample(20).shape == (20, 5)
+
+
+@pytest.mark.parametrize("method", [Aim(), Copula()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("rows", [1, 60])
+def test_an_empty_class_a_missing_column_and_a_single_row_are_learned(method: Synthesizer, rows: int) -> None:
+    frame = people(rows).drop("since").with_columns(pl.lit("no").alias("ill"), pl.lit(None, pl.Int64).alias("pay"))
+    schema = sf.Schema(one for one in SCHEMA.columns if one.name != "since")
+    drawn = synthesize(sf.Table(frame, schema=schema), 1.0, method=method).sample(50)
+    assert drawn.columns == frame.columns
+    assert set(drawn["ill"]) <= {"no", "yes"}
 
 
 def test_settings_are_checked() -> None:

@@ -83,6 +83,21 @@ def test_counts_are_those_of_the_definition(rows: list[tuple[int, int, int]]) ->
         assert found[cell] == rows.count(cell)
 
 
+def test_many_records_are_counted_and_read_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sfumato.synthesizers.tables import base
+
+    codes = tuple(np.random.default_rng(at).integers(0, 3, 50) for at in range(2))
+    weights = np.arange(50) / 64
+    rows = Rows((Axis("a", 3, False), Axis("b", 3, False)), codes, None, weights)
+    recodings = [Recoding.identity(3)] * 2
+    whole = rows.count([(0, 1)], recodings)[0]
+    monkeypatch.setattr(base, "_BATCH", 7)
+    assert [len(batch) for batch in rows.scan()] == [7] * 7 + [1]
+    assert np.concatenate([batch.codes[1] for batch in rows.scan()]).tolist() == codes[1].tolist()
+    assert rows.count([(0, 1)], recodings)[0].tolist() == whole.tolist()
+    assert whole[2, 1] == weights[(codes[0] == 2) & (codes[1] == 1)].sum()
+
+
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=20), st.floats(0.1, 100))
 def test_the_projection_is_the_nearest_point_of_the_simplex(noisy: list[float], total: float) -> None:
     found = onto_simplex(noisy, total)
@@ -171,6 +186,15 @@ def test_a_neighbour_changes_neither_plan_nor_declared_domain() -> None:
     assert one.domain == other.domain
     narrow = [[cells.size for cells in each.model.cells if cells.codes <= NARROW + 1] for each in (one, other)]
     assert narrow[0] == narrow[1] != []
+
+
+def test_built_in_tables_are_public_and_have_a_target() -> None:
+    release = synthesize("adult", 1, method="independent", rows=5, declared_only=False)
+    assert release.target == "income"
+    assert "split" not in release.table.schema.names
+    assert not release.plan.columns  # all categories are declared
+    assert release.provenance.to_dict()["rows"] == 48_842
+    assert release.recipe.options["data"] == "adult"
 
 
 def test_a_target_must_be_a_category_and_not_alone() -> None:

@@ -476,7 +476,7 @@ def _self_composed(single: Any, count: int) -> Any:
 
 def _power(mass: Any, count: int) -> Any:
     import numpy as np
-    from dp_accounting.pld import common, pld_pmf
+    from dp_accounting.pld import pld_pmf
     from scipy import fft
 
     chances = np.asarray(mass._probs, dtype=np.float64)
@@ -485,7 +485,7 @@ def _power(mass: Any, count: int) -> Any:
     spread = max(float(chances @ np.square(places - mean)), 1e-9)
     best = math.sqrt(2 * math.log(2 / _TAIL) / (count * spread))  # Chernoff's bound for a normal sum
     orders = best * 2.0 ** np.arange(-3, 4)
-    low, high = common.compute_self_convolve_bounds(chances, count, _TAIL, [*-orders, *orders])
+    low, high = _ends_of_sum(chances, places, count, [*-orders, *orders])
     if (width := high - low + 1) > max(_MOST_WIDE, len(chances)):
         raise _TooFine(width)
     length = fft.next_fast_len(max(width, len(chances)), real=True)
@@ -493,6 +493,23 @@ def _power(mass: Any, count: int) -> Any:
     lost = _TAIL - math.expm1(count * math.log1p(-mass._infinity_mass)) if mass._infinity_mass < 1 else 1.0
     kept = np.roll(powered, -(low % length))[:width]
     return pld_pmf.DensePLDPmf(mass._discretization, mass._lower_loss * count + low, kept, lost, True)
+
+
+def _ends_of_sum(chances: Any, places: Any, count: int, orders: list[float]) -> tuple[int, int]:
+    """Return the places that a sum of so many draws leaves with a probability of at most `_TAIL`, by Chernoff's bound.
+
+    They are those of dp-accounting, whose moments take longer.
+    """
+    import numpy as np
+
+    low, high = 0, (len(chances) - 1) * count
+    for order in orders:
+        most = max(0.0, order * (len(chances) - 1))
+        moment = float(chances @ np.exp(order * places - most))
+        bound = (count * (math.log(moment) + most) + math.log(2 / _TAIL)) / order if moment > 0 else math.inf
+        if math.isfinite(bound):
+            low, high = (low, min(high, math.ceil(bound))) if order > 0 else (max(low, math.floor(bound)), high)
+    return low, high
 
 
 @lru_cache(maxsize=256)

@@ -61,7 +61,7 @@ _FAMILIES = {Values.WHOLE: "number", Values.REAL: "number", Values.DATE: "date",
 _MOST_PATTERNS = 2**16
 _AT_ONCE = 200_000  # rows of a batch, at most, unless more are wanted
 _FEWEST = 1_000_000  # rows drawn before giving up,
-_PER_ROW = 1000  # and for each wanted row
+_RAREST = 1e-4  # if a smaller share of them is met: so at most about 10,000 rows are drawn for each wanted one
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ def draw_rows(
         at = np.flatnonzero(passed)
         kept.append([one[at] for one in codes])
         drawn, met = drawn + size, met + len(at)
-        if met < rows and drawn >= max(_FEWEST, _PER_ROW * rows):
+        if met < rows and drawn >= _FEWEST and met < _RAREST * drawn:
             what = " and ".join(["what is given"] * (wanted is not None) + ["the constraints"] * bool(rules.items))
             raise InputError(
                 f"only {met:,} of {drawn:,} drawn rows meet {what}, but {rows:,} are wanted",
