@@ -216,7 +216,10 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
     if is_public:
         if schema is not None:
             raise OptionError(f"'{given}' is built in: what is public of it is known", hint="leave out the schema")
-        return datasets.TABLES[given]()
+        table = datasets.TABLES[given]()
+        # Which rows of Adult are for training says nothing about people.
+        columns = [one for one in table.schema.columns if one.name != "split"]
+        return Table(table.to_polars().select(one.name for one in columns), Schema(columns))
     if isinstance(given, str) and not Path(given).exists() and "://" not in given:
         close = did_you_mean(given, datasets.TABLES)
         if close.startswith("did you mean"):
