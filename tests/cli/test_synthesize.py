@@ -68,6 +68,7 @@ def test_exact_figures_are_for_the_owner_alone(sfumato: Run, people: str) -> Non
     assert ran.code == 0, ran.err
     owner = Path("out.owner.json")
     assert stat.S_IMODE(owner.stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path("out.owner.html").stat().st_mode) == 0o600
     exact = json.loads(owner.read_text())["mean_of_columns"]
     assert 0 <= exact <= 1
     assert f"{exact:.3f}" not in ran.out
@@ -81,6 +82,7 @@ def test_built_in_data_is_public_so_its_figures_are_shown(sfumato: Run) -> None:
     assert 0 < ran.json["utility"]["mean_of_columns"] < 0.3
     assert sorted(one.name for one in Path("out").iterdir()) == [*FILES, "table.parquet"]
     assert not Path("out.owner.json").exists()
+    assert "Each column, real beside released" in Path("out.owner.html").read_text()
     assert "spent" in sfumato("synthesize", "nursery", "--method", "independent", "-n", "9", "-o", "two").out
 
 

@@ -83,6 +83,18 @@ def test_a_sample_of_the_original_has_a_ratio_of_one_and_other_people_of_two() -
     assert abs(ratios[1].mean() - 2) < 4 * error[1] < 0.6
 
 
+def test_a_part_of_the_rows_has_a_ratio_of_one_too() -> None:
+    """The release is a sample of all original rows, and not of those that are compared: the mean knows."""
+    original = people(400, 0)
+    ratios = np.empty(60)
+    for draw in range(60):
+        sample = original.sample(400, with_replacement=True, seed=draw)
+        found = propensity(original, sample, columns=["city", "age"], rows=200, seed=draw).ratio
+        assert found is not None
+        ratios[draw] = found
+    assert abs(ratios.mean() - 1) < 4 * ratios.std() / np.sqrt(60) < 0.3
+
+
 def test_collinear_columns_count_once() -> None:
     frame = people(300, 0)
     twice = frame.with_columns(town=pl.col("city").str.to_uppercase())

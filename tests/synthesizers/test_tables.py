@@ -173,6 +173,15 @@ def test_a_neighbour_changes_neither_plan_nor_declared_domain() -> None:
     assert narrow[0] == narrow[1] != []
 
 
+def test_built_in_tables_are_public_and_have_a_target() -> None:
+    release = synthesize("adult", 1, method="independent", rows=5, declared_only=False)
+    assert release.target == "income"
+    assert "split" not in release.table.schema.names
+    assert not release.plan.columns  # all categories are declared
+    assert release.provenance.to_dict()["rows"] == 48_842
+    assert release.recipe.options["data"] == "adult"
+
+
 def test_a_target_must_be_a_category_and_not_alone() -> None:
     with pytest.raises(InputError, match="'age' is a number"):
         synthesize(sf.Table(people(50), schema=SCHEMA), target="age")

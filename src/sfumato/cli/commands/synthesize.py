@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from sfumato.cli.options import (
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, printable, style
 from sfumato.errors import ColumnError, OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from sfumato.frontier.evaluate import Evaluation
 
 __all__ = ["synthesize"]
 
@@ -132,8 +135,8 @@ def synthesize(
     OUT is a folder with the rows (table.csv or table.parquet), the generator, which draws
     more rows at no further cost (in Python: sf.load), a certificate, which 'sfumato
     verify' checks, and a report of everything that was paid for. How near the rows come
-    to the original is in OUT.owner.json, which is for you alone, unless the data is built
-    in and so public.
+    to the original is in OUT.owner.html, a page, and in OUT.owner.json. They are for you
+    alone, unless the data is built in and so public.
 
     \b
     sfumato synthesize adult --epsilon 1 --target income -n 48842 -o synthetic
@@ -148,13 +151,16 @@ def synthesize(
     check_not_input(output, data, ledger, options["schema_file"])
     check_output(output, force=force, instead="name a new folder", folder=True)
     refuse_unwritable(owner_file(output))
+    refuse_unwritable(owner_file(output, ".html"))
     public = {name: options.pop(name) for name in _PUBLIC}
     reading = {name: options.pop(name) for name in READING}
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
         release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
     sf.save(release, output, format=kind, replace=force)
-    is_public, found = release.provenance.more["public"], _utility(table, release)
+    is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
+    if evaluation is not None:
+        sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")
     if not is_public:
         write_owned(owner_file(output), found)
     plain = {**release.to_dict(), "utility": found if is_public else {}}
@@ -169,9 +175,10 @@ def synthesize(
     elif not is_public:
         echo("This data has no ledger: nothing was charged.", err=True)
     echo(f"The rows and the report are in {output}", err=True)
-    if not is_public:
-        own = Path(output).with_name(owner_file(output).name)
-        echo(f"How near they come to the original is in {own}: it is for you alone, do not publish it", err=True)
+    if evaluation is not None:
+        own = Path(output).with_name(owner_file(output, ".html").name)
+        secret = "" if is_public else ": it is for you alone, do not publish it"
+        echo(f"How near they come to the original is in {own}{secret}", err=True)
     if not release.private:
         echo(NOT_PRIVATE, err=True)
 
@@ -213,18 +220,16 @@ def _refuse_names(table: sf.Table, keep: list[str]) -> None:
             )
 
 
-def _utility(table: Any, release: sf.Release) -> dict[str, Any]:
+def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
     """Return how near the made-up rows come to the original; exact, so only the owner may see it."""
-    from sfumato.measures.loss.generalised import pair
-    from sfumato.measures.loss.marginals import distances_of
-    from sfumato.measures.loss.utility import affordable
-
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
-    names = [name for name in release.table.schema.names if name in affordable(original, release.table.schema.names)[0]]
-    if not names:
-        return {}
-    found = distances_of(pair(original, release.table, names, generalised=False), quantiles=True)
-    return {"mean_of_columns": found.mean_of_columns, "mean_of_pairs": found.mean_of_pairs, "columns": found.by_column}
+    try:
+        found = sf.evaluate(original, release.table, models=(), attacks=(), queries=200)
+    except sf.SfumatoError:  # no column can be compared; the rows are paid for, and there they are
+        return {}, None
+    distances = found.distances
+    means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
+    return {**means, "columns": distances.by_column}, found
 
 
 def _print(release: sf.Release, name: str, utility: dict[str, Any]) -> None:

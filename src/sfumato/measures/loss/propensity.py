@@ -26,7 +26,7 @@ from sfumato.measures.loss.marginals import Binned, binned
 
 __all__ = ["Propensity", "propensity", "propensity_of"]
 
-_MOST_ROWS = 50_000
+_MOST_ROWS = 25_000
 _RIDGE = 1e-6  # on the sums over rows: it matters only where a bin has original or released rows alone
 _STEPS = 50
 
@@ -74,7 +74,8 @@ def propensity(
     the distribution of the original rows, its mean is ``k (1 - c)^2 c / N`` and its standard deviation
     ``sqrt(2 k) (1 - c)^2 c / N`` for k parameters without the intercept (Snoke et al. 2018). So a ratio of 1 is as
     good as it gets. Other rows of the same population have a ratio of ``1 / (1 - c)``, as they differ from the
-    original by two samples' worth of chance.
+    original by two samples' worth of chance. If only a share s of the original rows is compared, one factor ``1 - c``
+    is ``1 - s c``.
 
     Parameters
     ----------
@@ -129,7 +130,8 @@ def propensity_of(both: Pairing, *, bins: int = 10, rows: int | None = _MOST_ROW
     predicted = _predict(x, y, share)
     pmse = float(np.mean((predicted - share) ** 2))
     parameters = int((np.linalg.eigvalsh((x.T @ x).toarray()) > 1e-9 * total).sum()) - 1
-    unit = (1 - share) ** 2 * share / total
+    seen = chosen[0] / len(both.original)  # of a part of the original, the release is a sample of the rest too
+    unit = (1 - share) * (1 - seen * share) * share / total
     expected = parameters * unit
     return Propensity(
         pmse=pmse,

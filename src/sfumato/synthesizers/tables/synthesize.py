@@ -33,6 +33,7 @@ from sfumato.synthesizers.tables.plan import plan_of
 __all__ = ["run_recipe", "synthesize"]
 
 _ROWS = 10_000  # drawn by a model that does not know how many records there were
+_SPLIT = "split"  # of Adult: which rows are for training; it says nothing about the people
 _TARGETS = {"adult": "income"}  # where the schema gives the target another role
 
 
@@ -217,9 +218,8 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
         if schema is not None:
             raise OptionError(f"'{given}' is built in: what is public of it is known", hint="leave out the schema")
         table = datasets.TABLES[given]()
-        # Which rows of Adult are for training says nothing about people.
-        columns = [one for one in table.schema.columns if one.name != "split"]
-        return Table(table.to_polars().select(one.name for one in columns), Schema(columns))
+        kept = [one for one in table.schema.columns if one.name != _SPLIT]
+        return Table(table.to_polars().select(one.name for one in kept), Schema(kept))
     if isinstance(given, str) and not Path(given).exists() and "://" not in given:
         close = did_you_mean(given, datasets.TABLES)
         if close.startswith("did you mean"):
