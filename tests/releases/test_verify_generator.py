@@ -124,6 +124,7 @@ FORGERIES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a parameter of nobody": (facts(lambda one: one["parameters"].update(code="print()")), READ),
     "another parameter": (facts(lambda one: one["parameters"].update(pool=999)), SAME),
     "a note beside": (facts(lambda one: one.update(note="Ada Lovelace")), READ),
+    "hours of work": (facts(lambda one: one["settings"].update(sweeps=1000)), READ),
     "a setting beside": (facts(lambda one: one["settings"].update(note="Ada Lovelace")), ALONE),
     "a key in the domain": (column(0, note="Ada Lovelace"), ALONE),
     "another format": (facts(lambda one: one.update(format=99)), READ),

@@ -83,6 +83,21 @@ def test_counts_are_those_of_the_definition(rows: list[tuple[int, int, int]]) ->
         assert found[cell] == rows.count(cell)
 
 
+def test_many_records_are_counted_and_read_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sfumato.synthesizers.tables import base
+
+    codes = tuple(np.random.default_rng(at).integers(0, 3, 50) for at in range(2))
+    weights = np.arange(50) / 64
+    rows = Rows((Axis("a", 3, False), Axis("b", 3, False)), codes, None, weights)
+    recodings = [Recoding.identity(3)] * 2
+    whole = rows.count([(0, 1)], recodings)[0]
+    monkeypatch.setattr(base, "_BATCH", 7)
+    assert [len(batch) for batch in rows.scan()] == [7] * 7 + [1]
+    assert np.concatenate([batch.codes[1] for batch in rows.scan()]).tolist() == codes[1].tolist()
+    assert rows.count([(0, 1)], recodings)[0].tolist() == whole.tolist()
+    assert whole[2, 1] == weights[(codes[0] == 2) & (codes[1] == 1)].sum()
+
+
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=20), st.floats(0.1, 100))
 def test_the_projection_is_the_nearest_point_of_the_simplex(noisy: list[float], total: float) -> None:
     found = onto_simplex(noisy, total)

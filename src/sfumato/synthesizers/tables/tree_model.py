@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_ROWS = 1_000_000  # of a pool
-_MOST_SWEEPS = 1000
+_MOST_SWEEPS = 20  # the method asks for no more, and drawing from a stranger's model must not take hours
 _MOST_PAIRS = 2**20
 _BALANCE = 0.5  # from 0 (labels are drawn as often as they occur) to 1 (equally often, and weighted)
 
