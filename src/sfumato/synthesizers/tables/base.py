@@ -142,7 +142,7 @@ class Rows(Discreet, Records):
         needed = {at for one in tuples for at in one}
         shapes = [[recodings[at].size for at in one] for one in tuples]
         found = [np.zeros(int(np.prod(shape))) for shape in shapes]
-        for batch in self.scan():
+        for batch in self._batches():
             groups = {at: recodings[at].of_codes(batch.codes[at]) for at in needed}
             for columns, shape, counts in zip(tuples, shapes, found, strict=True):
                 place = groups[columns[0]].astype(np.intp)
@@ -153,7 +153,11 @@ class Rows(Discreet, Records):
         return [counts.reshape(shape) for counts, shape in zip(found, shapes, strict=True)]
 
     def scan(self) -> Iterator[Batch]:
-        """Return all records in batches that need little memory beside them."""
+        """Return all records in batches."""
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        """Return batches that need little memory beside the records."""
         for start in range(0, max(len(self), 1), _BATCH):
             part = slice(start, start + _BATCH)
             yield Batch(tuple(one[part] for one in self.codes), None if self.weights is None else self.weights[part])
