@@ -26,7 +26,10 @@ from sfumato.measures.loss.propensity import Propensity, propensity_of
 from sfumato.measures.loss.transfer import ModelTransfer, model_transfer
 from sfumato.measures.loss.utility import MODELS, QueryError, affordable, query_error_of
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["NOT_ASKED", "Evaluation", "evaluate"]
+
+NOT_ASKED = "none is asked for"
+"""Why a part was not measured, if it was left out on purpose."""
 
 _KINDS = ("synthetic", "table")
 _DIMENSIONS = 3  # columns of a counting query
@@ -295,7 +298,7 @@ def _with_roles(table: Table, schemas: Sequence[Schema], target: str | None) -> 
 def _no_models(models: Any, tested: Pairing | None, target: str | None) -> str | None:
     """Say why no model is trained; None if one is."""
     if not models:
-        return "none is asked for"
+        return NOT_ASKED
     if tested is None:
         return "there are no test rows: real rows that the release was not made from"
     if target is None:
@@ -306,5 +309,5 @@ def _no_models(models: Any, tested: Pairing | None, target: str | None) -> str |
 def _no_attacks(attacks: Sequence[str] | None, control: Table | None) -> str | None:
     """Say why no attack is run; None if one is."""
     if attacks is not None and not attacks:
-        return "none is asked for"
+        return NOT_ASKED
     return None if control is not None else "there is no control: real rows that the release was not made from"

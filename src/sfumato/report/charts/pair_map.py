@@ -13,6 +13,7 @@ __all__ = ["MOST_COLUMNS", "largest_pairs", "pair_map"]
 MOST_COLUMNS = 16
 """More columns do not fit a phone."""
 _BARS = 8
+_FULL = 0.05  # the darkest cell, if none is larger: pairs that are all alike look so
 
 Pairs = Mapping[tuple[str, str], float]
 
@@ -34,7 +35,7 @@ def pair_map(title: str, pairs: Pairs, order: Sequence[str]) -> Markup:
         for place, one in enumerate(names[1:], start=1)
     ]
     full = max(pairs.values(), default=0.0)
-    return heat_map(title, names[1:], names[:-1], cells, full=max(full, 0.01), cell=(24.0, 17.0))
+    return heat_map(title, names[1:], names[:-1], cells, full=max(full, _FULL), cell=(24.0, 17.0))
 
 
 def largest_pairs(title: str, pairs: Pairs) -> Markup:

@@ -6,7 +6,7 @@ record: nothing that fewer than `SMALLEST_SHOWN` original rows have is shown on 
 
 from __future__ import annotations
 
-from sfumato.frontier.evaluate import Evaluation
+from sfumato.frontier.evaluate import NOT_ASKED, Evaluation
 from sfumato.measures.loss.transfer import ModelTransfer
 from sfumato.report.attacks.page import gains_of, right_answers
 from sfumato.report.charts.pair_map import MOST_COLUMNS, largest_pairs, pair_map
@@ -97,7 +97,7 @@ def _facts(e: Evaluation) -> list[str]:
     facts.append(f"half of {e.queries.queries} random counting queries are off by {share(e.queries.median)} or less")
     if e.attacks is not None:
         facts.append(e.attacks.verdict)
-    facts += [f"{part} were not measured: {why}" for part, why in e.skipped.items()]
+    facts += [f"{part} were not measured: {why}" for part, why in e.skipped.items() if why != NOT_ASKED]
     return facts
 
 
