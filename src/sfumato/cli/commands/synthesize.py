@@ -139,7 +139,7 @@ def synthesize(
     alone, unless the data is built in and so public.
 
     \b
-    sfumato synthesize adult --epsilon 1 -n 48842 -o synthetic
+    sfumato synthesize adult --epsilon 1 --target income -n 48842 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --target disease -n 5000 -o synthetic
     sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic

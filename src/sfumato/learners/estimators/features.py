@@ -356,6 +356,7 @@ def describe(
     known = known or own
     ends = _ends(bounds, len(columns.values))
     features: list[Feature | Undeclared] = []
+    unclear: list[str] = []
     for position, values in enumerate(columns.values):
         column = known.get(values.name, Column(name=values.name))
         if column.inferred:  # a kind inferred from the cells is not public
@@ -367,11 +368,7 @@ def describe(
         elif private and values.name in columns.objects and not _is_declared(column):
             features.append(Undeclared(column.name, is_number=False))
         elif private and not (_is_declared(column) or values.name not in own or _is_declared(own[values.name])):
-            raise SchemaError(
-                f"the kind of column '{column.name}' is not declared, and in a text file one cell could change it",
-                hint=f"declare it in the schema, or with --numbers '{column.name}' or --categories '{column.name}'; "
-                "'sfumato schema' proposes kinds for you to check; columns that name people go to --identifiers",
-            )
+            unclear.append(column.name)
         elif values.dtype == pl.Boolean and column.kind not in (Kind.NUMBER, Kind.DATE):
             features.append(Feature(column.name, domain=("False", "True")))
         elif not _holds_numbers(column.kind, values.dtype):
@@ -380,6 +377,13 @@ def describe(
             features.append(Feature(column.name, bounds=scale_bounds(ends[position])))
         else:
             features.append(Undeclared(column.name, is_number=True))
+    if unclear:
+        more = f" and of {len(unclear) - 1} more" if len(unclear) > 1 else ""
+        raise SchemaError(
+            f"the kind of column '{unclear[0]}'{more} is not declared, and in a text file one cell could change it",
+            hint=f"declare it in the schema, or with --numbers '{unclear[0]}' or --categories '{unclear[0]}'; "
+            "'sfumato schema' proposes kinds for you to check; columns that name people go to --identifiers",
+        )
     return features
 
 

@@ -131,7 +131,7 @@ def _column(table: Table, name: str) -> tuple[str, str, Markup]:
 def _described(release: Release, coding: Any) -> tuple[str, str]:
     """Say which values a column may take, and how they are known."""
     feature = coding.feature
-    how = "bought with noise" if feature.name in release.plan.columns else "declared"
+    how = "bought with noise" if feature.name in release.plan.bought else "declared"
     if feature.domain is not None:
         return feature.name, f"{count(len(feature.domain), 'value')}, {how}"
     ends = coding.decode(np.array([0, coding.axis.size - 2])).to_list()  # the last code is for missing values

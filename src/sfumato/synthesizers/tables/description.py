@@ -44,11 +44,14 @@ Floats = NDArray[np.float64]
 
 SHARE = "columns"
 """The name of the noisy sum that describes numbers."""
-_FOR_BOUNDS, _FOR_DECIMALS = 0.04, 0.02  # the worth of that sum, relative to all others
+_FOR_EACH = 0.01  # the worth of each histogram, relative to all other sums,
+_LEAST, _MOST = 0.02, 0.25  # and of all of them
 _FOR_CATEGORIES = 0.1  # the share of epsilon, and of delta
 MOST_DECIMALS = 6
 """Numbers with so many decimals are taken as continuous."""
 _FALSE = 1e-5  # the chance that an empty bin of a column seems full
+_TOGETHER = 1, 2, 4  # neighbouring bins that may stand out together,
+_SEEN = 2.5  # and the deviations of each of them that is not taken as empty
 _NEAR = 3.0  # deviations that suffice next to a full bin, where an error costs one bin only
 _SURE = 4.0  # deviations above which some values have more decimals
 _RARE = 0.01  # the share of values that may have more decimals
@@ -212,8 +215,8 @@ class Description:
     >>> described = Description.of(people, Schema([Column(name="age", bounds=(0, 99))]))
     >>> [one.name for one in described.described if one.wants_bounds or one.wants_categories]
     ['sex', 'paid']
-    >>> sums = NoisySums(shares(described.described, 1.0), 2.0, Source())
-    >>> found = described.estimate(selections(described.described, 1.0, 1e-5), sums, Source())
+    >>> sums = NoisySums(shares(described.described, 1.0), 2.0, Source(insecure_seed=1))
+    >>> found = described.estimate(selections(described.described, 1.0, 1e-5), sums, Source(insecure_seed=2))
     >>> [one.axis.size for one in found]
     [101, 3, 11]
     """
@@ -316,14 +319,15 @@ class Description:
 def shares(described: Sequence[Described], others: float) -> dict[str, Share]:
     """Return the noisy sum that describes numbers, relative to the worth of all other sums.
 
+    Its worth grows with the number of histograms, so that the noise on each stays the same up to a limit.
+
     Examples
     --------
     >>> shares([Described("age", Values.WHOLE, pl.Int64(), step=1.0)], 1.0)
-    {'columns': Share(times=1, worth=0.04)}
+    {'columns': Share(times=1, worth=0.02)}
     """
-    if any(one.wants_bounds for one in described):
-        return {SHARE: Share(1, _FOR_BOUNDS * others)}
-    return {SHARE: Share(1, _FOR_DECIMALS * others)} if any(one.wants_step for one in described) else {}
+    wanted = sum(one.wants_bounds + one.wants_step for one in described)
+    return {SHARE: Share(1, min(max(_FOR_EACH * wanted, _LEAST), _MOST) * others)} if wanted else {}
 
 
 def selections(described: Sequence[Described], epsilon: float, delta: float) -> dict[str, SelectCategories]:
@@ -448,16 +452,23 @@ def _step_of(noisy: Floats, deviation: float) -> float | None:
 def _enclose(noisy: Floats, edges: Floats, deviation: float) -> tuple[float, float] | None:
     """Return edges around the bins that stand out from the noise; the last bin counts missing values.
 
-    A column in which only missing values stand out has the bounds 0 and 1; None if nothing does.
+    Values that spread over many magnitudes fill none of them: bins stand out alone, or two or four neighbours together,
+    of which the outer ones are left out again if they seem empty. A column in which only missing values stand out has
+    the bounds 0 and 1; None if nothing does.
     """
     from scipy.special import ndtri
 
     counts = noisy[:-1]
-    clear = deviation * float(ndtri(1 - _FALSE / len(noisy)))
-    full = np.flatnonzero(counts > max(clear, 0.5))
-    if not len(full):
+    clear = deviation * float(ndtri(1 - _FALSE / (len(_TOGETHER) * len(noisy))))
+    up = np.concatenate([[0.0], np.cumsum(counts)])
+    full: list[int] = []
+    for width in _TOGETHER:
+        for at in np.flatnonzero(up[width:] - up[:-width] > max(clear * math.sqrt(width), 0.5)):
+            seen = at + np.flatnonzero(counts[at : at + width] > max(_SEEN * deviation, 0.5))
+            full += seen.tolist()
+    if not full:
         return (0.0, 1.0) if noisy[-1] > max(clear, 0.5) else None
-    first, last = int(full[0]), int(full[-1])
+    first, last = min(full), max(full)
     near = max(_NEAR * deviation, 0.5)
     while first > 0 and counts[first - 1] > near:
         first -= 1

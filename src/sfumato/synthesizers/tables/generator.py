@@ -137,7 +137,14 @@ class Generator(Artifact, Discreet):
 
         It follows from what is released, so it says no more about the records.
         """
-        return "; ".join(one for one in (self._about_noise, self._about_missing) if one)
+        return "; ".join(one for one in (self._about_noise, self._about_bounds, self._about_missing) if one)
+
+    @property
+    def _about_bounds(self) -> str:
+        """Name the columns of which noise left a single value: others are clipped to it."""
+        bought = {name for name, what in self.plan.bought.items() if "bounds" in what}
+        single = [one.name for one in self.domain.codings if one.name in bought and one.axis.size <= 2]
+        return f"only one value of {named(single)} stands out from the noise: declare the bounds" if single else ""
 
     @property
     def _about_missing(self) -> str:
