@@ -53,7 +53,7 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
         if release.private
         else ["The noise came from a given seed: this is reproducible, and not private."],
         purchases=[_purchase(one) for one in release.plan.purchases],
-        bought=any(one.column is not None for one in release.plan.purchases),
+        bought=bool(release.plan.columns),
         spent=str(release.spent),
         columns=[_column(table, one) for one in names[:_MOST_CHARTS]],
         all_columns=len(names),
@@ -108,7 +108,7 @@ def _facts(release: Release) -> list[str]:
 
 def _purchase(one: Any) -> tuple[str, str, str, str, float]:
     """Return a private access: its name, its purpose, its noise, its share, and the length of a bar."""
-    if one.column is not None:
+    if one.describes:
         purpose = "found with noise, because the schema does not declare it"
     else:
         purpose = _SUMS.get(one.name, "a sum over the records")

@@ -56,7 +56,7 @@ def parameters_of(method: Synthesizer) -> dict[str, Any]:
 
     Examples
     --------
-    >>> parameters_of(method_of("tree"))["corrections"]
-    3
+    >>> parameters_of(method_of("tree"))
+    {'pool': None, 'additive': True}
     """
     return {one.name: getattr(method, one.name) for one in fields(method)}  # type: ignore[arg-type]

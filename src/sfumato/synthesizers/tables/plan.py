@@ -30,13 +30,12 @@ class Purchase:
     event: Event
     share: float
     """Its share of the budget: of epsilon for the description of a column, else of what is left."""
-    column: str | None = None
-    """The column that it describes; None if it is a sum over the records."""
+    describes: bool = False
+    """Whether it finds out what the schema does not declare, or is a sum over the records."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the purchase as plain values."""
-        column = {} if self.column is None else {"column": self.column}
-        return {"name": self.name, **column, "share": self.share, "event": self.event.to_dict()}
+        return {"name": self.name, "share": self.share, "event": self.event.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,13 @@ class Plan:
     def purchases(self) -> tuple[Purchase, ...]:
         """Every private access, in the order in which they are made."""
         found = [
-            Purchase(f"domain of {name}", one.event, one.epsilon / self.epsilon, name)
+            Purchase(f"domain of {name}", one.event, one.epsilon / self.epsilon, describes=True)
             for name, one in self.columns.items()
         ]
         whole = math.fsum(one.worth for one in self.shares.values())
         events = self.sums(Source()).events
         found += [
-            Purchase(self._described if name == SHARE else name, event, one.worth / whole)
+            Purchase(self._described if name == SHARE else name, event, one.worth / whole, name == SHARE)
             for (name, one), event in zip(self.shares.items(), events, strict=True)
         ]
         return tuple(found)

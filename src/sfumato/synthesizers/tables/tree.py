@@ -11,13 +11,12 @@ All that is read of the records are four kinds of sums with Gaussian noise; ever
                fit an additive model of the label to the counts of cells, with the drawn rows
                twice: sum (label - chance) over the records of each cell, correct the model          (`labels`)
 
-    to sample: draw rows from the tree, rake them, draw most labels from the additive model.
+    to sample: draw rows from the tree, rake them, draw labels from the additive model.
 
-The tree and the additive model are two estimates of the label with errors of their own, so a mean of both is better
-than the better one alone. The additive model has more of the budget: a quarter of the rows keep the label of the tree.
 With enough budget the pairs are counted within each label, and the tree knows interactions that the additive model does
-not: it is then half of the rows if these interactions are all signal, fewer in proportion to their noise. So the share
-of the tree grows with epsilon by itself.
+not. Both are then estimates with errors of their own, and their mean is the safer guess: half of the rows keep the
+label of the tree if its interactions are all signal, fewer in proportion to their noise, and none if pairs were counted
+without the label. This share grows with epsilon by itself.
 
 References: Chow and Liu 1968 (trees), McKenna, Miklau and Sheldon 2021 (noisy marginals), Deming and Stephan 1940
 (raking), Hastie and Tibshirani 1986 (additive models), Nori et al. 2021 (the same with privacy).
@@ -98,7 +97,7 @@ class LabelledTree(Synthesizer):
             table_deviation=deviation,
             sweeps=int(np.clip(_SWEPT // max(many, 1), 8, 20)),
             pool_rows=(100_000 if many <= 200 else 60_000) if self.pool is None else self.pool,
-            mix=(1 + pairs.trust) / 4,
+            mix=pairs.trust / 2,
         )
         if self.additive and len(by_label) > 1:
             model.labels = learn_labels(model, records, columns, raw, sums, rng)
