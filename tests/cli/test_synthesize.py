@@ -122,7 +122,7 @@ def test_names_and_undeclared_columns_are_refused(sfumato: Run, people: str) -> 
     kinds = ("--numbers", "age", "--categories", "sex,ill,mail")
     asked = ("--method", "independent", "-n", "20", "-o", "out")
     refused(sfumato("synthesize", "named.csv", *kinds, *asked), "'mail' cannot be made up", "e-mail", "--identifiers")
-    refused(sfumato("synthesize", people, *asked), "kind of column 'age' and of 2 more is not declared")
+    refused(sfumato("synthesize", people, *asked), "kind of column 'age' is not declared (nor that of 2 more)")
     given = (*kinds[:-1], "sex,ill", "--identifiers", "mail")
     refused(
         sfumato("synthesize", "named.csv", *given, *asked, "--declared-only"), "bounds of column 'age' (and 2 more)"

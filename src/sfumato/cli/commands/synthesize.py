@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["synthesize"]
 
 _PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
+_COMPARED = 50_000  # rows of the original that the made-up ones are compared with
 _SAMPLE = 10_000  # rows whose values are examined for names and free text
 
 
@@ -179,6 +180,8 @@ def synthesize(
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
         echo(f"How near they come to the original is in {own}{secret}", err=True)
+    elif not isinstance(table, str) and table.is_lazy:
+        echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
     if not release.private:
         echo(NOT_PRIVATE, err=True)
 
@@ -221,8 +224,15 @@ def _refuse_names(table: sf.Table, keep: list[str]) -> None:
 
 
 def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
-    """Return how near the made-up rows come to the original; exact, so only the owner may see it."""
+    """Return how near the made-up rows come to the original; exact, so only the owner may see it.
+
+    A table that stays where it is is not fetched for this, and of a large one some rows are enough.
+    """
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
+    if original.is_lazy:
+        return {}, None
+    if original.rows > _COMPARED:
+        original = original.sample(_COMPARED, release.table.schema.names)
     try:
         found = sf.evaluate(original, release.table, models=(), attacks=(), queries=200)
     except sf.SfumatoError:  # no column can be compared; the rows are paid for, and there they are

@@ -378,9 +378,9 @@ def describe(
         else:
             features.append(Undeclared(column.name, is_number=True))
     if unclear:
-        more = f" and of {len(unclear) - 1} more" if len(unclear) > 1 else ""
+        more = f" (nor that of {len(unclear) - 1} more)" if len(unclear) > 1 else ""
         raise SchemaError(
-            f"the kind of column '{unclear[0]}'{more} is not declared, and in a text file one cell could change it",
+            f"the kind of column '{unclear[0]}' is not declared{more}, and in a text file one cell could change it",
             hint=f"declare it in the schema, or with --numbers '{unclear[0]}' or --categories '{unclear[0]}'; "
             "'sfumato schema' proposes kinds for you to check; columns that name people go to --identifiers",
         )
