@@ -26,7 +26,15 @@ from sfumato.data.validate import real
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Selection, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Model, Recoding, Records, Rows, State, Stored, Synthesizer, split
-from sfumato.synthesizers.tables.cells import Cells, count_cells, find_cells, is_wide, label_totals, read_cells
+from sfumato.synthesizers.tables.cells import (
+    Cells,
+    count_cells,
+    find_cells,
+    is_wide,
+    label_totals,
+    read_cells,
+    read_groups,
+)
 from sfumato.synthesizers.tables.junction import Clique, Junction, Measured, draw_along, triangulate
 from sfumato.synthesizers.tables.marginals import coarse_groups, draw_evenly, onto_simplex
 from sfumato.synthesizers.tables.tree_model import by_group, inside_groups
@@ -95,12 +103,10 @@ class AimModel(Model):
         stored = Stored(state)
         classes = 1 if label is None else axes[label].size - 1
         columns = [axis for at, axis in enumerate(axes) if at != label]
-        sizes = stored.sizes("cells", len(columns))
+        cells = read_cells(columns, stored)
+        sizes = [one.size for one in cells]
         total = sum(sizes)
-        cells = read_cells(columns, split(stored.array("starts", (total,), kind="i"), sizes))
-        groups = split(stored.array("groups", (total,), kind="i", least=0, most=max(sizes)), sizes)
-        if any(len(np.unique(one)) != one.max() + 1 for one in groups):
-            raise InputError("the groups of the generator's cells must be numbered from 0 without gaps")
+        groups = read_groups(stored, "groups", cells)
         counts = split(stored.array("counts", (total, classes), least=0.0), sizes)
         coarse = [*(int(one.max()) + 1 for one in groups), classes]
         shape = (stored.whole("cliques", 1, len(coarse)), len(coarse))

@@ -30,7 +30,15 @@ from sfumato.synthesizers.dense import Dense
 from sfumato.synthesizers.dp_em import Mixtures, em_shares, fit_mixtures
 from sfumato.synthesizers.steps import Steps
 from sfumato.synthesizers.tables.base import Axis, Model, Records, State, Stored, Synthesizer, split
-from sfumato.synthesizers.tables.cells import Cells, count_cells, find_cells, is_wide, label_totals, read_cells
+from sfumato.synthesizers.tables.cells import (
+    Cells,
+    count_cells,
+    find_cells,
+    is_wide,
+    label_totals,
+    read_cells,
+    read_groups,
+)
 from sfumato.synthesizers.tables.marginals import coarse_groups, draw_evenly, onto_simplex
 from sfumato.synthesizers.tables.tree_model import by_group, inside_groups
 
@@ -135,11 +143,10 @@ class AutoEncoderModel(Model):
         stored = Stored(state)
         classes = 1 if label is None else axes[label].size - 1
         columns = [axis for at, axis in enumerate(axes) if at != label]
-        sizes = stored.sizes("cells", len(columns))
+        cells = read_cells(columns, stored)
+        sizes = [one.size for one in cells]
         total = sum(sizes)
-        groups = split(stored.array("groups", (total,), kind="i", least=0, most=max(sizes)), sizes)
-        if any(len(np.unique(one)) != one.max() + 1 for one in groups):
-            raise InputError("the groups of the generator's cells must be numbered from 0 without gaps")
+        groups = read_groups(stored, "groups", cells)
         outputs = sum(int(one.max()) + 1 for one in groups)
         components = stored.whole("components", 1, _MOST)
         layers = stored.sizes("layers", 2)
@@ -151,7 +158,7 @@ class AutoEncoderModel(Model):
         mixed = (classes, components)
         return cls(
             label=label,
-            cells=read_cells(columns, split(stored.array("starts", (total,), kind="i"), sizes)),
+            cells=cells,
             groups=groups,
             by_label=stored.array("by_label", (classes,), least=1e-9),
             tables=split(stored.array("tables", (total, classes), least=0.0), sizes),

@@ -12,16 +12,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Axis, Recoding, Records, split
+from sfumato.synthesizers.tables.base import Axis, Recoding, Records, Stored, split
 
-__all__ = ["NARROW", "Cells", "count_cells", "find_cells", "is_wide", "label_totals", "read_cells"]
+__all__ = [
+    "NARROW",
+    "Cells",
+    "count_cells",
+    "find_cells",
+    "is_wide",
+    "label_totals",
+    "read_cells",
+    "read_groups",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -156,12 +164,20 @@ def label_totals(tables: Sequence[Floats]) -> Floats:
     return totals
 
 
-def read_cells(axes: Sequence[Axis], starts: Sequence[NDArray[Any]]) -> list[Cells]:
-    """Return the cells of columns, given the starts that somebody wrote to a file."""
-    if len(axes) != len(starts):
-        raise InputError(f"the cells of {len(axes)} columns are needed, got those of {len(starts)}")
+def read_cells(axes: Sequence[Axis], stored: Stored) -> list[Cells]:
+    """Return the cells of columns that somebody wrote to a file."""
+    sizes = stored.sizes("cells", len(axes))
+    starts = split(stored.array("starts", (sum(sizes),), kind="i"), sizes)
     for axis, one in zip(axes, starts, strict=True):
-        rising = one.ndim == 1 and one.size > 0 and one.dtype.kind == "i" and bool(np.all(np.diff(one) > 0))
-        if not (rising and one[0] == 0 and one[-1] == axis.size - 1):
+        if not (np.all(np.diff(one) > 0) and one[0] == 0 and one[-1] == axis.size - 1):
             raise InputError(f"the cells of column '{axis.name[:40]}' must rise from 0 to its last code")
     return [Cells(one.astype(np.int64), axis.size) for axis, one in zip(axes, starts, strict=True)]
+
+
+def read_groups(stored: Stored, name: str, cells: Sequence[Cells]) -> list[Ints]:
+    """Return the groups of each column's cells that somebody wrote to a file, numbered from 0 without gaps."""
+    sizes = [one.size for one in cells]
+    groups = split(stored.array(name, (sum(sizes),), kind="i", least=0, most=max(sizes)), sizes)
+    if any(len(np.unique(one)) != one.max() + 1 for one in groups):
+        raise InputError(f"the generator's '{name}' must be numbered from 0 without gaps, column by column")
+    return groups

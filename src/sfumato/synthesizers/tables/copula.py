@@ -78,9 +78,9 @@ class CopulaModel(Model):
         stored = Stored(state)
         classes = 1 if label is None else axes[label].size - 1
         columns = [axis for at, axis in enumerate(axes) if at != label]
-        sizes = stored.sizes("cells", len(columns))
+        cells = read_cells(columns, stored)
+        sizes = [one.size for one in cells]
         total = sum(sizes)
-        cells = read_cells(columns, split(stored.array("starts", (total,), kind="i"), sizes))
         orders = split(stored.array("orders", (total,), kind="i", least=0, most=max(sizes) - 1), sizes)
         if any((np.sort(one) != np.arange(len(one))).any() for one in orders):
             raise InputError("the order of the generator's cells must name each of them once")

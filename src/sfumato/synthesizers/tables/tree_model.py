@@ -7,7 +7,7 @@ all pair counts; an additive model then tells the labels of all rows but a share
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.synthesizers.tables.base import Axis, Model, State, Stored, split
-from sfumato.synthesizers.tables.cells import Cells, read_cells
+from sfumato.synthesizers.tables.cells import Cells, read_cells, read_groups
 from sfumato.synthesizers.tables.labels import AdditiveLabels, labels_in_order
 from sfumato.synthesizers.tables.marginals import by_group, draw_evenly, information, spanning_tree
 from sfumato.synthesizers.tables.raking import Wanted, rake
@@ -172,10 +172,10 @@ class TreeModel(Model):
         stored = Stored(state)
         classes = 1 if label is None else axes[label].size - 1
         columns = [axis for at, axis in enumerate(axes) if at != label]
-        sizes = stored.sizes("cells", len(columns))
+        cells = read_cells(columns, stored)
+        sizes = [one.size for one in cells]
         total = sum(sizes)
-        cells = read_cells(columns, split(stored.array("starts", (total,), kind="i"), sizes))
-        groups = _read_groups(stored, "groups", sizes)
+        groups = read_groups(stored, "groups", cells)
         paired = _read_pairs(stored, len(columns))
         shapes = [(int(groups[a].max()) + 1, int(groups[b].max()) + 1, classes) for a, b in paired]
         lengths = [a * b * c for a, b, c in shapes]
@@ -197,20 +197,12 @@ class TreeModel(Model):
         )
         if "scores" in state.arrays:
             ordered = [one.ordered for one in columns]
-            model.labels = AdditiveLabels(_read_groups(stored, "merged", sizes), ordered, classes)
+            model.labels = AdditiveLabels(read_groups(stored, "merged", cells), ordered, classes)
             model.labels.scores = stored.array("scores", (model.labels.total + 1, model.labels.outputs))
         return model
 
 
 _SETTINGS = ("pair_deviation", "table_deviation", "sweeps", "pool_rows", "mix")
-
-
-def _read_groups(stored: Stored, name: str, sizes: Sequence[int]) -> list[Ints]:
-    """Return the groups of each column's cells, numbered from 0 without gaps."""
-    groups = split(stored.array(name, (sum(sizes),), kind="i", least=0, most=max(sizes)), sizes)
-    if any(len(np.unique(one)) != one.max() + 1 for one in groups):
-        raise InputError(f"the generator's '{name}' must be numbered from 0 without gaps, column by column")
-    return groups
 
 
 def _read_pairs(stored: Stored, columns: int) -> list[tuple[int, int]]:
