@@ -190,7 +190,7 @@ def pair_distance(task: Task, rows: pl.DataFrame) -> float:
 
 
 def run(task: Task, method: str, epsilon: float, seed: int | None, rows: int = ROWS) -> dict[str, Any]:
-    """Synthesize once, and return what came of it. Without a seed, noise is from the operating system."""
+    """Synthesize once, and measure the rows. Without a seed, the noise comes from the operating system."""
     if method == "real":
         distance = pair_distance(task, task.train)
         named = {"table": task.name, "method": method, "epsilon": 0.0, "cpu": 0.0}

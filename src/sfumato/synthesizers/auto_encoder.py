@@ -60,7 +60,7 @@ class AutoEncoder(nn.Module):
         return inside
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return what the codes are decoded to."""
+        """Decode codes to network outputs."""
         codes = self.encode(inputs)
         if self.training:
             codes = codes + self.jitter * torch.randn_like(codes)

@@ -149,7 +149,7 @@ class NoisySums:
         return noisy
 
     def run(self, name: str, mechanism: Callable[[float, Source], T], times: int = 1) -> T:
-        """Return what a mechanism that is not a sum returns.
+        """Run a mechanism that is not a sum, and return its result.
 
         Parameters
         ----------
