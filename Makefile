@@ -53,12 +53,13 @@ $(VENV)/.installed: $(PROJECT) | $(BIN)/python
 	@$(PIP) -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
+# One call, which also does what the target above does: to resolve and build twice takes seconds.
+$(VENV)/.dev: $(PROJECT) | $(BIN)/python
 	@echo "Installing all extras and the development tools (a few minutes the first time) ..."
 	@$(PIP) --upgrade 'pip>=25.1'
 	@$(PIP) -e '.[all]' --group dev
 	@$(PIP) --no-deps pycanon==1.3.6 beartype tabulate  # its exact pins clash; it runs without them
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 # Other packages want their own versions of everything.
 $(VENV)-peers/.installed: $(PROJECT) benchmarks/requirements.txt

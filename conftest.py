@@ -17,6 +17,7 @@ import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
+from xdist.scheduler import LoadFileScheduling
 
 # Keys and ledgers that Sfumato makes for its user are made for the tests alone; each page begins without any.
 _HOME = tempfile.TemporaryDirectory()
@@ -40,6 +41,7 @@ PATIENTS = """zip,age,sex,disease
 # The files that take longest, which therefore start first: the workers end at about the same time.
 LONGEST = (
     "tests/engines/test_spark.py",
+    "tests/anonymizers/test_guided.py",
     "tests/contracts/test_anonymizers.py",
     "tests/anonymizers/test_on_spark.py",
     "tests/budget/test_query.py",
@@ -50,6 +52,44 @@ LONGEST = (
     "tests/budget/test_ledger_processes.py",
     "tests/report/test_browser.py",
 )
+
+
+# One worker takes all files that need Java or PostgreSQL, and one those that need compiled kernels: both start slowly.
+TOGETHER = {
+    "tests/anonymizers/test_on_spark.py": "servers",
+    "tests/budget/test_query.py": "servers",
+    "tests/cli/test_engines.py": "servers",
+    "tests/contracts/test_anonymizers.py": "servers",
+    "tests/contracts/test_engines.py": "servers",
+    "tests/contracts/test_verify.py": "servers",
+    "tests/contracts/test_where_the_data_lives.py": "servers",
+    "tests/data/test_database.py": "servers",
+    "tests/data/test_table.py": "servers",
+    "tests/engines/test_spark.py": "servers",
+    "tests/engines/test_sql.py": "servers",
+    "tests/measures/test_presets.py": "servers",
+    "tests/pseudonyms/test_pseudonymize.py": "servers",
+    "tests/anonymizers/test_guided.py": "kernels",
+    "tests/anonymizers/test_hilbert.py": "kernels",
+    "tests/anonymizers/test_lattice.py": "kernels",
+    "tests/anonymizers/test_local_suppression.py": "kernels",
+    "tests/anonymizers/test_microaggregate.py": "kernels",
+    "tests/anonymizers/test_mondrian.py": "kernels",
+    "tests/anonymizers/test_partition_plain.py": "kernels",
+}
+
+
+class Files(LoadFileScheduling):
+    """A file, or files that belong together, for one worker after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return TOGETHER.get(file, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
+    return Files(config, log)
 
 
 @pytest.hookimpl(trylast=True)

@@ -27,7 +27,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="CI" in os.environ,
-    max_examples=effort(40, 400),
+    max_examples=effort(25, 400),
 )
 settings.load_profile("patient")
 

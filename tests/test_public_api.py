@@ -21,11 +21,13 @@ DOORS = (
     "budget",
     "data",
     "engines",
+    "frontier",
     "learners",
     "masking",
     "measures",
     "pseudonyms",
     "releases",
+    "synthesizers",
 )
 PACKAGES = ["sfumato", *(f"sfumato.{name}" for name in DOORS)]
 EXAMPLES = [name for name in sf.__all__ if not name.endswith("Error") and name not in ("datasets", "errors")]

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from sfumato import data as data
     from sfumato import engines as engines
     from sfumato import errors as errors
+    from sfumato import frontier as frontier
     from sfumato import learners as learners
     from sfumato import masking as masking
     from sfumato import measures as measures
     from sfumato import pseudonyms as pseudonyms
     from sfumato import releases as releases
+    from sfumato import synthesizers as synthesizers
     from sfumato.anonymizers.anonymize import anonymize as anonymize
     from sfumato.anonymizers.guided.guided import Guided as Guided
     from sfumato.anonymizers.guided.model import anonymize_model as anonymize_model
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from sfumato.data.table import read as read
     from sfumato.data.table import write as write
     from sfumato.errors import SfumatoError as SfumatoError
+    from sfumato.frontier.evaluate import evaluate as evaluate
     from sfumato.learners.training.sweep import train as train
     from sfumato.masking.masking import mask as mask
     from sfumato.masking.perturb import perturb as perturb
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from sfumato.releases.verify import Verification as Verification
     from sfumato.releases.verify import verify as verify
     from sfumato.report.page import write_report as write_report
+    from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
 
 __version__ = "0.1.0"
 
@@ -93,6 +97,7 @@ __getattr__, __dir__, __all__ = lazy(
         "data.schema": "Column Kind Role Schema",
         "data.table": "Table read write",
         "errors": "SfumatoError",
+        "frontier.evaluate": "evaluate",
         "learners.training.sweep": "train",
         "masking.masking": "mask",
         "measures.assess": "assess check",
@@ -107,6 +112,7 @@ __getattr__, __dir__, __all__ = lazy(
         "releases.save": "save",
         "releases.verify": "Verification verify",
         "report.page": "write_report",
+        "synthesizers.tables.synthesize": "synthesize",
     },
     modules={"datasets": "data.datasets", "errors": "errors"},
     packages=(
@@ -115,10 +121,12 @@ __getattr__, __dir__, __all__ = lazy(
         "budget",
         "data",
         "engines",
+        "frontier",
         "learners",
         "masking",
         "measures",
         "pseudonyms",
         "releases",
+        "synthesizers",
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -176,7 +176,6 @@ def test_guarantees_hold_whatever_guides() -> None:
     assert (release.assessment.k >= 20, release.assessment.l >= 3) == (True, True)
 
 
-@settings(max_examples=40)
 @given(
     counts=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8),
     classes=st.sampled_from([2, 3]),

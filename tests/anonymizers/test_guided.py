@@ -28,6 +28,7 @@ from sfumato.anonymizers.guided.guided import GuidedTree, guided
 from sfumato.anonymizers.problem import APART, Problem
 from sfumato.engines import reduce
 from tests.anonymizers.problems import CELLS, Case, case, cases, keeps, tuple_of_row, whole_table_keeps
+from tests.effort import effort
 
 LABELS = {
     "two classes": st.sampled_from(["no", "yes"]),
@@ -138,7 +139,6 @@ def check_every_cut(one: Case, labels: list[Any], entropy: bool, all_subsets: bo
 
 
 @pytest.mark.parametrize("entropy", [False, True])
-@settings(max_examples=40)
 @given(one=cases(), data=st.data())
 def test_every_cut_is_the_best_that_keeps_everything(entropy: bool, one: Case, data: st.DataObject) -> None:
     labels = data.draw(st.lists(LABELS["two classes"], min_size=len(one.frame), max_size=len(one.frame)))
@@ -171,7 +171,7 @@ def assert_plain_is_compiled(grow: Any, positions: NDArray[Any], places: NDArray
     assert leaf.tolist() == compiled_leaf.tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=effort(50, 400))
 @given(
     one=cases(),
     data=st.data(),
@@ -217,7 +217,6 @@ def test_long_lines_and_many_categories_grow_the_same_tree_too(asked: str, look_
     )
 
 
-@settings(max_examples=40)
 @given(one=cases(), data=st.data(), refine=st.booleans())
 def test_leaves_keep_every_guarantee(one: Case, data: st.DataObject, refine: bool) -> None:
     labels = data.draw(st.lists(LABELS["three classes"], min_size=len(one.frame), max_size=len(one.frame)))
@@ -229,7 +228,6 @@ def test_leaves_keep_every_guarantee(one: Case, data: st.DataObject, refine: boo
     assert tree.leaves(one.problem.tuples).tolist() == leaf.tolist()
 
 
-@settings(max_examples=40)
 @given(one=cases(), data=st.data())
 def test_looking_ahead_never_tells_less_of_the_label(one: Case, data: st.DataObject) -> None:
     labels = data.draw(st.lists(LABELS["two classes"], min_size=len(one.frame), max_size=len(one.frame)))
@@ -399,7 +397,6 @@ def test_with_all_columns_equal_rows_may_be_published_differently_and_k_holds() 
         fitted.transform(people[["age", "height"]])
 
 
-@settings(max_examples=40)
 @given(
     grown=st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc")), min_size=2, max_size=40),
     released=st.lists(st.tuples(st.integers(0, 12), st.sampled_from("abcd"), st.sampled_from("xyz")), min_size=6),

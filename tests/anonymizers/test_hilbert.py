@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -22,7 +22,6 @@ from sfumato.engines import reduce
 from .problems import Case, case, cases, keeps, tuple_of_row, whole_table_keeps
 
 
-@settings(max_examples=40)
 @given(one=cases())
 def test_every_group_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):

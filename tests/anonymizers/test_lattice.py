@@ -24,6 +24,7 @@ from sfumato.anonymizers.lattice.search import Generalisation, lattice
 from sfumato.data.coding import Domain
 from sfumato.engines import reduce
 from sfumato.measures import ClassCounts, class_counts
+from tests.effort import effort
 
 DATA = os.environ.get("SFUMATO_DATA", "")
 needs_data = pytest.mark.skipif(not DATA, reason="SFUMATO_DATA does not name the folder of the full data sets")
@@ -181,7 +182,7 @@ def released(found: Generalisation, counts: Sequence[ClassCounts]) -> list[Class
 
 
 @EVERY_GUARANTEE
-@settings(max_examples=25)
+@settings(max_examples=effort(10, 100))
 @given(problem=problems(), loss=st.sampled_from(["leaves", "precision", "discernibility"]))
 def test_it_finds_what_trying_every_node_finds(guarantees: list[sf.Guarantee], loss: str, problem: Any) -> None:
     rows, groups, suppress = problem
@@ -214,7 +215,7 @@ def test_it_finds_what_trying_every_node_finds(guarantees: list[sf.Guarantee], l
 
 
 @EVERY_GUARANTEE
-@settings(max_examples=15)
+@settings(max_examples=effort(8, 80))
 @given(problem=problems(), most_nodes=st.integers(1, 6))
 def test_with_too_few_nodes_the_bound_is_still_true(
     guarantees: list[sf.Guarantee], problem: Any, most_nodes: int
@@ -237,7 +238,6 @@ def test_with_too_few_nodes_the_bound_is_still_true(
         assert found.loss == pytest.approx(min(expected)[0])
 
 
-@settings(max_examples=50)
 @given(problem=problems(), k=st.integers(2, 5), l=st.integers(1, 3))
 def test_a_coarser_node_never_suppresses_more_rows_under_k_and_distinct_l(problem: Any, k: int, l: int) -> None:
     rows, groups, _ = problem
@@ -283,7 +283,6 @@ def test_keys_that_do_not_fit_into_a_word_change_nothing(problem: Any) -> None:
     assert found.loss == pytest.approx(expected.loss)
 
 
-@settings(max_examples=40)
 @given(problem=problems(), most=st.sampled_from([0, 3000]), loss=st.sampled_from(["leaves", "discernibility"]))
 def test_plain_and_compiled_kernels_find_the_same_and_may_change_places(problem: Any, most: int, loss: str) -> None:
     rows, groups, suppress = problem

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -122,7 +122,6 @@ def test_it_agrees_where_the_bound_is_what_was_measured(
 
 
 @pytest.mark.parametrize("distance", ["equal", "ordered", "scaled", "hierarchical"])
-@settings(max_examples=40)
 @given(rows=ROWS, t=SHARES)
 def test_every_distance_of_closeness_agrees(distance: str, rows: list[tuple[int, str]], t: float) -> None:
     kind = "node" if distance == "hierarchical" else "number"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -25,7 +25,6 @@ def texts(frame: pl.DataFrame, names: tuple[str, ...]) -> Rows:
     return list(frame.select(names).cast(pl.String).iter_rows())
 
 
-@settings(max_examples=40)
 @given(one=cases())
 def test_what_is_left_keeps_every_guarantee_and_only_cells_are_suppressed(one: Case) -> None:
     method = sf.LocalSuppression(one.guarantees, qi=one.quasi, sensitive=one.sensitive, suppress=1)
@@ -145,7 +144,6 @@ def test_a_homogeneous_group_borrows_the_values_that_it_lacks() -> None:
     assert release.assessment.suppressed == 0
 
 
-@settings(max_examples=40)
 @given(
     rows=st.lists(CELLS, min_size=1, max_size=40),
     quasi=st.lists(st.sampled_from(QUASI), min_size=1, max_size=4, unique=True),
@@ -177,7 +175,6 @@ _HINTED = [  # sparing cells, within the rows that the hint allows, leaves over 
 @example(
     case(_HINTED, ["plain", "number", "ordinal"], ["salary"], (sf.KAnonymity(1), sf.measures.EnhancedBeta(1.0))),
 )
-@settings(max_examples=40)
 @given(one=cases())
 def test_the_hint_is_true(one: Case) -> None:
     method = sf.LocalSuppression(one.guarantees, qi=one.quasi, sensitive=one.sensitive, suppress=0)
@@ -268,7 +265,6 @@ def test_wrong_parameters_get_one_sentence(options: dict[str, Any], message: str
         sf.LocalSuppression(**{"guarantees": "k=2", "qi": ["age", "sex"]} | options).fit(PEOPLE)
 
 
-@settings(max_examples=40)
 @given(one=cases())
 def test_the_plain_kernel_keeps_the_groups_of_the_compiled_one(one: Case) -> None:
     try:

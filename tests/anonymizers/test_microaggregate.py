@@ -23,7 +23,6 @@ from .problems import CELLS, GUARANTEES, QUASI, SCHEMA, Case, case, cases, keeps
 Point = tuple[float, ...]
 
 
-@settings(max_examples=40)
 @given(one=cases(), block=st.sampled_from([1, 3, 4096]))
 def test_every_group_keeps_every_guarantee(one: Case, block: int) -> None:
     if not whole_table_keeps(one):
@@ -156,7 +155,6 @@ def test_the_group_that_misses_most_is_merged_with_the_nearest() -> None:
     assert microaggregate(problem).tolist() == [0, 0, 1, 1]
 
 
-@settings(max_examples=40)
 @given(rows=st.lists(CELLS, min_size=1, max_size=40), guarantees=GUARANTEES, output=st.sampled_from(["mean", "medoid"]))
 def test_groups_that_are_published_alike_are_one_and_still_keep_everything(
     rows: list[Any], guarantees: list[sf.Guarantee], output: str

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -24,7 +24,6 @@ def numbers(values: list[int], asked: str) -> Problem:
     return Problem.of(reduce(table, ["x"]), ["x"], [], sf.Guarantee.parse(asked))
 
 
-@settings(max_examples=40)
 @given(one=cases())
 def test_every_group_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):
@@ -36,7 +35,6 @@ def test_every_group_keeps_every_guarantee(one: Case) -> None:
     assert keeps(one, groups[tuple_of_row(one)])
 
 
-@settings(max_examples=40)
 @given(one=cases())
 def test_groups_are_boxes_that_do_not_overlap(one: Case) -> None:
     if not whole_table_keeps(one):
@@ -46,7 +44,6 @@ def test_groups_are_boxes_that_do_not_overlap(one: Case) -> None:
         assert ((high < other_low) | (other_high < low)).any()
 
 
-@settings(max_examples=40)
 @given(one=cases())
 def test_relaxed_loses_no_record_and_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):
@@ -176,7 +173,6 @@ def test_attributes_counted_one_by_one_are_divided_only_if_strict() -> None:
         mondrian(apart, strict=False)
 
 
-@settings(max_examples=40)
 @given(one=cases())
 def test_pieces_put_together_have_the_counts_of_every_attribute(one: Case) -> None:
     pieces = Problem(one.problem.counts, ()).pieces

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -55,7 +55,6 @@ def summed(workers: list[Any], layout: TupleLayout, count: Count, shape: tuple[i
     return sums
 
 
-@settings(max_examples=40)
 @given(one=cases(), output=st.sampled_from(list(Output)), cores=st.integers(1, 3))
 def test_parts_of_a_table_make_the_groups_of_the_whole(one: Case, output: Output, cores: int) -> None:
     if not whole_table_keeps(one):

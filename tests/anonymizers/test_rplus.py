@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import sfumato as sf
 from sfumato.anonymizers.mondrian.mondrian import rplus
@@ -13,7 +13,6 @@ from sfumato.anonymizers.mondrian.mondrian import rplus
 from .problems import Case, case, cases, keeps, members, tuple_of_row, whole_table_keeps
 
 
-@settings(max_examples=40)
 @given(one=cases())
 def test_every_leaf_keeps_every_guarantee(one: Case) -> None:
     if not whole_table_keeps(one):

@@ -209,7 +209,7 @@ def test_what_cannot_be_audited_is_said_in_one_sentence(tmp_path: Any) -> None:
         audit(sf.anonymize(table, "k=2", qi=["ward"]), table)
     with (
         sf.Ledger.grant(table, path=tmp_path / "book.ledger", epsilon=2) as book,
-        pytest.raises(InputError, match="needs a model of classes, got a release of kind 'statistics'"),
+        pytest.raises(InputError, match="needs a generator or a model of classes, got a release of kind 'statistics'"),
     ):
         audit(sf.query(table, "count by ward", epsilon=1, ledger=book), table)
     private = sf.train(table, "naive-bayes", target="ill", epsilon=1, delta=1e-3)

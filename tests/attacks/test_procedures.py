@@ -42,6 +42,7 @@ def _probabilities(model: Any, records: Records = RECORDS) -> Any:
     [
         *((name, None) for name in ("forest", "tree", "boosting", "mlp")),
         *(("tree", text) for text in ("guided:k=10", "mondrian:k=10", "lattice:k=10", "suppress:k=3")),
+        ("tree", "synthetic:epsilon=5,delta=1e-3,method=independent"),
     ],
 )
 def test_a_named_model_is_trained_with_each_protection_and_predicts_for_unseen_rows(model: str, protect: Any) -> None:
@@ -162,7 +163,9 @@ def test_the_recipe_of_a_table_releases_other_rows() -> None:
         ("dp:epsilon=1,epsilon=2", "the protection 'dp' has epsilon twice"),
         ("dp:epsilon=-1", "epsilon must be a finite number above 0"),
         ("dp:eps=1", "the protection 'dp' has no option 'eps'"),
-        ("synthetic:epsilon=1", "synthetic training data is not supported yet"),
+        ("synthetic", "the protection 'synthetic' needs epsilon"),
+        ("synthetic:epsilon=1,method=tre", "there is no method 'tre'"),
+        ("dp:epsilon=1,method=tree", "the protection 'dp' has no option 'method'"),
         ("mondrain:k=3", "there is no protection 'mondrain' (did you mean 'mondrian'?)"),
     ],
 )

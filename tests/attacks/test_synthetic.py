@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -118,7 +118,6 @@ def meets(value: Any, sign: int, limit: Any) -> bool:
 
 
 @given(rows, rows, st.integers(0, 100))
-@settings(max_examples=50)
 def test_conditions_select_the_rows_and_records_that_meet_them(ours: list[Any], theirs: list[Any], seed: int) -> None:
     types = {"number": pl.Int64, "letter": pl.String}
     release, records = (pl.DataFrame(some, schema=types, orient="row") for some in (theirs, ours))
@@ -198,7 +197,6 @@ def gower(one: tuple[Any, ...], other: tuple[Any, ...], spans: list[float | None
 
 
 @given(rows, rows, rows)
-@settings(max_examples=40)
 def test_the_distance_to_the_closest_record_is_that_of_gower(
     ours: list[Any], others: list[Any], made: list[Any]
 ) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant, pld_pmf, privacy_loss_distribution
+from dp_accounting.pld import PLDAccountant, common, pld_pmf, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.budget import (
     ApproximateEvent,
+    BoundedRange,
     Composed,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -149,8 +150,7 @@ def test_costs_agree_with_dp_accounting_where_it_knows_the_event(event: Event, t
     assert spent(Repeated(event, times), 1e-6).epsilon == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-3)
 
 
-@pytest.mark.parametrize("scale", [0.3, 1, 12, 400])
-@pytest.mark.parametrize("grid", [1e-3, 1e-4])
+@pytest.mark.parametrize(("scale", "grid"), [(0.3, 1e-3), (1, 1e-3), (12, 1e-3), (400, 1e-3), (12, 1e-4), (400, 1e-4)])
 def test_the_distribution_of_gaussian_noise_is_that_of_dp_accounting(scale: float, grid: float) -> None:
     ours = losses._of_gaussian(Gaussian(scale), grid).self_compose(5)
     theirs = privacy_loss_distribution.from_gaussian_mechanism(scale, 1, value_discretization_interval=grid)
@@ -159,6 +159,47 @@ def test_the_distribution_of_gaussian_noise_is_that_of_dp_accounting(scale: floa
         found, expected = (one.get_epsilon_for_delta(delta) for one in (ours, theirs))
         assert found == pytest.approx(expected, rel=1e-6)
         assert gaussian_delta(math.sqrt(5) / scale, found) <= delta  # never too small
+
+
+@pytest.mark.parametrize(("scale", "rate"), [(0.7, 0.3), (1.0, 0.01), (3.0, 1.0), (40.0, 0.5), (0.6, 1e-4)])
+def test_the_distribution_of_a_replaced_sample_is_that_of_dp_accounting(scale: float, rate: float) -> None:
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(
+        scale, 0.5, value_discretization_interval=1e-3, sampling_prob=rate, neighboring_relation=relation
+    )._pmf_remove.to_dense_pmf()
+    ours = losses._of_replaced(Gaussian(scale), rate, 1e-3)._pmf_remove.to_dense_pmf()
+    assert (ours._lower_loss, ours.size) == (theirs._lower_loss, theirs.size)
+    assert np.abs(ours._probs - theirs._probs).max() < 1e-10, (
+        "a difference of 1e-13 between deltas is 1e-10 of a chance"
+    )
+    assert np.abs(np.cumsum(ours._probs - theirs._probs)).max() < 1e-10
+    assert ours._infinity_mass == pytest.approx(theirs._infinity_mass, rel=1e-9, abs=1e-18)
+
+
+@pytest.mark.parametrize("count", [1, 30, 100_000])
+@pytest.mark.parametrize("size", [1, 7, 5_000])
+def test_the_ends_of_a_sum_are_those_of_dp_accounting(size: int, count: int) -> None:
+    chances = np.random.default_rng(size).random(size) ** 9
+    chances[size // 2 :: 3] = 0.0
+    chances[0] += 1e-3
+    chances /= chances.sum() * 1.001
+    orders = [sign * 10.0**power / size for power in range(-3, 4) for sign in (-1, 1)]
+    theirs = common.compute_self_convolve_bounds(chances, count, losses._TAIL, orders)
+    assert losses._ends_of_sum(chances, np.arange(size), count, orders) == pytest.approx(theirs, abs=1)
+
+
+def test_deltas_become_the_chances_of_dp_accounting() -> None:
+    """Bit by bit, also where rounding lets a delta rise; one that rises by more is refused."""
+    grid, chance = 1e-3, np.random.default_rng(0)
+    deltas = np.sort(chance.random(5_000))[::-1] * 0.9
+    deltas[1000:2000] = deltas[1000] + chance.choice([0.0, 1e-14, -1e-14], 1000)
+    places = (np.arange(5_000) - 700) * grid
+    ours = losses._mass(deltas, places, grid)
+    theirs = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -700, 4299, deltas)
+    assert (ours._lower_loss, ours._infinity_mass) == (theirs._lower_loss, theirs._infinity_mass)
+    assert np.array_equal(ours._probs, theirs._probs)
+    with pytest.raises(ValueError, match="not in non-increasing order"):
+        losses._mass(deltas[::-1], places, grid)
 
 
 def test_sampled_noise_agrees_with_dp_accounting_under_both_relations() -> None:
@@ -182,6 +223,36 @@ def test_pure_epsilons_add_up_exactly() -> None:
     assert spent([PureEvent(0.5), Laplace(2.0), Exponential(0.25)], 1e-6).epsilon <= 1.25
     assert spent([], 0).epsilon == 0.0
     assert spent([], 1e-5).epsilon == 0.0
+
+
+@pytest.mark.parametrize("times", [1, 12])
+def test_choices_of_the_exponential_mechanism_cost_what_the_worst_of_them_do(times: int) -> None:
+    """The worst pairs for losses in an interval have its ends as losses (Dong, Durfee and Rogers 2020)."""
+    each, epsilons = 0.4, np.linspace(0.0, 0.4 * times, 9)[:-1]
+    charged = losses.delta_upper_bounds([Repeated(BoundedRange(each), times)], epsilons)
+    worst = np.zeros(len(epsilons))
+    for high in np.linspace(0.0, each, 81):
+        above = -math.expm1(high - each) / -math.expm1(-each)  # the probability of the upper end
+        ups = np.arange(times + 1)
+        chances = [math.comb(times, up) * above**up * (1 - above) ** (times - up) for up in ups.tolist()]
+        lost = times * high - (times - ups) * each
+        worst = np.maximum(worst, [np.dot(chances, np.maximum(-np.expm1(one - lost), 0.0)) for one in epsilons])
+    assert (charged >= worst - 1e-12).all()
+    if times == 1:
+        assert charged == pytest.approx(worst, abs=1e-4)
+    else:  # no single pair is the worst one for several choices: the bound is above them, but far below other events
+        pure = losses.delta_upper_bounds([Repeated(PureEvent(each), times)], epsilons)
+        assert (charged[1:-1] < 0.75 * pure[1:-1]).all()
+    assert spent([BoundedRange(each)] * times, 0).epsilon == pytest.approx(each * times)
+
+
+def test_one_choice_costs_its_epsilon_at_most() -> None:
+    assert 0.45 < spent(BoundedRange(0.5), 1e-5).epsilon <= 0.5
+    assert (
+        spent(Repeated(BoundedRange(0.1), 100), 1e-6).epsilon
+        < 0.65 * spent(Repeated(PureEvent(0.1), 100), 1e-6).epsilon
+    )
+    assert spent(replace_one(BoundedRange(0.25)), 0).epsilon == 0.5
 
 
 def test_many_small_events_cost_less_than_their_sum() -> None:

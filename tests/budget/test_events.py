@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.budget import (
     ApproximateEvent,
+    BoundedRange,
     Composed,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -42,6 +43,7 @@ ONE_OF_EACH: list[Event] = [
     DiscreteGaussian(4.0),
     PureEvent(0.5),
     Exponential(0.5),
+    BoundedRange(0.5),
     RandomizedResponse(1.0),
     ApproximateEvent(0.5, 1e-6),
     PoissonSampled(0.01, Gaussian(1.2)),

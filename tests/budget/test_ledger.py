@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -257,7 +257,6 @@ _EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(_EVENTS, st.integers(1, 3)), max_size=6))
 def test_whatever_is_admitted_is_within_the_limit(wanted: list[tuple[Event, int]]) -> None:
     ledger = sf.Ledger.grant(PEOPLE, epsilon=1, delta=1e-6)

@@ -16,7 +16,7 @@ from sfumato.budget import AddedNoise, DiscreteGaussian, DiscreteLaplace, Relati
 from sfumato.budget.mechanisms.additive import declared_bounds
 from tests.budget.chance import assert_epsilon, assert_mean, assert_variance
 
-RUNS = 400_000
+RUNS = 120_000
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -427,7 +427,7 @@ def test_a_seed_repeats_the_number_and_no_seed_does_not() -> None:
 
 
 @pytest.mark.parametrize(("mean", "shape"), [(1e6, 0.0), (1e6, -0.5), (1e6, 3.0), (1e3, "poisson")])
-@pytest.mark.parametrize("epsilon", [0.001, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", [0.001, 3.0])
 def test_of_so_many_runs_that_one_is_sure_to_tell_all_nothing_is_proven(
     mean: float, shape: float | str, epsilon: float
 ) -> None:

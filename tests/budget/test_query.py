@@ -573,7 +573,7 @@ def test_one_record_more_makes_no_answer_more_likely_than_claimed(
     question: str, ages: list[float], without: list[float], part: str, claimed: float
 ) -> None:
     chosen = question.startswith(("quantile", "min", "max"))
-    groups = 4000 if chosen else 60_000
+    groups = 4000 if chosen else 20_000
     bounded = NumberColumn("age", 0.0, 3.0, whole=True) if chosen else AGES
     how = statistic_for(Question.parse(question), bounded, 1.0)
     drawn = [getattr(how.each(many(people, groups), Source()), part) for people in (ages, without)]

@@ -22,7 +22,7 @@ from sfumato.budget import (
 )
 from tests.budget.chance import assert_epsilon, assert_mean, assert_variance
 
-RUNS = 400_000
+RUNS = 150_000
 PEOPLE = 2_000
 DOMAIN = ("a", "b", "c", "d")
 LABELS = ["a"] * 1_000 + ["b"] * 600 + ["c"] * 400

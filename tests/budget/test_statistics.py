@@ -132,7 +132,7 @@ class TestEmpiricalEpsilon:
 
     def test_the_value_of_a_quantile(self) -> None:
         """A record at 0 makes few candidates right and all the others more wrong than they were."""
-        median, runs = Quantile(epsilon=6.0, bounds=(0, 201), candidates=202), 30_000
+        median, runs = Quantile(epsilon=6.0, bounds=(0, 201), candidates=202), 21_000
 
         class Skipped:  # the choices of the ends: drawn apart, and paid for apart
             epsilon, sensitivity = median.end.epsilon, median.end.sensitivity
@@ -148,8 +148,8 @@ class TestEmpiricalEpsilon:
     def test_mean_by_its_parts(self) -> None:
         mean = Mean(epsilon=1.0, bounds=(0, 10))
         for noise, change in zip(mean.noises, (1, 1.0), strict=True):
-            with_record, without = noise.release(np.full(400_000, change)), noise.release(np.zeros(400_000))
-            assert_epsilon(int((with_record >= change).sum()), int((without >= change).sum()), 400_000, 0.5)
+            with_record, without = noise.release(np.full(60_000, change)), noise.release(np.zeros(60_000))
+            assert_epsilon(int((with_record >= change).sum()), int((without >= change).sum()), 60_000, 0.5)
 
     def test_mean_and_variance_as_a_whole_stay_below_their_claims(self) -> None:
         for statistic in (Mean(epsilon=1.0, bounds=(0, 10)), Variance(epsilon=1.0, bounds=(0, 10))):

@@ -114,11 +114,11 @@ def test_constant_columns(assess: Run) -> None:
 
 
 def test_thousands_of_columns(assess: Run) -> None:
-    names = [f"c{i}" for i in range(3_000)]
-    Path("wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * 3_000)] * 3]))
-    assert assess("wide.csv", "--qi", "c0,c2999", "--sensitive", "c5", "--json").json["k"] == 3
-    with pytest.raises(sf.errors.ColumnError, match=r"there is no column 'c3000' \(did you mean 'c300'"):
-        sf.Schema([sf.Column(name=name) for name in names])["c3000"]
+    names = [f"c{i}" for i in range(1_500)]
+    Path("wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * 1_500)] * 3]))
+    assert assess("wide.csv", "--qi", "c0,c1499", "--sensitive", "c5", "--json").json["k"] == 3
+    with pytest.raises(sf.errors.ColumnError, match=r"there is no column 'c1500' \(did you mean 'c500' or 'c150'"):
+        sf.Schema([sf.Column(name=name) for name in names])["c1500"]
 
 
 def test_infinite_and_missing_numbers(assess: Run) -> None:

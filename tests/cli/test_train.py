@@ -134,13 +134,13 @@ def test_the_recipe_of_a_training_trains_the_same_again(sfumato: Run) -> None:
         "--epsilon",
         "1,none",
         "--samples",
-        "5000",
+        "1000",
     ]
     assert sfumato(*first, "-o", "one").code == 0
     ran = sfumato("train", "--recipe", "one/recipe.toml", "-o", "two", "--json")
     assert ran.code == 0, ran.err
     assert [run["epsilon"] for run in ran.json["runs"]] == [1.0, "inf"]
-    assert ran.json["rows"] == 5000
+    assert ran.json["rows"] == 1000
     ran = sfumato("train", "--recipe", "one/epsilon-1/recipe.toml", "-o", "three", "--json")
     assert [run["epsilon"] for run in ran.json["runs"]] == [1.0]
     ran = sfumato("train", "--recipe", "one/recipe.toml", "--epsilon", "3", "-o", "four", "--json")

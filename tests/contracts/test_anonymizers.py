@@ -99,6 +99,15 @@ def method(request: pytest.FixtureRequest) -> Anonymizer:
     return HOW[request.param]()
 
 
+# Where rows come from matters to a method, and not to what it writes: one output of each is enough.
+ONE_OF_EACH = USUAL if THOROUGH else list({HOW[name]().name: name for name in reversed(USUAL)}.values())
+
+
+@pytest.fixture(params=ONE_OF_EACH, scope="module")
+def one_of_each(request: pytest.FixtureRequest) -> Anonymizer:
+    return HOW[request.param]()
+
+
 @pytest.fixture(params=HOW, scope="module")
 def any_method(request: pytest.FixtureRequest) -> Anonymizer:
     return HOW[request.param]()
@@ -106,7 +115,7 @@ def any_method(request: pytest.FixtureRequest) -> Anonymizer:
 
 def test_every_method_is_in_the_battery() -> None:
     assert {make().name for make in HOW.values()} == set(METHODS)
-    assert {HOW[name]().name for name in USUAL} == set(METHODS)
+    assert {HOW[name]().name for name in USUAL} == {HOW[name]().name for name in ONE_OF_EACH} == set(METHODS)
     assert {getattr(HOW[name](), "output", None) for name in USUAL} >= set(Output)
 
 
@@ -228,10 +237,6 @@ def test_what_it_promises_holds_by_definition(
         both = pair(known, frame, quasi) if isinstance(method, Partitioner) else None
         for position, read in enumerate(both.coverages if both else ()):
             assert read.covers(both.released[:, position], both.original[:, position]).all()  # type: ignore[union-attr]
-    # It does the same every time.
-    again = sf.anonymize(table, guarantees, method=method)
-    assert again.aligned.frame.equals(frame)
-    assert again.to_dict() | {"seconds": 0} == release.to_dict() | {"seconds": 0}
 
 
 LEVELS = [name for name in HOW if name.endswith(" level")]
@@ -297,8 +302,10 @@ def test_pandas_stays_pandas_without_its_index(method: Anonymizer) -> None:
     pd.testing.assert_frame_equal(people, before)
 
 
-def test_every_kind_of_frame_gives_the_same_release(method: Anonymizer, tmp_path: Path) -> None:
+def test_every_kind_of_frame_gives_the_same_release(one_of_each: Anonymizer, tmp_path: Path) -> None:
     import duckdb
+
+    method = one_of_each
 
     expected = sf.anonymize(PEOPLE, "k=2,l=2", method=method, schema=SCHEMA, keep_order=True).table.frame
     arrow = sf.anonymize(PEOPLE.to_arrow(), "k=2,l=2", method=method, schema=SCHEMA, keep_order=True).table.frame
@@ -329,6 +336,12 @@ def test_polars_keeps_the_types_of_other_columns(method: Anonymizer) -> None:
 @pytest.fixture(scope="module")
 def release(method: Anonymizer) -> sf.Release:
     return sf.anonymize(PEOPLE, "k=2,l=2", method=method, schema=SCHEMA)
+
+
+def test_it_does_the_same_every_time(method: Anonymizer, release: sf.Release) -> None:
+    again = sf.anonymize(PEOPLE, "k=2,l=2", method=method, schema=SCHEMA)
+    assert again.aligned.frame.equals(release.aligned.frame)
+    assert again.to_dict() | {"seconds": 0} == release.to_dict() | {"seconds": 0}
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "arrow"])

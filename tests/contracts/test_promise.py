@@ -11,7 +11,9 @@ import fnmatch
 import json
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -169,15 +171,19 @@ def released(
     return {**found, "--json": public_form(printed, hidden)}
 
 
+@cache
+def released_of_people(model: str, scores: str, rows: int | None, epsilon: str = "1") -> dict[str, Any]:
+    """What is released of the table that all others are neighbours of."""
+    with TemporaryDirectory() as folder:
+        return released(people(), Path(folder, "one"), model, scores=scores, rows=rows, epsilon=epsilon)
+
+
 @pytest.mark.parametrize("model", TRAININGS)
 @pytest.mark.parametrize("more", MORE)
 def test_all_files_of_a_trained_model_are_the_same_but_for_its_weights(model: str, more: str, tmp_path: Path) -> None:
     """Without scores and with a declared number of rows nothing else is noisy: the report is the same to the letter."""
-    one, other = (
-        released(records, tmp_path / name, model, scores="none", rows=72)
-        for name, records in (("one", people()), ("other", with_one_more(more)))
-    )
-    assert one == other
+    one = released_of_people(model, "none", 72)
+    assert one == released(with_one_more(more), tmp_path / "other", model, scores="none", rows=72)
     assert {"certificate.json", "model.json", "model.safetensors", "recipe.toml", "report.html"} <= one.keys()
 
 
@@ -186,11 +192,8 @@ def test_all_files_of_a_trained_model_are_the_same_but_for_its_weights(model: st
 def test_noisy_scores_and_a_bought_number_of_rows_are_all_else_that_differs(
     model: str, more: str, tmp_path: Path
 ) -> None:
-    one, other = (
-        released(records, tmp_path / name, model, scores="noisy", rows=None)
-        for name, records in (("one", people()), ("other", with_one_more(more)))
-    )
-    assert one == other
+    one = released_of_people(model, "noisy", None)
+    assert one == released(with_one_more(more), tmp_path / "other", model, scores="noisy", rows=None)
 
 
 def test_a_sweep_of_several_epsilons_is_the_same_too(tmp_path: Path) -> None:
@@ -219,10 +222,16 @@ def fitted(name: str, records: list[Record], folder: Path) -> dict[str, Any]:
     }
 
 
+@cache
+def fitted_to_people(name: str) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        return fitted(name, people(), Path(folder, "one"))
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("more", ["a record in the middle", "odd values", "a rare class", "nothing but gaps"])
 def test_every_estimator_is_the_same_but_for_its_noisy_arrays(name: str, more: str, tmp_path: Path) -> None:
-    assert fitted(name, people(), tmp_path / "one") == fitted(name, with_one_more(more), tmp_path / "other")
+    assert fitted_to_people(name) == fitted(name, with_one_more(more), tmp_path / "other")
 
 
 @pytest.mark.parametrize("more", ["a record at the end", "odd values"])
@@ -296,21 +305,25 @@ ANSWER = {
 }
 
 
+def answered(records: list[Record], folder: Path) -> tuple[Any, ...]:
+    table, path = table_of(records, folder), folder / "some.ledger"
+    sf.Ledger.grant(table, epsilon=100.0, delta=DELTA, path=path).close()
+    answers = [sf.query(table, question, epsilon=1.0, ledger=path).to_dict() for question in QUESTIONS]
+    sf.save(sf.query(table, "mean of cost where ill = 'no' by sex", epsilon=1.0, ledger=path), folder / "out")
+    files = public_files(folder / "out", ANSWER, pages=False)
+    before = [sf.preview(table, question, epsilon=1.0).to_dict() for question in ("count by sex", "max of cost")]
+    return public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")), before, files
+
+
+@cache
+def answered_about_people() -> tuple[Any, ...]:
+    with TemporaryDirectory() as folder:
+        return answered(people(), Path(folder, "one"))
+
+
 @pytest.mark.parametrize("more", MORE)
 def test_answers_differ_in_their_noise_alone(more: str, tmp_path: Path) -> None:
-    found = []
-    for name, records in (("one", people()), ("other", with_one_more(more))):
-        table = table_of(records, tmp_path / name)
-        path = tmp_path / name / "some.ledger"
-        sf.Ledger.grant(table, epsilon=100.0, delta=DELTA, path=path).close()
-        answers = [sf.query(table, question, epsilon=1.0, ledger=path).to_dict() for question in QUESTIONS]
-        sf.save(
-            sf.query(table, "mean of cost where ill = 'no' by sex", epsilon=1.0, ledger=path), tmp_path / name / "out"
-        )
-        files = public_files(tmp_path / name / "out", ANSWER, pages=False)
-        before = [sf.preview(table, question, epsilon=1.0).to_dict() for question in ("count by sex", "max of cost")]
-        found.append((public_form(answers, ("/*/rows/*/value", "/*/rows/*/interval")), before, files))
-    assert found[0] == found[1]
+    assert answered_about_people() == answered(with_one_more(more), tmp_path / "other")
 
 
 @pytest.mark.parametrize("more", MORE)

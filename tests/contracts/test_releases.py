@@ -14,6 +14,7 @@ import pytest
 import sfumato as sf
 from sfumato.data.release import ARTIFACTS
 from sfumato.masking import NoiseAddition, Pram, RankSwap, TopBottomCode
+from sfumato.synthesizers import LabelledTree
 
 SECRET = "Zaphod-Beeblebrox"
 PEOPLE = pl.DataFrame(
@@ -58,6 +59,12 @@ PROTECTIONS: dict[str, Callable[[Any], Any]] = {
         sf.Table(data, SCHEMA) if isinstance(data, pl.DataFrame) else data, "naive-bayes", target="ill", epsilon=1
     ),
     "query": _asked,
+    "synthesize": lambda data: sf.synthesize(
+        sf.Table(data, SCHEMA) if isinstance(data, pl.DataFrame) else data,
+        target="ill",
+        method=LabelledTree(pool=1000),
+        rows=50,
+    ),
 }
 
 
@@ -85,7 +92,7 @@ def test_it_is_a_release_of_a_known_kind(name: str, made: dict[str, sf.Release])
     release = made[name]
     assert isinstance(release, sf.Release)
     assert release.kind in ARTIFACTS
-    assert release.recipe.command in ("anonymize", "mask", "perturb", "train", "query")
+    assert release.recipe.command in ("anonymize", "mask", "perturb", "train", "query", "synthesize")
     json.dumps(release.to_dict(), allow_nan=False)
     assert "23" not in repr(release)
 
@@ -111,6 +118,9 @@ def test_what_is_loaded_is_what_was_saved(name: str, made: dict[str, sf.Release]
         assert loaded.table.rows == release.table.rows
     elif release.kind == "statistics":
         assert loaded.rows == release.rows
+    elif release.kind == "generator":
+        assert loaded.table.frame.equals(release.table.frame)
+        assert loaded.sample(20, seed=1).equals(release.sample(20, seed=1))
     else:
         assert (loaded.predict(PEOPLE) == release.predict(PEOPLE)).all()
 

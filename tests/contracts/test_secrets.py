@@ -54,6 +54,9 @@ CALLS: dict[str, Callable[[], Any]] = {
     "attack": lambda: _attacked(),
     "check": lambda: sf.check(TABLE, "k=2"),
     "distances": lambda: sf.measures.distances(ROWS, ROWS, columns=["birth_date", "sex"]),
+    "evaluate": lambda: sf.evaluate(
+        ROWS.select("birth_date", "sex"), ROWS.select("birth_date", "sex")[::2], models=(), attacks=(), queries=20
+    ),
     "load_model": lambda: (
         _trained("model") and sf.learners.load_model(next(Path("model").rglob("certificate.json")).parent)
     ),
@@ -78,6 +81,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "safe_harbor": lambda: sf.safe_harbor(TABLE),
     "save": lambda: sf.save(sf.anonymize(TABLE, "k=5"), "release"),
     "train": lambda: _trained("trained"),
+    "synthesize": lambda: sf.synthesize(sf.Table(ROWS.select("zip", "sex"), DOMAINS), 1.0, rows=20),
     "verify": lambda: sf.save(sf.anonymize(TABLE, "k=5"), "verified") or sf.verify("verified"),
     "write": lambda: sf.write(sf.anonymize(TABLE, "k=5").table, "release.csv"),
     "write_report": lambda: sf.write_report(sf.assess(TABLE, detail=True), "page.html"),

@@ -1,7 +1,7 @@
 """Whatever field of a certificate is changed, verification fails, or lists the field as not checkable.
 
-The battery goes through every value of the certificate of a table, of a classical model and of a network, one at a
-time: a field that is added to certificates is in it from the first day.
+The battery goes through every value of the certificate of a table, of a classical model, of a network and of a
+generator, one at a time: a field that is added to certificates is in it from the first day.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.learners import Privacy
 
-RELEASES = ("table", "bayes", "network")
+RELEASES = ("table", "bayes", "network", "generator")
 Place = tuple[str | int, ...]
 
 
@@ -59,6 +59,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noise = Privacy(noise_multiplier=2.0, rows=400)
     network = sf.train(private, "mlp", target="ill", epsilon=None, privacy=noise, delta=1e-4, **options)
     sf.save(network, folder / "network")
+    made = sf.synthesize(private, target="ill", method="independent", rows=20, delta=1e-4, seed=1)
+    sf.save(made, folder / "generator")
     return folder
 
 

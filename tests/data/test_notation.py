@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -135,7 +135,6 @@ def test_dates_are_found_or_left_alone_and_never_another_day(days: list[date], s
             assert found == days
 
 
-@settings(max_examples=40)
 @given(st.lists(st.sampled_from(["3,5", "1.234,5", "31.12.1980", "1,234", "x", "", "2024-01-01", "7"]), min_size=1))
 def test_each_cell_is_read_by_itself_if_the_rows_may_not_decide(texts: list[str]) -> None:
     conventions = Conventions(",", ("dmy",), inferred=False)

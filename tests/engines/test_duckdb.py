@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import sfumato as sf
 from sfumato.data.io.source import File
@@ -40,7 +40,6 @@ def test_a_column_without_rows_keeps_its_type(case: str) -> None:
     assert [domain.values.dtype for domain in empty.domains] == [domain.values.dtype for domain in full.domains]
 
 
-@settings(max_examples=40)
 @given(cases.rows(max_size=30))
 def test_any_relation_is_counted_as_in_memory(frame: pl.DataFrame) -> None:
     cases.assert_counts_as_memory(ENGINE, sf.Table(duckdb.from_arrow(frame.to_arrow())), sf.Table(frame))

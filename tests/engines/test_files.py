@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -43,7 +43,6 @@ def assert_same(found: Tuples, expected: Tuples) -> None:
 FIELDS = st.sampled_from(["a", "A", " a", "1", "01", "1.0", " 1", "2020-01-01", "", '""', "'", "x\ty", "ä", "*", "nan"])
 
 
-@settings(max_examples=40)
 @given(
     st.integers(1, 4).flatmap(
         lambda width: st.lists(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.engines import group_by as tally_module
@@ -70,7 +70,6 @@ VALUES: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("values", VALUES, ids=lambda values: type(values[0]).__name__)
-@settings(max_examples=40)
 @given(data=st.data())
 def test_a_number_stands_for_one_value(values: list[Any], data: st.DataObject) -> None:
     numbering = Dictionary()

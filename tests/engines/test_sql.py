@@ -21,6 +21,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 import sfumato as sf
 from sfumato.data.io.database import Database
 from sfumato.engines import Memory, Recoding, Sql, Tuples, reduce
+from tests.effort import effort
 from tests.postgres import PASSWORD, PostgresServer, execute, running, store, tables
 
 SCHEMA = {
@@ -46,7 +47,7 @@ VALUES = {
 FRAMES = st.lists(st.tuples(*(st.none() | values for values in VALUES.values())), max_size=12).map(
     lambda rows: pl.DataFrame(rows, schema=SCHEMA, orient="row")
 )
-same_database = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+same_database = settings(max_examples=effort(12, 100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def as_dict(tuples: Tuples) -> dict[tuple[Any, ...], int]:

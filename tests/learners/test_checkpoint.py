@@ -25,7 +25,7 @@ import sfumato as sf
 from sfumato.budget import Source
 from sfumato.learners import Adam, AdaptiveClip, Sgd, Trainer
 from sfumato.learners.dpsgd import checkpoint as checkpoints
-from tests.learners.trainings import in_groups, linear, people
+from tests.learners.trainings import in_groups, killed, linear, people
 
 ROOT = Path(__file__).parents[2]
 
@@ -326,17 +326,14 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sf.Ledger:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system kills otherwise")
 def test_charges_survive_a_kill_and_lost_steps_are_charged_again(path: Path, ledger: sf.Ledger) -> None:
-    def run(step: int) -> int:
-        program = [sys.executable, "-m", "tests.learners.trainings", "killed", ledger.path, path, str(step)]
-        return subprocess.run(program, cwd=ROOT).returncode
-
     def charged() -> int:
         return sum(event.times for event in ledger.events)  # type: ignore[attr-defined]
 
-    assert run(9) == -signal.SIGKILL, "in the middle of the second epoch"
+    program = [sys.executable, "-m", "tests.learners.trainings", "killed", ledger.path, path, "9"]
+    assert subprocess.run(program, cwd=ROOT).returncode == -signal.SIGKILL, "in the middle of the second epoch"
     assert charged() == 12
     assert checkpoints.load(path)[1]["ran"] == [[6, 1.0]]
-    assert run(0) == 0
+    killed(ledger.path, path, 0)  # which goes on, in another process, to the end
     assert charged() == 18, "the second epoch was charged twice"
     assert checkpoints.load(path)[1]["ran"] == [[12, 1.0]]
     assert not np.isnan(checkpoints.load(path)[0]["weights"].numpy()).any()

@@ -40,13 +40,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> list[Ended]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SFUMATO_HOME", str(folder / "home"))
         sf.Ledger.grant(pl.DataFrame({"age": [1, 2]}), epsilon=4.0, delta=1e-3, path=folder / "some.ledger").close()
-        program = [sys.executable, "-m", "tests.learners.trainings", "together"]
-        children = [
-            subprocess.Popen([*program, str(rank), str(size), folder], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-            for rank in range(size)
-        ]
-        ends = [child.communicate(timeout=240)[1] for child in children]
-    assert [child.returncode for child in children] == [0] * size, "\n".join(ends)
+        program = [sys.executable, "-m", "tests.learners.trainings", "together", str(size), folder]
+        told = subprocess.run(program, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=240)
+    assert told.returncode == 0, told.stderr
     return [
         Ended(load_file(folder / f"{rank}.safetensors"), json.loads((folder / f"{rank}.json").read_text()))
         for rank in range(size)

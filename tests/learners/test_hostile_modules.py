@@ -18,6 +18,7 @@ import sfumato as sf
 from sfumato.learners import Clipper, private_step
 from sfumato.learners.dpsgd import module_checks
 from sfumato.learners.gradients.clipping import cross_entropy, squared_error
+from tests.effort import effort
 from tests.learners.test_clipping import by_definition, joined
 
 
@@ -281,7 +282,7 @@ def test_two_places_that_are_folded_into_the_batch_are_clipped_as_one_sample_or_
 def test_places_that_cancel_each_other_do_not_escape_the_clip(kind: str, wide: int, places: int) -> None:
     """The products of places are large and their sum is small: rounding must not make a norm too small."""
     high = 256
-    for seed in range(5):
+    for seed in range(effort(2, 5)):
         torch.manual_seed(seed)
         inputs = 1000 * torch.randn(1, 1, wide).expand(1, places, wide)
         module: nn.Module = nn.Linear(wide, high, bias=False)
@@ -417,7 +418,7 @@ def test_a_model_of_which_other_weights_are_trained_now_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")  # torch says it once in a process
-@settings(max_examples=60)
+@settings(max_examples=effort(30, 300))
 @given(st.data())
 def test_convolutions_of_all_options_have_the_gradients_of_the_definition(data: st.DataObject) -> None:
     rank = data.draw(st.integers(1, 3), "dimensions")

@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 
 from sfumato.errors import OptionError
 from sfumato.learners import PrivateGaussianMixture
-from sfumato.learners.estimators.clustering import _positive_definite, _responsibilities, _split_the_largest
+from sfumato.learners.estimators.clustering import positive_definite, responsibilities, split_the_largest
 from sfumato.learners.estimators.moments import Moments
 from tests.learners.sensitivity import assert_sums_are_bounded
 
@@ -111,30 +111,30 @@ def test_covariances_are_made_positive_definite(seed: int, noise: float) -> None
     raw = rng.normal(0, 1, (3, 4, 4))
     found = Moments(np.ones(3), np.ones(3, bool), np.zeros((3, 4)), raw + np.swapaxes(raw, 1, 2), np.full(3, noise))
     together = np.linalg.norm(np.full(3, noise / 3))  # the noise on the mean of the three
-    assert (np.linalg.eigvalsh(_positive_definite(found)) >= min(2 * together, 1.0) * 0.999).all()
+    assert (np.linalg.eigvalsh(positive_definite(found)) >= min(2 * together, 1.0) * 0.999).all()
     flat = Moments(found.counts, found.clear, found.means, raw[:, 0], found.noise)
-    assert (_positive_definite(flat) >= min(together, 1.0) * 0.999).all()
+    assert (positive_definite(flat) >= min(together, 1.0) * 0.999).all()
 
 
 def test_covariances_that_differ_by_noise_only_become_their_mean() -> None:
     variances = np.array([[0.2, 0.3], [0.4, 0.5]])
     apart = Moments(np.array([100.0, 300.0]), np.ones(2, bool), np.zeros((2, 2)), variances, np.full(2, 0.0))
-    assert _positive_definite(apart) == pytest.approx(variances)
+    assert positive_definite(apart) == pytest.approx(variances)
     alike = Moments(apart.counts, apart.clear, apart.means, variances, np.full(2, 0.2))
-    assert _positive_definite(alike) == pytest.approx(np.array([[0.35, 0.45], [0.35, 0.45]]))
+    assert positive_definite(alike) == pytest.approx(np.array([[0.35, 0.45], [0.35, 0.45]]))
     lost = Moments(apart.counts, np.array([False, True]), apart.means, variances, np.full(2, 0.2))
-    assert _positive_definite(lost)[0] == pytest.approx([0.4, 0.5])
+    assert positive_definite(lost)[0] == pytest.approx([0.4, 0.5])
 
 
 def test_what_is_positive_and_clear_of_the_noise_is_left_as_it_is() -> None:
     found = Moments(np.ones(1), np.ones(1, bool), np.zeros((1, 2)), TURNED[None] / 2, np.full(1, 1e-3))
-    assert _positive_definite(found) == pytest.approx(TURNED[None] / 2)
+    assert positive_definite(found) == pytest.approx(TURNED[None] / 2)
 
 
 def test_a_lost_component_takes_half_of_the_largest() -> None:
     weights, means = np.array([10.0, 0.0, 90.0]), np.array([[0.5, 0.5], [0.9, 0.9], [0.0, 0.0]])
     covariances = np.array([[0.1, 0.1], [0.1, 0.1], [0.01, 0.04]])
-    split, apart, spreads = _split_the_largest(weights, means, covariances)
+    split, apart, spreads = split_the_largest(weights, means, covariances)
     assert split.tolist() == [10.0, 45.0, 45.0]
     assert np.abs(apart[1:]) == pytest.approx(np.array([[0.0, 0.2], [0.0, 0.2]]))
     assert apart[1] == pytest.approx(-apart[2])
@@ -143,7 +143,7 @@ def test_a_lost_component_takes_half_of_the_largest() -> None:
 
 
 def test_a_record_is_shared_out_however_far_it_is() -> None:
-    assert _responsibilities(np.array([[-1e6, -1e6], [-1e6, -2e6]])).tolist() == [[0.5, 0.5], [1.0, 0.0]]
+    assert responsibilities(np.array([[-1e6, -1e6], [-1e6, -2e6]])).tolist() == [[0.5, 0.5], [1.0, 0.0]]
 
 
 @pytest.mark.parametrize("wrong", [{"n_components": 0}, {"rounds": -1}, {"covariance_type": "tied"}])

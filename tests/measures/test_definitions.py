@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -120,7 +120,6 @@ def tree_distance(a: str | None, b: str | None) -> float:
     return next(height for height in range(4) if paths[a][height] == paths[b][height]) / 3
 
 
-@settings(max_examples=40)
 @given(rows(COMPLETE, st.one_of(DISEASES, st.none())))
 def test_t_of_a_hierarchy_is_the_optimal_transport_over_its_tree(records: list[brute.Row]) -> None:
     result = sf.assess(table(records, hierarchy=TREE))
@@ -128,7 +127,6 @@ def test_t_of_a_hierarchy_is_the_optimal_transport_over_its_tree(records: list[b
     assert result.t == pytest.approx(brute.t(records, brute.transport_emd(tree_distance)), rel=1e-6, abs=1e-7)
 
 
-@settings(max_examples=40)
 @given(rows(COMPLETE, st.integers(0, 5)))
 def test_the_distance_along_a_line_is_the_optimal_transport(records: list[brute.Row]) -> None:
     values = sorted({value for _, value in records})
@@ -153,7 +151,6 @@ def test_recursive_diversity_takes_any_l(records: list[brute.Row], l: int) -> No
     assert bool(check) == (expected < 1.0)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(COMPLETE, DISEASES, st.sampled_from(["rich", "poor"])), min_size=1, max_size=40))
 def test_several_sensitive_attributes_give_each_value_and_the_worst(records: list[tuple[str, str, str]]) -> None:
     frame = pl.DataFrame(records, schema=["q", "disease", "income"], orient="row")

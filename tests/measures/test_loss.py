@@ -135,7 +135,6 @@ def test_everything_is_lost_when_everything_is_marked(made: list[Row]) -> None:
     assert found.entropy == pytest.approx(1 if several else 0)
 
 
-@settings(max_examples=50)
 @given(rows(), st.data())
 def test_further_generalisation_never_lowers_the_loss(made: list[Row], data: st.DataObject) -> None:
     wider: list[Row] = []
@@ -293,7 +292,6 @@ def test_a_group_may_be_named_like_one_of_its_values(rows: list[tuple[str, str]]
     assert (coarser.gcp, coarser.precision, coarser.entropy) == (0.5, 0.5, 0.5)
 
 
-@settings(max_examples=40)
 @given(rows(), st.data())
 def test_rows_that_are_counted_with_their_number_lose_what_they_lose_one_by_one(
     made: list[Row], data: st.DataObject

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -67,7 +67,6 @@ def test_a_threshold_is_a_share(threshold: Any) -> None:
         reidentification_risk(counts([("x",)], ["q"]), threshold)
 
 
-@settings(max_examples=50)
 @given(ROWS, ROWS)
 def test_journalist_and_presence_equal_their_definitions(rows: list[Row], others: list[Row]) -> None:
     people = rows + others

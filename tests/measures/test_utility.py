@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.measures import distances, model_accuracy, query_error
 from sfumato.measures.loss.generalised import pair
-from sfumato.measures.loss.utility import _choose
+from sfumato.measures.loss.marginals import distances_of
+from sfumato.measures.loss.utility import _choose, query_error_of
 
 NAMES = ["age", "city"]
 Row = tuple[int, str, int, int, tuple[str, ...]]  # age, city, and the interval and set that are released
@@ -143,7 +144,6 @@ def test_the_distance_of_numbers_is_the_earth_movers(ours: list[int], theirs: li
     assert found.by_column["x"] == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=40)
 @given(rows())
 def test_an_interval_is_spread_along_its_length(made: list[Row]) -> None:
     original, released = tables(made)
@@ -191,6 +191,66 @@ def test_distances_of_categories_and_pairs_equal_their_definition(made: list[Row
     assert found.by_pair["age", "city"] == pytest.approx(total, abs=1e-9)
     cities = {value: [sum(one[cell] for cell in one if cell[1] == value) for one in (p, q)] for value in "abc"}
     assert found.by_column["city"] == pytest.approx(sum(abs(x - y) for x, y in cities.values()) / 2, abs=1e-9)
+
+
+CELLS = st.tuples(st.integers(0, 6) | st.none(), st.sampled_from(["a", "b", "c", None]))
+TABLES = st.lists(CELLS, min_size=1, max_size=25)
+
+
+@given(TABLES, TABLES, st.integers(1, 5))
+def test_values_that_are_not_generalised_are_compared_as_they_are(
+    ours: list[tuple[Any, Any]], theirs: list[tuple[Any, Any]], bins: int
+) -> None:
+    """Total variation over quantile bins, by counting; what the original lacks is further than everything."""
+    known = sorted(age for age, _ in ours if age is not None)
+    often = Counter(known)
+    frequent = [age for age in often if often[age] * bins >= len(known)]
+    rest = [age for age in known if age not in frequent]
+
+    def bin_of(age: int) -> Any:  # of an original age
+        return ("own", age) if age in frequent else int(sum(one < age for one in rest) * bins / len(rest))
+
+    edges = [(low + high) / 2 for low, high in itertools.pairwise(sorted(set(known))) if bin_of(low) != bin_of(high)]
+
+    def cell(row: tuple[Any, Any]) -> tuple[Any, Any]:
+        return None if row[0] is None else sum(edge <= row[0] for edge in edges), row[1]
+
+    schema = {"age": pl.Int64, "city": pl.String}
+    frames = [pl.DataFrame(table, schema=schema, orient="row") for table in (ours, theirs)]
+    found = distances_of(pair(*frames, NAMES, generalised=False), bins, quantiles=True)
+    shares = [Counter(map(cell, table)) for table in (ours, theirs)]
+
+    def apart(p: Counter[Any], q: Counter[Any]) -> float:
+        return sum(abs(p[one] / p.total() - q[one] / q.total()) for one in p | q) / 2
+
+    assert found.by_pair["age", "city"] == pytest.approx(apart(*shares), abs=1e-9)
+    for at, name in enumerate(NAMES):
+        alone = [Counter(cell(row)[at] for row in table) for table in (ours, theirs)]
+        assert found.binned[name] == pytest.approx(apart(*alone), abs=1e-9)
+    assert found.by_column["city"] == found.binned["city"]
+    assert found.mean_of_pairs == found.by_pair["age", "city"]
+    assert found.mean_of_columns == pytest.approx(sum(found.binned.values()) / 2)
+
+
+def test_wide_pairs_are_counted_without_all_their_cells() -> None:
+    names = [f"name {one}" for one in range(1500)]
+    frame = pl.DataFrame({"a": names, "b": names[::-1]})
+    found = distances_of(pair(frame, frame.with_columns(b=pl.col("b").reverse()), ["a", "b"], generalised=False))
+    assert found.by_pair == {("a", "b"): 1.0}
+    assert found.binned == {"a": 0.0, "b": 0.0}
+
+
+def test_counts_on_a_release_of_another_size_can_be_scaled() -> None:
+    original = pl.DataFrame({"city": ["a", "a", "b", "c"]})
+    both = pair(original, pl.concat([original] * 3), ["city"], generalised=False)
+    assert query_error_of(both, queries=20, rescale=True).mean == 0
+    assert query_error_of(both, queries=20).mean == 2
+
+
+def test_a_query_finds_no_value_that_the_original_lacks() -> None:
+    original = pl.DataFrame({"city": ["a", "b"]})
+    both = pair(original, pl.DataFrame({"city": ["*", None]}), ["city"], generalised=False)
+    assert query_error_of(both, queries=5).mean == 1
 
 
 @given(rows())

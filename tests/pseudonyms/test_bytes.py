@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.pseudonyms.pseudonymize import replace_identifiers
 from tests.conftest import Ran
+from tests.effort import effort
 from tests.hospital import LANGUAGES, extract
 
 KEY = sf.Key(b"0123456789abcdef0123456789abcdef")
@@ -55,7 +56,7 @@ def files(draw: st.DrawFn) -> tuple[bytes, str, str | None]:
     return (mark + text).encode(encoding), separator, encoding if encoding == "cp1252" else None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(30, 300), deadline=None)
 @given(files())
 def test_reversing_restores_every_byte_in_every_dialect(
     tmp_path_factory: pytest.TempPathFactory, drawn: tuple[bytes, str, str | None]

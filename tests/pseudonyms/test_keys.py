@@ -15,6 +15,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.pseudonyms.keys import Mapping, Passphrase, SealedMapping
+from tests.effort import effort
 
 KEY = sf.Key(bytes(range(32)))
 OTHER = sf.Key(bytes(range(1, 33)))
@@ -251,7 +252,7 @@ def test_a_process_that_is_killed_leaves_the_old_or_the_new_mapping(tmp_path: Pa
     sealed = write(tmp_path / "m", KEY, {"id": dict(others)})
     known = others
     moments = random.Random(7)
-    for kill in range(12):
+    for kill in range(effort(6, 50)):
         process = extend(tmp_path / "m", 1000 * kill, 1000 * kill + 1000)
         assert process.stdin is not None
         process.stdin.write("go\n")

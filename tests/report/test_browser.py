@@ -127,6 +127,37 @@ def page_of_attacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def page_of_generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about a generator of many columns with long names."""
+    path = tmp_path_factory.mktemp("generator") / "page.html"
+    adult = sf.datasets.adult("test")
+    release = sf.synthesize(adult, method="independent", rows=2000, ledger=False)
+    sf.write_report(release, path, title="g" * 80)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page_of_evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about an evaluation, with every section that there is."""
+    path = tmp_path_factory.mktemp("evaluation") / "page.html"
+    frame = sf.datasets.adult("test").frame.with_columns(
+        education=pl.col("education").replace({"HS-grad": "Highschoolgraduate" * 4})
+    )
+    tables = [frame.slice(at, 1500) for at in (0, 1500, 3000)]
+    found = sf.evaluate(
+        tables[0],
+        tables[1],
+        test=tables[2],
+        target="income",
+        models=["tree", "logistic"],
+        attacks=["distance-to-closest-record", "inference"],
+        repeats=1,
+    )
+    sf.write_report(found, path, title="e" * 80)
+    return path
+
+
 _CUT = """() => [...document.querySelectorAll('svg[role=img]')].flatMap(svg => {
     const box = svg.getBoundingClientRect();
     return [...svg.querySelectorAll('text')].filter(text => {
@@ -144,7 +175,17 @@ _SMALL = """() => [...document.querySelectorAll('svg[role=img]')].map(svg => {
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("which", ["page_of_training", "page_of_table", "page_of_many", "page_of_attacks"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        "page_of_training",
+        "page_of_table",
+        "page_of_many",
+        "page_of_attacks",
+        "page_of_generator",
+        "page_of_evaluation",
+    ],
+)
 def test_the_page_of_a_training_or_of_attacks_fits_its_window(
     browser: Any, request: pytest.FixtureRequest, which: str, width: int
 ) -> None:
@@ -224,34 +265,6 @@ def test_the_page_fits_its_window_and_asks_for_nothing(browser: Any, page_of_adu
     context.close()
 
 
-@pytest.mark.parametrize(("width", "colours"), [(360, "light"), (1200, "dark")])
-@pytest.mark.parametrize(
-    "which",
-    ["page_of_adult", "page_of_release", "page_of_training", "page_of_table", "page_of_many", "page_of_attacks"],
-)
-def test_the_page_has_no_accessibility_violation(
-    browser: Any, request: pytest.FixtureRequest, which: str, width: int, colours: str
-) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    context = browser.new_context(viewport={"width": width, "height": 800}, bypass_csp=True, color_scheme=colours)
-    page = context.new_page()
-    page.goto(request.getfixturevalue(which).as_uri())
-    results = Axe().run(page)
-    assert results.violations_count == 0, results.generate_report()
-    assert len(results.response["passes"]) > 10
-    context.close()
-
-
-def test_the_page_is_readable_without_javascript(browser: Any, page_of_adult: Path) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(page_of_adult.as_uri())
-    assert "12,889" in page.locator("main").inner_text()
-    assert page.pdf().startswith(b"%PDF")
-    context.close()
-
-
 # What is written in a chart, and on what: the colour below a letter in a cell is that of the cell over the paper.
 _CONTRAST = """() => {
     const rgb = text => text.match(/[\\d.]+/g).map(Number);
@@ -272,23 +285,54 @@ _CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("which", ["page_of_adult", "page_of_release", "page_of_training"])
-def test_letters_of_charts_stand_out_in_light_and_in_dark(
-    browser: Any, request: pytest.FixtureRequest, which: str, colours: str
+@pytest.mark.parametrize(("width", "colours"), [(360, "light"), (1200, "dark")])
+@pytest.mark.parametrize(
+    "which",
+    [
+        "page_of_adult",
+        "page_of_release",
+        "page_of_training",
+        "page_of_table",
+        "page_of_many",
+        "page_of_attacks",
+        "page_of_generator",
+        "page_of_evaluation",
+    ],
+)
+def test_the_page_has_no_accessibility_violation_and_letters_of_charts_stand_out(
+    browser: Any, request: pytest.FixtureRequest, which: str, width: int, colours: str
 ) -> None:
-    context = browser.new_context(color_scheme=colours)
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(viewport={"width": width, "height": 800}, bypass_csp=True, color_scheme=colours)
     page = context.new_page()
     page.goto(request.getfixturevalue(which).as_uri())
+    results = Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
+    assert len(results.response["passes"]) > 10
     assert page.evaluate(_CONTRAST) >= 4.5
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 21, 27)"
     assert dark == (colours == "dark")
     context.close()
 
 
-def test_a_table_is_sorted_by_its_headings(browser: Any, page_of_adult: Path) -> None:
+def test_the_page_is_readable_without_javascript(browser: Any, page_of_adult: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(page_of_adult.as_uri())
+    assert "12,889" in page.locator("main").inner_text()
+    assert page.pdf().startswith(b"%PDF")
+    context.close()
+
+
+def test_a_pointer_at_a_bar_is_told_its_value_and_a_table_is_sorted_by_its_headings(
+    browser: Any, page_of_adult: Path
+) -> None:
     page = browser.new_page()
     page.goto(page_of_adult.as_uri())
+    titles = page.evaluate("[...document.querySelectorAll('svg title')].map(title => title.textContent)")
+    assert "1: 26.4%" in titles
+    assert "age: 10,157 rows" in titles
     table = page.locator("table", has=page.get_by_role("columnheader", name="Distinct values"))
     column = table.locator("tbody td:nth-child(4)")
     before = [int(text.replace(",", "")) for text in column.all_inner_texts()]
@@ -298,13 +342,4 @@ def test_a_table_is_sorted_by_its_headings(browser: Any, page_of_adult: Path) ->
     assert heading.get_attribute("aria-sort") == "descending"
     heading.get_by_role("button").click()
     assert [int(text.replace(",", "")) for text in column.all_inner_texts()] == sorted(before)
-    page.close()
-
-
-def test_a_pointer_at_a_bar_is_told_its_value(browser: Any, page_of_adult: Path) -> None:
-    page = browser.new_page()
-    page.goto(page_of_adult.as_uri())
-    titles = page.evaluate("[...document.querySelectorAll('svg title')].map(title => title.textContent)")
-    assert "1: 26.4%" in titles
-    assert "age: 10,157 rows" in titles
     page.close()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -86,7 +86,6 @@ def step(size: int) -> float:
     return 1 / min(max(size // SMALLEST_SHOWN, 1), 1000)
 
 
-@settings(max_examples=50)
 @given(rows())
 def test_distributions_equal_their_definition(made: list[Row]) -> None:
     original, released = tables(made)
@@ -119,7 +118,6 @@ def test_distributions_equal_their_definition(made: list[Row]) -> None:
         assert np.array(joint.after) == pytest.approx(expected, abs=slack)
 
 
-@settings(max_examples=50)
 @given(rows())
 def test_nothing_that_fewer_than_ten_rows_have_is_shown_alone(made: list[Row]) -> None:
     original, released = tables(made)
@@ -155,7 +153,6 @@ def is_rounded(share: float, size: int) -> bool:
     return round(round(share * parts) / parts, 3) == share
 
 
-@settings(max_examples=40)
 @given(rows())
 def test_counted_rows_are_compared_as_if_they_were_there_many_times(made: list[Row]) -> None:
     original, released = tables(made)

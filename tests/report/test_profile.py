@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -11,7 +11,6 @@ from sfumato.measures.assess import profiles_of
 from sfumato.report.bins import binned_profiles
 
 
-@settings(max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.sampled_from("abcdefgh")), min_size=1, max_size=200))
 def test_no_value_of_fewer_than_ten_rows_is_named(values: list[str | None]) -> None:
     (profile,) = binned_profiles(sf.Table(pl.DataFrame({"x": pl.Series(values, dtype=pl.String)})), ["x"])

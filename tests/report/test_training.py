@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -500,7 +500,6 @@ def test_runs_of_one_epsilon_are_told_apart_by_their_names() -> None:
     assert "epsilon 1 (again)" in text
 
 
-@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(

@@ -70,7 +70,8 @@ def attack(
     model : str or estimator, optional
         "forest", "tree", "mlp", "boosting", or an estimator with scikit-learn's interface.
     protect : str, optional
-        How the training is protected: ``"guided:k=100"``, ``"mondrian:k=10"``, ``"dp:epsilon=1"``.
+        How the training is protected: ``"guided:k=100"``, ``"mondrian:k=10"``, ``"dp:epsilon=1"``,
+        ``"synthetic:epsilon=1"``.
     kind : {"synthetic", "table"}, optional
     qi, sensitive, identifiers : sequence of str
         The roles of the columns, see `Table.of`; those of a release are added to its own. Without quasi-identifiers,

@@ -27,7 +27,7 @@ from sfumato.data.table import Table
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.training.split import TARGETS
 
-__all__ = ["Case", "Work", "labelled", "model_case", "release_case", "table_case"]
+__all__ = ["Case", "Work", "labelled", "model_case", "release_case", "rows_of", "table_case"]
 
 _FEWEST = 8
 """Rows that can be divided into members and non-members."""
@@ -72,7 +72,7 @@ def release_case(
     """Return the case of a release; without a control, it is made again from half of the rows of its source."""
     if release.kind == "model":
         return _released_model(release, name, source, control, target, roles, work)
-    if release.kind != "table":
+    if release.kind not in ("table", "generator"):
         raise InputError(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",
             hint="its claim can be audited: --audit, or sfumato.attacks.audit_function",
@@ -83,12 +83,13 @@ def release_case(
     members, nonmembers, again = _both(source, control, lambda data: _rows(data, schema, "the release"), work.seed)
     frame = release.table.to_polars()
     if again and members is not None:
-        frame = call("the recipe of the release", procedure, members, work.seed).sort(schema.names)  # it was shuffled
+        frame = call("the recipe of the release", procedure, members, work.seed)
+        frame = frame.sort(schema.names) if release.kind == "table" else frame  # it was shuffled
     others = _population(population, schema)
     # Released quasi-identifiers no longer have their hierarchies, and their labels mean nothing without them.
     public = {one.name: one for one in kept}
     known = Schema(replace(public.get(one.name, one), role=one.role) for one in schema.columns)
-    made = TableTarget(
+    made = (TableTarget if release.kind == "table" else SyntheticTarget)(
         frame,
         known,
         procedure=procedure,
@@ -225,6 +226,13 @@ def _rows(data: Any, schema: Schema, of: str) -> Records:
     table, name = _table(data)
     _refuse_lacking(name, table, schema.names, of)
     return Records(table.to_polars().select(schema.names))
+
+
+def rows_of(data: Any, names: Sequence[str]) -> pl.DataFrame:
+    """Return the rows of an original with the columns that a generator draws."""
+    table, name = _table(data)
+    _refuse_lacking(name, table, names, "the generator")
+    return table.to_polars().select(names)
 
 
 def _refuse_lacking(name: str, table: Table, columns: Sequence[str], of: str) -> None:

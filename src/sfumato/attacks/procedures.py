@@ -27,7 +27,7 @@ __all__ = ["FitEstimator", "RunRecipe", "records_of"]
 
 _SEEDS = ("random_state", "seed", "insecure_seed")
 _NEVER = ("ledger", "checkpoint")  # a reference model is not released, and is not a training to resume
-_TABLES = ("anonymize", "mask", "perturb")
+_TABLES = ("anonymize", "mask", "perturb", "synthesize")
 _OF_THE_SPLIT = ("data", "test", "holdout", "samples", "test_samples", "full", "root", "scores", "seed", "published")
 
 
@@ -134,7 +134,7 @@ class RunRecipe(Discreet):
     """Do what the recipe of a release says, on other records.
 
     A recipe of `train` gives a model that has learned all given records: none is held out. A recipe of `anonymize`,
-    `mask` or `perturb` gives the released frame. No ledger is charged, because nothing is released.
+    `mask`, `perturb` or `synthesize` gives the released frame. No ledger is charged, because nothing is released.
 
     Parameters
     ----------
@@ -171,8 +171,16 @@ class RunRecipe(Discreet):
         """Return the model, or the released frame."""
         if self.command == "train":
             return self._train(records, seed)
+        if self.command == "synthesize":
+            return self._synthesize(records, seed)
         released: pl.DataFrame = self.recipe.run(records.frame).table.to_polars()
         return released
+
+    def _synthesize(self, records: Records, seed: int) -> pl.DataFrame:
+        known = Schema(one for one in self.recipe.schema.columns if one.name in records.frame.columns)
+        made = replace(self.recipe, schema=known).run(records.frame, ledger=False, insecure_seed=seed, seed=None)
+        drawn: pl.DataFrame = made.table.to_polars()
+        return drawn
 
     def _train(self, records: Records, seed: int) -> Any:
         if records.labels is None:

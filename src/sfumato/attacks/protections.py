@@ -16,14 +16,17 @@ from sfumato.anonymizers.anonymize import METHODS, as_method
 from sfumato.anonymizers.base import NewRows
 from sfumato.anonymizers.publish import Output
 from sfumato.attacks.procedures import FitEstimator, features_of
+from sfumato.data.coding import canonical_text
 from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table
 from sfumato.data.validate import real
 from sfumato.errors import OptionError, did_you_mean
 from sfumato.learners.estimators.features import Columns, Undeclared, describe
 from sfumato.measures.models import as_guarantees
+from sfumato.synthesizers.tables.catalogue import method_of
+from sfumato.synthesizers.tables.synthesize import synthesize
 
-__all__ = ["MODELS", "AnonymousTraining", "Protection", "procedure_of", "protection"]
+__all__ = ["MODELS", "AnonymousTraining", "Protection", "SyntheticTraining", "procedure_of", "protection"]
 
 MODELS = ("forest", "tree", "mlp", "boosting")
 """The named models."""
@@ -36,7 +39,10 @@ _PRIVATE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+_WITH_EPSILON = {"dp": ("epsilon", "delta"), "synthetic": ("epsilon", "delta", "method")}
+"""The options of protections that have an epsilon."""
 _GUIDED: dict[str, Any] = {"guide": "soft", "cut_by": "qi", "transform": False}  # one way, instead of trying several
+_LABEL = "label"
 _LATTICE = "the hierarchies cover the categories of all rows, members and others"
 
 
@@ -46,29 +52,32 @@ class Protection:
 
     Attributes
     ----------
-    name : "guided", another method of anonymization, or "dp"
-    guarantees : of the training rows, as a text; empty for "dp"
-    epsilon, delta : for "dp"
+    name : "guided", another method of anonymization, "dp" or "synthetic"
+    guarantees : of the training rows, as a text; empty for "dp" and "synthetic"
+    epsilon, delta : for "dp" and "synthetic"
+    method : for "synthetic", how rows are made up
     """
 
     name: str
     guarantees: str = ""
     epsilon: float | None = None
     delta: float = 1e-5
+    method: str | None = None
 
     def __str__(self) -> str:
         if self.epsilon is None:
             return f"{self.name}:{self.guarantees}"
-        return f"{self.name}:epsilon={self.epsilon:g},delta={self.delta:g}"
+        method = "" if self.method is None else f",method={self.method}"
+        return f"{self.name}:epsilon={self.epsilon:g},delta={self.delta:g}{method}"
 
 
 def protection(text: str) -> Protection:
-    """Parse a protection: ``guided:k=100``, ``mondrian:k=10``, ``dp:epsilon=1``.
+    """Parse a protection: ``guided:k=100``, ``mondrian:k=10``, ``dp:epsilon=1``, ``synthetic:epsilon=1,method=tree``.
 
     Examples
     --------
     >>> protection("dp:epsilon=2")
-    Protection(name='dp', guarantees='', epsilon=2.0, delta=1e-05)
+    Protection(name='dp', guarantees='', epsilon=2.0, delta=1e-05, method=None)
     >>> str(protection("mondrian:k=10,l=2"))
     'mondrian:k=10,l=2'
     >>> protection("gided:k=10")
@@ -77,35 +86,41 @@ def protection(text: str) -> Protection:
     sfumato.errors.OptionError: there is no protection 'gided' (did you mean 'guided'?)
     """
     name, _, rest = (part.strip() for part in text.partition(":"))
-    if name == "synthetic":
-        raise OptionError("synthetic training data is not supported yet", hint="protect with guided:k=... or dp:...")
-    known = (*METHODS, "dp")
+    known = (*METHODS, *_WITH_EPSILON)
     if name not in known:
         raise OptionError(f"there is no protection '{name}'", hint=did_you_mean(name, known))
-    if name == "dp":
-        return _private(rest)
+    if name in _WITH_EPSILON:
+        return _private(name, rest)
     if not rest:
         raise OptionError(f"the protection '{name}' needs a guarantee", hint=f"for example {name}:k=10")
     as_guarantees(rest)
     return Protection(name, rest)
 
 
-def _private(rest: str) -> Protection:
-    given = dict[str, float]()
+def _private(kind: str, rest: str) -> Protection:
+    """Parse a protection with an epsilon, a delta and, for synthetic rows, a method."""
+    given = dict[str, str]()
     for part in filter(None, (one.strip() for one in rest.split(","))):
-        name, _, number = (piece.strip() for piece in part.partition("="))
-        if name not in ("epsilon", "delta"):
-            raise OptionError(f"the protection 'dp' has no option '{name}'", hint="for example dp:epsilon=1,delta=1e-5")
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name not in _WITH_EPSILON[kind]:
+            raise OptionError(
+                f"the protection '{kind}' has no option '{name}'", hint=f"for example {kind}:epsilon=1,delta=1e-5"
+            )
         if name in given:
-            raise OptionError(f"the protection 'dp' has {name} twice")
-        try:
-            given[name] = float(number)
-        except ValueError:
-            raise OptionError(f"{name} of the protection 'dp' must be a number, got '{number}'") from None
+            raise OptionError(f"the protection '{kind}' has {name} twice")
+        given[name] = value
     if "epsilon" not in given:
-        raise OptionError("the protection 'dp' needs epsilon", hint="for example dp:epsilon=1")
-    delta = real("delta", given.get("delta", 1e-5), above=0, below=1)
-    return Protection("dp", "", real("epsilon", given["epsilon"], above=0), delta)
+        raise OptionError(f"the protection '{kind}' needs epsilon", hint=f"for example {kind}:epsilon=1")
+    numbers = {"delta": 1e-5}
+    for name in given.keys() & {"epsilon", "delta"}:
+        try:
+            numbers[name] = float(given[name])
+        except ValueError:
+            raise OptionError(f"{name} of the protection '{kind}' must be a number, got '{given[name]}'") from None
+    delta = real("delta", numbers["delta"], above=0, below=1)
+    if "method" in given:
+        method_of(given["method"])
+    return Protection(kind, "", real("epsilon", numbers["epsilon"], above=0), delta, given.get("method"))
 
 
 def procedure_of(model: Any, protect: Protection | str | None, table: Table, target: str) -> FitEstimator:
@@ -120,6 +135,7 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
         See `protection`. "dp" trains a private model of the same kind in the place of a named one: a private random
         forest, a network trained by DP-SGD, or private additive boosting. "guided" is `sf.anonymize_model`, guided by
         the probabilities of the model: other ways are not tried, so that references cost little more than the model.
+        "synthetic" trains the model on rows that `sf.synthesize` has made up.
     table : Table
         All rows that the attack is about. Its schema says which columns are quasi-identifiers (all features, if it
         names none), and which bounds and domains are public: what it does not declare is taken from the rows.
@@ -154,6 +170,10 @@ def procedure_of(model: Any, protect: Protection | str | None, table: Table, tar
     estimator = _named(model) if isinstance(model, str) else model
     if protect is None:
         return FitEstimator(estimator, columns=names)
+    if protect.name == "synthetic":
+        public, classes, notes = _public(table, target, names)
+        made_up = SyntheticTraining(estimator, protect.epsilon, protect.delta, protect.method, public, classes)
+        return FitEstimator(made_up, columns=names, notes=notes)
     schema, notes = _roles(table, names)
     if protect.name == "guided":
         options: dict[str, Any] = {"qi": schema.quasi, "sensitive": schema.sensitive, **_GUIDED}
@@ -206,6 +226,69 @@ class AnonymousTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rows = self.routes_.transform(Table(X.select(self.schema.names), self.schema)).to_polars()
             rows = rows.cast(dict(self.types_), strict=False)  # a suppressed number is missing
         return np.asarray(self.estimator_.predict_proba(rows))
+
+    def predict(self, X: pl.DataFrame) -> NDArray[Any]:  # noqa: N803
+        """Return the most probable class."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+class SyntheticTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Train an estimator on rows that were made up from the given ones with differential privacy.
+
+    Parameters
+    ----------
+    estimator : estimator
+        It takes frames.
+    epsilon, delta : float
+    method : str, optional
+        See `sf.synthesize`.
+    schema : Schema
+        What is public of the features.
+    classes : sequence
+        The public classes.
+    insecure_seed : int, optional
+        Makes the rows reproducible.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        epsilon: Any = 1.0,
+        delta: float = 1e-5,
+        method: str | None = None,
+        schema: Any = None,
+        classes: Any = (),
+        insecure_seed: int | None = None,
+    ) -> None:
+        self.estimator, self.epsilon, self.delta, self.method = estimator, epsilon, delta, method
+        self.schema, self.classes, self.insecure_seed = schema, classes, insecure_seed
+
+    def fit(self, X: pl.DataFrame, y: Any) -> Self:  # noqa: N803 - scikit-learn's names
+        """Make up rows, and fit the estimator to them."""
+        from sklearn.base import clone
+
+        label = _LABEL if _LABEL not in X.columns else f"{_LABEL} of {len(X.columns)} columns"
+        texts = {canonical_text(str(one)): one for one in self.classes}
+        labels = pl.Series(label, [canonical_text(str(one)) for one in np.asarray(y).tolist()], dtype=pl.String)
+        declared = Schema([*self.schema.columns, Column(name=label, domain=tuple(texts), role=Role.TARGET)])
+        release = synthesize(
+            Table(X.select(self.schema.names).with_columns(labels), declared),
+            self.epsilon,
+            delta=self.delta,
+            method=self.method,
+            ledger=False,
+            insecure_seed=self.insecure_seed,
+        )
+        rows = release.table.to_polars().drop_nulls(label)
+        drawn = rows.drop(label).cast({name: X.schema[name] for name in self.schema.names}, strict=False)
+        self.generator_ = release
+        self.estimator_ = clone(self.estimator).fit(drawn, np.asarray([texts[one] for one in rows[label].to_list()]))
+        self.classes_ = self.estimator_.classes_
+        return self
+
+    def predict_proba(self, X: pl.DataFrame) -> NDArray[Any]:  # noqa: N803
+        """Return the probability of each class."""
+        return np.asarray(self.estimator_.predict_proba(X.select(self.schema.names)))
 
     def predict(self, X: pl.DataFrame) -> NDArray[Any]:  # noqa: N803
         """Return the most probable class."""
@@ -279,6 +362,16 @@ def _differentially_private(
     model: str, protect: Protection, table: Table, target: str, names: list[str]
 ) -> FitEstimator:
     """Return the private procedure of a named model, with public bounds, domains and classes."""
+    public, classes, notes = _public(table, target, names)
+    name, options = _PRIVATE[model]
+    estimator = getattr(learners, name)(
+        epsilon=protect.epsilon, delta=protect.delta, schema=public, classes=classes, **options
+    )
+    return FitEstimator(estimator, columns=names, notes=notes)
+
+
+def _public(table: Table, target: str, names: list[str]) -> tuple[Schema, tuple[Any, ...], list[str]]:
+    """Return what counts as public of the features, the classes, and a note of what was taken from the rows."""
     frame = table.to_polars()
     described = describe(Columns.of(Table(frame.select(names), Schema(table.schema[name] for name in names))), None)
     read = [one.read(frame[one.name]) if isinstance(one, Undeclared) else one for one in described]
@@ -293,15 +386,11 @@ def _differentially_private(
     if classes is None:
         taken.append(target)
         classes = tuple(frame[target].drop_nulls().unique().sort().to_list())
-    notes = []
-    if taken:
-        shown = f"{', '.join(taken[:5])}{' and others' if len(taken) > 5 else ''}"
-        notes.append(
-            f"the bounds and domains of {shown} are not declared; they were taken from all rows, members and others, "
-            "and are not covered by epsilon"
-        )
-    name, options = _PRIVATE[model]
-    estimator = getattr(learners, name)(
-        epsilon=protect.epsilon, delta=protect.delta, schema=public, classes=classes, **options
+    if not taken:
+        return public, classes, []
+    shown = f"{', '.join(taken[:5])}{' and others' if len(taken) > 5 else ''}"
+    note = (
+        f"the bounds and domains of {shown} are not declared; they were taken from all rows, members and others, "
+        "and are not covered by epsilon"
     )
-    return FitEstimator(estimator, columns=names, notes=notes)
+    return public, classes, [note]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sfumato.budget.accounting.private_selection import RandomStopping as RandomStopping
     from sfumato.budget.differential_privacy import DifferentialPrivacy as DifferentialPrivacy
     from sfumato.budget.events import ApproximateEvent as ApproximateEvent
+    from sfumato.budget.events import BoundedRange as BoundedRange
     from sfumato.budget.events import Composed as Composed
     from sfumato.budget.events import DiscreteGaussian as DiscreteGaussian
     from sfumato.budget.events import DiscreteLaplace as DiscreteLaplace
@@ -75,7 +76,7 @@ __getattr__, __dir__, __all__ = lazy(
         "accounting.private_selection": "RandomStopping",
         "differential_privacy": "DifferentialPrivacy",
         "events": (
-            "ApproximateEvent Composed DiscreteGaussian DiscreteLaplace Event Exponential FixedSampled "
+            "ApproximateEvent BoundedRange Composed DiscreteGaussian DiscreteLaplace Event Exponential FixedSampled "
             "Gaussian Laplace NoiseEvent Parallel PoissonSampled PureEvent RandomizedResponse Relation "
             "Repeated Selected Shuffled"
         ),

@@ -38,6 +38,7 @@ _COMMANDS = {
     "assess": ("assess", "Measure how anonymous a table is."),
     "anonymize": ("anonymize", "Make a table anonymous, and lose as little as possible."),
     "train": ("train", "Train a model that does not reveal who it was trained on."),
+    "synthesize": ("synthesize", "Make up rows like those of a table, with a guarantee."),
     "attack": ("attack", "Measure what an attacker learns from a release or a model."),
     "verify": ("verify", "Check every claim of a release on its data alone."),
     "mask": ("mask", "Perturb columns with noise or swapping, without a guarantee."),

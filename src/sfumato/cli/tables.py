@@ -14,11 +14,12 @@ from sfumato.cli.terminal import echo, show_as
 from sfumato.data import datasets
 from sfumato.data.io.encodings import is_utf8
 from sfumato.data.io.spool import Spool
-from sfumato.data.schema import Column, Kind, Schema
+from sfumato.data.schema import Column, Kind, Role, Schema
 from sfumato.data.table import Table, read
 from sfumato.errors import OptionError
 
 __all__ = [
+    "declared_table",
     "is_text",
     "load_table",
     "print_reading",
@@ -106,7 +107,8 @@ def read_declared(
     table = read_table(data, None, inferred=False, **reading)
     own = table.schema if data in datasets.TABLES else Schema(Column(name=name) for name in table.schema.names)
     columns = {column.name: column for column in own.columns}
-    for column in Schema.load(schema_file).columns if schema_file else ():
+    given = Schema.load(schema_file) if schema_file else Schema([])
+    for column in given.columns:
         columns[own[column.name].name] = column
     declared: list[tuple[str, dict[str, Any]]] = [
         *((name, {"kind": Kind.NUMBER}) for name in numbers),
@@ -116,7 +118,24 @@ def read_declared(
     ]
     for name, values in declared:
         columns[name] = replace(columns[own[name].name], **values)
-    return table, Schema(columns.values())
+    return table, Schema(columns.values(), given.constraints)
+
+
+def declared_table(
+    data: str,
+    reading: dict[str, Any],
+    public: dict[str, Any],
+    identifiers: list[str],
+    stored: Schema | None = None,
+) -> Table:
+    """Read a table with everything that is declared of it: by a schema, by options, or in a stored recipe."""
+    table, schema = read_declared(data, **reading, **public)
+    known = {} if public["schema_file"] or stored is None else {column.name: column for column in stored.columns}
+    columns = {one.name: known.get(one.name, one) if one == Column(name=one.name) else one for one in schema.columns}
+    for name in identifiers:
+        columns[name] = replace(columns[schema[name].name], role=Role.IDENTIFIER)
+    rules = schema.constraints if public["schema_file"] or stored is None else stored.constraints
+    return Table(table.source, Schema(columns.values(), rules), origin=table.origin)
 
 
 def warn_if_people_repeat(table: Table) -> None:

@@ -80,7 +80,18 @@ class Domain(Discreet):
 
     def label(self, code: int) -> str:
         """Return the text of the value of a code."""
-        value = self.values.slice(int(code), 1)
+        code = int(code)
+        if code not in self._labels:
+            self._labels[code] = self._text(code)
+        return self._labels[code]
+
+    @cached_property
+    def _labels(self) -> dict[int, str]:
+        """The texts that have been asked for: many measures name the same class."""
+        return {}
+
+    def _text(self, code: int) -> str:
+        value = self.values.slice(code, 1)
         if isinstance(value.dtype, pl.Date | pl.Datetime):
             per_day = _PER_DAY[value.dtype.time_unit] if isinstance(value.dtype, pl.Datetime) else 1
             days = value.to_physical().cast(pl.Int64) // per_day

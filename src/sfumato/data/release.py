@@ -29,6 +29,7 @@ ARTIFACTS = {
     "table": "sfumato.measures.released_table:ReleasedTable",
     "model": "sfumato.learners.training.released_model:ReleasedModel",
     "statistics": "sfumato.budget.query.answer:QueryAnswer",
+    "generator": "sfumato.synthesizers.tables.generator:Generator",
 }
 """The class of each kind of artifact, imported when a release of that kind is read."""
 
@@ -183,7 +184,7 @@ class Release(Discreet):
 
     @property
     def kind(self) -> str:
-        """The kind of artifact: table, model or statistics."""
+        """The kind of artifact: table, model, statistics or generator."""
         return self.artifact.kind
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,9 @@ class Column:
         Public lower and upper bound of a number. Public means: not taken from the data.
     domain : sequence, optional
         Public list of all possible values; for an ordinal column, in order.
+    step : float or str, optional
+        Public distance between neighbouring values: 1 for whole numbers, 0.01 for amounts with two decimals; for dates
+        and times a text such as ``"1d"``, ``"15m"`` or ``"1s"``. Synthetic values are multiples of it.
     hierarchy : Hierarchy, optional
     reason : str
         Why `Schema.suggest` proposed this role and kind; for a kept column, the case against keeping it.
@@ -108,6 +112,7 @@ class Column:
     kind: Kind = Kind.AUTO
     bounds: tuple[float, float] | None = None
     domain: tuple[Any, ...] | None = None
+    step: float | str | None = None
     hierarchy: Hierarchy | None = None
     reason: str = field(default="", compare=False)
     inferred: bool = field(default=False, compare=False, repr=False)
@@ -123,6 +128,8 @@ class Column:
             object.__setattr__(self, "kind", Kind.NUMBER)  # bounds declare a number, whatever the cells look like
         if self.domain is not None:
             object.__setattr__(self, "domain", _domain(self.name, self.domain))
+        if self.step is not None:
+            _check_step(self.name, self.step)
         if self.hierarchy is not None and self.domain is not None:
             self.hierarchy.check(self.domain, self.name)
 
@@ -130,6 +137,7 @@ class Column:
         parts = [named([self.name]), self.role.value, self.kind.value]
         parts += [] if self.bounds is None else [f"bounds {list(self.bounds)}"]
         parts += [] if self.domain is None else [f"domain of {len(self.domain)} values"]
+        parts += [] if self.step is None else [f"step {self.step}"]
         parts += [] if self.hierarchy is None else [f"hierarchy {type(self.hierarchy).__name__}"]
         return f"Column({', '.join(parts)})"
 
@@ -140,6 +148,8 @@ class Column:
             plain["bounds"] = list(self.bounds)
         if self.domain is not None:
             plain["domain"] = list(self.domain)
+        if self.step is not None:
+            plain["step"] = self.step
         if self.hierarchy is not None:
             plain["hierarchy"] = self.hierarchy.to_dict()
         if self.reason:
@@ -152,7 +162,7 @@ class Column:
 
         A hierarchy may also be a list of rows, or the name of a file in the given folder, if there is one.
         """
-        allowed = ("role", "kind", "bounds", "domain", "hierarchy", "reason")
+        allowed = ("role", "kind", "bounds", "domain", "step", "hierarchy", "reason")
         for key in plain:
             if key not in allowed:
                 raise SchemaError(f"column '{name}' has an unknown key '{key}'", hint=did_you_mean(key, allowed))
@@ -193,9 +203,17 @@ class Schema:
     """
 
     columns: tuple[Column, ...]
+    constraints: tuple[str, ...] = ()
+    """What every synthetic row must meet, such as ``start <= end``; see `sfumato.synthesizers.Constraints`."""
 
-    def __init__(self, columns: Iterable[Column]) -> None:
+    def __init__(self, columns: Iterable[Column], constraints: Iterable[str] = ()) -> None:
         object.__setattr__(self, "columns", tuple(columns) if isinstance(columns, Iterable) else (columns,))
+        listed = isinstance(constraints, Iterable) and not isinstance(constraints, str | Mapping)
+        object.__setattr__(self, "constraints", tuple(constraints) if listed else (constraints,))
+        if not listed or not all(isinstance(one, str) for one in self.constraints):
+            raise SchemaError(
+                "the constraints of a schema must be a list of texts", hint='for example ["start <= end"]'
+            )
         for one in self.columns:
             if not isinstance(one, Column):
                 raise SchemaError(
@@ -306,7 +324,20 @@ class Schema:
         for column in self.columns:
             role = asked.get(column.name, Role.OTHER if column.role in replaced else column.role)
             columns.append(column if role is column.role else replace(column, role=role, reason=""))
-        return Schema(columns)
+        return Schema(columns, self.constraints)
+
+    def declared(self) -> Schema:
+        """Return the schema without the kinds that were inferred from cells.
+
+        Examples
+        --------
+        >>> import sfumato as sf
+        >>> table = sf.read("patients.csv")
+        >>> table.schema["age"].kind.value, table.schema.declared()["age"].kind.value
+        ('number', 'auto')
+        """
+        columns = (replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.columns)
+        return Schema(columns, self.constraints)
 
     def released(self) -> Schema:
         """Return the schema of an anonymized release of the table.
@@ -344,7 +375,7 @@ class Schema:
             return cls.load(given)
         if isinstance(given, Mapping):
             listed = given.get("columns")
-            if set(given) == {"columns"} and isinstance(listed, Mapping):
+            if set(given) <= {"columns", "constraints"} and isinstance(listed, Mapping):
                 return cls.from_dict(given)
             return cls(_column_of(name, said) for name, said in given.items())
         if isinstance(given, Sequence) and all(isinstance(one, Column) for one in given):
@@ -377,21 +408,23 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values."""
-        return {"columns": {column.name: column.to_dict() for column in self.columns}}
+        plain: dict[str, Any] = {"constraints": list(self.constraints)} if self.constraints else {}
+        return {**plain, "columns": {column.name: column.to_dict() for column in self.columns}}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], folder: Path | None = Path()) -> Schema:
         """Build a schema from the result of `to_dict`; hierarchy files are read from the folder, if one is given."""
         columns = plain.get("columns")
-        if set(plain) != {"columns"} or not isinstance(columns, Mapping):
+        if not set(plain) <= {"columns", "constraints"} or not isinstance(columns, Mapping):
             raise SchemaError(
-                "a schema must have one table [columns] with a table per column",
+                "a schema must have one table [columns] with a table per column, and at most constraints beside it",
                 hint='for example [columns.age] with role = "quasi" and kind = "number"',
             )
         for name, values in columns.items():
             if not isinstance(values, Mapping):
                 raise SchemaError(f"[columns.{name}] must be a table with keys such as role and kind")
-        return cls(Column.from_dict(name, values, folder) for name, values in columns.items())
+        listed = (Column.from_dict(name, values, folder) for name, values in columns.items())
+        return cls(listed, plain.get("constraints", ()))
 
     def to_toml(self) -> str:
         """Return the schema as TOML text."""
@@ -463,6 +496,17 @@ def _bounds(name: str, kind: Kind, bounds: Sequence[float]) -> tuple[float, floa
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise SchemaError(f"the bounds of column '{name}' must be finite and in order, got [{low}, {high}]")
     return low, high
+
+
+def _check_step(name: str, step: Any) -> None:
+    if isinstance(step, str) and re.fullmatch(r"[1-9]\d{0,5}[dhms]", step):
+        return
+    if isinstance(step, str | bool) or not isinstance(step, int | float):
+        raise SchemaError(
+            f"the step of column '{name}' must be a number, or a text such as 1d, 15m or 1s, got {str(step)[:40]!r}"
+        )
+    if not 1e-15 <= step <= 1e15:
+        raise SchemaError(f"the step of column '{name}' must be above 0, and at most 1e15, got {step:g}")
 
 
 def _domain(name: str, domain: Sequence[Any]) -> tuple[Any, ...]:

@@ -106,7 +106,9 @@ class Table:
                 raise SchemaError(
                     f"the schema lists a column '{name}' that the table lacks", hint=did_you_mean(name, names)
                 )
-        object.__setattr__(self, "schema", Schema(self._known(listed.get(name) or Column(name=name)) for name in names))
+        columns = (self._known(listed.get(name) or Column(name=name)) for name in names)
+        rules = () if schema is None else Schema.of(schema).constraints
+        object.__setattr__(self, "schema", Schema(columns, rules))
 
     def __repr__(self) -> str:
         kind = type(self.source)
@@ -275,7 +277,7 @@ class Table:
         if not mixed:
             return self
         texts = {name: self.frame[name].map(text_of, na_action="ignore").astype(object) for name in mixed}
-        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
+        columns = self.schema.declared()
         return Table(self.frame.assign(**texts), columns, origin=self.origin)
 
     def as_declared(self) -> Table:
@@ -298,7 +300,7 @@ class Table:
         if file is None or not file.inferred or not (file.is_text or file.format == "jsonl"):
             return self.mixed_as_texts()  # one record must not make a column unreadable
         declared = replace(file, inferred=False)
-        columns = Schema(replace(one, kind=Kind.AUTO) if one.inferred else one for one in self.schema.columns)
+        columns = self.schema.declared()
         if file.format == "jsonl":
             return Table(declared.read(), columns, origin=declared)
         text = file.text

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +184,10 @@ class Counter:
         kept = slice(None) if count.all() else count != 0  # without the subtracted rows
         codes, domains = [], []
         for column, dictionary, of_tuple in zip(self.columns, self.dictionaries, numbers, strict=True):
-            of_column = of_tuple[kept]
+            of_column, values = of_tuple[kept], dictionary.values()
             present = np.flatnonzero(np.bincount(of_column))
-            code, domain = encode_column(read(dictionary.values().gather(present).alias(column.name)), column)
-            code_of = np.zeros(len(dictionary.values()), dtype=np.int32)
+            code, domain = encode_column(read(values.gather(present).alias(column.name)), column)
+            code_of = np.zeros(len(values), dtype=np.int32)
             code_of[present] = code
             codes.append(code_of[of_column])
             domains.append(domain)
@@ -204,6 +205,7 @@ class Counter:
             )
 
 
+@cache
 def _physical_memory() -> int:
     """Return the memory of the machine or container, in bytes."""
     try:

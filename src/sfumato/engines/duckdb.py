@@ -16,8 +16,10 @@ from sfumato.data.io.files import FORMATS, write_frame
 from sfumato.data.io.folders import disk_errors, is_full, private_folder
 from sfumato.data.io.source import DataSource, File
 from sfumato.data.table import Table, frame_errors
+from sfumato.engines.code_expressions import DuckDBDialect, levels
+from sfumato.engines.contingency import CodeCounter, Coded
 from sfumato.engines.counter import Counter
-from sfumato.engines.engine import Engine, Progress, Recoding, native, polars_panics
+from sfumato.engines.engine import Progress, Recoding, native, polars_panics
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import InputError, OptionError, SfumatoError, require_extra
 
@@ -28,7 +30,7 @@ _INTERRUPTED = ("query interrupted", "interrupt error")
 
 
 @dataclass(frozen=True)
-class DuckDB(Engine):
+class DuckDB(CodeCounter):
     """Counts in DuckDB. The connection of the relation sets the memory limit and the folder for spilled data.
 
     Examples
@@ -80,6 +82,28 @@ class DuckDB(Engine):
                     recoded.write_parquet(str(folder / "recoded"))
                 write_frame(pl.scan_parquet(folder / "recoded", glob=False), to)
         return Table(File(Path(to)))
+
+    def types(self, table: Table) -> dict[str, pl.DataType]:
+        """Return the declared types of all columns."""
+        relation = self._relation(table)
+        with frame_errors(), _relation_errors():
+            return dict(pl.DataFrame(relation.limit(0).to_arrow_table()).schema)
+
+    @polars_panics()
+    def _count_groups(
+        self, table: Table, columns: Sequence[Coded], types: dict[str, pl.DataType], sets: Sequence[tuple[int, ...]]
+    ) -> list[pl.Series]:
+        """Count groups by grouping sets."""
+        query = "sfumato_relation"
+        for level in levels(DuckDBDialect(), columns, [_quoted(one.name) for one in columns], types):
+            chosen = ", ".join(f"{expression} AS {alias}" for expression, alias in level)
+            query = f"(SELECT {chosen} FROM {query})"  # noqa: S608
+        groups = ", ".join(f"g{at}" for at in range(len(columns)))
+        by = ", ".join(f"({', '.join(f'g{at}' for at in one)})" for one in sets)
+        counted = f"SELECT {groups}, count(*) AS records FROM {query} GROUP BY GROUPING SETS ({by})"  # noqa: S608
+        with frame_errors(), _relation_errors():
+            found = self._relation(table).query("sfumato_relation", counted).to_arrow_table()
+        return [pl.Series(column) for column in found.columns]
 
     def names_a_table(self, to: str | Path | None) -> bool:
         """Return whether ``to`` names a new table on the connection of a relation, not a file by its suffix."""

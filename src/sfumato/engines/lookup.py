@@ -39,13 +39,13 @@ class Lookup:
         self._known = np.array(self._packing.pack(codes.T))
         bits = max(len(codes), 1).bit_length() + 1  # more than half of the slots stay free
         self._slots, self._shift = np.full(1 << bits, -1, dtype=np.int32), 64 - bits
-        _fill(self._known, self._slots, self._shift, _MIX)
+        fill(self._known, self._slots, self._shift, _MIX)
 
     def find(self, columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
         """Return the position of each row among the tuples, or -1; a code of -1 is not found."""
         keys = np.array(self._packing.pack(columns))
         found = np.empty(keys.shape[1], dtype=np.int64)
-        _find(keys, self._known, self._slots, self._shift, _MIX, found)
+        find(keys, self._known, self._slots, self._shift, _MIX, found)
         return found
 
 
@@ -59,7 +59,7 @@ def _slot(keys: Keys, row: int, shift: int, mix: Any) -> Any:
 
 
 @kernel()
-def _fill(known: Keys, slots: NDArray[np.int32], shift: int, mix: Any) -> None:
+def fill(known: Keys, slots: NDArray[np.int32], shift: int, mix: Any) -> None:
     """Insert distinct keys into an empty table with open addressing."""
     last = np.uint64(len(slots) - 1)
     for row in range(known.shape[1]):
@@ -70,7 +70,7 @@ def _fill(known: Keys, slots: NDArray[np.int32], shift: int, mix: Any) -> None:
 
 
 @kernel()
-def _find(keys: Keys, known: Keys, slots: NDArray[np.int32], shift: int, mix: Any, found: NDArray[np.int64]) -> None:
+def find(keys: Keys, known: Keys, slots: NDArray[np.int32], shift: int, mix: Any, found: NDArray[np.int64]) -> None:
     """Look up the position of each key, or -1."""
     last = np.uint64(len(slots) - 1)
     for row in range(keys.shape[1]):

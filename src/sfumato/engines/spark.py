@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sfumato.data.io.files import write_frame
 from sfumato.data.io.folders import is_full, private_folder
@@ -71,6 +74,39 @@ class Spark(Engine):
             with private_folder() as folder:
                 write_frame(_copy(recoded, folder / "recoded"), to)
         return Table(File(Path(to)))
+
+    def types(self, table: Table) -> dict[str, pl.DataType]:
+        """Return the declared types of all columns."""
+        frame = self._frame(table)
+        with spark_errors(frame.sparkSession):
+            return dict(zip(frame.columns, pl.DataFrame(_plain(frame).limit(0).toArrow()).dtypes, strict=True))
+
+    def add_up(self, table: Table, function: Callable[[pl.DataFrame], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Apply a function to batches of rows where they are, and add up the arrays that it returns.
+
+        Spark's Python workers run the function, so that they need Sfumato. The arrays have one length, also that of
+        an empty batch. Only sums reach this process.
+        """
+        frame = self._frame(table)
+        names, types = list(frame.columns), list(self.types(table).values())
+
+        def add(batches: Iterator[Any]) -> Iterator[Any]:
+            import pyarrow
+
+            sums = None
+            for batch in batches:
+                found = function(pl.DataFrame(batch.rename_columns(names)))
+                sums = found if sums is None else sums + found
+            if sums is not None:
+                places = np.flatnonzero(sums)
+                yield pyarrow.RecordBatch.from_pydict({"place": places, "sum": sums[places]})
+
+        with spark_errors(frame.sparkSession), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of versions of pandas, which is not used
+            parts = pl.DataFrame(_plain(frame).mapInArrow(add, "place bigint, sum bigint").toArrow())
+        total = np.zeros_like(function(pl.DataFrame(schema=dict(zip(names, types, strict=True)))))
+        np.add.at(total, parts["place"].to_numpy(), parts["sum"].to_numpy())
+        return total
 
     def _frame(self, table: Table) -> Any:
         if not is_spark(table):

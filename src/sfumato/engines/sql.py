@@ -21,8 +21,10 @@ import polars as pl
 from sfumato.data.io.database import Database, Reflected, fetch, place_of
 from sfumato.data.io.files import FORMATS
 from sfumato.data.table import Table
+from sfumato.engines.code_expressions import PostgresDialect, SqlDialect, SqliteDialect, levels
+from sfumato.engines.contingency import CodeCounter, Coded
 from sfumato.engines.counter import Counter
-from sfumato.engines.engine import Engine, Progress, Recoding
+from sfumato.engines.engine import Progress, Recoding
 from sfumato.engines.memory import Memory
 from sfumato.engines.tuples import Tuples
 from sfumato.errors import ColumnError, OptionError
@@ -34,10 +36,11 @@ __all__ = ["Sql"]
 
 _BYTE_BY_BYTE = {"postgresql": "C", "sqlite": "BINARY"}
 _INSERTED = 2**14
+_DIALECTS: dict[str, type[SqlDialect]] = {"postgresql": PostgresDialect, "sqlite": SqliteDialect}
 
 
 @dataclass(frozen=True)
-class Sql(Engine):
+class Sql(CodeCounter):
     """Counts inside a database. Texts are compared byte by byte, whatever their collation.
 
     Examples
@@ -124,6 +127,39 @@ class Sql(Engine):
             becomes.drop(connection)
             tuples.drop(connection)
         return Table(Database(database.url, str(to)))
+
+    def types(self, table: Table) -> dict[str, pl.DataType]:
+        """Return the declared types of all columns."""
+        return self._database(table).types()
+
+    def _count_groups(
+        self, table: Table, columns: Sequence[Coded], types: dict[str, pl.DataType], sets: Sequence[tuple[int, ...]]
+    ) -> list[pl.Series]:
+        """Count groups by grouping sets; in SQLite, by a union of group-bys of the coded rows, which are kept."""
+        import sqlalchemy as sa
+
+        database = self._database(table)
+        with database.connect() as connection:
+            rows = Reflected.find(database, connection)
+            if rows.dialect.name not in _DIALECTS:
+                raise OptionError(
+                    f"codes are counted in {' and '.join(_DIALECTS)}, and this database is {rows.dialect.name}",
+                    hint="export the table to a Parquet file",
+                )
+            dialect = _DIALECTS[rows.dialect.name]()
+            quote = connection.dialect.identifier_preparer
+            names = [quote.quote(one.name).replace(":", r"\:") for one in columns]
+            query = quote.format_table(sa.Table(rows.table.name, sa.MetaData(), schema=rows.table.schema))
+            query, parts = query.replace(":", r"\:"), list[Any]()
+            for level in levels(dialect, columns, names, types):
+                chosen = ", ".join(f"{expression} AS {alias}" for expression, alias in level)
+                query = f"(SELECT {chosen} FROM {query}) AS coded"  # noqa: S608
+            for some in dialect.counted(len(columns), sets):
+                text = sa.text(f"WITH coded AS {dialect.kept} (SELECT * FROM {query}) {some}")  # noqa: S608
+                parts += connection.execute(text, dialect.parameters).all()
+        return list(
+            pl.DataFrame(parts, [f"{at}" for at in range(len(columns) + 1)], orient="row", infer_schema_length=None)
+        )
 
     def _database(self, table: Table) -> Database:
         if isinstance(table.source, Database):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sfumato.measures.loss.information_loss import ncp as ncp
     from sfumato.measures.loss.marginals import Distances as Distances
     from sfumato.measures.loss.marginals import distances as distances
+    from sfumato.measures.loss.propensity import Propensity as Propensity
+    from sfumato.measures.loss.propensity import propensity as propensity
+    from sfumato.measures.loss.transfer import ModelTransfer as ModelTransfer
     from sfumato.measures.loss.utility import ModelAccuracy as ModelAccuracy
     from sfumato.measures.loss.utility import QueryError as QueryError
     from sfumato.measures.loss.utility import model_accuracy as model_accuracy
@@ -57,6 +60,8 @@ __getattr__, __dir__, __all__ = lazy(
         "guarantee": "Check ClassGuarantee Measured Witness",
         "loss.information_loss": "Loss ncp",
         "loss.marginals": "Distances distances",
+        "loss.propensity": "Propensity propensity",
+        "loss.transfer": "ModelTransfer",
         "loss.utility": "ModelAccuracy QueryError model_accuracy query_error",
         "models": (
             "Absent AlphaK BetaLikeness DeltaDisclosure EnhancedBeta EntropyL KAnonymity LDiversity "

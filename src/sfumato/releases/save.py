@@ -116,13 +116,13 @@ def write_all(releases: Mapping[str, Release], folder: Path, *, name: str, **opt
             (folder / file).write_text(text, encoding="utf-8")
 
 
-def owner_file(path: str | Path) -> Path:
+def owner_file(path: str | Path, suffix: str = ".json") -> Path:
     """Return the file for the owner of the data that belongs to the folder of a release.
 
     Examples
     --------
-    >>> owner_file("models/adult").name
-    'adult.owner.json'
+    >>> owner_file("models/adult").name, owner_file("models/adult", ".html").name
+    ('adult.owner.json', 'adult.owner.html')
     """
     folder = Path(path).resolve()
-    return folder.with_name(f"{folder.name}.owner.json")
+    return folder.with_name(f"{folder.name}.owner{suffix}")

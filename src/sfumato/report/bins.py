@@ -80,11 +80,15 @@ class Bins(Discreet):
         return len(self.labels)
 
     def share(self, read: Coverage) -> NDArray[np.float64]:
-        """Return the share of each released value that lies in each bin; see `marginals`."""
+        """Return the share of each released value that lies in each bin; see `marginals`.
+
+        A value that the universe lacks lies in none.
+        """
         if not read.universe.is_line:
             inside = [read.total(self.of_value == position) for position in range(len(self))]
             return np.asarray(np.column_stack(inside) / np.maximum(read.size, 1)[:, None])
-        return np.asarray(along(read, self.edges) @ (self.of_part[:, None] == np.arange(len(self))))
+        found = along(read, self.edges) @ (self.of_part[:, None] == np.arange(len(self)))
+        return np.where(read.outside[:, None], 0.0, found)
 
 
 def bins_of(of: Universe, count: Ints, most: int = 12) -> Bins:

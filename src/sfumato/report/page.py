@@ -10,6 +10,7 @@ import base64
 import hashlib
 import importlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 import sfumato
-from sfumato.data.io.files import atomic_path
+from sfumato.data.io.files import atomic_path, write_owned
 from sfumato.data.release import Release
 from sfumato.errors import OptionError
 from sfumato.measures.assessment import SMALLEST_SHOWN, Assessment
@@ -99,13 +100,14 @@ def render_report(assessment: Assessment, *, title: str = "Anonymity assessment"
 
 
 def write_report(result: Any, path: str | Path = "report.html", *, title: str | None = None) -> None:
-    """Write an assessment, a release or attacks as one HTML page that needs no network and contains no record.
+    """Write an assessment, a release, an evaluation or attacks as one HTML page, without a network or a record.
 
-    The page of a release also shows figures of the original table.
+    The page of a released table, of an evaluation or of attacks also shows figures of the original table. That of a
+    generator shows nothing but what its release contains. The file of an evaluation can be read by you alone.
 
     Parameters
     ----------
-    result : Assessment, Release or AttackReport
+    result : Assessment, Release, Evaluation or AttackReport
     path : path
         The file to write; an existing one is replaced.
     title : str, optional
@@ -116,23 +118,34 @@ def write_report(result: Any, path: str | Path = "report.html", *, title: str | 
     >>> sf.write_report(sf.assess("patients.csv", qi=["zip", "age"]), "assessment.html")
     >>> sf.write_report(sf.anonymize("patients.csv", k=4, qi=["zip", "age"]))
     """
+    owned = False
     if isinstance(result, Assessment):
         page = render_report(result, title=title or "Anonymity assessment")
     elif isinstance(result, Release):
         page = page_of(result, name=title or (result.origin.name if result.origin else "The release")).html
     else:
-        page = _page_of_attacks(result, title)
+        page, owned = _page_of_figures(result, title)
+    if owned:
+        write_owned(Path(path), page)
+        return
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
-def _page_of_attacks(result: Any, title: str | None) -> str:
+def _page_of_figures(result: Any, title: str | None) -> tuple[str, bool]:
+    """Return the page of an evaluation or of attacks, and whether only the owner of the data may read the file."""
     from sfumato.attacks.report import AttackReport  # statistics that other pages do without
+    from sfumato.frontier.evaluate import Evaluation
     from sfumato.report.attacks.page import render_attacks
+    from sfumato.report.evaluation.page import render_evaluation
 
+    if isinstance(result, Evaluation):
+        return render_evaluation(result, title=title or "Real beside released"), True
     if not isinstance(result, AttackReport):
-        raise OptionError(f"a report needs an assessment, a release or attacks, got {type(result).__name__}")
-    return render_attacks(result, title=title or f"Attacks on {result.target.get('name', 'the target')}")
+        raise OptionError(
+            f"a report needs an assessment, a release, an evaluation or attacks, got {type(result).__name__}"
+        )
+    return render_attacks(result, title=title or f"Attacks on {result.target.get('name', 'the target')}"), False
 
 
 def fill(template: str, **values: Any) -> str:
@@ -143,17 +156,26 @@ def fill(template: str, **values: Any) -> str:
     >>> fill("base.html", title="A & B").count("A &amp; B")
     2
     """
-    environment = Environment(
-        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     script = _text("page.js")
-    return environment.get_template(template).render(
-        hatching=hatching(),
-        version=sfumato.__version__,
-        smallest_shown=SMALLEST_SHOWN,
-        script=Markup(script),  # noqa: S704 - our own file
-        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        **values,
+    return (
+        _templates()
+        .get_template(template)
+        .render(
+            hatching=hatching(),
+            version=sfumato.__version__,
+            smallest_shown=SMALLEST_SHOWN,
+            script=Markup(script),  # noqa: S704 - our own file
+            script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            **values,
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    """Return the environment of all pages: each template is compiled once."""
+    return Environment(
+        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
 
 

@@ -1,1 +1,36 @@
 """Make synthetic data that do not reveal whether a person was in the original."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfumato._exports import lazy
+
+if TYPE_CHECKING:
+    from sfumato.synthesizers.tables.aim import Aim as Aim
+    from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
+    from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
+    from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
+    from sfumato.synthesizers.tables.constraints import Constraints as Constraints
+    from sfumato.synthesizers.tables.constraints import Determines as Determines
+    from sfumato.synthesizers.tables.copula import Copula as Copula
+    from sfumato.synthesizers.tables.generator import Generator as Generator
+    from sfumato.synthesizers.tables.independent import Independent as Independent
+    from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
+    from sfumato.synthesizers.tables.tree import LabelledTree as LabelledTree
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "tables.aim": "Aim",
+        "tables.autoencoder": "AutoEncoderMixture",
+        "tables.base": "Synthesizer",
+        "tables.catalogue": "METHODS",
+        "tables.constraints": "Constraints Determines",
+        "tables.copula": "Copula",
+        "tables.generator": "Generator",
+        "tables.independent": "Independent",
+        "tables.synthesize": "synthesize",
+        "tables.tree": "LabelledTree",
+    },
+)

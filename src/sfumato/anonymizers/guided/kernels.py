@@ -624,7 +624,8 @@ def _bucket(data: _Data, part: _Part, by: int, units: int, room: _Room) -> None:
         place_of[rank[index]] = index
     bucket[: units + 1] = 0
     for index in range(low, high):
-        bucket[place_of[unit_of[cells[order[index], by]]]] += 1
+        at = place_of[unit_of[cells[order[index], by]]]
+        bucket[at] += 1
     total = 0
     for index in range(units + 1):  # where each ends; it is filled backwards
         total += bucket[index]

@@ -42,7 +42,7 @@ from sfumato.data.release import Release, Releases
 from sfumato.data.validate import whole
 from sfumato.errors import InputError, OptionError
 
-__all__ = ["AuditResult", "audit", "audit_function", "result_of_guesses"]
+__all__ = ["AuditResult", "audit", "audit_function", "cost_claim", "result_of_guesses"]
 
 Floats = NDArray[np.float64]
 Progress = Callable[[float], None]
@@ -269,12 +269,13 @@ def audit(
     confidence: float = CONFIDENCE,
     progress: Progress | None = None,
 ) -> AuditResult:
-    """Test the differential privacy that a released model claims, by making it again with canaries.
+    """Test the differential privacy that a released model or generator claims, by making it again with canaries.
 
     A network is trained again on the original records, as often and with as much noise, with canaries in the gradient:
     see `audit_training`. The recipe of any other model is run again with canaries among the records: mislabelled ones,
     each of which scores by how much more probable its wrong label is than to the released model, which has never seen
-    it. Such canaries show little, so the noise of its sums is checked directly too. The new model is not released and
+    it. Such canaries show little, so the noise of its sums is checked directly too. A generator is made again with
+    canaries that are unlike any record, and what it draws is searched for them. What is made again is not released and
     costs no privacy.
 
     Parameters
@@ -310,14 +311,21 @@ def audit(
     promises = [promise for promise in one.guarantees if isinstance(promise, DifferentialPrivacy)]
     if not promises:
         raise InputError("the release does not claim differential privacy, so there is nothing to audit")
-    if one.kind != "model" or not hasattr(one.model, "classes_"):
+    if one.kind != "generator" and (one.kind != "model" or not hasattr(one.model, "classes_")):
         raise InputError(
-            f"an audit by its recipe needs a model of classes, got a release of kind '{one.kind}'",
+            f"an audit by its recipe needs a generator or a model of classes, got a release of kind '{one.kind}'",
             hint="audit_function takes any function",
         )
     given = one.recipe.options.get("data") if source is None else source
     if given is None:
         raise InputError("an audit needs the original records", hint="--source")
+    if one.kind == "generator":
+        from sfumato.attacks.auditing.generators import audit_generator  # which builds on this module
+
+        if where == "gradient":
+            raise InputError("a generator has no gradient for canaries")
+        options: dict[str, Any] = {"canaries": canaries, "seed": seed, "confidence": confidence, "progress": progress}
+        return audit_generator(one, promises[0], given, **options)
     records = labelled(given, one.recipe.options.get("target") or one.recipe.schema.target, one.model)
     if hasattr(one.model, "module_") and where != "input":
         found = _by_gradient(one, promises[0], records, canaries, seed, confidence, progress)
@@ -349,7 +357,7 @@ def _by_gradient(
         seen.events,
         method="the training of its network with canaries in the gradient, scored by their likelihood ratio",
         confidence=confidence,
-        checks=(*seen.checks, _cost(seen.events, promise)),
+        checks=(*seen.checks, cost_claim(seen.events, promise)),
         seed=seed,
     )
 
@@ -383,12 +391,12 @@ def _by_recipe(
         release.events,
         method="its own recipe with mislabelled canaries, scored by their loss",
         confidence=confidence,
-        checks=(*mechanism_checks(model), _cost(made.events_, promise)),
+        checks=(*mechanism_checks(model), cost_claim(made.events_, promise)),
         seed=seed,
     )
 
 
-def _cost(events: Iterable[Event], promise: DifferentialPrivacy) -> Claim:
+def cost_claim(events: Iterable[Event], promise: DifferentialPrivacy) -> Claim:
     """Check that what was run again costs no more than the release claims, by the accountant."""
     cost = spent(events, promise.delta, relation=promise.relation).epsilon
     held = cost <= promise.epsilon * (1 + 1e-6)

@@ -18,6 +18,7 @@ from sfumato.budget.accounting.composition import replace_one
 from sfumato.budget.accounting.pld import epsilon_lower_bound, epsilon_upper_bound, own_cost, set_aside
 from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import (
+    BoundedRange,
     Composed,
     DiscreteLaplace,
     Event,
@@ -287,6 +288,8 @@ def _saved_at_most(events: tuple[Event, ...], delta: float) -> float:
 def _largest_losses(event: Event) -> int:
     """Return the number of losses, each with a probability of at least 1/2, whose sum is the epsilon of an event."""
     match event:
+        case BoundedRange():  # its largest loss is rare
+            return _MANY
         case PureEvent() | Laplace() | DiscreteLaplace():
             return 1
         case Repeated():

@@ -16,6 +16,7 @@ from typing import Any
 from sfumato.budget.accounting.private_selection import RandomStopping
 from sfumato.budget.events import (
     ApproximateEvent,
+    BoundedRange,
     Composed,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -51,6 +52,7 @@ _FAR = 10.0  # Gaussian noise beyond this many scales counts as an infinite loss
 _FLOAT = 2.0**-50  # the largest relative error of a float function
 _TAIL = 1e-15  # the mass that dp-accounting may truncate per convolution
 _BLOCK = 2**14  # losses summed at a time
+_FEW = 1000  # of so few losses dp-accounting keeps a dictionary
 _MOST_TIMES = 20_000_000  # with more equal events, the discretization errors add up to too much
 _MOST_WIDE = 2**21  # the maximum of grid points for many equal events; beyond it the grid is coarsened
 _DOTS = 10_000  # the losses of one run that are evaluated to bound the best run
@@ -474,7 +476,7 @@ def _self_composed(single: Any, count: int) -> Any:
 
 def _power(mass: Any, count: int) -> Any:
     import numpy as np
-    from dp_accounting.pld import common, pld_pmf
+    from dp_accounting.pld import pld_pmf
     from scipy import fft
 
     chances = np.asarray(mass._probs, dtype=np.float64)
@@ -483,7 +485,7 @@ def _power(mass: Any, count: int) -> Any:
     spread = max(float(chances @ np.square(places - mean)), 1e-9)
     best = math.sqrt(2 * math.log(2 / _TAIL) / (count * spread))  # Chernoff's bound for a normal sum
     orders = best * 2.0 ** np.arange(-3, 4)
-    low, high = common.compute_self_convolve_bounds(chances, count, _TAIL, [*-orders, *orders])
+    low, high = _ends_of_sum(chances, places, count, [*-orders, *orders])
     if (width := high - low + 1) > max(_MOST_WIDE, len(chances)):
         raise _TooFine(width)
     length = fft.next_fast_len(max(width, len(chances)), real=True)
@@ -491,6 +493,23 @@ def _power(mass: Any, count: int) -> Any:
     lost = _TAIL - math.expm1(count * math.log1p(-mass._infinity_mass)) if mass._infinity_mass < 1 else 1.0
     kept = np.roll(powered, -(low % length))[:width]
     return pld_pmf.DensePLDPmf(mass._discretization, mass._lower_loss * count + low, kept, lost, True)
+
+
+def _ends_of_sum(chances: Any, places: Any, count: int, orders: list[float]) -> tuple[int, int]:
+    """Return the places that a sum of so many draws leaves with a probability of at most `_TAIL`, by Chernoff's bound.
+
+    They are those of dp-accounting, whose moments take longer.
+    """
+    import numpy as np
+
+    low, high = 0, (len(chances) - 1) * count
+    for order in orders:
+        most = max(0.0, order * (len(chances) - 1))
+        moment = float(chances @ np.exp(order * places - most))
+        bound = (count * (math.log(moment) + most) + math.log(2 / _TAIL)) / order if moment > 0 else math.inf
+        if math.isfinite(bound):
+            low, high = (low, min(high, math.ceil(bound))) if order > 0 else (max(low, math.floor(bound)), high)
+    return low, high
 
 
 @lru_cache(maxsize=256)
@@ -501,6 +520,8 @@ def _single(event: Event, grid: float) -> Any:
             return _of_gaussian(event, grid)
         case NoiseEvent():
             return _of_noise(event, 1.0, grid)
+        case BoundedRange():
+            return _of_bounded_range(event.epsilon, grid)
         case PoissonSampled(event=Gaussian() as inner) if inner.relation is Relation.ADD_REMOVE and event.rate < 1:
             return _of_sampled(inner, event.rate, grid)
         case PoissonSampled(event=NoiseEvent() as inner) if inner.relation is Relation.ADD_REMOVE:
@@ -552,17 +573,25 @@ def _of_gaussian(event: Gaussian, grid: float) -> Any:
 
 
 def _of_replaced(event: Gaussian, rate: float, grid: float) -> Any:
-    """Return the distribution of a Poisson-sampled sum under replace-one, with half of the sensitivity each way."""
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution as pld
+    """Return the distribution of a Poisson-sampled sum under replace-one, with half of the sensitivity each way.
 
-    return pld.from_gaussian_mechanism(
-        event.scale,
-        event.sensitivity / 2,
-        value_discretization_interval=grid,
-        sampling_prob=rate,
-        neighboring_relation=NeighboringRelation.REPLACE_ONE,
-    )
+    It is that of dp-accounting, which finds the place of each loss in a Python loop.
+    """
+    import numpy as np
+    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+
+    half = event.sensitivity / 2
+    pair = GaussianPrivacyLoss(event.scale, half, sampling_prob=rate, adjacency_type=AdjacencyType.REPLACE)
+    ends = pair.connect_dots_bounds()
+    losses = _losses(math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid), grid)
+    with np.errstate(divide="ignore", over="ignore"):
+        # arcsinh(a sinh(loss / 2)) with a = exp((half / scale)^2 / 2) (1 - rate) / rate, by logarithms
+        log_sinh = np.abs(losses) / 2 + np.log1p(-np.exp(-np.abs(losses))) - math.log(2)
+        log_product = log_sinh + (half / event.scale) ** 2 / 2 + np.log1p(-rate) - math.log(rate)
+        arcsinh = np.sign(losses) * np.logaddexp(np.logaddexp(0, 2 * log_product) / 2, log_product)
+        place = -(event.scale**2) / half * (arcsinh + losses / 2)
+        deltas = pair.mu_upper_cdf(place) - np.exp(losses + pair.mu_lower_log_cdf(place))
+    return _of_profile(np.clip(deltas, 0.0, 1.0), losses, grid)
 
 
 def _of_parameters(epsilon: float, delta: float, grid: float) -> Any:
@@ -571,6 +600,22 @@ def _of_parameters(epsilon: float, delta: float, grid: float) -> Any:
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
     return pld.from_privacy_parameters(DifferentialPrivacyParameters(epsilon, delta), grid)
+
+
+def _of_bounded_range(epsilon: float, grid: float) -> Any:
+    """Return the worst-case distribution of losses in an interval of length epsilon (Dong, Durfee and Rogers 2020).
+
+    The worst pair for an interval has only its two ends as losses. The delta at a loss is the largest over all
+    intervals, in closed form; a distribution with these deltas dominates every one of them, also if later choices
+    depend on earlier ones.
+    """
+    import numpy as np
+
+    most = math.ceil(epsilon / grid)
+    losses = _losses(-most, most, grid)
+    within = np.clip(losses, -epsilon, epsilon)
+    deltas = np.square(np.expm1((within - epsilon) / 2)) / -math.expm1(-epsilon)
+    return _of_profile(np.where(losses < -epsilon, -np.expm1(losses), deltas), losses, grid)
 
 
 def _of_fixed(event: Gaussian, rate: float, grid: float) -> Any:
@@ -741,8 +786,21 @@ def _of_profile(deltas: Any, losses: Any, grid: float) -> Any:
 
 
 def _mass(deltas: Any, losses: Any, grid: float) -> Any:
-    """Return the distribution with these deltas at the losses, and larger deltas between them."""
+    """Return the distribution with these deltas at the losses, and larger deltas between them.
+
+    It is that of dp-accounting, which takes a Python dictionary from one array to the next. The chances are those of
+    the pessimistic Connect-the-Dots (Doroshenko et al. 2022, algorithm 1).
+    """
+    import numpy as np
     from dp_accounting.pld import pld_pmf
 
-    lowest = round(float(losses[0]) / grid)
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, lowest, lowest + len(deltas) - 1, deltas)
+    deltas, lowest = np.asarray(deltas, dtype=np.float64), round(float(losses[0]) / grid)
+    if len(deltas) <= _FEW or not (deltas.min() >= 0 and deltas.max() <= 1 and np.diff(deltas).max() <= 1e-12):
+        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, lowest, lowest + len(deltas) - 1, deltas)
+    deltas = np.minimum.accumulate(deltas)  # a rise of a rounding error
+    falls = np.diff(deltas)
+    chances = np.empty_like(deltas)
+    chances[0] = 1 - deltas[0] + falls[0] / math.expm1(grid)
+    chances[1:-1] = (falls[1:] - falls[:-1] * math.exp(grid)) / math.expm1(grid)
+    chances[-1] = falls[-1] / math.expm1(-grid)
+    return pld_pmf.DensePLDPmf(grid, lowest, np.maximum(0.0, chances), deltas[-1], True)

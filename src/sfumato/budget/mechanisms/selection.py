@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.budget.events import Composed, Event, Exponential, PureEvent, Relation
+from sfumato.budget.events import BoundedRange, Composed, Event, Exponential, PureEvent, Relation
 from sfumato.budget.mechanisms.additive import Mechanism
 from sfumato.budget.mechanisms.statistics import Answers, OfNumbers, Records, nested
 from sfumato.budget.noise import Floats, Source
@@ -63,8 +63,13 @@ class ExponentialMechanism(_Choice):
     >>> mechanism.choose([3.0, 90.0, 5.0])
     1
     >>> str(mechanism.event)
-    'a noisy choice of epsilon 50'
+    'a choice by the exponential mechanism of epsilon 50'
     """
+
+    @property
+    def event(self) -> Event:
+        """The cost of the selection, independent of the number of candidates."""
+        return BoundedRange(self.epsilon, self.relation)
 
     def choose(self, scores: Any, source: Source | None = None) -> int:
         """Return the place of the candidate that was chosen."""
@@ -80,8 +85,9 @@ class ExponentialMechanism(_Choice):
 class NoisyMax(_Choice):
     """Select the candidate with the largest noisy score (permute-and-flip, McKenna and Sheldon 2020).
 
-    This is equivalent to the maximum of the scores with exponential noise (Ding et al. 2021). It costs the same as
-    the exponential mechanism, and its expected score is never worse.
+    This is equivalent to the maximum of the scores with exponential noise (Ding et al. 2021). Alone, it
+    costs the same as the exponential mechanism, and its expected score is never worse; many choices of the exponential
+    mechanism cost less.
 
     Examples
     --------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from sfumato.budget.noise import Source
 from sfumato.data.validate import real
 from sfumato.errors import SfumatoError, one_of
 
-__all__ = ["CountRows", "FindBounds", "SelectCategories"]
+__all__ = ["CountRows", "FindBounds", "SelectCategories", "octaves"]
 
 _LOWEST, _HIGHEST = -32, 40  # exponents of the smallest and the largest bin edge, powers of two
 
@@ -74,8 +74,12 @@ class SelectCategories(Mechanism):
 
     def answer(self, values: Iterable[Hashable], source: Source | None = None) -> dict[Any, int]:
         """Return the selected categories with their noisy counts, sorted by their texts."""
-        chosen = Source() if source is None else source
         counts = Counter(value for value in values if value is not None and value == value)  # not missing, not NaN
+        return self.select(counts, source)
+
+    def select(self, counts: Mapping[Any, int], source: Source | None = None) -> dict[Any, int]:
+        """Return the selected categories, given how often each occurs."""
+        chosen = Source() if source is None else source
         labels = sorted(counts, key=lambda value: (str(value), str(type(value))))  # the order of the records is private
         noisy = self.noise.release_steps([counts[label] for label in labels], chosen)
         return {label: count for label, count in zip(labels, noisy, strict=True) if count >= self.threshold}
@@ -113,7 +117,7 @@ class FindBounds(Mechanism):
     @property
     def threshold(self) -> int:
         """The smallest noisy count of an enclosed bin; with the confidence, no empty bin reaches it."""
-        bins = len(_edges()) - 1
+        bins = len(octaves()) - 1
         return round(self.noise.half_width(1 - 2 * (1 - self.confidence) / bins)) + 1  # only one tail counts
 
     @property
@@ -123,7 +127,7 @@ class FindBounds(Mechanism):
 
     def answer(self, values: Any, source: Source | None = None) -> tuple[float, float]:
         """Return the lower and the upper bound."""
-        edges = _edges()
+        edges = octaves()
         numbers = np.asarray(values, dtype=np.float64).reshape(-1)
         numbers = np.clip(numbers[~np.isnan(numbers)], edges[0], edges[-1])
         bins = np.minimum(np.searchsorted(edges, numbers, "right") - 1, len(edges) - 2)
@@ -171,6 +175,7 @@ def _on_counts(epsilon: float, relation: Relation) -> AddedNoise:
     return AddedNoise(sensitivity=1, epsilon=epsilon, changes=changes, whole=True, relation=relation)
 
 
-def _edges() -> Any:
+def octaves() -> Any:
+    """Return the edges of bins for numbers of any magnitude: powers of two of either sign, and zero."""
     powers = 2.0 ** np.arange(_LOWEST, _HIGHEST + 1)
     return np.concatenate([-powers[::-1], [0.0], powers])

@@ -23,7 +23,7 @@ from sfumato.budget.query.condition import KEYWORDS, OPERATORS, Both, Condition,
 from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError, did_you_mean, one_of
 
-__all__ = ["Question", "StatisticName"]
+__all__ = ["Question", "StatisticName", "parse_condition"]
 
 _TOKEN = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|(,)|([^\s,"']+))""")
 _IN_CONDITION = re.compile(
@@ -131,6 +131,17 @@ class Question:
         return " ".join(parts)
 
 
+def parse_condition(text: str) -> Condition:
+    """Parse a condition alone, as after ``where``.
+
+    Examples
+    --------
+    >>> print(parse_condition("age>=40 and sex=f"))
+    age >= 40 and sex = 'f'
+    """
+    return _Reader(f"where {text}" if isinstance(text, str) else text).condition()
+
+
 @dataclass(frozen=True)
 class _Token:
     text: str
@@ -195,6 +206,15 @@ class _Reader:
                 hint = "conditions are joined by 'and' or 'or'"
             raise OptionError(f"the question should end before '{self._next.text}'", hint=hint)
         return Question(statistic, column, groups, share, bins, where)
+
+    def condition(self) -> Condition:
+        self._skip("where")
+        found = self._condition()
+        if self._next is not _END:
+            raise OptionError(
+                f"the condition should end before '{self._next.text}'", hint="conditions are joined by 'and' or 'or'"
+            )
+        return found
 
     def _condition(self, depth: int = 0) -> Condition:
         if depth > _MOST_NESTED:

@@ -67,7 +67,7 @@ class _Limit(click.ParamType[float]):
 @click.option(
     "--protect",
     metavar="HOW",
-    help="With --model: how it is protected, such as guided:k=100, mondrian:k=10 or dp:epsilon=1.",
+    help="With --model: how it is protected, such as guided:k=100, dp:epsilon=1 or synthetic:epsilon=1.",
 )
 @names_option("--qi", "Columns that others may know about a person, such as age,zip.")
 @names_option("--sensitive", "Columns that others must not learn, such as a disease.")
@@ -140,7 +140,7 @@ def attack(
     that there is nothing to find. The exit code is 0 also if there is leakage, because
     this is a measurement; with --require it is 1 if an attack is surely above the limit.
 
-    With --audit, the recipe of a private model is run again with planted records, and who
+    With --audit, the recipe of a private model or generator is run again with planted records, and who
     guesses which of them were there finds out how small its epsilon can be at best. An
     audit can refute a claim, and never prove it. Add --attacks to do both.
 
@@ -185,9 +185,11 @@ def attack(
 def _audited(data: str, source: Any, seed: int, progress: Any) -> AttackReport:
     """Audit a release."""
     from sfumato.attacks import AttackReport, audit
+    from sfumato.data.certificate import Certificate
 
     found = audit(data, source, seed=seed, progress=progress)
-    facts = {"kind": "model", "name": Path(data).resolve().name, "how": f"The audit ran {found.method}."}
+    kind = "synthetic" if Certificate.read(data).kind == "generator" else "model"
+    facts = {"kind": kind, "name": Path(data).resolve().name, "how": f"The audit ran {found.method}."}
     return AttackReport(facts, (), {}, seed, found)
 
 

@@ -297,7 +297,7 @@ def _table(
     data: str, reading: dict[str, Any], public: dict[str, Any], stored: sf.Schema, identifiers: list[str]
 ) -> Any:
     """Return the table that the options describe, or the name of a built-in data set."""
-    from sfumato.cli.tables import read_declared, warn_if_people_repeat
+    from sfumato.cli.tables import declared_table, warn_if_people_repeat
 
     if data in sf.datasets.BUILT_IN and not Path(data).exists():
         if any((*reading.values(), *public.values(), identifiers)):
@@ -305,12 +305,7 @@ def _table(
         return data
     if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
-    table, schema = read_declared(data, **_with_defaults(reading), **public)
-    known = {} if public["schema_file"] else {column.name: column for column in stored.columns}
-    columns = {one.name: known.get(one.name, one) if one == sf.Column(name=one.name) else one for one in schema.columns}
-    for name in identifiers:
-        columns[name] = replace(columns[schema[name].name], role=sf.Role.IDENTIFIER)
-    declared = sf.Table(table.source, sf.Schema(columns.values()), origin=table.origin)
+    declared = declared_table(data, _with_defaults(reading), public, identifiers, stored)
     warn_if_people_repeat(declared)
     return declared
 

@@ -358,8 +358,9 @@ def compression_of(path: Path) -> str | None:
     return COMPRESSIONS.get(path.suffix.lower())
 
 
-def write_owned(path: Path, plain: Any) -> None:
-    """Write plain values as JSON to a file that only its owner can read."""
+def write_owned(path: Path, content: Any) -> None:
+    """Write a text, or plain values as JSON, to a file that only its owner can read."""
+    text = content if isinstance(content, str) else json.dumps(content, indent=2, allow_nan=False, default=str) + "\n"
     with atomic_path(path, mode=0o600) as temporary:
         path.unlink(missing_ok=True)  # otherwise its permissions would be kept
-        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")

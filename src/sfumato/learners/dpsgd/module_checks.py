@@ -31,6 +31,7 @@ __all__ = [
     "random_like",
     "refuse_mixing",
     "refuse_wrong_gradients",
+    "seed_torch",
 ]
 
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -132,13 +133,22 @@ def _probe(module: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, dict[str,
     """Return a projection of the first output, its gradient, and the buffers of the model afterwards."""
     inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
     with preserving_state(module, inputs):
-        torch.manual_seed(0)  # the same dropout every time
+        seed_torch(0)  # the same dropout every time
         first = _project(module(inputs), len(inputs))[0]
         gradient = None
         if inputs.requires_grad and first.requires_grad:
             (gradient,) = torch.autograd.grad(first, inputs, allow_unused=True)
         buffers = {name: one.clone() for name, one in module.named_buffers()}
     return first.detach(), torch.zeros_like(inputs) if gradient is None else gradient, buffers
+
+
+def seed_torch(seed: int) -> None:
+    """Seed the generators of all devices in use; for the others, torch.manual_seed would record a stack trace."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
 
 
 def nearly_equal(one: Tensor, other: Tensor) -> bool:
@@ -171,9 +181,9 @@ def _compare(clipper: Clipper, inputs: Tensor, count: int) -> None:
     def loss(outputs: Any) -> Tensor:
         return _project(outputs, len(inputs))
 
-    torch.manual_seed(0)  # the same random numbers in both passes
+    seed_torch(0)  # the same random numbers in both passes
     for at, (found, length) in enumerate(clipper.per_sample(inputs, loss)):
-        torch.manual_seed(0)
+        seed_torch(0)
         own = loss(clipper.module(inputs)).view(count, -1).mean(1)[at]
         ordinary = torch.autograd.grad(own, clipper.parameters, allow_unused=True)
         _refuse_difference(clipper.names, found, length, ordinary)

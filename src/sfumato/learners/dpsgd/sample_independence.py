@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from sfumato.errors import OptionError, SfumatoError
-from sfumato.learners.dpsgd.module_checks import nearly_equal, preserving_state, random_like
+from sfumato.learners.dpsgd.module_checks import nearly_equal, preserving_state, random_like, seed_torch
 
 if TYPE_CHECKING:
     from sfumato.learners.gradients.clipping import Loss
@@ -385,8 +385,6 @@ def _isolated(module: nn.Module, example: Tensor) -> Iterator[None]:
 
 
 def _seed_all(seed: int) -> None:
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # before that, torch.manual_seed would record a stack trace at each call
-        torch.cuda.manual_seed_all(seed)
+    seed_torch(seed)
     np.random.seed(seed)
     random.seed(seed)

@@ -24,7 +24,14 @@ from sfumato.learners.estimators.moments import (
 )
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share
 
-__all__ = ["PrivateGaussianMixture", "PrivateKMeans"]
+__all__ = [
+    "PrivateGaussianMixture",
+    "PrivateKMeans",
+    "log_densities",
+    "positive_definite",
+    "responsibilities",
+    "split_the_largest",
+]
 
 _LEAST_VARIANCE = 1e-6  # of numbers scaled to [-1, 1]
 _LEAST_WEIGHT = 1e-3  # of a component, times one over their number
@@ -197,14 +204,14 @@ class PrivateGaussianMixture(DensityMixin, NumericEstimator):  # type: ignore[mi
         x, kind = self.features_.matrix(columns), Covariance(self.covariance_type)
         weights, means, covariances = self._first(noisy_moments(x, np.ones((len(x), 1)), sums, kind))
         for left in reversed(range(self.rounds)):
-            logs = _log_densities(x, means, covariances) + np.log(weights)
-            moments = noisy_moments(x, np.sqrt(_responsibilities(logs)), sums, kind)
+            logs = log_densities(x, means, covariances) + np.log(weights)
+            moments = noisy_moments(x, np.sqrt(responsibilities(logs)), sums, kind)
             weights = np.where(moments.clear, moments.counts, 0.0)
             clear = moments.clear if kind is Covariance.DIAG else moments.clear[:, None]
             means = np.where(moments.clear[:, None], moments.means, means)
-            covariances = np.where(clear[:, None], _positive_definite(moments), covariances)
+            covariances = np.where(clear[:, None], positive_definite(moments), covariances)
             if left:
-                weights, means, covariances = _split_the_largest(weights, means, covariances)
+                weights, means, covariances = split_the_largest(weights, means, covariances)
             weights = np.maximum(weights / max(weights.sum(), 1.0), _LEAST_WEIGHT / self.n_components)
             weights /= weights.sum()
         self.weights_, self.means_ = weights, self._middle + means * self._half
@@ -212,7 +219,7 @@ class PrivateGaussianMixture(DensityMixin, NumericEstimator):  # type: ignore[mi
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Return the probability of each component, given a record."""
-        return _responsibilities(self._logs(X))
+        return responsibilities(self._logs(X))
 
     def predict(self, X: Any) -> Ints:  # noqa: N803
         """Return the index of the most probable component of each record."""
@@ -242,7 +249,7 @@ class PrivateGaussianMixture(DensityMixin, NumericEstimator):  # type: ignore[mi
     def _first(self, everyone: Moments) -> tuple[Floats, Floats, Floats]:
         """Return components that together approximate the normal distribution of all records."""
         points, rest = spread(self.n_components, everyone.means.shape[1])
-        covariances = _positive_definite(everyone)
+        covariances = positive_definite(everyone)
         roots = np.linalg.cholesky(self._matrices(covariances)[0])
         means = np.clip(everyone.means + points @ roots.T, -1.0, 1.0)
         weights = np.full(self.n_components, 1 / self.n_components)
@@ -261,10 +268,10 @@ class PrivateGaussianMixture(DensityMixin, NumericEstimator):  # type: ignore[mi
         columns = self._columns(X)
         x = self.features_.matrix(columns)
         means = (self.means_ - self._middle) / self._half
-        return _log_densities(x, means, self._scaled_covariances()) + np.log(self.weights_)
+        return log_densities(x, means, self._scaled_covariances()) + np.log(self.weights_)
 
 
-def _log_densities(x: Floats, means: Floats, covariances: Floats) -> Floats:
+def log_densities(x: Floats, means: Floats, covariances: Floats) -> Floats:
     """Return log-densities of the normal components: a row per record, a column per component."""
     densities = []
     for mean, covariance in zip(means, covariances, strict=True):
@@ -279,13 +286,13 @@ def _log_densities(x: Floats, means: Floats, covariances: Floats) -> Floats:
     return np.stack(densities, axis=1)
 
 
-def _responsibilities(logs: Floats) -> Floats:
+def responsibilities(logs: Floats) -> Floats:
     """Return the part of each record in each component; the parts of a record add up to 1."""
     parts = np.exp(logs - logs.max(axis=1, keepdims=True))
     return parts / parts.sum(axis=1, keepdims=True)
 
 
-def _positive_definite(moments: Moments) -> Floats:
+def positive_definite(moments: Moments) -> Floats:
     """Return covariances whose variance in every direction is at least the noise on it.
 
     Each covariance is first shrunk towards the mean of all, which is less noisy, by the share of their squared distance
@@ -309,7 +316,7 @@ def _positive_definite(moments: Moments) -> Floats:
     return (vectors * bounded[:, None, :]) @ np.swapaxes(vectors, 1, 2)
 
 
-def _split_the_largest(weights: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats, Floats]:
+def split_the_largest(weights: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats, Floats]:
     """Replace each lost component by half of the largest one, split along its widest direction."""
     weights, means, covariances = weights.copy(), means.copy(), covariances.copy()
     for lost in np.flatnonzero(weights == 0):

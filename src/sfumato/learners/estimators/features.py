@@ -69,6 +69,8 @@ class Columns:
     """Whether the columns have names; columns of an array are named by position."""
     objects: frozenset[str] = field(default=frozenset(), kw_only=True)
     """Columns of objects, whose values may have different types: categories, unless declared otherwise."""
+    inferred: bool = field(default=False, kw_only=True)
+    """Whether types were inferred from cells, as in a text file; columns of a declared kind are texts or numbers."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,7 +100,13 @@ class Columns:
                 values = tuple(map(_of_declared_kind, values, table.schema.columns))
             if not len(values[0]):
                 raise InputError("0 sample(s): the table has no rows, while a minimum of 1 is required")
-            return cls(values, table.schema if isinstance(given, Table) else None, named=True, objects=objects)
+            return cls(
+                values,
+                table.schema if isinstance(given, Table) else None,
+                named=True,
+                objects=objects,
+                inferred=table.has_inferred_types,
+            )
         from sklearn.utils import check_array
 
         if (given if hasattr(given, "ndim") else np.asarray(given)).ndim < 2:  # scikit-learn's error would print values
@@ -348,6 +356,7 @@ def describe(
     known = known or own
     ends = _ends(bounds, len(columns.values))
     features: list[Feature | Undeclared] = []
+    unclear: list[str] = []
     for position, values in enumerate(columns.values):
         column = known.get(values.name, Column(name=values.name))
         if column.inferred:  # a kind inferred from the cells is not public
@@ -359,11 +368,7 @@ def describe(
         elif private and values.name in columns.objects and not _is_declared(column):
             features.append(Undeclared(column.name, is_number=False))
         elif private and not (_is_declared(column) or values.name not in own or _is_declared(own[values.name])):
-            raise SchemaError(
-                f"the kind of column '{column.name}' is not declared, and in a text file one cell could change it",
-                hint=f"declare it in the schema, or with --numbers '{column.name}' or --categories '{column.name}'; "
-                "'sfumato schema' proposes kinds for you to check; columns that name people go to --identifiers",
-            )
+            unclear.append(column.name)
         elif values.dtype == pl.Boolean and column.kind not in (Kind.NUMBER, Kind.DATE):
             features.append(Feature(column.name, domain=("False", "True")))
         elif not _holds_numbers(column.kind, values.dtype):
@@ -372,6 +377,13 @@ def describe(
             features.append(Feature(column.name, bounds=scale_bounds(ends[position])))
         else:
             features.append(Undeclared(column.name, is_number=True))
+    if unclear:
+        more = f" (nor that of {len(unclear) - 1} more)" if len(unclear) > 1 else ""
+        raise SchemaError(
+            f"the kind of column '{unclear[0]}' is not declared{more}, and in a text file one cell could change it",
+            hint=f"declare it in the schema, or with --numbers '{unclear[0]}' or --categories '{unclear[0]}'; "
+            "'sfumato schema' proposes kinds for you to check; columns that name people go to --identifiers",
+        )
     return features
 
 
@@ -407,7 +419,7 @@ def _of_declared_kind(values: pl.Series, column: Column) -> pl.Series:
     """Return a column of a text file in the type of its declared kind, whatever type its cells suggest."""
     if not _is_declared(column):
         return values
-    return as_numbers(values) if column.kind in (Kind.NUMBER, Kind.DATE) else as_read(values)
+    return as_numbers(values) if column.kind is Kind.NUMBER else as_read(values)
 
 
 def _holds_numbers(kind: Kind, dtype: pl.DataType) -> bool:

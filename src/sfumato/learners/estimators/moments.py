@@ -27,6 +27,7 @@ from sfumato.learners.estimators.noisy_sums import Floats, NoisySums, Share, on_
 
 __all__ = ["Covariance", "Moments", "NumericEstimator", "PrivatePCA", "noisy_means", "noisy_moments", "spread"]
 
+_ROOT_TWO = 45 / 32  # a little below it, and exact in floats
 _STANDS_OUT = 2.0  # least count of a group, in standard deviations of the noise on it
 
 
@@ -87,40 +88,43 @@ class NumericEstimator(PrivateEstimator):
         return (high - low) / 2
 
 
-def noisy_means(x: Floats, roots: Floats, sums: NoisySums) -> tuple[Floats, Any, Floats]:
+def noisy_means(x: Floats, roots: Floats, sums: NoisySums, *, ball: bool = False) -> tuple[Floats, Any, Floats]:
     """Measure the count of each group, whether it stands out from the noise, and the means.
 
-    ``x`` has a row per record, in [-1, 1]; ``roots`` the square roots of its parts in each group, whose squares add up
-    to at most 1.
+    ``x`` has a row per record, in [-1, 1], and in a ``ball`` of norm at most 1; ``roots`` the square roots of its parts
+    in each group, whose squares add up to at most 1.
     """
     # Products of two numbers on the grid add up exactly.
     parts, given = on_grid(roots), on_grid(x)
     noisy = sums("counts", np.square(parts).sum(axis=0), norm=1.0)
     exact = [parts[:, at] @ on_grid(parts[:, at, None] * given) for at in range(parts.shape[1])]
-    totals = sums("means", np.array(exact), norm=math.sqrt(given.shape[1]))
+    totals = sums("means", np.array(exact), norm=1.0 if ball else math.sqrt(given.shape[1]))
     clear = noisy > max(_STANDS_OUT * sums.deviation_of("counts", norm=1.0), 0.5)
     counts = np.maximum(noisy, 1.0)
     return counts, clear, np.clip(totals / counts[:, None], -1.0, 1.0)
 
 
-def noisy_moments(x: Floats, roots: Floats, sums: NoisySums, kind: Covariance) -> Moments:
+def noisy_moments(x: Floats, roots: Floats, sums: NoisySums, kind: Covariance, *, ball: bool = False) -> Moments:
     """Measure the counts, means and covariances of groups; `sums` needs a share for "covariances" too.
 
     Second moments are taken about the middle of the bounds, each once (Dwork et al. 2014, "Analyze Gauss"): for a
-    record in [-1, 1] their norm is at most sqrt(d (d + 1) / 2), or sqrt(d) for variances only.
+    record in [-1, 1] their norm is at most sqrt(d (d + 1) / 2), or sqrt(d) for variances only. In a ball it is at most
+    1, even with products of two different columns weighted by the root of 2: the noise is then that of a symmetric
+    matrix, the same in all directions.
     """
-    counts, clear, means = noisy_means(x, roots, sums)
+    counts, clear, means = noisy_means(x, roots, sums, ball=ball)
     parts, given = on_grid(roots), on_grid(x)
     groups, width = parts.shape[1], given.shape[1]
     weighted = (on_grid(parts[:, at, None] * given) for at in range(groups))
     if kind is Covariance.DIAG:
-        norm = math.sqrt(width)
+        norm = 1.0 if ball else math.sqrt(width)
         squares = sums("covariances", np.array([np.square(one).sum(axis=0) for one in weighted]), norm=norm)
         covariances = squares / counts[:, None] - np.square(means)
     else:
-        norm = math.sqrt(width * (width + 1) / 2)
+        norm = 1.0 if ball else math.sqrt(width * (width + 1) / 2)
         upper = np.triu_indices(width)
-        products = sums("covariances", np.array([(one.T @ one)[upper] for one in weighted]), norm=norm)
+        scale = np.where(upper[0] == upper[1], 1.0, _ROOT_TWO if ball else 1.0)
+        products = sums("covariances", np.array([(one.T @ one)[upper] * scale for one in weighted]), norm=norm) / scale
         squares = np.zeros((groups, width, width))
         squares[:, upper[0], upper[1]] = squares[:, upper[1], upper[0]] = products
         covariances = squares / counts[:, None, None] - means[:, :, None] * means[:, None, :]

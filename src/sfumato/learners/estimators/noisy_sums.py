@@ -23,10 +23,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.budget.events import Event, Gaussian, Repeated
+from sfumato.budget.events import BoundedRange, Event, Gaussian, Repeated
+from sfumato.budget.mechanisms.selection import ExponentialMechanism
 from sfumato.budget.noise import Source
 
-__all__ = ["Descent", "NoisySums", "Share", "on_grid", "ridge_against", "softmax", "within"]
+__all__ = ["Descent", "NoisySums", "Selection", "Share", "on_grid", "ridge_against", "softmax", "within"]
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
@@ -60,6 +61,29 @@ class Share:
     def event(self, multiplier: float) -> Event:
         """Return the event of all accesses of this kind, given the noise multiplier of each."""
         return Gaussian(multiplier) if self.times == 1 else Repeated(Gaussian(multiplier), self.times)
+
+
+@dataclass(frozen=True)
+class Selection(Share):
+    """How many choices of the exponential mechanism are needed, and the relative budget for all of them.
+
+    The multiplier of a choice is 1 over its epsilon. Many choices cost about as much as a sum if the squares of their
+    epsilons add up to 3 over the square of its multiplier: the variance of the worst-case loss of a choice is a third
+    of the squared epsilon.
+
+    Examples
+    --------
+    >>> str(Selection(12, 0.25).event(Selection(12, 0.25).multiplier(single=2.0, whole=1.0)))
+    '12 times: a choice by the exponential mechanism of epsilon 0.125'
+    """
+
+    def multiplier(self, single: float, whole: float) -> float:
+        """Return 1 over the epsilon of each choice."""
+        return super().multiplier(single, whole) / math.sqrt(3)
+
+    def event(self, multiplier: float) -> Event:
+        """Return the event of all choices, given 1 over the epsilon of each."""
+        return Repeated(BoundedRange(1 / multiplier), self.times)
 
 
 class NoisySums:
@@ -125,7 +149,7 @@ class NoisySums:
         return noisy
 
     def run(self, name: str, mechanism: Callable[[float, Source], T], times: int = 1) -> T:
-        """Return what a mechanism that is not a sum returns.
+        """Run a mechanism that is not a sum, and return its result.
 
         Parameters
         ----------
@@ -139,6 +163,25 @@ class NoisySums:
         """
         self._use(name, times)
         return mechanism(self.multiplier_of(name), self._source)
+
+    def choose(self, name: str, scores: Any, sensitivity: float) -> int:
+        """Return the place of a candidate with a high score, by the exponential mechanism.
+
+        The kind of access is a `Selection`. One record changes each score by at most the sensitivity, which is public,
+        as are the candidates.
+
+        Examples
+        --------
+        >>> NoisySums({"pairs": Selection(1, 1.0)}, 0.01, Source()).choose("pairs", [3.0, 90.0, 5.0], 1.0)
+        1
+        """
+
+        def chosen(multiplier: float, source: Source) -> int:
+            if multiplier == 0:
+                return int(np.argmax(scores))
+            return ExponentialMechanism(epsilon=1 / multiplier, sensitivity=sensitivity).choose(scores, source)
+
+        return self.run(name, chosen)
 
     def _use(self, name: str, times: int) -> None:
         self._used[name] += times

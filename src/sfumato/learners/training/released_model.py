@@ -342,7 +342,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     from safetensors.numpy import load
 
     if not is_regular_file(path):
-        raise FileError(f"'{path.parent}' does not hold a model: there is no {WEIGHTS}")
+        raise FileError(f"'{path.parent}' does not hold a model: there is no {path.name}")
     try:
         if (size := path.stat().st_size) > _MOST_BYTES:
             raise FileError(f"'{path}' has {size:,} bytes, and at most {_MOST_BYTES:,} are read")

@@ -52,7 +52,7 @@ from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.universe import Universe, as_floats, universe
 
-__all__ = ["Coverage", "Pairing", "coverage", "distinct", "pair", "pair_codes"]
+__all__ = ["Coverage", "Pairing", "coverage", "coverage_of_values", "distinct", "pair", "pair_codes"]
 
 Bools = NDArray[np.bool_]
 
@@ -97,6 +97,11 @@ class Coverage(Discreet):
     def size(self) -> Ints:
         """The number of values of the universe that each released value stands for."""
         return self.total(np.ones(len(self.universe))).astype(np.int64)
+
+    @cached_property
+    def outside(self) -> Bools:
+        """Whether each released value stands for nothing: neither a value of the universe nor a point on the line."""
+        return np.asarray((self.size == 0) & np.isnan(self.low))
 
     def total(self, weight: NDArray[Any]) -> Floats:
         """Sum a weight per value of the universe over the values that each released value stands for."""
@@ -193,6 +198,32 @@ def coverage(of: Universe, released: pl.Series, mark: str | None = MARK) -> Cove
     return Coverage(of, start, table[:, 1], table[:, 2] + 1, low, high, everything, exact, level.astype(np.int64))
 
 
+def coverage_of_values(of: Universe, released: pl.Series) -> Coverage:
+    """Read the distinct values of a column whose values are not generalised, such as that of a synthetic table.
+
+    Every value stands for itself: ``20-29`` is a text, and a missing value is missing. A value that the universe lacks
+    stands for nothing; a number that it lacks is still a point on the line.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> cities = universe(sf.Table(pl.DataFrame({"city": ["Bonn", "Rome"]})).encode(["city"]).domains[0])
+    >>> coverage_of_values(cities, pl.Series(["Rome", "*", None])).size.tolist()
+    [1, 0, 0]
+    """
+    point = _points(of, released)
+    if of.is_line:
+        position = of.locate(point)
+    else:
+        position = np.array([of.position.get(text_of(value), -1) for value in released.to_list()], dtype=np.int64)
+    absent = released.is_null().to_numpy()
+    position = np.where(absent, -1 if of.missing is None else of.missing, position)
+    known = position >= 0
+    start = np.concatenate([[0], np.cumsum(known)])
+    no, level = np.zeros(len(released), dtype=bool), np.zeros(len(released), dtype=np.int64)
+    return Coverage(of, start, position[known], position[known] + 1, point, point, no, ~no, level)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Pairing(Discreet):
     """The paired columns of an original and a released table, as codes.
@@ -272,7 +303,14 @@ class Pairing(Discreet):
         return replace(self, meaning=meaning, coverages=tuple(coverages))
 
 
-def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | None = MARK) -> Pairing:
+def pair(
+    original: Any,
+    released: Any,
+    names: Sequence[str] = (),
+    mark: str | None = MARK,
+    *,
+    generalised: bool = True,
+) -> Pairing:
     """Encode the named columns of both tables, and read the released values.
 
     Parameters
@@ -282,6 +320,8 @@ def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | No
         The quasi-identifiers of the original's schema by default.
     mark : str or None
         The mark of suppression.
+    generalised : bool
+        Whether released values may stand for several original ones; see `coverage` and `coverage_of_values`.
 
     Examples
     --------
@@ -302,7 +342,7 @@ def pair(original: Any, released: Any, names: Sequence[str] = (), mark: str | No
     ours = raw.encode(names)
     if not len(ours.values) or not other.rows:
         raise InputError("the original table or the release has no rows")
-    return pair_codes(ours, [other.column(name) for name in names], mark)
+    return pair_codes(ours, [other.column(name) for name in names], mark, generalised=generalised)
 
 
 def pair_codes(
@@ -312,6 +352,7 @@ def pair_codes(
     *,
     group: Ints | None = None,
     records: Ints | None = None,
+    generalised: bool = True,
 ) -> Pairing:
     """Pair encoded original rows with their released values; see `pair`.
 
@@ -322,6 +363,7 @@ def pair_codes(
     mark : str or None
     group : the position of each row's released values; by default each row has its own
     records : the number of rows that each row represents; one by default
+    generalised : whether released values may stand for several original ones
 
     Examples
     --------
@@ -339,7 +381,10 @@ def pair_codes(
     places = np.empty_like(ours.values)
     for position, of in enumerate(universes):
         places[:, position] = of.place[ours.values[:, position]]
-    read = [coverage(of, domain.values, mark) for of, domain in zip(universes, theirs.domains, strict=True)]
+    read = [
+        coverage(of, domain.values, mark) if generalised else coverage_of_values(of, domain.values)
+        for of, domain in zip(universes, theirs.domains, strict=True)
+    ]
     return Pairing(places, theirs.values, theirs.domains, theirs.values, tuple(read), records)
 
 

@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato._repr import Discreet
 from sfumato.data.released_values import MARK
 from sfumato.data.table import Table
 from sfumato.errors import OptionError
 from sfumato.measures.classes import Floats, Ints
 from sfumato.measures.loss.generalised import Coverage, Pairing, coverage, pair
+from sfumato.measures.loss.universe import Universe
 
-__all__ = ["Distances", "along", "distances", "distances_of"]
+__all__ = ["Binned", "Distances", "along", "binned", "distances", "distances_of", "raw_coverage"]
+
+_MOST_CELLS = 2**20  # of a pair that is counted in one array
 
 Spread = tuple[Coverage, Floats]  # a column, and the share of rows with each of its codes
 
@@ -32,19 +36,41 @@ class Distances:
 
     Attributes
     ----------
-    by_column : the distance of each column
-    by_pair : the distance of each pair of columns
-    bins : the number of equal bins of a number's range, for the pairs
+    by_column : the distance of each column; for a number or date, along its range
+    by_pair : the total variation distance of each pair of columns
+    binned : the total variation distance of each column, with numbers in the bins of the pairs
+    bins : the number of bins of a number
+    quantiles : whether bins hold equal shares of the original rows, or have equal widths
     """
 
     by_column: dict[str, float]
     by_pair: dict[tuple[str, str], float]
+    binned: dict[str, float]
     bins: int
+    quantiles: bool = False
+
+    @property
+    def mean_of_columns(self) -> float:
+        """The mean total variation distance of the columns."""
+        return float(np.mean(list(self.binned.values())))
+
+    @property
+    def mean_of_pairs(self) -> float | None:
+        """The mean total variation distance of the pairs; None for a single column."""
+        return float(np.mean(list(self.by_pair.values()))) if self.by_pair else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the distances as plain values."""
         pairs = [{"columns": list(names), "distance": value} for names, value in self.by_pair.items()]
-        return {"by_column": self.by_column, "by_pair": pairs, "bins": self.bins}
+        return {
+            "by_column": self.by_column,
+            "by_pair": pairs,
+            "binned": self.binned,
+            "mean_of_columns": self.mean_of_columns,
+            "mean_of_pairs": self.mean_of_pairs,
+            "bins": self.bins,
+            "quantiles": self.quantiles,
+        }
 
 
 def distances(
@@ -53,6 +79,7 @@ def distances(
     *,
     columns: Sequence[str] = (),
     bins: int = 10,
+    quantiles: bool = False,
     suppressed: str | None = MARK,
 ) -> Distances:
     """Compare the distributions of each column and of each pair of columns.
@@ -60,7 +87,7 @@ def distances(
     For a category (or text, or ordinal): total variation, half the sum of ``|p_v - q_v|``. For a number or date:
     the earth mover's (1-Wasserstein) distance along the range, divided by the range, at most 1; a difference in
     the share of missing values counts with distance 1. For a pair: total variation of the joint distribution, with
-    numbers in equal bins over the range and a bin for missing values.
+    numbers in bins and a bin for missing values.
 
     Parameters
     ----------
@@ -69,6 +96,10 @@ def distances(
     columns : sequence of str
         The quasi-identifiers of the original's schema by default.
     bins : int
+        The number of bins of a number.
+    quantiles : bool
+        Whether the bins hold about equal shares of the original rows; a value that at least 1/bins of the rows have is
+        then a bin of its own. By default the bins have equal widths over the range.
     suppressed : str or None
         The mark of suppression.
 
@@ -82,15 +113,15 @@ def distances(
     >>> distances(original, released, columns=["age", "sex"]).by_pair
     {('age', 'sex'): 0.25}
     """
-    return distances_of(pair(original, released, columns, suppressed), bins)
+    return distances_of(pair(original, released, columns, suppressed), bins, quantiles=quantiles)
 
 
-def distances_of(both: Pairing, bins: int = 10) -> Distances:
+def distances_of(both: Pairing, bins: int = 10, *, quantiles: bool = False) -> Distances:
     """Compare the distributions of a paired original and release; see `distances`."""
     names = both.names
     if bins < 1:
         raise OptionError(f"bins must be at least 1, got {bins}")
-    raw = [coverage(read.universe, read.universe.values.values, None) for read in both.coverages]
+    raw = [raw_coverage(read.universe) for read in both.coverages]
     alone = {
         name: (_along_the_line if read.universe.is_line else _total_variation)(
             (ours, _shares(both.original[:, i], ours, both.records)),
@@ -98,13 +129,82 @@ def distances_of(both: Pairing, bins: int = 10) -> Distances:
         )
         for i, (name, ours, read) in enumerate(zip(names, raw, both.coverages, strict=True))
     }
-    binned = [[_bin_shares(read, bins) for read in table] for table in (raw, both.coverages)]
-    paired = {}
-    for a, b in combinations(range(len(names)), 2):
-        ours = _joint(both.original[:, [a, b]], both.records, binned[0][a], binned[0][b])
-        theirs = _joint(both.meaning[:, [a, b]], both.records, binned[1][a], binned[1][b])
-        paired[names[a], names[b]] = _tidy(abs(ours - theirs).sum() / 2)
-    return Distances(alone, paired, bins)
+    sides = binned(both, bins, quantiles=quantiles)
+    columns = {name: _apart(*(side[i].alone(both.records) for side in sides)) for i, name in enumerate(names)}
+    paired = {
+        (names[a], names[b]): _apart(*(side[a].joint(side[b], both.records) for side in sides))
+        for a, b in combinations(range(len(names)), 2)
+    }
+    return Distances(alone, paired, columns, bins, quantiles)
+
+
+def binned(both: Pairing, bins: int = 10, *, quantiles: bool = False) -> tuple[list[Binned], list[Binned]]:
+    """Put the columns of a paired original and release into bins; see `distances`."""
+    edges = [
+        _edges(read.universe, both.original[:, i], both.records, bins, quantiles=quantiles)
+        for i, read in enumerate(both.coverages)
+    ]
+    ours = [
+        Binned.of(raw_coverage(read.universe), both.original[:, i], edges[i]) for i, read in enumerate(both.coverages)
+    ]
+    theirs = [Binned.of(read, both.meaning[:, i], edges[i]) for i, read in enumerate(both.coverages)]
+    return ours, theirs
+
+
+def raw_coverage(of: Universe) -> Coverage:
+    """Return the coverage of the original values: each is itself."""
+    return coverage(of, of.values.values, None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Binned(Discreet):
+    """The rows of a column in bins; the last bin is for values that the universe lacks.
+
+    Attributes
+    ----------
+    of_row : the bin of each row; None if a value lies in several bins
+    codes : the code of each row
+    shares : the share of each code in each bin
+    """
+
+    of_row: NDArray[np.int32] | None
+    codes: NDArray[np.int32]
+    shares: Any
+
+    @classmethod
+    def of(cls, read: Coverage, codes: NDArray[np.int32], edges: Floats) -> Binned:
+        """Put the rows into bins between the edges, or on the values of a category."""
+        shares = _bin_shares(read, edges)
+        single = shares.nnz == len(read) and bool((np.diff(shares.indptr) == 1).all() and (shares.data == 1).all())
+        return cls(shares.indices.astype(np.int32)[codes] if single else None, codes, shares)
+
+    @property
+    def size(self) -> int:
+        """The number of bins."""
+        return int(self.shares.shape[1])
+
+    def alone(self, records: Ints | None) -> Floats:
+        """Return the share of the rows in each bin; each row counts once, or as often as `records` says."""
+        count = np.bincount(self.codes, weights=records, minlength=self.shares.shape[0])
+        return np.asarray(self.shares.T @ count) / float(count.sum())
+
+    def joint(self, other: Binned, records: Ints | None) -> Any:
+        """Return the share of the rows in each pair of bins."""
+        cells = self.size * other.size
+        if self.of_row is not None and other.of_row is not None and cells <= _MOST_CELLS:
+            place = self.of_row * np.int32(other.size) + other.of_row
+            count = np.bincount(place, weights=records, minlength=cells)
+            return count.reshape(self.size, other.size) / float(count.sum())
+        sparse = importlib.import_module("scipy.sparse")
+        of_row = np.ones(len(self.codes)) if records is None else records
+        shape = self.shares.shape[0], other.shares.shape[0]
+        pairs = sparse.coo_array((of_row, (self.codes, other.codes)), shape=shape).tocsr()
+        return self.shares.T @ (pairs @ other.shares) / float(of_row.sum())
+
+
+def _apart(ours: Any, theirs: Any) -> float:
+    """Return the total variation between two distributions."""
+    return _tidy(abs(ours - theirs).sum() / 2)
 
 
 def _shares(codes: NDArray[np.int32], read: Coverage, records: Ints | None) -> Floats:
@@ -118,7 +218,8 @@ def _tidy(distance: float) -> float:
 
 
 def _total_variation(ours: Spread, theirs: Spread) -> float:
-    return _tidy(np.abs(ours[0].spread(ours[1]) - theirs[0].spread(theirs[1])).sum() / 2)
+    outside = theirs[1][theirs[0].outside].sum()
+    return _tidy((np.abs(ours[0].spread(ours[1]) - theirs[0].spread(theirs[1])).sum() + outside) / 2)
 
 
 def _along_the_line(ours: Spread, theirs: Spread) -> float:
@@ -179,22 +280,39 @@ def along(read: Coverage, edges: Floats) -> NDArray[np.float64]:
     return np.column_stack([np.where(missing[:, None], 0.0, share), missing])
 
 
-def _bin_shares(read: Coverage, bins: int) -> Any:
-    """Return a sparse matrix with the share of each released value in each bin, or on each value."""
+def _edges(of: Universe, codes: NDArray[np.int32], records: Ints | None, bins: int, *, quantiles: bool) -> Floats:
+    """Return the edges of the bins of a number or date; none for a category."""
+    if not of.is_line:
+        return np.zeros(0)
+    if not quantiles:
+        return of.low + np.arange(bins + 1) * ((of.high - of.low) or 1.0) / bins
+    known = len(of) - (of.missing is not None)
+    count = np.bincount(codes, weights=records, minlength=len(of))[:known]
+    frequent = count * bins >= count.sum()
+    rest = np.where(frequent, 0, count)
+    group = np.floor((np.cumsum(rest) - rest) * bins / max(float(rest.sum()), 1))
+    cut = frequent[1:] | frequent[:-1] | (np.diff(group) > 0)
+    between = (of.numbers[1:known] + of.numbers[: max(known - 1, 0)]) / 2
+    return np.concatenate([[-np.inf], between[cut], [np.inf]])
+
+
+def _bin_shares(read: Coverage, edges: Floats) -> Any:
+    """Return a sparse matrix with the share of each released value in each bin, or on each value, or outside."""
     sparse = importlib.import_module("scipy.sparse")
     of = read.universe
-    if not of.is_line:
-        lengths = read.stop - read.first
-        row = np.repeat(read.owner, lengths)
-        column = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - read.first, lengths)
-        return sparse.csr_array((1 / read.size[row], (row, column)), shape=(len(read), len(of)))
-    span = (of.high - of.low) or 1.0
-    return sparse.csr_array(along(read, of.low + np.arange(bins + 1) * span / bins))
-
-
-def _joint(codes: NDArray[np.int32], records: Ints | None, left: Any, right: Any) -> Any:
-    """Spread the pairs of codes over the pairs of bins."""
-    sparse = importlib.import_module("scipy.sparse")
-    share = np.full(len(codes), 1 / len(codes)) if records is None else records / records.sum()
-    pairs = sparse.coo_array((share, (codes[:, 0], codes[:, 1])), shape=(left.shape[0], right.shape[0]))
-    return left.T @ (pairs.tocsr() @ right)
+    if of.is_line:
+        point = (read.low == read.high) | np.isnan(read.low)
+        if point.all():
+            last = len(edges) - 2
+            place = np.clip(np.searchsorted(edges, read.low, side="right") - 1, 0, last)
+            place = np.where(np.isnan(read.low), last + 1, place)
+            return sparse.csr_array((np.ones(len(place)), (np.arange(len(place)), place)), shape=(len(read), last + 3))
+        inside = along(read, edges)
+        return sparse.csr_array(np.column_stack([inside, np.zeros(len(read))]))
+    lengths = read.stop - read.first
+    row = np.repeat(read.owner, lengths)
+    column = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - read.first, lengths)
+    outside = np.flatnonzero(read.outside)
+    share = np.concatenate([1 / read.size[row], np.ones(len(outside))])
+    cells = np.concatenate([row, outside]), np.concatenate([column, np.full(len(outside), len(of))])
+    return sparse.csr_array((share, cells), shape=(len(read), len(of) + 1))

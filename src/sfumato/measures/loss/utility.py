@@ -22,7 +22,20 @@ from sfumato.errors import OptionError, did_you_mean
 from sfumato.measures.classes import Floats
 from sfumato.measures.loss.generalised import Coverage, Pairing, pair
 
-__all__ = ["MODELS", "ModelAccuracy", "QueryError", "estimators_of", "model_accuracy", "query_error", "query_error_of"]
+__all__ = [
+    "MODELS",
+    "ModelAccuracy",
+    "QueryError",
+    "affordable",
+    "codebook",
+    "draw_features",
+    "estimators_of",
+    "model_accuracy",
+    "query_error",
+    "query_error_of",
+    "single_labels",
+    "sklearn_part",
+]
 
 _MOST_CATEGORIES = 1000
 _MOST_FEATURES = 2000
@@ -110,9 +123,13 @@ def query_error_of(
     selectivity: float = 0.05,
     dimensions: int | None = None,
     sanity: float = 0.001,
+    rescale: bool = False,
     seed: int = 0,
 ) -> QueryError:
-    """Measure the error of random counting queries on a paired original and release; see `query_error`."""
+    """Measure the error of random counting queries on a paired original and release; see `query_error`.
+
+    With `rescale`, counts on a release of another size are scaled to the size of the original.
+    """
     names = both.names
     if queries < 1 or not 0 < selectivity <= 1 or not sanity > 0:
         raise OptionError("queries must be at least 1, selectivity above 0 and at most 1, and sanity above 0")
@@ -135,6 +152,7 @@ def query_error_of(
             cells, part = _narrow(cells, inside > 0), (part * inside)[inside > 0]
         truth[query], estimate[query] = count[rows].sum(), part.sum()
     size = both.rows
+    estimate *= size / weight.sum() if rescale else 1.0
     error = np.abs(estimate - truth) / np.maximum(truth, sanity * size)
     error = np.where(error < 1e-12, 0.0, error)  # removes rounding errors
     answer = float(truth.mean() / size)
@@ -235,7 +253,7 @@ def model_accuracy(
     unused: tuple[str, ...] = ()
     if not names:
         known = [n for n in table.schema.names if n in other.schema.names and n not in left_out]
-        names, unused = _affordable(table, known)
+        names, unused = affordable(table, known)
     if not names:
         raise OptionError("no column is left to predict from", hint="name the features, with columns")
     both = pair(table, other, [*names, target], suppressed).align()
@@ -290,11 +308,9 @@ class _Samples:
         if rows is not None and rows < len(usable):
             usable = np.sort(np.random.default_rng(seed).choice(usable, rows, replace=False))
         original, meaning = both.original[usable], both.meaning[usable]
-        tables = [_codebook(read, width) for read in features]
+        tables = [codebook(read, width) for read in features]
         raw = np.hstack([table[original[:, i]] for i, table in enumerate(tables)])
-        # A released label counts if it is one label: that of the only run, which has length 1.
-        taught = np.append(labels.first, -1)[labels.start[:-1]]
-        taught = np.where(labels.size == 1, taught, -1)[meaning[:, -1]]
+        taught = single_labels(labels)[meaning[:, -1]]
         return cls(features, tables, raw, meaning, original[:, -1], taught, absent)
 
 
@@ -306,7 +322,8 @@ def _score_split(
     order = generator.permutation(len(truth))
     test, train = order[:held], order[held:]
     drawn = [
-        _draw(read, samples.meaning[:, i], samples.tables[i], generator) for i, read in enumerate(samples.features)
+        draw_features(read, samples.meaning[:, i], samples.tables[i], generator)
+        for i, read in enumerate(samples.features)
     ]
     learnt = train[(taught[train] >= 0) & (taught[train] != samples.absent)]
     sides = [(samples.raw, truth, train), (np.hstack(drawn), taught, learnt)]
@@ -318,7 +335,7 @@ def _score_split(
     return scores, float(np.mean(truth[test] == np.bincount(truth[train]).argmax()))
 
 
-def _affordable(table: Table, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+def affordable(table: Table, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """Return the columns that a model can use at a bounded cost, and the others."""
     width = {name: _features(table, name) for name in names}
     kept = sorted((name for name in names if width[name] <= _MOST_CATEGORIES), key=lambda name: width[name])
@@ -371,7 +388,7 @@ def _share_inside(read: Coverage, chosen: NDArray[np.bool_]) -> Floats:
     return np.nan_to_num(share)
 
 
-def _codebook(read: Coverage, width: bool) -> NDArray[np.float32]:
+def codebook(read: Coverage, width: bool) -> NDArray[np.float32]:
     """Return the features of each value of a column; the last row is for an unknown value."""
     of = read.universe
     if of.is_line:
@@ -385,7 +402,13 @@ def _codebook(read: Coverage, width: bool) -> NDArray[np.float32]:
     return np.eye(len(of) + 1, len(of), dtype=np.float32)
 
 
-def _draw(
+def single_labels(read: Coverage) -> NDArray[np.int64]:
+    """Return the value that each released value stands for, or -1 if it does not stand for exactly one."""
+    value = np.append(read.first, -1)[read.start[:-1]]  # that of the only run, which has length 1
+    return np.where(read.size == 1, value, -1)
+
+
+def draw_features(
     read: Coverage, codes: NDArray[np.int32], table: NDArray[np.float32], generator: np.random.Generator
 ) -> NDArray[np.float32]:
     """Return the features of released rows: the middle of an interval, or one of the covered values at random."""
@@ -393,14 +416,19 @@ def _draw(
         middle = np.where(read.everything, np.nan, (read.low + read.high) / 2)
         features = [middle, np.isnan(middle), np.where(read.everything, np.nan, read.high - read.low)]
         return np.column_stack(features[: table.shape[1]]).astype(np.float32)[codes]
+    if not len(read.first):
+        return np.repeat(table[-1:], len(codes), axis=0)
     before = np.concatenate([[0], np.cumsum(read.stop - read.first)])  # all covered values, run after run
     wanted = before[read.start[codes]] + (generator.random(len(codes)) * read.size[codes]).astype(np.int64)
     run = np.searchsorted(before, wanted, side="right") - 1
+    run = np.minimum(run, len(read.first) - 1)
     position = read.first[run] + wanted - before[run]
-    return table[np.where(read.everything[codes], len(table) - 1, position)]
+    unknown = (read.everything | (read.size == 0))[codes]
+    drawn: NDArray[np.float32] = table[np.where(unknown, len(table) - 1, position)]
+    return drawn
 
 
-def _sklearn(part: str) -> Any:
+def sklearn_part(part: str) -> Any:
     """Import a part of scikit-learn on demand: it takes a second, and few callers train models."""
     return importlib.import_module(f"sklearn.{part}")
 
@@ -410,12 +438,13 @@ def estimators_of(models: Sequence[str] | Mapping[str, Any], seed: int) -> dict[
     if isinstance(models, Mapping):
         return dict(models)
     known = {
-        "logistic": _sklearn("pipeline").make_pipeline(
-            _sklearn("preprocessing").StandardScaler(), _sklearn("linear_model").LogisticRegression(max_iter=1000)
+        "logistic": sklearn_part("pipeline").make_pipeline(
+            sklearn_part("preprocessing").StandardScaler(),
+            sklearn_part("linear_model").LogisticRegression(max_iter=1000),
         ),
-        "tree": _sklearn("tree").DecisionTreeClassifier(min_samples_leaf=5, random_state=seed),
-        "forest": _sklearn("ensemble").RandomForestClassifier(min_samples_leaf=2, random_state=seed),
-        "boosting": _sklearn("ensemble").HistGradientBoostingClassifier(random_state=seed),
+        "tree": sklearn_part("tree").DecisionTreeClassifier(min_samples_leaf=5, random_state=seed),
+        "forest": sklearn_part("ensemble").RandomForestClassifier(min_samples_leaf=2, random_state=seed),
+        "boosting": sklearn_part("ensemble").HistGradientBoostingClassifier(random_state=seed),
     }
     for name in models:
         if name not in known:
@@ -428,5 +457,5 @@ def _fit_and_predict(estimator: Any, rows: NDArray[Any], answers: NDArray[Any], 
         return np.full(len(test), answers[0] if len(answers) else -1)
     known = np.isfinite(rows)
     mean = np.where(known, rows, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    fitted = _sklearn("base").clone(estimator).fit(np.where(known, rows, mean), answers)
+    fitted = sklearn_part("base").clone(estimator).fit(np.where(known, rows, mean), answers)
     return np.asarray(fitted.predict(np.where(np.isfinite(test), test, mean)))

@@ -21,7 +21,7 @@ from sfumato.report.model.figures import data_uri
 from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, percent, words
 
-__all__ = ["render_attacks"]
+__all__ = ["gains_of", "render_attacks", "right_answers"]
 
 _POINTS = 61  # of a curve
 _LEAST = 1e-5  # the lowest rate on an axis
@@ -52,8 +52,8 @@ def render_attacks(report: AttackReport, *, title: str = "Attacks") -> str:
         headline=_sentence(report.verdict),
         facts=_facts(report),
         good=False if report.leaks or not (report.audit is None or report.audit.passed) else None,
-        gains=_gains(ranked),
-        shares=[_shares(result) for result in ranked],
+        gains=gains_of(ranked),
+        shares=[right_answers(result) for result in ranked],
         pictures=[
             (result.name, data_uri(result.scores.picture), len(result.scores.picture[0]) / 8)
             for result in ranked
@@ -103,7 +103,7 @@ def _facts(report: AttackReport) -> list[str]:
     return facts
 
 
-def _gains(ranked: Sequence[AttackResult]) -> Markup | None:
+def gains_of(ranked: Sequence[AttackResult]) -> Markup | None:
     """Draw by how much each attack beats guessing."""
     bars = []
     for result in ranked:
@@ -112,7 +112,8 @@ def _gains(ranked: Sequence[AttackResult]) -> Markup | None:
     return interval_bars("AUC of each attack, from 0.5, which is guessing", bars) if bars else None
 
 
-def _shares(result: AttackResult) -> tuple[str, ...]:
+def right_answers(result: AttackResult) -> tuple[str, ...]:
+    """Write the name of an attack, its share of right answers, that of guessing, and that about non-members."""
     others = result.decisions.false_positive_rate
     return result.name, percent(result.accuracy), percent(result.baseline.accuracy), percent(others)
 

@@ -237,7 +237,8 @@ def heat_map(
 ) -> Markup:
     """Draw shares as a grid of cells, darker the closer to `full`, with whole percentages in them.
 
-    A cell of None is marked with a dot. Signed shares (differences) are plain if positive and hatched if negative.
+    A cell of None is marked with a dot; a row may have fewer cells than there are columns. Signed shares (differences)
+    are plain if positive and hatched if negative.
     Numbers that are not shares need a function to `write` them.
     A cell is at most as wide as the first number of `cell`, and as tall as the second, or taller if a label needs it.
     `axes` names the rows and the columns.
@@ -275,7 +276,7 @@ def heat_map(
         (
             (share, row, column)
             for row, line in zip(rows, cells, strict=True)
-            for column, share in zip(columns, line, strict=True)
+            for column, share in zip(columns, line, strict=False)
             if share
         ),
         key=lambda one: -abs(one[0]),

@@ -8,7 +8,7 @@ bins of at least that many rows (see `bins`), smaller cells of two columns are l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -24,10 +24,26 @@ from sfumato.measures.loss.utility import ModelAccuracy, QueryError
 from sfumato.measures.risk.reidentification import Risk
 from sfumato.report.bins import Bins, bins_of
 
-__all__ = ["CLASS_SIZES", "Comparison", "Joint", "Marginal", "Standing", "compare", "rows_by_size", "size_label"]
+__all__ = [
+    "CLASS_SIZES",
+    "LACKING",
+    "Comparison",
+    "Joint",
+    "Marginal",
+    "Standing",
+    "apart",
+    "compare",
+    "joints_of",
+    "marginals_of",
+    "rows_by_size",
+    "size_label",
+]
 
 CLASS_SIZES = (1, 2, 3, 5, 10, 20, 50, 100)
 """The smallest class size of each bar of a chart."""
+
+LACKING = "values that the original lacks"
+"""The label of a bin."""
 
 _BINS, _BINS_OF_PAIR = 12, 10
 _PAIRS = 3  # shown of those that changed most, and of those that were most related
@@ -215,16 +231,14 @@ def compare(
     >>> result.columns[0].bins, result.columns[0].after
     (('f', 'm'), (0.5, 0.5))
     """
-    totals = [
-        np.bincount(both.original[:, i], weights=both.records, minlength=len(read.universe)).astype(np.int64)
-        for i, read in enumerate(both.coverages)
-    ]
     return Comparison(
         before=Standing.of(before),
         after=Standing.of(after),
         loss=lost,
-        columns=tuple(_marginals(both, totals)),
-        pairs=tuple(_pairs(both, totals)),
+        columns=tuple(
+            replace(one, replaced=_replaced(both, position)) for position, one in enumerate(marginals_of(both))
+        ),
+        pairs=tuple(_pairs(both)),
         all_pairs=len(both.names) * (len(both.names) - 1) // 2,
         accuracy=tuple(accuracy or ()),
         queries=queries,
@@ -257,17 +271,28 @@ def size_label(position: int) -> str:
     return f"{low}+" if not rest else str(low) if rest[0] == low + 1 else f"{low}-{rest[0] - 1}"
 
 
-def _marginals(both: Pairing, totals: Sequence[Ints]) -> list[Marginal]:
+def marginals_of(both: Pairing) -> list[Marginal]:
+    """Return the distribution of each column of a paired original and release, which may have other rows."""
     marginals = []
     for position, (name, read) in enumerate(zip(both.names, both.coverages, strict=True)):
-        bins = bins_of(read.universe, totals[position], _BINS)
-        before = np.bincount(bins.of_value, weights=totals[position], minlength=len(bins)) / both.rows
+        total = _totals(both, position)
+        bins = bins_of(read.universe, total, _BINS)
+        before = np.bincount(bins.of_value, weights=total, minlength=len(bins)) / both.rows
         records = np.bincount(both.meaning[:, position], weights=both.records, minlength=len(read))
-        after = records @ bins.share(read) / both.rows
+        after = records @ bins.share(read) / records.sum()
+        moved, labels = _moved(before, after, both.rows), bins.labels
+        lacking = records[read.outside].sum() / records.sum()
+        if round_shares(lacking, both.rows) > 0:
+            labels, before, after = (*labels, LACKING), np.append(before, 0.0), np.append(after, lacking)
         shown = [tuple(round_shares(shares, both.rows).tolist()) for shares in (before, after)]
-        moved = _moved(before, after, both.rows)
-        marginals.append(Marginal(name, bins.labels, shown[0], shown[1], moved, _replaced(both, position)))
+        marginals.append(Marginal(name, labels, shown[0], shown[1], moved))
     return marginals
+
+
+def _totals(both: Pairing, position: int) -> Ints:
+    """Return the number of original rows with each value of a column."""
+    size = len(both.coverages[position].universe)
+    return np.bincount(both.original[:, position], weights=both.records, minlength=size).astype(np.int64)
 
 
 def _replaced(both: Pairing, position: int) -> float:
@@ -277,34 +302,45 @@ def _replaced(both: Pairing, position: int) -> float:
     return float(round_shares(np.average(other, weights=both.records), both.rows))
 
 
-def _pairs(both: Pairing, totals: Sequence[Ints]) -> list[Joint]:
+def _pairs(both: Pairing) -> list[Joint]:
     """Return the joint distributions of the pairs that changed most, then of those that were most related."""
-    reads = both.coverages
-    bins = [bins_of(read.universe, total, _BINS_OF_PAIR) for read, total in zip(reads, totals, strict=True)]
-    bin_of_row = [one.of_value[both.original[:, i]] for i, one in enumerate(bins)]
-    regions, records = both.regions
-    spread = [one.share(read)[regions[:, i]] for i, (one, read) in enumerate(zip(bins, reads, strict=True))]
-    found = []
-    for a, b in combinations(range(len(bins)), 2):
-        shape = len(bins[a]), len(bins[b])
-        count = np.bincount(
-            bin_of_row[a] * shape[1] + bin_of_row[b], weights=both.records, minlength=shape[0] * shape[1]
-        )
-        after = (spread[a] * records[:, None]).T @ spread[b] / both.rows
-        found.append(_joint(both, (a, b), (bins[a], bins[b]), count.astype(np.int64).reshape(shape), after))
+    found = joints_of(both, list(combinations(range(len(both.names)), 2)))
     found.sort(key=lambda one: -one.moved)
     if len(found) <= 2 * _PAIRS:
         return found
-    changed = _apart(found)
-    return changed + _apart(sorted((one for one in found if one not in changed), key=lambda one: -one.related))
+    changed = [found[at] for at in apart([one.columns for one in found], _PAIRS)]
+    others = sorted((one for one in found if one not in changed), key=lambda one: -one.related)
+    return changed + [others[at] for at in apart([one.columns for one in others], _PAIRS)]
 
 
-def _apart(ranked: Sequence[Joint]) -> list[Joint]:
-    """Return the first few pairs without a common column: a column that changed much would be in all of them."""
-    chosen: list[Joint] = []
-    for one in ranked:
-        if len(chosen) < _PAIRS and not any(set(one.columns) & set(other.columns) for other in chosen):
-            chosen.append(one)
+def joints_of(both: Pairing, pairs: Sequence[tuple[int, int]]) -> list[Joint]:
+    """Return the joint distributions of pairs of columns, by position."""
+    used = {at for one in pairs for at in one}
+    bins = {at: bins_of(both.coverages[at].universe, _totals(both, at), _BINS_OF_PAIR) for at in sorted(used)}
+    regions, records = both.regions
+    spread = {at: one.share(both.coverages[at])[regions[:, at]] for at, one in bins.items()}
+    found = []
+    for a, b in pairs:
+        shape = len(bins[a]), len(bins[b])
+        place = bins[a].of_value[both.original[:, a]] * shape[1] + bins[b].of_value[both.original[:, b]]
+        count = np.bincount(place, weights=both.records, minlength=shape[0] * shape[1])
+        after = (spread[a] * records[:, None]).T @ spread[b] / records.sum()
+        found.append(_joint(both, (a, b), (bins[a], bins[b]), count.astype(np.int64).reshape(shape), after))
+    return found
+
+
+def apart(ranked: Sequence[tuple[str, str]], most: int) -> list[int]:
+    """Return the first few pairs without a common column: a column that changed much would be in all of them.
+
+    Examples
+    --------
+    >>> apart([("a", "b"), ("b", "c"), ("c", "d"), ("e", "f")], 2)
+    [0, 2]
+    """
+    chosen: list[int] = []
+    for at, one in enumerate(ranked):
+        if len(chosen) < most and not any(set(one) & set(ranked[other]) for other in chosen):
+            chosen.append(at)
     return chosen
 
 
@@ -326,5 +362,6 @@ def _joint(
 
 
 def _moved(before: Floats, after: Floats, rows: int) -> float:
-    """Return the total variation between two distributions."""
-    return float(round_shares(np.abs(before - after).sum() / 2, rows))
+    """Return the total variation between two distributions; what the second lacks is elsewhere."""
+    elsewhere = max(1 - float(after.sum()), 0.0)
+    return float(round_shares((np.abs(before - after).sum() + elsewhere) / 2, rows))

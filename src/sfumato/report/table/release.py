@@ -17,7 +17,7 @@ from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, percent, risks_of, role_of, share, title_of, words
 from sfumato.report.table.comparison import CLASS_SIZES, Comparison, Joint, Marginal, size_label
 
-__all__ = ["render_release"]
+__all__ = ["Pair", "joint_charts", "marginal_chart", "render_release"]
 
 _BEFORE, _AFTER = "original table", "release"
 
@@ -36,7 +36,7 @@ class _Promise:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
     """Two columns: a text about them, and the three heat maps."""
 
     title: str
@@ -107,9 +107,9 @@ def render_release(
         replaced=c.replaced > 0,
         marked=any(lost.suppressed for lost in c.loss.by_column.values()),
         queries=c.queries and (share(c.queries.median), c.queries.queries),
-        columns=[(one.column, f"{share(one.moved)} of the rows shifted", _marginal(one)) for one in c.columns],
+        columns=[(one.column, f"{share(one.moved)} of the rows shifted", marginal_chart(one)) for one in c.columns],
         others=[_other(one) for one in c.others],
-        pairs=[_pair(one, c.before.rows) for one in c.pairs],
+        pairs=[joint_charts(one, c.before.rows) for one in c.pairs],
         all_pairs=c.all_pairs,
         accuracy=[(one, _kept(one)) for one in c.accuracy],
         made=_made(method, facts or {}, details or {}),
@@ -220,7 +220,8 @@ def _other(one: Profile) -> tuple[str, str, Markup]:
     return one.column, ", ".join(kinds), bar_rows(f"Distribution of {one.column}", bars)
 
 
-def _marginal(one: Marginal) -> Markup:
+def marginal_chart(one: Marginal) -> Markup:
+    """Draw the distribution of a column before and after."""
     return bar_pairs(
         f"Distribution of {one.column} before and after",
         [
@@ -230,7 +231,8 @@ def _marginal(one: Marginal) -> Markup:
     )
 
 
-def _pair(one: Joint, rows: int) -> _Pair:
+def joint_charts(one: Joint, rows: int, names: tuple[str, str] = (_BEFORE, _AFTER)) -> Pair:
+    """Draw two columns before and after, and the difference; `rows` is the number of original rows."""
     title = f"{one.columns[0]} × {one.columns[1]}"
     # In a large table, a cell with too few rows to be shown is less than 0.1 %: it counts as nothing.
     unseen = 0.0 if rows >= 1000 * SMALLEST_SHOWN else None
@@ -248,13 +250,13 @@ def _pair(one: Joint, rows: int) -> _Pair:
         return heat_map(f"{title}, {what}", *one.bins, cells, axes=one.columns, **how)
 
     unshown = f" The cells with a dot hold {share(one.unshown)} of the rows." if one.unshown else ""
-    return _Pair(
+    return Pair(
         title=title,
         text=f"{share(one.moved)} of the rows are in another cell. Strength of the relation before: "
         f"{share(one.related)} (0% is none).{unshown}",
         charts=(
-            (_BEFORE, drawn(_BEFORE, one.before, full=full)),
-            (_AFTER, drawn(_AFTER, one.after, full=full)),
+            (names[0], drawn(names[0], one.before, full=full)),
+            (names[1], drawn(names[1], one.after, full=full)),
             ("difference in points", drawn("difference", difference, full=max(most, 0.02), signed=True)),
         ),
     )

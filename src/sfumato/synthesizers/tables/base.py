@@ -26,6 +26,8 @@ __all__ = ["Axis", "Batch", "Model", "Recoding", "Records", "Rows", "State", "St
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_BATCH = 2**20
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -138,21 +140,27 @@ class Rows(Discreet, Records):
         [[1.0, 0.0, 2.0], [[0.0, 0.0, 1.0], [1.0, 0.0, 1.0]]]
         """
         needed = {at for one in tuples for at in one}
-        groups = {at: recodings[at].of_codes(self.codes[at]) for at in needed}
-        found = []
-        for columns in tuples:
-            shape = [recodings[at].size for at in columns]
-            place = groups[columns[0]].astype(np.intp)
-            for at, size in zip(columns[1:], shape[1:], strict=True):
-                place *= size
-                place += groups[at]
-            counts = np.bincount(place, weights=self.weights, minlength=int(np.prod(shape)))
-            found.append(counts.astype(np.float64).reshape(shape))
-        return found
+        shapes = [[recodings[at].size for at in one] for one in tuples]
+        found = [np.zeros(int(np.prod(shape))) for shape in shapes]
+        for batch in self._batches():
+            groups = {at: recodings[at].of_codes(batch.codes[at]) for at in needed}
+            for columns, shape, counts in zip(tuples, shapes, found, strict=True):
+                place = groups[columns[0]].astype(np.intp)
+                for at, size in zip(columns[1:], shape[1:], strict=True):
+                    place *= size
+                    place += groups[at]
+                counts += np.bincount(place, weights=batch.weights, minlength=len(counts))
+        return [counts.reshape(shape) for counts, shape in zip(found, shapes, strict=True)]
 
     def scan(self) -> Iterator[Batch]:
-        """Return all records as one batch."""
-        yield Batch(self.codes, self.weights)
+        """Return all records in batches."""
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        """Return batches that need little memory beside the records."""
+        for start in range(0, max(len(self), 1), _BATCH):
+            part = slice(start, start + _BATCH)
+            yield Batch(tuple(one[part] for one in self.codes), None if self.weights is None else self.weights[part])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -225,6 +233,21 @@ def split(flat: NDArray[Any], sizes: Sequence[int]) -> list[NDArray[Any]]:
 class Model(ABC):
     """What a synthesizer has learned: noisy numbers, from which rows are drawn for free."""
 
+    @property
+    def total(self) -> float | None:
+        """The noisy number of records; None if the model does not know it."""
+        return None
+
+    @property
+    def deviations(self) -> Mapping[str, float]:
+        """The noise multipliers that the state implies, by kind of sum; they must be those that were paid for."""
+        return {}
+
+    @property
+    def at_once(self) -> int:
+        """How many rows cost about as much as a single one, so that drawing fewer at a time is a waste."""
+        return 1
+
     @abstractmethod
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
@@ -247,6 +270,9 @@ class Synthesizer(ABC):
 
     name: ClassVar[str]
     model: ClassVar[type[Model]]
+
+    def prepare(self) -> None:  # noqa: B027  # most methods need nothing
+        """Raise an error if the method cannot learn here, for lack of a library; called before anything is charged."""
 
     @abstractmethod
     def shares(self, axes: Sequence[Axis], label: int | None, *, scans: bool = True) -> Mapping[str, Share]:

@@ -12,16 +12,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Axis, Recoding, Records
+from sfumato.synthesizers.tables.base import Axis, Recoding, Records, Stored, split
 
-__all__ = ["NARROW", "Cells", "find_cells", "is_wide", "read_cells"]
+__all__ = [
+    "NARROW",
+    "Cells",
+    "count_cells",
+    "find_cells",
+    "is_wide",
+    "label_totals",
+    "read_cells",
+    "read_groups",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -132,12 +140,44 @@ def find_cells(records: Records, columns: Sequence[int], sums: NoisySums) -> lis
     return [Cells.of(records.axes[at], spikes.get(at, ())) for at in columns]
 
 
-def read_cells(axes: Sequence[Axis], starts: Sequence[NDArray[Any]]) -> list[Cells]:
-    """Return the cells of columns, given the starts that somebody wrote to a file."""
-    if len(axes) != len(starts):
-        raise InputError(f"the cells of {len(axes)} columns are needed, got those of {len(starts)}")
+def count_cells(
+    records: Records, columns: Sequence[int], cells: Sequence[Cells], sums: NoisySums
+) -> tuple[list[Floats], float]:
+    """Return the noisy counts of (cell, label) for each column, and their deviation."""
+    label, norm = records.label, math.sqrt(len(columns))
+    recodings = [Recoding.identity(one.size) for one in records.axes]
+    for at, one in zip(columns, cells, strict=True):
+        recodings[at] = one.recoding
+    wanted = [(at,) if label is None else (at, label) for at in columns]
+    # Records without a label are left out: the last code of the label stands for a missing one.
+    exact = [one[:, None] if label is None else one[:, :-1] for one in records.count(wanted, recodings)]
+    noisy = split(sums("cells", np.concatenate([one.ravel() for one in exact]), norm=norm), [one.size for one in exact])
+    found = [one.reshape(had.shape) for one, had in zip(noisy, exact, strict=True)]
+    return found, sums.deviation_of("cells", norm)
+
+
+def label_totals(tables: Sequence[Floats]) -> Floats:
+    """Return the number of records of each label: every column counts them all, a sum of fewer cells is less noisy."""
+    trust = np.array([1 / len(one) for one in tables])
+    sums = np.stack([one.sum(axis=0) for one in tables])
+    totals: Floats = np.maximum((trust[:, None] * sums).sum(axis=0) / trust.sum(), 1.0)
+    return totals
+
+
+def read_cells(axes: Sequence[Axis], stored: Stored) -> list[Cells]:
+    """Return the cells of columns that somebody wrote to a file."""
+    sizes = stored.sizes("cells", len(axes))
+    starts = split(stored.array("starts", (sum(sizes),), kind="i"), sizes)
     for axis, one in zip(axes, starts, strict=True):
-        rising = one.ndim == 1 and one.size > 0 and one.dtype.kind == "i" and bool(np.all(np.diff(one) > 0))
-        if not (rising and one[0] == 0 and one[-1] == axis.size - 1):
+        if not (np.all(np.diff(one) > 0) and one[0] == 0 and one[-1] == axis.size - 1):
             raise InputError(f"the cells of column '{axis.name[:40]}' must rise from 0 to its last code")
     return [Cells(one.astype(np.int64), axis.size) for axis, one in zip(axes, starts, strict=True)]
+
+
+def read_groups(stored: Stored, name: str, cells: Sequence[Cells]) -> list[Ints]:
+    """Return the groups of each column's cells that somebody wrote to a file, numbered from 0 without gaps."""
+    sizes = [one.size for one in cells]
+    groups = split(stored.array(name, (sum(sizes),), kind="i", least=0, most=max(sizes)), sizes)
+    if any(len(np.unique(one)) != one.max() + 1 for one in groups):
+        raise InputError(f"the generator's '{name}' must be numbered from 0 without gaps, column by column")
+    return groups

@@ -28,6 +28,11 @@ class IndependentModel(Model):
     cells: list[Cells]
     counts: list[Floats]
 
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return float(self.counts[0].sum())
+
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
         alone = np.zeros(rows, dtype=np.int64)
@@ -46,8 +51,8 @@ class IndependentModel(Model):
     def from_state(cls, axes: tuple[Axis, ...], label: int | None, state: State) -> Self:
         """Return the model of a state."""
         stored = Stored(state)
-        sizes = stored.sizes("cells", len(axes))
-        cells = read_cells(axes, split(stored.array("starts", (sum(sizes),), kind="i"), sizes))
+        cells = read_cells(axes, stored)
+        sizes = [one.size for one in cells]
         return cls(cells, split(stored.array("counts", (sum(sizes),), least=0.0), sizes))
 
 

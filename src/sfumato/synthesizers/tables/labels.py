@@ -4,7 +4,16 @@ The score of a class is a sum of one number per cell of each column. Drawn rows 
 scores explain the noisy counts of (cell, label), and how a change of the scores changes the expected counts. All
 estimates are Gaussian: a measurement e of expected H d (d is the change of the scores, H the curvature of the drawn
 rows) with noise covariance R adds H R^-1 H to the precision of the scores. Without noise and with R = H, this is
-Newton's method; with noise, directions that it hides do not move.
+Newton's method; with noise, directions that it hides do not move::
+
+    fit:      scores = 0; 12 times: e = noisy counts of (cell, label) - expected ones; P = H R^-1 H + prior;
+              scores += P^-1 (H R^-1 e - prior scores); twice: rescale the prior of each column by its scores
+    correct:  e = noisy sums of weight * (label - chance) over the records of each cell; P += H R^-1 H;
+              scores += P^-1 H R^-1 e
+
+The weight of a record in a correction is the largest that keeps its residual within a bound, see `influence`.
+
+References: Kalman 1960 (updates), MacKay 1992 (scales of priors), Kuensch, Stefanski and Carroll 1989 (weights).
 """
 
 from __future__ import annotations
@@ -17,14 +26,17 @@ from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import softmax
 
-__all__ = ["AdditiveLabels", "Pool", "chances_of", "labels_in_order"]
+__all__ = ["LARGEST_RESIDUAL", "AdditiveLabels", "Pool", "chances_of", "influence", "labels_in_order"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+LARGEST_RESIDUAL = 0.5
+"""The largest norm of the residual of a record, by `influence`."""
 _LENGTH = 8.0  # cells over which the score of an ordered column varies by its whole scale
 _SINGLE = 0.1  # the share of its variance that a single cell of an ordered column may have alone
 _STEPS = 12
+_DOUBT = 0.2  # the variance of residuals that has nothing to do with the scores, relative to the curvature
 _LARGEST = 1.0  # the largest change of the log-odds in one step, of all rows but 2 %
 _FOR_CURVATURE = 20_000  # drawn rows that are enough for the curvature
 
@@ -76,25 +88,31 @@ class AdditiveLabels:
 
     Parameters
     ----------
-    sizes : the number of cells of each column
+    merged : for each column, the group of each cell; the cells of a group have one score
     ordered : whether its cells are ordered
     classes : the number of classes
     """
 
-    sizes: Sequence[int]
+    merged: Sequence[Ints]
     ordered: Sequence[bool]
     classes: int
     scores: Floats = field(init=False)
-    """A row per cell, and a last one for the intercept."""
+    """A row per group of cells, and a last one for the intercept."""
 
     def __post_init__(self) -> None:
         self.outputs = 1 if self.classes == 2 else self.classes
-        self.total = int(sum(self.sizes))
+        self.sizes = [int(one.max()) + 1 for one in self.merged]
+        self.total = sum(self.sizes)
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
         self.scores = np.zeros((self.total + 1, self.outputs))
         self._priors = [_prior(size, one) for size, one in zip(self.sizes, self.ordered, strict=True)]
         self._scales = np.ones((len(self.sizes), self.outputs))
         self._precision = [np.zeros((0, 0))] * self.outputs
+
+    def places(self, cells: Sequence[NDArray[np.integer]]) -> NDArray[np.int32]:
+        """Return the positions of rows' cells among all groups of cells, one row per column."""
+        each = zip(cells, self.merged, self.starts, strict=True)
+        return np.stack([(groups + start).astype(np.int32)[one] for one, groups, start in each])
 
     def linear(self, places: NDArray[np.integer]) -> Floats:
         """Return the scores of rows, given the positions of their cells, one row per column."""
@@ -107,23 +125,25 @@ class AdditiveLabels:
         """Return the probability of each class for each row; with two classes, of the second only."""
         return chances_of(self.linear(places))
 
-    def fit(self, pool: Pool, tables: Sequence[Floats], deviations: Floats, by_label: Floats) -> None:
+    def fit(self, pool: Pool, tables: Sequence[Floats], deviation: float, by_label: Floats) -> None:
         """Fit the scores to noisy counts.
 
         Parameters
         ----------
         pool : Pool
         tables : sequence of array
-            The noisy count of each (cell, label), for each column.
-        deviations : array
-            The deviation of the noise on each column's counts.
+            The noisy count of each (group of cells, label), for each column.
+        deviation : float
+            The deviation of the noise on the count of each cell.
         by_label : array
             The noisy count of each class.
         """
         kinds = slice(1, None) if self.outputs == 1 else slice(None)
         counts = np.concatenate([*tables, by_label[None, :]])
         rows, wanted = counts.sum(axis=1), counts[:, kinds]
-        noise = np.append(np.repeat(deviations**2, self.sizes), 1 / np.sum(1 / (deviations**2 * self.sizes + 1e-9)))
+        members = [np.bincount(one) for one in self.merged]
+        of_all = 1 / sum(1 / len(one) for one in self.merged)
+        noise = deviation**2 * np.concatenate([*members, [of_all]])
         share = np.maximum(by_label / by_label.sum(), 1e-6)
         self.scores[-1] = np.log(share[1:] / share[:1]) if self.outputs == 1 else np.log(share)
         base = np.maximum(pool.sums(np.ones(len(pool.weights))), 1e-9)
@@ -140,26 +160,24 @@ class AdditiveLabels:
             if step in (_STEPS // 2, _STEPS - 3):
                 self._rescale()
 
-    def correct(self, pool: Pool, residuals: Floats, variance: Floats, doubt: float = 0.2) -> None:
-        """Correct the scores by noisy sums of (label - chance) of the records in each cell.
+    def correct(self, pool: Pool, residuals: Floats, deviation: float) -> None:
+        """Correct the scores by noisy sums of weighted (label - chance) of the records in each cell.
 
         Parameters
         ----------
         pool : Pool
         residuals : array
-            A row per cell, a column per output.
-        variance : array
-            The variance of the noise on each row.
-        doubt : float
-            How far the curvature of the drawn rows may be from that of the records: the variance of residuals that
-            has nothing to do with the scores, relative to the curvature.
+            A row per group of cells and one for all, a column per output.
+        deviation : float
+            The deviation of the noise on each sum.
         """
         small = pool.first(_FOR_CURVATURE)
         some = self.chances(small.places)
+        heft, variance = influence(some), np.full(self.total + 1, deviation**2)
         for output in range(self.outputs):
             q = some[:, output]
-            curve = small.curvature(q * (1 - q))
-            self._update(small, output, curve, residuals[:, output], variance, doubt, prior=False)
+            curve = small.curvature(heft * q * (1 - q))
+            self._update(small, output, curve, residuals[:, output], variance, _DOUBT, prior=False)
 
     def _update(
         self, pool: Pool, output: int, curve: Floats, error: Floats, variance: Floats, own: float, *, prior: bool
@@ -213,6 +231,26 @@ def chances_of(linear: Floats) -> Floats:
         chance: Floats = 1 / (1 + np.exp(-np.clip(linear, -30, 30)))
         return chance
     return softmax(linear)
+
+
+def influence(chances: Floats) -> Floats:
+    """Return the largest factor for each row with which its residual (label - chance) has a norm of at most 1/2.
+
+    It depends on the chances only, so residuals keep their mean of zero if the chances are right, and the sum of
+    residuals has the largest signal that the bound allows (conditionally unbiased estimates of bounded influence:
+    Kuensch, Stefanski and Carroll 1989).
+
+    Examples
+    --------
+    >>> influence(np.array([[0.5], [0.1], [0.9]])).round(3).tolist()
+    [1.0, 0.556, 0.556]
+    """
+    if chances.shape[1] == 1:
+        farthest = np.maximum(chances[:, 0], 1 - chances[:, 0])
+    else:
+        farthest = np.sqrt(np.square(chances).sum(axis=1) + 1 - 2 * chances.min(axis=1))
+    factors: Floats = LARGEST_RESIDUAL / farthest
+    return factors
 
 
 def labels_in_order(chances: Floats, rng: np.random.Generator) -> Ints:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "by_group",
     "coarse_groups",
     "draw_evenly",
     "fit_three_way",
@@ -110,6 +111,19 @@ def spanning_tree(weights: Floats) -> list[tuple[int, int]]:
         nearer = weights[child] > best
         best, parent = np.where(nearer, weights[child], best), np.where(nearer, child, parent)
     return edges
+
+
+def by_group(table: Floats, groups: Ints) -> Floats:
+    """Return the sums of a table's rows by group.
+
+    Examples
+    --------
+    >>> by_group(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.array([0, 1, 0])).tolist()
+    [[6.0, 8.0], [3.0, 4.0]]
+    """
+    found = np.zeros((int(groups.max()) + 1, table.shape[1]))
+    np.add.at(found, groups, table)
+    return found
 
 
 def coarse_groups(counts: Floats, most: int, least: float, *, ordered: bool) -> Ints:

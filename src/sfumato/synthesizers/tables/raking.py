@@ -17,6 +17,7 @@ __all__ = ["Wanted", "rake"]
 
 Floats = NDArray[np.float64]
 
+_DOUBT = 0.1  # the relative error of the rows' own counts: the smaller, the less a noisy count moves them
 _LARGEST = 3.0  # a factor of a sweep is between 1/3 and 3
 _LIGHTEST, _HEAVIEST = 0.02, 50.0  # weights, relative to their mean
 _SETTLED = 0.005  # stop when the weights of a sweep change by less, in the mean
@@ -31,13 +32,8 @@ class Wanted:
     deviation: float
 
 
-def rake(
-    columns: Sequence[NDArray[np.integer]], wanted: Sequence[Wanted], weights: Floats, sweeps: int, doubt: float = 0.1
-) -> Floats:
+def rake(columns: Sequence[NDArray[np.integer]], wanted: Sequence[Wanted], weights: Floats, sweeps: int) -> Floats:
     """Return weights with which the drawn rows have about the wanted counts.
-
-    ``doubt`` is the relative error that the rows' own counts are believed to have: the smaller, the less a noisy count
-    moves them.
 
     Examples
     --------
@@ -58,11 +54,12 @@ def rake(
     counts = np.concatenate([one.counts.ravel() for one in wanted] or [np.zeros(0)])
     variances = np.array([one.deviation**2 for one in wanted])
     present = np.zeros(max((one.counts.size for one in wanted), default=1))
-    drawn = np.stack([one.astype(np.uint16) for one in columns])
+    most = max(int(one.max(initial=0)) for one in columns)
+    drawn = np.stack([one.astype(np.uint16 if most < 2**16 else np.int32) for one in columns])
     listed = np.array(tables, dtype=np.int64).reshape(-1, 7)
     for _ in range(sweeps):
         before = weights.copy()
-        sweep(drawn, listed, counts, variances, weights, present, doubt, _LARGEST)
+        sweep(drawn, listed, counts, variances, weights, present, _DOUBT, _LARGEST)
         weights *= total / weights.sum()
         mean = total / len(weights)
         np.clip(weights, _LIGHTEST * mean, _HEAVIEST * mean, out=weights)

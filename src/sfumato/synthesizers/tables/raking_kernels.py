@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @kernel(error_model="numpy")
 def sweep(
-    columns: NDArray[np.uint16],
+    columns: NDArray[Any],
     tables: NDArray[np.int64],
     wanted: Floats,
     variances: Floats,

@@ -1,54 +1,40 @@
-"""Make a generator of synthetic rows from a table: describe its columns, pay, learn."""
+"""Make a generator of synthetic rows from a table: describe its columns, pay, learn, draw."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
-import polars as pl
+from numpy.typing import NDArray
 
-from sfumato._repr import Discreet
-from sfumato.budget.accounting.accountant import Spent, check_delta
-from sfumato.budget.events import Composed, Event
+from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
-from sfumato.data.schema import Schema
+from sfumato.data import datasets
+from sfumato.data.recipe import Recipe
+from sfumato.data.release import Provenance, Release
+from sfumato.data.schema import Column, Kind, Role, Schema
+from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
-from sfumato.errors import ColumnError, InputError, did_you_mean
-from sfumato.learners.estimators.features import Columns, Feature, Undeclared, describe
-from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Axis, Model, Synthesizer
-from sfumato.synthesizers.tables.cells import NARROW
-from sfumato.synthesizers.tables.domain import Coding, Domain
-from sfumato.synthesizers.tables.plan import Plan, mechanisms, multiplier
-from sfumato.synthesizers.tables.tree import LabelledTree
+from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
+from sfumato.synthesizers.tables.base import Synthesizer
+from sfumato.synthesizers.tables.catalogue import method_of
+from sfumato.synthesizers.tables.conditions import given_condition
+from sfumato.synthesizers.tables.constraints import Constraint, Constraints, draw_rows
+from sfumato.synthesizers.tables.description import Described, Description
+from sfumato.synthesizers.tables.engine_records import describe_elsewhere
+from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
+from sfumato.synthesizers.tables.plan import plan_of
 
-__all__ = ["Generator", "synthesize"]
+__all__ = ["run_recipe", "synthesize"]
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Generator(Discreet):
-    """Draws synthetic rows. It holds noisy numbers and public descriptions only, so drawing costs no privacy."""
-
-    domain: Domain
-    model: Model
-    plan: Plan
-    delta: float
-    private: bool
-    """Whether the noise cannot be reproduced."""
-
-    @property
-    def spent(self) -> Spent:
-        """What the generator has cost."""
-        return self.plan.spent(self.delta)
-
-    def sample(self, rows: int, *, seed: int | None = None) -> pl.DataFrame:
-        """Return new rows; a seed makes the draw reproducible."""
-        count = whole("the number of rows", rows, least=0)
-        codes = self.model.sample(count, np.random.default_rng(seed))
-        return self.domain.decode(codes)
+_ROWS = 10_000  # drawn by a model that does not know how many records there were
+_SPLIT = "split"  # of Adult: which rows are for training; it says nothing about the people
+_TARGETS = {"adult": "income"}  # where the schema gives the target another role
 
 
 def synthesize(
@@ -57,82 +43,255 @@ def synthesize(
     *,
     delta: float = 1e-5,
     target: str | None = None,
-    method: Synthesizer | None = None,
-    schema: Schema | None = None,
-    ledger: Ledger | None = None,
+    method: str | Synthesizer | None = None,
+    rows: int | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
+    constraints: Sequence[str | Mapping[str, Any] | Constraint] | None = None,
+    weights: str | None = None,
+    given: Any = None,
+    declared_only: bool = False,
+    ledger: Ledger | str | Path | Literal[False] | None = None,
+    seed: int | None = None,
     insecure_seed: int | None = None,
-) -> Generator:
-    """Learn a generator of synthetic rows with differential privacy.
+    progress: Callable[[float], None] | None = None,
+) -> Release:
+    """Learn a generator of synthetic rows with differential privacy, and draw rows from it.
 
     Parameters
     ----------
-    table : Table or frame
+    table : Table, frame, path or name
+        "adult" and "nursery" are built in. Columns with the role of an identifier are left out.
     epsilon, delta : float
-        The total cost, for adding or removing one row.
+        The total cost, for adding or removing one row. Delta must be below one over the number of rows; a larger delta
+        raises an error, which reveals no more than that.
     target : str, optional
         A column of categories whose dependence on all others matters most. By default the target of the schema. Rows
         in which it is missing are left out.
-    method : Synthesizer, optional
-        By default `LabelledTree`.
-    schema : Schema, optional
-        By default the schema of the table. Undeclared bounds and domains are bought with a tenth of the budget.
-    ledger : Ledger, optional
-        Charged before the table is read.
+    method : str or Synthesizer, optional
+        A name, such as "tree" (the default) or "independent", or an object, such as ``LabelledTree(additive=False)``.
+    rows : int, optional
+        How many rows to draw; by default about as many as the table has, by a noisy count. `Generator.sample` draws
+        more at any time, at no cost.
+    schema : Schema, path or mapping, optional
+        What is public of the columns; by default the schema of the table. Undeclared bounds and domains are bought
+        with a tenth of the budget.
+    constraints : sequence of str, optional
+        What every row must meet, in addition to the constraints of the schema: ``"start <= end"``, ``"not (sex = m and
+        pregnant = yes)"``, or ``"education -> years {'HS-grad': 9, Masters: 14}"``, by which one column is computed
+        from another. They are public.
+    weights : str, optional
+        The column of survey weights, which is not drawn. It needs a declared upper bound: a record counts as its weight
+        relative to that bound.
+    given : mapping or str, optional
+        What the rows that are drawn now must meet, see `Generator.sample`. All records are learned from.
+    declared_only : bool
+        Whether to raise an error instead of buying.
+    ledger : Ledger or path, optional
+        Charged before anything is learned. By default the ledger of the table, if a budget was granted for it. False
+        charges none: only for generators that are never released, such as the shadow sets of an attack.
+    seed : int, optional
+        Makes everything but the noise reproducible.
     insecure_seed : int, optional
-        Makes the noise reproducible: the result is then not private.
+        Makes the noise reproducible too: the result is then not private.
+    progress : callable, optional
+        Called with the share of the work that is done.
+
+    Returns
+    -------
+    Release
+        Of kind ``generator``, with the attributes of `Generator`: ``table`` has the rows, ``sample(n)`` draws more.
 
     Examples
     --------
     >>> import sfumato as sf
-    >>> generator = synthesize(sf.datasets.nursery(), epsilon=1)
-    >>> generator.sample(3).shape
-    (3, 9)
-    >>> print(generator.spent)
+    >>> release = sf.synthesize("nursery", epsilon=1, rows=1000)
+    >>> release.table.frame.shape, release.sample(3).columns[-1]
+    ((1000, 9), 'class')
+    >>> print(release.spent)
     epsilon 1 at delta 1e-05 (add or remove one record)
     """
-    real("epsilon", epsilon, above=0)
-    columns = Columns.of(table)
-    check_delta(delta, columns.rows)
-    public = schema if schema is not None else columns.schema
-    label = target if target is not None else (public.target if public is not None else None)
-    if label is not None and label not in columns.names:
-        raise ColumnError(f"there is no column '{label}' to be the target", hint=did_you_mean(label, columns.names))
-    described = describe(columns, public)
-    at = None if label is None else columns.names.index(label)
-    if at is not None and described[at].is_number:
-        raise InputError(
-            f"the target '{label}' is a number, but a target must be a category",
-            hint="declare its domain, or leave out the target: the column is then drawn like all others",
-        )
-    if at is not None and len(described) == 1:
-        raise InputError(f"the table has no column beside the target '{label}'")
-    chosen = method or LabelledTree()
-    bought = mechanisms(described, epsilon, delta)
-    # The shares must not depend on what is bought: an undeclared number may turn out to be wide.
-    shares = chosen.shares([_expected(one, values) for one, values in zip(described, columns.values, strict=True)], at)
-    noise = multiplier([one.event for one in bought.values()], shares, float(epsilon), float(delta))
-    plan = Plan.of(bought, columns.names, shares, noise)
-    if ledger is not None:
-        ledger.check(_composed(plan.events))
-        ledger.charge(_composed(plan.events), note="synthesis of a table", private=insecure_seed is None)
+    began = time.monotonic()
+    epsilon, delta = real("epsilon", epsilon, above=0), check_delta(delta)
+    for name, number in (("the seed", seed), ("the insecure seed", insecure_seed)):
+        if number is not None:
+            whole(name, number, least=0)
+    if rows is not None:
+        whole("the number of rows", rows, most=MOST_ROWS)
+    chosen = method_of(method)
+    chosen.prepare()
+    is_public = isinstance(table, str) and table in datasets.TABLES and not Path(table).exists()
+    condition = None if given is None else given_condition(given)
+    given = _table(table, schema, is_public)
+    wanted = target if target is not None else given.schema.target or (_TARGETS.get(str(table)) if is_public else None)
+    every = describe_elsewhere(given, buy_decimals=not declared_only) or Description.of(
+        given, buy_decimals=not declared_only
+    )
+    every = every.without(given.schema.identifiers)
+    check_delta(delta, every.rows)
+    rules = Constraints.of([*given.schema.constraints, *Constraints.of(constraints).items])
+    counted, every = _weights(weights, every)
+    rules.check(every.described, wanted, condition)
+    learned = every.without(rules.computed)
+    label = _label(wanted, learned)
+    _check(learned.described, label, wanted, declared_only=declared_only)
+    plan = plan_of(chosen, learned.described, label, epsilon, delta, scans=learned.scans)
+    book = _ledger(ledger, given)
+    if book is not None:
+        book.charge(plan.event, note="synthesis of a table", private=insecure_seed is None)
+    report = progress or (lambda share: None)
+    report(0.1)
+    own = seed if seed is not None else insecure_seed
+    learning, drawing = (np.random.default_rng(one) for one in np.random.SeedSequence(own).spawn(2))
+    sums = plan.sums(Source(insecure_seed=insecure_seed))
     # Not the source of the sums: with a seed, both would draw the same noise.
     source = Source(insecure_seed=None if insecure_seed is None else insecure_seed ^ 2**128)
-    features = [
-        one.estimate(values, bought[position], source) if isinstance(one, Undeclared) else one
-        for position, (one, values) in enumerate(zip(described, columns.values, strict=True))
-    ]
-    domain = Domain.of(features, columns, label)
-    sums = NoisySums(shares, noise, Source(insecure_seed=insecure_seed))
-    model = chosen.learn(domain.encode(columns), sums, np.random.default_rng(insecure_seed))
-    return Generator(domain, model, plan, delta, insecure_seed is None)
+    try:
+        codings = learned.estimate(plan.columns, sums, source)
+        if label is not None and not codings[label].feature.domain:
+            raise InputError(
+                f"no class of the target '{wanted}' is frequent enough to be found at epsilon {epsilon:g}",
+                hint="declare its classes as a domain, or leave out the target",
+            )
+        domain = rules.domain(codings, label, every.described, every.columns.names)
+        model = chosen.learn(learned.records(domain, counted), sums, learning)
+        count = rows if rows is not None else _ROWS if model.total is None else max(1, round(model.total))
+        codes = draw_rows(model, domain, count, drawing, constraints=rules, given=condition)
+    except SfumatoError as error:
+        how = "spent" if book is None else "charged"
+        raise type(error)(f"{error.message}; epsilon {plan.spent.epsilon:.3g} was {how}", hint=error.hint) from error
+    report(0.8)
+    declared = _declared(given, wanted, rules)
+    library = _library(given)
+    frame = like(domain.decode(codes), library)
+    report(1.0)
+    generator = Generator(
+        table=Table(frame, drawn_schema(declared, domain)),
+        domain=domain,
+        model=model,
+        method=chosen,
+        scans=learned.scans,
+        plan=plan,
+        declared=declared,
+        private=insecure_seed is None,
+        library=library,
+        options={
+            **_options(table if is_public else None, rows, seed, insecure_seed, declared_only),
+            "weights": weights,
+            "constraints": rules.texts or None,
+            "given": None if condition is None else str(condition),
+        },
+    )
+    if is_public:
+        provenance = Provenance(str(table), given.rows, None, {"public": True})
+    else:
+        provenance = Provenance.of(given.origin, None, public=False)
+    return generator.release(provenance, time.monotonic() - began, charged=book is not None)
 
 
-def _expected(one: Feature | Undeclared, values: pl.Series) -> Axis:
-    """Return the axis of a declared column; for others, the widest that may come."""
-    if isinstance(one, Undeclared):
-        return Axis(one.name, 2 * NARROW + 1 if one.is_number else 2, one.is_number)
-    return Coding.of(one, values.dtype).axis
+def run_recipe(recipe: Recipe, data: Any, **options: Any) -> Release:
+    """Make a generator by a recipe, with new noise, from the data set that it names unless other data is given."""
+    stated = {**recipe.options, **options}
+    named, parameters = stated.pop("data", None), stated.pop("parameters", None)
+    given = named if data is None else data
+    if given is None:
+        raise OptionError("the recipe does not name its data", hint="give the table")
+    known = inspect.signature(synthesize).parameters
+    if strange := sorted(stated.keys() - known.keys()):
+        raise OptionError(f"the recipe has an unknown option '{strange[0][:40]}'", hint=did_you_mean(strange[0], known))
+    if isinstance(given, str) and given in datasets.TABLES and not Path(given).exists():
+        schema = None
+    else:
+        schema = recipe.schema if recipe.schema.columns else None
+    method = method_of(stated.pop("method", None), parameters)
+    return synthesize(given, method=method, schema=stated.pop("schema", schema), **stated)
 
 
-def _composed(events: Sequence[Event]) -> Event:
-    return events[0] if len(events) == 1 else Composed(tuple(events))
+def _options(data: Any, rows: Any, seed: Any, insecure_seed: Any, declared_only: bool) -> dict[str, Any]:
+    """Return what the recipe says beside the method, its cost and the target."""
+    stated = {"data": data, "rows": rows, "seed": seed, "insecure_seed": insecure_seed}
+    return {**stated, "declared_only": declared_only or None}
+
+
+def _table(given: Any, schema: Any, is_public: bool) -> Table:
+    """Return the table with what is declared of it; its rows do not decide how they are read."""
+    if is_public:
+        if schema is not None:
+            raise OptionError(f"'{given}' is built in: what is public of it is known", hint="leave out the schema")
+        table = datasets.TABLES[given]()
+        kept = [one for one in table.schema.columns if one.name != _SPLIT]
+        return Table(table.to_polars().select(one.name for one in kept), Schema(kept))
+    if isinstance(given, str) and not Path(given).exists() and "://" not in given:
+        close = did_you_mean(given, datasets.TABLES)
+        if close.startswith("did you mean"):
+            raise OptionError(f"there is no file '{given}'", hint=close)
+    data = read(given, inferred=False) if isinstance(given, str | Path) else given
+    return Table.of(data, schema=schema).as_declared()
+
+
+def _weights(name: str | None, every: Description) -> tuple[NDArray[np.float64] | None, Description]:
+    """Return the weights of the records, and the description without them."""
+    if name is None:
+        return None, every
+    if name not in every.columns.names:
+        raise ColumnError(f"there is no column '{name}' of weights", hint=did_you_mean(name, every.columns.names))
+    return every.weights(name), every.without([name])
+
+
+def _label(target: str | None, learned: Description) -> int | None:
+    """Return the position of the target."""
+    columns = learned.columns
+    if target is None:
+        return None
+    if target not in columns.names:
+        raise ColumnError(f"there is no column '{target}' to be the target", hint=did_you_mean(target, columns.names))
+    return columns.names.index(target)
+
+
+def _check(described: Sequence[Described], label: int | None, target: str | None, *, declared_only: bool) -> None:
+    """Raise an error if the columns do not fit, before anything is charged."""
+    if label is not None and described[label].is_number:
+        raise InputError(
+            f"the target '{target}' is a number, but a target must be a category",
+            hint="declare its domain, or leave out the target: the column is then drawn like all others",
+        )
+    if label is not None and len(described) == 1:
+        raise InputError(f"the table has no column beside the target '{target}'")
+    missing = [one for one in described if one.bought]
+    if declared_only and missing:
+        what = "bounds" if missing[0].is_number else "domain"
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise SchemaError(
+            f"the {what} of column '{missing[0].name}'{more} is not declared, and nothing may be bought",
+            hint="declare it in the schema, or with --bounds or --domain; or let a part of epsilon pay for it",
+        )
+
+
+def _ledger(given: Ledger | str | Path | Literal[False] | None, table: Table) -> Ledger | None:
+    """Return the ledger to charge: the given one, or that of the table if a budget was granted for it."""
+    if given is False:
+        return None
+    return Ledger.find(table) if given is None else Ledger.of(table, given)
+
+
+def _declared(table: Table, target: str | None, rules: Constraints) -> Schema:
+    """Return what is declared of the columns, with no roles but identifiers and the target."""
+    columns = (
+        Column(
+            name=one.name,
+            kind=Kind.AUTO if one.inferred else one.kind,
+            domain=one.domain,
+            bounds=one.bounds,
+            step=one.step,
+            role=Role.IDENTIFIER if one.role is Role.IDENTIFIER else Role.OTHER,
+        )
+        for one in table.schema.columns
+    )
+    return Schema(columns, rules.texts).with_roles(target=target)
+
+
+def _library(table: Table) -> str:
+    """Return the kind of frame that the rows came in."""
+    if table.is_lazy:
+        return "polars"
+    kind = table.implementation
+    return "pandas" if kind.is_pandas() else "pyarrow" if kind.is_pyarrow() else "polars"

@@ -1,12 +1,13 @@
 """What the tree has learned: noisy tables of cells and pairs, and how rows are drawn from them.
 
 Labels are drawn first, then the columns along the tree, then the cells within their groups. The drawn rows are raked to
-all pair counts; an additive model then tells their labels.
+all pair counts; an additive model then tells the labels of all rows but a share of `mix`.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -16,18 +17,20 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.synthesizers.tables.base import Axis, Model, State, Stored, split
-from sfumato.synthesizers.tables.cells import Cells, read_cells
+from sfumato.synthesizers.tables.cells import Cells, read_cells, read_groups
 from sfumato.synthesizers.tables.labels import AdditiveLabels, labels_in_order
-from sfumato.synthesizers.tables.marginals import draw_evenly, information, spanning_tree
+from sfumato.synthesizers.tables.marginals import by_group, draw_evenly, information, spanning_tree
 from sfumato.synthesizers.tables.raking import Wanted, rake
 
-__all__ = ["TreeModel", "by_group"]
+__all__ = ["TreeModel", "by_group", "inside_groups"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_ROWS = 1_000_000  # of a pool
-_MOST_SWEEPS = 1000
+_MOST_SWEEPS = 20  # the method asks for no more, and drawing from a stranger's model must not take hours
+_MOST_PAIRS = 2**20
+_BALANCE = 0.5  # from 0 (labels are drawn as often as they occur) to 1 (equally often, and weighted)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,15 +58,26 @@ class TreeModel(Model):
     table_deviation: float
     sweeps: int
     pool_rows: int
-    doubt: float
-    balance: float
     mix: float
     """The share of rows that keep the label of the tree."""
     labels: AdditiveLabels | None = field(default=None)
 
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return float(self.by_label.sum())
+
+    @property
+    def deviations(self) -> Mapping[str, float]:
+        """The noise multipliers that the state implies, by kind of sum."""
+        return {
+            "cells": self.table_deviation / math.sqrt(len(self.cells)),
+            "pairs": self.pair_deviation / math.sqrt(max(len(self.pairs), 1)),
+        }
+
     @cached_property
     def _edges(self) -> list[tuple[int, int]]:
-        gains = np.zeros((len(self.cells), len(self.cells)))
+        gains = np.full((len(self.cells), len(self.cells)), -np.inf)
         for (a, b), table in self.pairs.items():
             gains[a, b] = gains[b, a] = information(table.sum(axis=2))
         return spanning_tree(gains)
@@ -82,12 +96,7 @@ class TreeModel(Model):
     @cached_property
     def _inside(self) -> list[Floats]:
         """The chances of each column's cells within a group: tables (group, label, cell)."""
-        found = []
-        for table, group in zip(self.tables, self.groups, strict=True):
-            inside = np.zeros((int(group.max()) + 1, table.shape[1], len(group)))
-            inside[group, :, np.arange(len(group))] = table
-            found.append(_shares(inside))
-        return found
+        return [inside_groups(table, group) for table, group in zip(self.tables, self.groups, strict=True)]
 
     @cached_property
     def _wanted(self) -> list[Wanted]:
@@ -108,7 +117,7 @@ class TreeModel(Model):
         shares = self.by_label / self.by_label.sum()
         classes = len(shares)
         # Rare labels are drawn more often than they occur, so that raking has enough rows of each.
-        drawn = (1 - self.balance) * shares + self.balance / classes
+        drawn = (1 - _BALANCE) * shares + _BALANCE / classes
         label = draw_evenly(np.zeros(rows, dtype=np.int64), drawn[None, :], rng)
         coarse: dict[int, Ints] = {}
         for at, parent, table in self._conditionals:
@@ -120,8 +129,13 @@ class TreeModel(Model):
             for one, table in zip(groups, self._inside, strict=True)
         ]
         weights = (self.by_label / drawn)[label] / rows
-        weights = rake([*groups, *fine, label], self._wanted, weights, self.sweeps, self.doubt)
+        weights = rake([*groups, *fine, label], self._wanted, weights, self.sweeps)
         return Drawn(fine, label, weights)
+
+    @property
+    def at_once(self) -> int:
+        """The rows of a pool, which is drawn and raked as a whole."""
+        return self.pool_rows
 
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
@@ -133,8 +147,7 @@ class TreeModel(Model):
             return codes
         label = drawn.label[kept]
         if self.labels is not None:
-            places = np.stack(fine) + self.labels.starts[:, None]
-            told = labels_in_order(self.labels.chances(places), rng)
+            told = labels_in_order(self.labels.chances(self.labels.places(fine)), rng)
             label = np.where(rng.random(rows) < self.mix, label, told)
         return [*codes[: self.label], label, *codes[self.label :]]
 
@@ -146,10 +159,11 @@ class TreeModel(Model):
             "groups": np.concatenate(self.groups),
             "by_label": self.by_label,
             "tables": np.concatenate(self.tables),
+            "paired": np.array(list(self.pairs), dtype=np.int64).reshape(-1, 2),
             "pairs": np.concatenate([np.zeros(0), *(one.ravel() for one in self.pairs.values())]),
         }
         if self.labels is not None:
-            arrays["scores"] = self.labels.scores
+            arrays |= {"merged": np.concatenate(self.labels.merged), "scores": self.labels.scores}
         return State({**settings, "cells": [one.size for one in self.cells]}, arrays)
 
     @classmethod
@@ -158,19 +172,14 @@ class TreeModel(Model):
         stored = Stored(state)
         classes = 1 if label is None else axes[label].size - 1
         columns = [axis for at, axis in enumerate(axes) if at != label]
-        sizes = stored.sizes("cells", len(columns))
+        cells = read_cells(columns, stored)
+        sizes = [one.size for one in cells]
         total = sum(sizes)
-        cells = read_cells(columns, split(stored.array("starts", (total,), kind="i"), sizes))
-        groups = split(stored.array("groups", (total,), kind="i", least=0, most=max(sizes)), sizes)
-        if any(len(np.unique(one)) != one.max() + 1 for one in groups):
-            raise InputError("the groups of the generator's cells must be numbered from 0 without gaps")
-        shapes = [
-            (int(groups[a].max()) + 1, int(groups[b].max()) + 1, classes)
-            for a, b in itertools.combinations(range(len(columns)), 2)
-        ]
+        groups = read_groups(stored, "groups", cells)
+        paired = _read_pairs(stored, len(columns))
+        shapes = [(int(groups[a].max()) + 1, int(groups[b].max()) + 1, classes) for a, b in paired]
         lengths = [a * b * c for a, b, c in shapes]
         flat = split(stored.array("pairs", (sum(lengths),), least=0.0), lengths)
-        settings = {name: stored.number(name, *limits) for name, limits in _SETTINGS.items()}
         model = cls(
             axes=axes,
             label=label,
@@ -178,36 +187,36 @@ class TreeModel(Model):
             groups=groups,
             by_label=stored.array("by_label", (classes,), least=1e-9),
             tables=split(stored.array("tables", (total, classes), least=0.0), sizes),
-            pairs={
-                pair: one.reshape(shape)
-                for pair, one, shape in zip(itertools.combinations(range(len(columns)), 2), flat, shapes, strict=True)
-            },
+            pairs={pair: one.reshape(shape) for pair, one, shape in zip(paired, flat, shapes, strict=True)},
             joint=bool(stored.whole("joint", 0, 1)),
             sweeps=stored.whole("sweeps", 0, _MOST_SWEEPS),
             pool_rows=stored.whole("pool_rows", 1, _MOST_ROWS),
-            pair_deviation=settings["pair_deviation"],
-            table_deviation=settings["table_deviation"],
-            doubt=settings["doubt"],
-            balance=settings["balance"],
-            mix=settings["mix"],
+            pair_deviation=stored.number("pair_deviation", 0.0, 1e15),
+            table_deviation=stored.number("table_deviation", 0.0, 1e15),
+            mix=stored.number("mix", 0.0, 1.0),
         )
         if "scores" in state.arrays:
-            model.labels = AdditiveLabels(sizes, [one.ordered for one in columns], classes)
-            model.labels.scores = stored.array("scores", (total + 1, model.labels.outputs))
+            ordered = [one.ordered for one in columns]
+            model.labels = AdditiveLabels(read_groups(stored, "merged", cells), ordered, classes)
+            model.labels.scores = stored.array("scores", (model.labels.total + 1, model.labels.outputs))
         return model
 
 
-_SETTINGS = {
-    "pair_deviation": (0.0, 1e15),
-    "table_deviation": (0.0, 1e15),
-    "joint": (0, 1),
-    "sweeps": (0, _MOST_SWEEPS),
-    "pool_rows": (1, _MOST_ROWS),
-    "doubt": (0.0, 1e6),
-    "balance": (0.0, 1.0),
-    "mix": (0.0, 1.0),
-}
-"""The plain settings of a model, with their limits."""
+_SETTINGS = ("pair_deviation", "table_deviation", "sweeps", "pool_rows", "mix")
+
+
+def _read_pairs(stored: Stored, columns: int) -> list[tuple[int, int]]:
+    """Return pairs of columns, each once, which connect all columns."""
+    given = stored.state.arrays.get("paired")
+    count = 0 if given is None else len(given)
+    found = stored.array("paired", (min(count, _MOST_PAIRS), 2), kind="i", least=0, most=max(columns - 1, 0))
+    joined = np.full((columns, columns), -np.inf)
+    joined[found[:, 0], found[:, 1]] = joined[found[:, 1], found[:, 0]] = 0.0
+    pairs = [(int(a), int(b)) for a, b in found]
+    connected = all(joined[edge] == 0 for edge in spanning_tree(joined))
+    if not connected or len(set(pairs)) < len(pairs) or any(a >= b for a, b in pairs):
+        raise InputError("the generator's pairs must be different pairs of columns that connect all of them")
+    return pairs
 
 
 def _shares(table: Floats) -> Floats:
@@ -217,11 +226,17 @@ def _shares(table: Floats) -> Floats:
     return shares
 
 
-def by_group(table: Floats, groups: Ints) -> Floats:
-    """Return the sums of a table's rows by group."""
-    found = np.zeros((int(groups.max()) + 1, table.shape[1]))
-    np.add.at(found, groups, table)
-    return found
+def inside_groups(table: Floats, groups: Ints) -> Floats:
+    """Return the chances of a column's cells within a group: a table (group, label, cell) from one (cell, label).
+
+    Examples
+    --------
+    >>> inside_groups(np.array([[1.0], [3.0], [2.0]]), np.array([0, 0, 1])).tolist()
+    [[[0.25, 0.75, 0.0]], [[0.0, 0.0, 1.0]]]
+    """
+    inside = np.zeros((int(groups.max()) + 1, table.shape[1], len(groups)))
+    inside[groups, :, np.arange(len(groups))] = table
+    return _shares(inside)
 
 
 def _systematic(weights: Floats, rows: int, rng: np.random.Generator) -> Ints:

@@ -1,0 +1,255 @@
+"""``sfumato synthesize``: make up rows like those of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import sfumato as sf
+from sfumato.cli.commands.budget import NOT_PRIVATE
+from sfumato.cli.options import (
+    READING,
+    Choice,
+    Command,
+    Number,
+    check_not_input,
+    check_output,
+    force_option,
+    ledger_option,
+    names_option,
+    print_json,
+    public_options,
+    reading_options,
+    seed_option,
+)
+from sfumato.cli.progress import progress_bar
+from sfumato.cli.terminal import echo, printable, style
+from sfumato.errors import ColumnError, OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from sfumato.frontier.evaluate import Evaluation
+
+__all__ = ["synthesize"]
+
+_PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
+_COMPARED = 50_000  # rows of the original that the made-up ones are compared with
+_SAMPLE = 10_000  # rows whose values are examined for names and free text
+
+
+@click.command(cls=Command)
+@click.argument("data", metavar="DATA")
+@click.option(
+    "--epsilon",
+    type=Number(above=0),
+    default=1.0,
+    show_default=True,
+    metavar="E",
+    help="The privacy loss of everything together; less is more private, and less like the original.",
+)
+@click.option(
+    "--delta",
+    type=Number(above=0, below=1),
+    default=1e-5,
+    show_default=True,
+    metavar="D",
+    help="The chance that the guarantee fails; below 1 / rows.",
+)
+@click.option(
+    "--method",
+    type=Choice("tree", "aim", "copula", "independent", "autoencoder", of="synthesizers.tables.catalogue:METHODS"),
+    help="How it learns; 'independent' keeps single columns only, to compare with.  [default: tree]",
+)
+@click.option(
+    "--target", metavar="NAME", help="The column that models will predict: its dependence on the others is kept best."
+)
+@click.option(
+    "-n",
+    "--rows",
+    type=Number(is_whole=True),
+    metavar="N",
+    help="How many rows to make up.  [default: about as many as DATA has, by a noisy count]",
+)
+@click.option(
+    "--given",
+    metavar="CONDITION",
+    help="What all made-up rows meet: sex=f,age=30..39, or a condition as in 'sfumato query'.",
+)
+@click.option(
+    "--constraint",
+    "constraints",
+    multiple=True,
+    metavar="RULE",
+    help="What every row must meet, for example 'start <= end' or 'not (sex = m and pregnant = yes)'; repeatable.",
+)
+@click.option(
+    "--weights",
+    metavar="NAME",
+    help="The column of survey weights, with a declared upper bound; it is not made up.",
+)
+@names_option("--identifiers", "Columns that identify a person directly; they are left out.")
+@names_option("--keep", "Columns to make up although they look like names or free text.")
+@click.option(
+    "--declared-only",
+    is_flag=True,
+    help="Refuse a column whose values or bounds are not declared, instead of paying for them.",
+)
+@click.option(
+    "--seed", type=Number(is_whole=True, least=0), metavar="N", help="Makes everything but the noise reproducible."
+)
+@seed_option
+@ledger_option
+@click.option(
+    "--format",
+    "kind",
+    type=Choice("csv", "parquet", of="measures.released_table:Format"),
+    help="The format of the rows.  [default: that of DATA]",
+)
+@click.option("-o", "--output", metavar="OUT", required=True, help="A new folder.")
+@force_option
+@public_options
+@reading_options
+def synthesize(
+    as_json: bool,
+    data: str,
+    output: str,
+    force: bool,
+    kind: str | None,
+    identifiers: list[str],
+    keep: list[str],
+    ledger: str | None,
+    **options: Any,
+) -> None:
+    """Make up rows like those of a table, that do not reveal who is in it.
+
+    DATA is a table, or the built-in adult or nursery. The counts of its values are
+    published with noise, and new rows are drawn from the noisy counts: whether any one
+    row was in DATA hardly changes what comes out, whatever else is known. The smaller
+    epsilon, the less.
+
+    Declare what is public: the values of categories and the bounds of numbers, in a
+    schema or with --domain and --bounds. What is not declared is estimated with a part
+    of epsilon. For a text file, declare which columns have numbers and which have
+    categories: a single cell could change it otherwise.
+
+    OUT is a folder with the rows (table.csv or table.parquet), the generator, which draws
+    more rows at no further cost (in Python: sf.load), a certificate, which 'sfumato
+    verify' checks, and a report of everything that was paid for. How near the rows come
+    to the original is in OUT.owner.html, a page, and in OUT.owner.json. They are for you
+    alone, unless the data is built in and so public.
+
+    \b
+    sfumato synthesize adult --epsilon 1 --target income -n 48842 -o synthetic
+    sfumato synthesize patients.csv --schema schema.toml --target disease -n 5000 -o synthetic
+    sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
+    sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic
+    sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
+    """
+    from sfumato.data.io.files import refuse_unwritable, write_owned
+    from sfumato.releases.save import owner_file
+
+    check_not_input(output, data, ledger, options["schema_file"])
+    check_output(output, force=force, instead="name a new folder", folder=True)
+    refuse_unwritable(owner_file(output))
+    refuse_unwritable(owner_file(output, ".html"))
+    public = {name: options.pop(name) for name in _PUBLIC}
+    reading = {name: options.pop(name) for name in READING}
+    with progress_bar("Making up rows") as progress:
+        table = _table(data, reading, public, identifiers, keep)
+        release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
+    sf.save(release, output, format=kind, replace=force)
+    is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
+    if evaluation is not None:
+        sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")
+    if not is_public:
+        write_owned(owner_file(output), found)
+    plain = {**release.to_dict(), "utility": found if is_public else {}}
+    if as_json:
+        print_json(plain)
+    else:
+        _print(release, printable(Path(data).name), plain["utility"])
+    if release.note:
+        echo(f"{release.note[:1].upper()}{release.note[1:]}", err=True)
+    if release.details["charged"]:
+        echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
+    elif not is_public:
+        echo("This data has no ledger: nothing was charged.", err=True)
+    echo(f"The rows and the report are in {output}", err=True)
+    if evaluation is not None:
+        own = Path(output).with_name(owner_file(output, ".html").name)
+        secret = "" if is_public else ": it is for you alone, do not publish it"
+        echo(f"How near they come to the original is in {own}{secret}", err=True)
+    elif not isinstance(table, str) and table.is_lazy:
+        echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
+    if not release.private:
+        echo(NOT_PRIVATE, err=True)
+
+
+def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifiers: list[str], keep: list[str]) -> Any:
+    """Return the table that the options describe, or the name of a built-in one."""
+    from sfumato.cli.tables import declared_table, warn_if_people_repeat
+
+    if data in sf.datasets.TABLES and not Path(data).exists():
+        if any((*reading.values(), *public.values(), identifiers, keep)):
+            raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
+        return data
+    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.TABLES)).startswith("did you mean"):
+        raise OptionError(f"there is no file '{data}'", hint=close)
+    table = declared_table(data, reading, public, identifiers)
+    for name in keep:
+        _ = table.schema[name]
+    _refuse_names(table, keep)
+    warn_if_people_repeat(table)
+    return table
+
+
+def _refuse_names(table: sf.Table, keep: list[str]) -> None:
+    """Refuse undeclared columns that name people or hold free text, before anything is paid for."""
+    from sfumato.data.suggest import against_release, facts_of
+
+    open_ = [
+        one.name
+        for one in table.schema.columns
+        if one.role is not sf.Role.IDENTIFIER and one.domain is None and one.bounds is None and one.name not in keep
+    ]
+    rows = table.sample(_SAMPLE, open_) if open_ else table
+    for name in open_:
+        reason = against_release(facts_of(rows, rows.schema[name])) if name in rows.schema.names else ""
+        if reason:
+            raise ColumnError(
+                f"column '{name}' cannot be made up: {reason}",
+                hint=f"leave it out with --identifiers '{name}'; or declare its domain or bounds, or --keep '{name}'",
+            )
+
+
+def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
+    """Return how near the made-up rows come to the original; exact, so only the owner may see it.
+
+    A table that stays where it is is not fetched for this, and of a large one some rows are enough.
+    """
+    original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
+    if original.is_lazy:
+        return {}, None
+    if original.rows > _COMPARED:
+        original = original.sample(_COMPARED, release.table.schema.names)
+    try:
+        found = sf.evaluate(original, release.table, models=(), attacks=(), queries=200)
+    except sf.SfumatoError:  # no column can be compared; the rows are paid for, and there they are
+        return {}, None
+    distances = found.distances
+    means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
+    return {**means, "columns": distances.by_column}, found
+
+
+def _print(release: sf.Release, name: str, utility: dict[str, Any]) -> None:
+    echo(style(f"{release.rows:,} rows like those of {name}, made up by the method '{release.method}'", bold=True))
+    for promise in release.guarantees:
+        echo(f"{'guarantee':<22} {promise}")
+    echo(f"{'spent':<22} epsilon {release.spent.epsilon:.4g}")
+    for one in release.plan.purchases:
+        echo(f"  {printable(one.name):<20} {100 * one.share:5.1f} %  {one.event}")
+    if "mean_of_columns" in utility:
+        pairs = utility["mean_of_pairs"]
+        echo(f"{'distance of columns':<22} {utility['mean_of_columns']:.3f}  (0: the same, 1: nothing in common)")
+        echo(f"{'distance of pairs':<22} {'-' if pairs is None else f'{pairs:.3f}'}")

@@ -1,0 +1,13 @@
+"""Weigh what a release is good for against what it gives away: `evaluate` does both for one release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfumato._exports import lazy
+
+if TYPE_CHECKING:
+    from sfumato.frontier.evaluate import Evaluation as Evaluation
+    from sfumato.frontier.evaluate import evaluate as evaluate
+
+__getattr__, __dir__, __all__ = lazy(__name__, {"evaluate": "Evaluation evaluate"})

@@ -1,0 +1,404 @@
+"""A generator as a release: rows that were drawn, and the noisy numbers from which more are drawn for free.
+
+The folder holds the drawn rows (``table.csv`` or ``table.parquet``), the public description of the columns, the plan of
+all purchases and the settings of the model (``generator.json``), and its noisy arrays (``generator.safetensors``).
+Nothing else is stored: no record, no number of records, no ledger. Reading a generator runs no code from its files, and
+takes memory and time in proportion to their size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+
+import sfumato
+from sfumato._repr import Discreet, named
+from sfumato.budget.accounting.accountant import Spent
+from sfumato.budget.differential_privacy import DifferentialPrivacy
+from sfumato.data.certificate import MOST_BYTES, Certificate, is_regular_file, read_plain
+from sfumato.data.claim import DAMAGED, Claim, quote, reason_of
+from sfumato.data.guarantee import Guarantee
+from sfumato.data.recipe import Recipe
+from sfumato.data.release import Artifact, Layout, Provenance, Release
+from sfumato.data.schema import Role, Schema
+from sfumato.data.table import Table, read
+from sfumato.data.validate import real, whole
+from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
+from sfumato.learners.training.released_model import read_arrays
+from sfumato.measures.released_table import Format, LoadedTable
+from sfumato.synthesizers.tables.base import Model, State, Synthesizer
+from sfumato.synthesizers.tables.catalogue import method_of, parameters_of
+from sfumato.synthesizers.tables.constraints import Constraints, draw_rows
+from sfumato.synthesizers.tables.description import Described
+from sfumato.synthesizers.tables.domain import Domain
+from sfumato.synthesizers.tables.plan import Plan, plan_of
+
+__all__ = ["ARRAYS", "FACTS", "MOST_ROWS", "Generator", "drawn_schema", "like"]
+
+FACTS, ARRAYS = "generator.json", "generator.safetensors"
+MOST_ROWS = 10**9
+"""The most rows that are drawn at once."""
+_FORMAT = 1
+_FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
+_EMPTY = 0.95  # the share of missing values of a column that is worth a note
+_KEYS = {
+    "format", "method", "parameters", "domain", "bought", "scans", "epsilon", "delta", "noise", "private", "plan",
+    "settings", "sfumato",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Generator(Artifact, Discreet):
+    """Draws synthetic rows. It holds noisy numbers and public descriptions only, so drawing costs no privacy.
+
+    Attributes
+    ----------
+    table : the rows that were drawn when it was made
+    domain : the columns, as declared or bought
+    model : what the method has learned
+    method : how it has learned
+    plan : every purchase
+    declared : the declared schema
+    private : False if the noise came from a given seed
+    scans : whether the method could read the records, not only count them
+    library : the kind of frame that `sample` returns: polars, pandas or pyarrow
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> release = sf.synthesize("nursery", epsilon=1, rows=500)
+    >>> release.kind, release.rows, release.sample(3).shape
+    ('generator', 500, (3, 9))
+    """
+
+    kind = "generator"
+    layout = Layout((Format.CSV.file, Format.PARQUET.file), (FACTS, ARRAYS, "recipe.toml", "report.html"))
+    facts = ("public",)
+    _repr_fields: ClassVar[tuple[str, ...]] = ("rows", "columns")
+
+    table: Table
+    domain: Domain
+    model: Model
+    method: Synthesizer
+    plan: Plan
+    declared: Schema
+    private: bool
+    scans: bool = True
+    library: str = "polars"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What else the recipe says."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that were drawn when it was made."""
+        return self.table.rows
+
+    @property
+    def columns(self) -> int:
+        """The number of columns."""
+        return len(self.domain.names)
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon that was asked for."""
+        return self.plan.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The delta that was asked for."""
+        return self.plan.delta
+
+    @property
+    def target(self) -> str | None:
+        """The column to be predicted, if there is one."""
+        return self.domain.target
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """What every row meets."""
+        return Constraints.of(self.declared.constraints)
+
+    @property
+    def spent(self) -> Spent:
+        """What the generator has cost."""
+        return self.plan.spent
+
+    @property
+    def note(self) -> str:
+        """What to know if frequent values are lost in the noise or columns are empty; empty if all is well.
+
+        It follows from what is released, so it says no more about the records.
+        """
+        return "; ".join(one for one in (self._about_noise, self._about_bounds, self._about_missing) if one)
+
+    @property
+    def _about_bounds(self) -> str:
+        """Name the columns of which noise left a single value: others are clipped to it."""
+        bought = {name for name, what in self.plan.bought.items() if "bounds" in what}
+        single = [one.name for one in self.domain.codings if one.name in bought and one.axis.size <= 2]
+        return f"only one value of {named(single)} stands out from the noise: declare the bounds" if single else ""
+
+    @property
+    def _about_missing(self) -> str:
+        frame = self.table.to_polars()
+        empty = [one.name for one in frame if one.null_count() > _EMPTY * len(one)]
+        if not empty:
+            return ""
+        return (
+            f"nearly all values of {named(empty)} are missing: if they are not in the original, they are too rare for "
+            "this epsilon, or not written as declared (the decimal sign, the order of dates, the kind of the column)"
+        )
+
+    @property
+    def _about_noise(self) -> str:
+        total = max(self.model.total or 0.0, 1.0)
+        hidden = 2 * self.plan.noise * math.sqrt(self.columns)  # two deviations of each count of a value, at best
+        if self.model.total is None or hidden <= _FREQUENT * total:
+            return ""
+        enough = self.epsilon * hidden / (_FREQUENT * total)
+        return (
+            f"at epsilon {self.epsilon:g}, the noise hides values of fewer than about {hidden:,.0f} rows, and the "
+            f"table has about {total:,.0f}: with {self.columns} columns, epsilon {enough:.2g} would show those of a "
+            "tenth of the rows"
+        )
+
+    @property
+    def schema(self) -> Schema:
+        """The declared schema."""
+        return self.declared
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """The number of drawn rows and, if the noise is secret, the cost by the recorded events."""
+        if not self.private:
+            return {"rows": self.rows}
+        cost = self.spent
+        return {"rows": self.rows, "epsilon": cost.epsilon, "delta": cost.delta, "relation": cost.relation.value}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Everything from which the cost follows, beside the columns."""
+        return {
+            **self._terms,
+            "target": self.target,
+            "relation": self.spent.relation.value,
+            "seed": self.options.get("seed"),
+            "events": [one.to_dict() for one in self.plan.events],
+        }
+
+    @property
+    def _terms(self) -> dict[str, Any]:
+        return {
+            "parameters": parameters_of(self.method),
+            "epsilon": self.plan.epsilon,
+            "delta": self.plan.delta,
+            "noise": self.plan.noise,
+            "scans": self.scans,
+            "private": self.private,
+        }
+
+    def sample(self, rows: int, *, given: Any = None, seed: int | None = None) -> Any:
+        """Return new rows; a seed makes the draw reproducible.
+
+        Parameters
+        ----------
+        rows : int
+        given : mapping or str, optional
+            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Rows are drawn until
+            enough of them meet it, so a rare condition takes longer.
+        seed : int, optional
+
+        Returns
+        -------
+        frame
+            Of the kind that the generator was made from; a Polars frame if it was loaded.
+        """
+        return like(self.draw(rows, np.random.default_rng(seed), given), self.library)
+
+    def draw(self, rows: int, rng: np.random.Generator, given: Any = None) -> pl.DataFrame:
+        """Return new rows as a Polars frame."""
+        count = whole("the number of rows", rows, least=0, most=MOST_ROWS)
+        codes = draw_rows(self.model, self.domain, count, rng, constraints=self.constraints, given=given)
+        return self.domain.decode(codes)
+
+    def release(self, provenance: Provenance, seconds: float, *, charged: bool) -> Release:
+        """Return the generator as a release."""
+        promise = DifferentialPrivacy(self.epsilon, self.delta, self.spent.relation)
+        stated = {
+            "method": self.method.name,
+            "parameters": parameters_of(self.method),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "target": self.target,
+        }
+        return Release(
+            artifact=self,
+            method=self.method.name,
+            parameters=self.parameters,
+            guarantees=(promise,) if self.private else (),
+            events=self.plan.events,
+            recipe=Recipe("synthesize", {**stated, **self.options}, self.declared),
+            provenance=provenance,
+            seconds=seconds,
+            details={"charged": charged},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was made, and what it cost, as plain values."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "rows": self.rows,
+            "utility": {},
+            "target": self.target,
+            "spent": self.spent.epsilon,
+            "relation": self.spent.relation.value,
+            "purchases": self.plan.to_dict(),
+            "private": self.private,
+            "note": self.note,
+        }
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def stored_form(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the plain values and the arrays that `write_into` stores."""
+        state = self.model.to_state()
+        plain = {
+            "format": _FORMAT,
+            "method": self.method.name,
+            **self._terms,
+            "domain": self.domain.to_dict(),
+            "bought": {name: list(what) for name, what in self.plan.bought.items()},
+            "plan": self.plan.to_dict(),
+            "settings": dict(state.settings),
+            "sfumato": sfumato.__version__,
+        }
+        return plain, {name: np.ascontiguousarray(one) for name, one in state.arrays.items()}
+
+    def write_into(
+        self, folder: Path, guarantees: tuple[Guarantee, ...], *, origin: Path | None = None, **options: Any
+    ) -> tuple[str, Self]:
+        """Write the generator and the drawn rows."""
+        from safetensors.numpy import save
+
+        plain, arrays = self.stored_form()
+        text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
+        if len(text.encode()) > MOST_BYTES:
+            raise InputError(
+                f"the description of the columns would be larger than {MOST_BYTES:,} bytes",
+                hint="leave out columns with very many categories",
+            )
+        (folder / FACTS).write_text(text, encoding="utf-8")
+        (folder / ARRAYS).write_bytes(save(arrays))
+        data, written = LoadedTable(self.table, None, {}).write_into(folder, (), origin=origin, **options)
+        return data, replace(self, table=written.table)
+
+    @classmethod
+    def read(cls, folder: Path, certificate: Certificate) -> Generator:
+        """Read the generator of a release, ready to draw from."""
+        if not is_regular_file(folder / certificate.data):
+            raise FileError(f"'{certificate.data}' is missing, or not a regular file")
+        plain = _read_facts(folder / FACTS)
+        arrays = read_arrays(folder / ARRAYS)
+        try:
+            domain = _domain(plain["domain"])
+            method = method_of(plain["method"], plain["parameters"])
+            return cls(
+                table=Table(read(folder / certificate.data).source, drawn_schema(certificate.schema, domain)),
+                domain=domain,
+                model=method.model.from_state(domain.axes, domain.label, State(plain["settings"], arrays)),
+                method=method,
+                plan=_plan(plain, domain, method),
+                declared=certificate.schema,
+                private=_truth(plain["private"]),
+                scans=_truth(plain["scans"]),
+                options={"seed": certificate.parameters.get("seed")},
+            )
+        except (SfumatoError, *DAMAGED) as error:
+            raise FileError(f"the generator in '{folder}' cannot be used: {reason_of(error)}") from error
+
+    @classmethod
+    def verify(
+        cls, folder: Path, certificate: Certificate, progress: Callable[[float], None] | None
+    ) -> Iterator[Claim]:
+        """Derive the cost again from the method and its columns, and check every file against the certificate."""
+        from sfumato.synthesizers.tables.verify_generator import verify_generator
+
+        return verify_generator(folder, certificate)
+
+
+def like(frame: pl.DataFrame, library: str) -> Any:
+    """Return a frame as one of another library."""
+    try:
+        if library != "pandas":
+            return frame.to_arrow() if library == "pyarrow" else frame
+        whole = [one.name for one in frame if one.dtype.is_integer() and one.has_nulls()]
+        exact = {
+            name: frame[name].to_pandas(use_pyarrow_extension_array=True).astype(str(frame[name].dtype))
+            for name in whole
+        }
+        return frame.to_pandas().assign(**exact)  # otherwise missing values would turn whole numbers into floats
+    except ImportError as error:
+        raise MissingExtra("this kind of frame needs pyarrow", hint="pip install 'sfumato[arrow]'") from error
+
+
+def drawn_schema(declared: Schema, domain: Domain) -> Schema:
+    """Return the declared columns that are drawn."""
+    known = {one.name: one for one in declared.columns if one.role is not Role.IDENTIFIER}
+    return Schema(known[name] for name in domain.names if name in known)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    if not is_regular_file(path):
+        raise FileError(f"'{path.parent}' does not hold a generator: there is no {FACTS}")
+    plain = read_plain(path)
+    if not isinstance(plain, dict) or "format" not in plain:
+        raise FileError(f"'{path}' is not a generator of Sfumato")
+    if plain["format"] != _FORMAT:
+        made = str(plain.get("sfumato"))[:20]
+        raise FileError(
+            f"'{path}' has format {quote(plain['format'])}, but this version of Sfumato reads format {_FORMAT}",
+            hint=f"it was written by Sfumato {made}",
+        )
+    if plain.keys() != _KEYS:
+        raise FileError(f"'{path}': {quote(', '.join(sorted(plain.keys() ^ _KEYS)))} is missing or unknown")
+    return plain
+
+
+def _domain(plain: Mapping[str, Any]) -> Domain:
+    """Return the domain of a stranger's file."""
+    domain = Domain.from_dict(plain)
+    label, count = domain.label, len(domain.codings)
+    if not count or len({*domain.names}) < count:
+        raise InputError("the generator has no column, or two of the same name")
+    if label is not None and (type(label) is not int or not 0 <= label < count or domain.axes[label].ordered):
+        raise InputError("the target of the generator must be one of its columns of categories")
+    return domain
+
+
+def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Plan:
+    """Return the plan that follows from the method, the columns and the noise."""
+    bought = plain["bought"]
+    if not isinstance(bought, dict) or not bought.keys() <= {one.name for one in domain.codings}:
+        raise InputError("a column that was bought is not among the columns")
+    if not all(
+        isinstance(what, list) and what and {*what} <= {"domain", "bounds", "decimals"} for what in bought.values()
+    ):
+        raise InputError("of a column its domain, bounds or decimals are bought")
+    described = [Described.before(one, bought.get(one.name, ())) for one in domain.codings]
+    epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
+    return plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError("'private' and 'scans' must be true or false")
+    return value

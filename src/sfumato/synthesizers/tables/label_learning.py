@@ -1,0 +1,86 @@
+"""How the additive model of the labels is learned: from drawn rows and noisy counts, then from noisy residuals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid
+from sfumato.synthesizers.tables.base import Records
+from sfumato.synthesizers.tables.cells import Cells
+from sfumato.synthesizers.tables.labels import LARGEST_RESIDUAL, AdditiveLabels, Pool, influence
+from sfumato.synthesizers.tables.marginals import by_group, coarse_groups
+from sfumato.synthesizers.tables.tree_model import TreeModel
+
+__all__ = ["learn_labels"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST_CELLS = 2000  # of all columns together, since the curvature of the scores is a matrix
+
+
+def learn_labels(
+    model: TreeModel,
+    records: Records,
+    columns: Sequence[int],
+    raw: Sequence[Floats],
+    sums: NoisySums,
+    rng: np.random.Generator,
+) -> AdditiveLabels:
+    """Fit the additive model on rows that the model draws, and correct it if residuals were paid for.
+
+    Parameters
+    ----------
+    model : TreeModel
+    records : Records
+    columns : the positions of all columns but the label
+    raw : the noisy counts of (cell, label) of each column
+    sums : NoisySums
+    rng : the source of public randomness
+    """
+    ordered = [records.axes[at].ordered for at in columns]
+    merged = _merged(model.tables, ordered)
+    labels = AdditiveLabels(merged, ordered, len(model.by_label))
+    drawn = model.draw(model.pool_rows, rng)
+    pool = Pool(labels.places(drawn.cells), drawn.weights, labels.total)
+    tables = [by_group(one, groups) for one, groups in zip(raw, merged, strict=True)]
+    labels.fit(pool, tables, model.table_deviation, model.by_label)
+    if "residuals" in sums.shares:
+        norm = LARGEST_RESIDUAL * math.sqrt(len(columns) + 1)
+        deviation = sums.deviation_of("residuals", norm)
+        for _ in range(sums.shares["residuals"].times):
+            found = _residuals(records, columns, model.cells, labels)
+            labels.correct(pool, sums("residuals", found, norm=norm), deviation)
+    return labels
+
+
+def _merged(tables: Sequence[Floats], ordered: Sequence[bool]) -> list[Ints]:
+    """Return the group of each cell for the model of the labels: a group each, unless there are too many in all."""
+    if sum(len(one) for one in tables) <= _MOST_CELLS:
+        return [np.arange(len(one)) for one in tables]
+    most = max(_MOST_CELLS // len(tables) - 2, 2)
+    return [
+        np.arange(len(one)) if len(one) <= most + 1 else coarse_groups(one.sum(axis=1), most, 0.0, ordered=kind)
+        for one, kind in zip(tables, ordered, strict=True)
+    ]
+
+
+def _residuals(records: Records, columns: Sequence[int], cells: Sequence[Cells], labels: AdditiveLabels) -> Floats:
+    """Return the weighted sums of (label - chance) over the records of each cell, for each output of the model."""
+    found = np.zeros((labels.total + 1, labels.outputs))
+    for batch in records.scan():
+        label = batch.codes[records.label or 0]
+        known = label < labels.classes
+        codes = [batch.codes[at][known] for at in columns]
+        places = labels.places([one.of_codes(code) for one, code in zip(cells, codes, strict=True)])
+        weights = np.ones(places.shape[1]) if batch.weights is None else batch.weights[known]
+        truth = (label[known][:, None] == np.arange(labels.classes))[:, 1 if labels.outputs == 1 else 0 :]
+        chances = labels.chances(places)
+        left = on_grid((truth - chances) * (weights * influence(chances))[:, None])
+        every = Pool(places, np.ones(places.shape[1]), labels.total)
+        found += np.stack([every.sums(one) for one in left.T], axis=1)
+    return found

@@ -1,0 +1,281 @@
+"""Verify a generator: derive its cost again, check that its files agree, and that its rows lie in its domain.
+
+The noisy numbers do not show how they were drawn: that the noise was secret, and as large as stated, must be trusted.
+Everything that follows from the description is checked: the purchases follow from the method, the columns and the noise
+multiplier; they cost what is claimed; certificate, ``generator.json`` and recipe agree; the state of the model is valid
+and nothing else is stored; every drawn row has values of the declared or bought domains. The time and memory that a
+stranger's files can take are bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sfumato.budget.differential_privacy import DifferentialPrivacy, bounded_epsilon, read_events
+from sfumato.budget.noise import Source
+from sfumato.data.certificate import Certificate, is_regular_file, read_plain
+from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
+from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.recipe import Recipe
+from sfumato.data.schema import Role
+from sfumato.errors import InputError, SfumatoError
+from sfumato.learners.estimators.features import as_numbers, texts_in
+from sfumato.learners.training.released_model import read_arrays
+from sfumato.synthesizers.tables.catalogue import parameters_of
+from sfumato.synthesizers.tables.constraints import Determines
+from sfumato.synthesizers.tables.description import Described
+from sfumato.synthesizers.tables.domain import Coding, Computed, Values
+from sfumato.synthesizers.tables.generator import ARRAYS, FACTS, Generator
+
+__all__ = ["rows_in_domain", "verify_generator"]
+
+_MOST_BYTES = 2**32  # of the table
+_MOST_CELLS = 10**9
+_NOISE = 1e-6  # relative error of a noise multiplier that a state implies
+
+
+def verify_generator(folder: Path, certificate: Certificate) -> Iterator[Claim]:
+    """Check the claims of a generator."""
+    claim = "the generator can be read, and its state is valid"
+    try:
+        found = Generator.read(folder, certificate)
+        plain, arrays = read_plain(folder / FACTS), read_arrays(folder / ARRAYS)
+        events = read_events(certificate.parameters.get("events"))
+    except (SfumatoError, *DAMAGED) as error:
+        yield Claim(claim, False, reason_of(error))
+        return
+    yield Claim(claim, True, f"method {found.method.name}, {found.columns} columns")
+    yield from _nothing_else(found, plain, arrays)
+    derived = [one.to_dict() for one in found.plan.events]
+    same = same_plain(certificate.parameters["events"], derived)
+    yield Claim("its events follow from its method, columns and noise", same, f"{len(derived)} purchases")
+    yield _noise_in_state(found)
+    yield from _promise(found, certificate, events)
+    yield _same_terms(found, certificate)
+    yield _columns(found, certificate)
+    yield _recipe(folder, found, certificate)
+    yield from _rows(folder, found, certificate)
+    yield from _source(certificate)
+    yield Claim.unchecked("its noise was drawn as described, and from the data", "the noisy numbers do not show it")
+
+
+def _nothing_else(found: Generator, plain: dict[str, Any], arrays: dict[str, Any]) -> Iterator[Claim]:
+    """Check that the files hold what the generator would write, and nothing else."""
+    own, own_arrays = found.stored_form()
+    others = [name for name in own if name != "sfumato" and not same_plain(plain[name], own[name])]
+    others += [
+        name
+        for name in {*arrays, *own_arrays}
+        if name not in arrays
+        or name not in own_arrays
+        or arrays[name].dtype != own_arrays[name].dtype
+        or not np.array_equal(arrays[name], own_arrays[name])
+    ]
+    found_here = f"other {quote(', '.join(sorted(others)))}" if others else "nothing else"
+    yield Claim(f"{FACTS} and {ARRAYS} hold the generator alone", not others, found_here)
+    yield Claim.unchecked(f"{FACTS}: sfumato", "only the maker of the release knows")
+
+
+def _noise_in_state(found: Generator) -> Claim:
+    """Compare the noise that the state implies with the noise of the plan."""
+    sums, others = found.plan.sums(Source()), []
+    for name, multiplier in found.model.deviations.items():
+        paid = sums.multiplier_of(name) if name in sums.shares else math.nan
+        if not math.isclose(multiplier, paid, rel_tol=_NOISE):
+            others.append(name)
+    measured = f"another for {quote(', '.join(others))}" if others else "the same"
+    return Claim("the noise that its state implies is the noise that was paid for", not others, measured)
+
+
+def _promise(found: Generator, certificate: Certificate, events: tuple[Any, ...]) -> Iterator[Claim]:
+    """Recompute epsilon from the events, and compare it with the promise and the claims."""
+    if not found.private or len(certificate.guarantees) != 1:
+        why = f"{len(certificate.guarantees)} are" if found.private else "its noise came from a given seed"
+        yield Claim("one epsilon is guaranteed", False, why)
+        return
+    try:
+        promise = DifferentialPrivacy.from_plain(certificate.guarantees[0])
+        bound = bounded_epsilon(events, promise)
+    except (SfumatoError, *DAMAGED) as error:
+        yield Claim("its events can be accounted for", False, reason_of(error))
+        return
+    same = (promise.epsilon, promise.delta) == (found.epsilon, found.delta)
+    yield Claim(f"the guarantee is that of {FACTS}", same, f"epsilon {found.epsilon:g}, delta {found.delta:g}")
+    claimed = certificate.claims
+    if bound.exact:
+        yield Claim(str(promise), bound.epsilon <= promise.epsilon, _plain(bound.epsilon))
+        held = same_number(claimed.get("epsilon"), _plain(bound.epsilon), precision=1e-6)
+        yield Claim(f"what was spent is epsilon {quote(claimed.get('epsilon'))}", held, _plain(bound.epsilon))
+    else:
+        held_at_all = True if bound.epsilon <= promise.epsilon else None
+        yield Claim(str(promise), held_at_all, _plain(bound.epsilon) if held_at_all else bound.why)
+        yield Claim.unchecked(f"claims.epsilon is {quote(claimed.get('epsilon'))}", bound.why)
+    for name, value in (("delta", promise.delta), ("relation", promise.relation.value)):
+        if claimed.get(name) != value:
+            yield Claim(f"{name} is {quote(claimed.get(name))}", False, value)
+    yield Claim.unchecked("its noise was secret", "no file names a seed, and none can prove that there was none")
+
+
+def _same_terms(found: Generator, certificate: Certificate) -> Claim:
+    """Compare the certificate with what the files of the generator say."""
+    own = {**found.parameters, "seed": certificate.parameters.get("seed")}
+    stated = certificate.parameters
+    others = [name for name in {*own, *stated} if name not in stated or not same_plain(own.get(name), stated[name])]
+    others += [] if certificate.method == found.method.name else ["method"]
+    others += sorted(certificate.claims.keys() - {"rows", *(("epsilon", "delta", "relation") if found.private else ())})
+    others += ["loss"] if certificate.loss else []
+    measured = f"it states other {quote(', '.join(sorted(others)))}" if others else "the same"
+    return Claim(f"the certificate says the same as {FACTS}", not others, measured)
+
+
+def _columns(found: Generator, certificate: Certificate) -> Claim:
+    """Check that every domain and all bounds are declared, bought, or those of a type."""
+    declared = {one.name: one for one in certificate.schema.columns}
+    others = []
+    for coding in found.domain.codings:
+        name, column = coding.feature.name, declared.get(coding.feature.name)
+        bought = {*found.plan.bought.get(name, ())}
+        if column is None or column.role is Role.IDENTIFIER:
+            others.append(name)
+        elif column.domain is None and column.bounds is None:
+            others += [] if bought & {"domain", "bounds"} or _is_of_type(coding) else [name]
+        elif bought & {"domain", "bounds"} or not _as_declared(coding, column):
+            others.append(name)
+    try:
+        computed = {one.coding.name: one for one in found.domain.computed}
+        others += sorted(computed.keys() ^ {*found.constraints.computed})
+        others += [one.column for one in found.constraints.mappings if not _is_computed(one, computed, found)]
+    except SfumatoError:
+        others.append("constraints")
+    if certificate.schema.target not in (None, found.target):
+        others.append(str(certificate.schema.target))
+    measured = f"not {quote(', '.join(others))}" if others else "all of them"
+    return Claim("its columns are as declared, or were bought", not others, measured)
+
+
+def _is_computed(rule: Determines, computed: dict[str, Computed], found: Generator) -> bool:
+    """Return whether a column is looked up as its constraint says."""
+    own = computed.get(rule.column)
+    if own is None or own.source != rule.source:
+        return False
+    wanted = rule.computed(found.domain.by_name[rule.source], Described(rule.column, own.coding.values, None))
+    return wanted.lookup == own.lookup and wanted.coding.feature == own.coding.feature
+
+
+def _is_of_type(coding: Coding) -> bool:
+    """Return whether the values of a column follow from its type: truth values, times of day."""
+    if coding.values is Values.TRUTH:
+        return coding.feature.domain == ("False", "True")
+    return coding.values is Values.TIME and coding.feature.bounds == (0.0, 86_399.0)
+
+
+def _as_declared(coding: Coding, column: Any) -> bool:
+    if coding.feature.domain is not None:
+        own = coding.feature.domain
+        return column.domain is not None and own in (texts_in(column.domain), tuple(map(text_of, column.domain)))
+    if column.bounds is None or coding.feature.bounds is None:
+        return False
+    (low, high), (least, most), slack = coding.feature.bounds, column.bounds, max(coding.step, 1.0)
+    return bool(least <= low < least + slack and (most - slack < high <= most or low == high))
+
+
+def _recipe(folder: Path, found: Generator, certificate: Certificate) -> Claim:
+    claim = "the recipe says the same"
+    try:
+        recipe = Recipe.of_release(folder, "synthesize")
+    except SfumatoError as error:
+        return Claim(claim, False, reason_of(error))
+    own = {
+        "method": found.method.name,
+        "parameters": parameters_of(found.method),
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "target": found.target,
+        "rows": recipe.options.get("rows") and certificate.claims.get("rows"),
+        "seed": certificate.parameters.get("seed"),
+        "declared_only": recipe.options.get("declared_only"),
+        "data": recipe.options.get("data"),
+        "weights": recipe.options.get("weights"),
+        "constraints": found.constraints.texts or None,
+        "given": recipe.options.get("given"),
+    }
+    same = same_plain(recipe.options, own) and recipe.schema == certificate.schema
+    return Claim(claim, same, "the same" if same else "another method, cost, target, seed, or other columns")
+
+
+def _rows(folder: Path, found: Generator, certificate: Certificate) -> Iterator[Claim]:
+    """Check that the drawn rows are as many as claimed, and lie in the domain."""
+    claim = "every drawn row lies in the domain of its columns"
+    try:
+        rows = rows_in_domain(folder / certificate.data, found)
+    except (SfumatoError, *DAMAGED, pl.exceptions.PolarsError, OSError) as error:
+        yield Claim(claim, False, reason_of(error))
+        return
+    yield Claim(claim, True, f"all {rows:,}")
+    stated = certificate.claims.get("rows")
+    yield Claim(f"rows is {quote(stated)}", same_number(stated, rows), rows)
+
+
+def rows_in_domain(path: Path, found: Generator) -> int:
+    """Return the number of rows of a file, or raise an error if one of them is not in the domain of a generator."""
+    if not is_regular_file(path) or (size := path.stat().st_size) > _MOST_BYTES:
+        raise InputError(f"the table is missing, or larger than {_MOST_BYTES:,} bytes")
+    lazy = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
+    if tuple(lazy.collect_schema().names()) != found.domain.names:
+        raise InputError("the table has other columns than the generator")
+    rows = int(lazy.select(pl.len()).collect().item())
+    if rows * found.columns > min(_MOST_CELLS, 64 * size + _MOST_CELLS):
+        raise InputError(f"the table has more than {_MOST_CELLS:,} cells")
+    needed = {name for one in found.constraints.items for name in one.columns}
+    codes = {}
+    for name, coding in found.domain.by_name.items():
+        values = lazy.select(pl.col(name)).collect()[name]
+        if values.dtype.is_nested() or not is_drawn(values, coding):
+            raise InputError(f"column '{quote(name)}' has a value that is not in its domain")
+        if name in needed:
+            codes[name] = coding.encode(values)
+    if codes and not found.constraints.met(found.domain, codes).all():
+        raise InputError("a row does not meet the constraints")
+    for one in found.domain.computed:
+        if (np.array(one.lookup)[codes[one.source]] != codes[one.coding.name]).any():
+            raise InputError(f"column '{quote(one.coding.name)}' is not computed from '{quote(one.source)}'")
+    return rows
+
+
+def is_drawn(values: pl.Series, coding: Coding) -> bool:
+    """Return whether all values of a column are among those that a coding can draw.
+
+    Examples
+    --------
+    >>> from sfumato.learners.estimators.features import Feature
+    >>> age = Coding.of(Feature("age", bounds=(0.0, 99.0)), pl.Int64())
+    >>> is_drawn(pl.Series("age", [30, None]), age), is_drawn(pl.Series("age", ["30.5", "7"]), age)
+    (True, False)
+    """
+    distinct = values.unique().drop_nulls()
+    codes = coding.encode(distinct)
+    if coding.feature.domain is not None:
+        return bool((codes < len(coding.feature.domain)).all())
+    back, own = (as_numbers(one).to_numpy() for one in (coding.decode(codes), distinct))
+    return bool(np.isclose(back, own, rtol=1e-9, atol=1e-9).all())
+
+
+def _source(certificate: Certificate) -> Iterator[Claim]:
+    """Check that the number of records is not stated, which is private unless the data is public."""
+    rows, public = certificate.source.get("rows"), certificate.source.get("public")
+    if rows is not None:
+        claim = f"source.rows is {quote(rows)}"
+        if public is True and type(rows) is int and rows > 0:
+            yield Claim.unchecked(claim, "the data is said to be public")
+        else:
+            yield Claim(claim, False, "the number of records is private")
+
+
+def _plain(value: float) -> Any:
+    return "inf" if value == math.inf else value

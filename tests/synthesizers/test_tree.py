@@ -1,0 +1,196 @@
+"""The tree of columns: its sensitivity, its odd tables, its cost in columns, and what more epsilon gives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sfumato as sf
+from sfumato.budget.noise import Source
+from sfumato.errors import InputError
+from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid
+from sfumato.synthesizers.tables.base import Axis, Rows, State
+from sfumato.synthesizers.tables.label_learning import _residuals
+from sfumato.synthesizers.tables.labels import LARGEST_RESIDUAL, AdditiveLabels, influence
+from sfumato.synthesizers.tables.marginals import spanning_tree
+from sfumato.synthesizers.tables.pairs import choose_pairs
+from sfumato.synthesizers.tables.raking import Wanted, rake
+from sfumato.synthesizers.tables.synthesize import synthesize
+from sfumato.synthesizers.tables.tree import LabelledTree
+from sfumato.synthesizers.tables.tree_model import TreeModel
+
+SMALL = LabelledTree(pool=1000)
+
+
+def learned(rows: Rows, multiplier: float = 1.0, method: LabelledTree = SMALL) -> TreeModel:
+    sums = NoisySums(method.shares(rows.axes, rows.label), multiplier, Source(insecure_seed=1))
+    return method.learn(rows, sums, np.random.default_rng(1))
+
+
+def random_rows(sizes: list[int], rows: int, label: int | None = None, *, ordered: bool = False) -> Rows:
+    rng = np.random.default_rng(5)
+    axes = tuple(Axis(f"c{at}", size + 1, ordered and at != label) for at, size in enumerate(sizes))
+    return Rows(axes, tuple(rng.integers(0, size, rows) for size in sizes), label)
+
+
+@given(st.lists(st.floats(-40, 40), min_size=1, max_size=6), st.data())
+def test_no_residual_is_longer_than_its_bound(scores: list[float], data: st.DataObject) -> None:
+    raised = np.exp(np.array(scores) - max(scores))
+    chances = np.array([[1 / (1 + np.exp(-scores[0]))]]) if len(scores) == 1 else (raised / raised.sum())[None, :]
+    label = data.draw(st.integers(0, 1 if len(scores) == 1 else len(scores) - 1))
+    truth = np.array([float(label)]) if len(scores) == 1 else np.eye(len(scores))[label]
+    left = on_grid((truth - chances[0]) * influence(chances))
+    assert np.sqrt(np.square(left).sum()) <= LARGEST_RESIDUAL * (1 + 1e-12)
+
+
+def test_weighted_residuals_have_a_mean_of_zero_if_the_chances_are_right() -> None:
+    for chance in (0.01, 0.3, 0.5, 0.99):
+        factor = influence(np.array([[chance]]))[0]
+        assert chance * factor * (1 - chance) + (1 - chance) * factor * (0 - chance) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_one_record_moves_all_sums_of_residuals_by_no_more_than_their_norm(classes: int) -> None:
+    rows = random_rows([3, 200, 5, classes], 60, 3)
+    model = learned(rows)
+    rng = np.random.default_rng(2)
+    labels = model.labels
+    assert labels is not None
+    labels.scores = rng.normal(0, 3, labels.scores.shape)
+    whole = _residuals(rows, [0, 1, 2], model.cells, labels)
+    for at in range(60):
+        kept = np.arange(60) != at
+        fewer = Rows(rows.axes, tuple(one[kept] for one in rows.codes), 3)
+        apart = np.linalg.norm(whole - _residuals(fewer, [0, 1, 2], model.cells, labels))
+        assert apart <= LARGEST_RESIDUAL * math.sqrt(4) * (1 + 1e-12)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(0, 60))
+def test_chosen_pairs_are_few_and_connect_all_columns(informative: list[float], most: int) -> None:
+    columns = len(informative)
+    pairs = choose_pairs(informative, most)
+    assert len(set(pairs)) == len(pairs) == min(max(most, columns - 1), columns * (columns - 1) // 2)
+    assert all(0 <= a < b < columns for a, b in pairs)
+    joined = np.full((columns, columns), -np.inf)
+    for a, b in pairs:
+        joined[a, b] = joined[b, a] = 0
+    assert all(joined[edge] == 0 for edge in spanning_tree(joined))
+
+
+def test_a_table_of_many_columns_has_a_limited_number_of_pairs() -> None:
+    rows = random_rows([2, *[3] * 120], 300, 0)
+    model = learned(rows)
+    assert len(model.pairs) == 800
+    assert [len(one) for one in model.sample(20, np.random.default_rng(0))] == [20] * 121
+    state = model.to_state()
+    again = TreeModel.from_state(rows.axes, 0, state)
+    drawn = [one.sample(20, np.random.default_rng(0)) for one in (model, again)]
+    assert all((a == b).all() for a, b in zip(*drawn, strict=True))
+    paired = state.arrays["paired"]
+    alone = (paired != 7).all(axis=1)
+    for forged in (paired[:, ::-1], np.repeat(paired[:1], 800, axis=0), np.where(alone[:, None], paired, paired[:1])):
+        with pytest.raises(InputError, match="pairs"):
+            TreeModel.from_state(rows.axes, 0, State(state.settings, {**state.arrays, "paired": forged}))
+
+
+def test_a_column_of_ten_thousand_categories_is_learned_with_few_scores() -> None:
+    rows = random_rows([10_000, 3, 2], 2000, 2)
+    model = learned(rows)
+    assert model.labels is not None
+    assert model.labels.total <= 2000
+    drawn = model.sample(50, np.random.default_rng(0))
+    assert all(one.min() >= 0 and one.max() < axis.size for one, axis in zip(drawn, rows.axes, strict=True))
+
+
+def test_raking_knows_codes_beyond_sixteen_bits() -> None:
+    columns = [np.array([0, 70_000 - 65_536, 70_000]), np.array([0, 0, 0])]
+    counts = np.zeros((70_001, 1))
+    counts[[0, 70_000 - 65_536, 70_000], 0] = [1.0, 2.0, 3.0]
+    assert rake(columns, [Wanted((0, 1), counts, 0.0)], np.full(3, 2.0), 9).round(6).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_merged_cells_have_one_score() -> None:
+    labels = AdditiveLabels([np.array([0, 1, 1]), np.array([0, 0])], [False, False], 2)
+    assert labels.total == 3
+    assert labels.places([np.array([0, 1, 2]), np.array([0, 1, 0])]).tolist() == [[0, 1, 1], [2, 2, 2]]
+
+
+PLAIN = pl.DataFrame({"age": [30, 41, 52, 39], "sex": ["f", "m", "m", "f"], "ill": ["yes", "no", "no", "yes"]})
+DESCRIBED = [
+    sf.Column(name="age", bounds=(0, 99_999)),
+    sf.Column(name="sex", domain=("f", "m")),
+    sf.Column(name="ill", domain=("no", "yes")),
+]
+NOTHING = pl.lit(None, dtype=pl.String)
+
+
+@pytest.mark.parametrize(
+    ("frame", "target"),
+    [
+        (PLAIN, None),
+        (PLAIN.select("age"), None),
+        (PLAIN.with_columns(ill=pl.lit("no")), "ill"),
+        (PLAIN.with_columns(ill=NOTHING), "ill"),
+        (PLAIN.with_columns(ill=pl.when(pl.col("age") > 40).then("ill")), "ill"),
+        (PLAIN.with_columns(sex=NOTHING), "ill"),
+        (PLAIN.with_columns(age=pl.lit(None, dtype=pl.Int64)), "ill"),
+        (PLAIN.head(1), "ill"),
+    ],
+    ids=["no target", "one wide column", "empty class", "no label at all", "some labels", "empty category",
+         "empty number", "one row"],
+)  # fmt: skip
+def test_odd_tables_are_learned(frame: pl.DataFrame, target: str | None) -> None:
+    schema = sf.Schema(one for one in DESCRIBED if one.name in frame.columns)
+    drawn = synthesize(frame, 1.0, target=target, schema=schema, method=SMALL).sample(40)
+    assert drawn.shape == (40, frame.width)
+    if target is not None:
+        assert set(drawn[target].unique()) <= {"no", "yes"}
+
+
+def test_a_table_without_rows_is_refused() -> None:
+    with pytest.raises(InputError, match="no rows"):
+        synthesize(PLAIN.head(0), 1.0, target="ill", schema=sf.Schema(DESCRIBED), method=SMALL)
+
+
+def test_a_target_of_one_class_is_learned() -> None:
+    schema = sf.Schema([*DESCRIBED[:2], sf.Column(name="ill", domain=("no",))])
+    drawn = synthesize(PLAIN, 1.0, target="ill", schema=schema, method=SMALL).sample(9)
+    assert drawn["ill"].to_list() == ["no"] * 9
+
+
+def test_several_classes_keep_their_shares_and_depend_on_the_columns() -> None:
+    rng = np.random.default_rng(3)
+    first = rng.integers(0, 4, 6000)
+    label = np.where(rng.random(6000) < 0.9, first, rng.integers(0, 4, 6000))
+    axes = tuple(Axis(name, 5, False) for name in "aby")
+    rows = Rows(axes, (first, rng.integers(0, 4, 6000), label), 2)
+    a, _, y = learned(rows, 2.0, LabelledTree(pool=5000)).sample(5000, np.random.default_rng(0))
+    assert (a == y).mean() > 0.85  # 92.5 % of the records; noise of 2 x sqrt(3 / .4) x 2 changes sums of 1,500 records
+
+
+def distance(rows: Rows, multiplier: float) -> float:
+    """Return the total variation between all columns of records and of drawn rows."""
+    drawn = learned(rows, multiplier, LabelledTree(pool=20_000)).sample(20_000, np.random.default_rng(7))
+    place = [sum(one * 4**at for at, one in enumerate(codes)) for codes in (rows.codes, drawn)]
+    ours, theirs = (np.bincount(one, minlength=4**5) / len(one) for one in place)
+    return float(np.abs(ours - theirs).sum() / 2)
+
+
+def test_more_epsilon_is_never_worse() -> None:
+    # The label is an interaction of two columns, which an additive model cannot tell, and the sum of two others.
+    # Multipliers are those of epsilon 1, 10 and 100 at delta 1e-5. Seeds are fixed, so this cannot fail by chance.
+    rng = np.random.default_rng(11)
+    columns = [rng.integers(0, 3, 8000) for _ in range(4)]
+    odd = (columns[0] == columns[1]) ^ (rng.random(8000) < 0.1)
+    label = np.where(rng.random(8000) < 0.5, odd, columns[2] + columns[3] > 2).astype(np.int64)
+    axes = (*(Axis(name, 4, False) for name in "abcd"), Axis("y", 3, False))
+    rows = Rows(axes, (*columns, label), 4)
+    found = [distance(rows, multiplier) for multiplier in (3.73, 0.53, 0.09)]
+    assert found[1] < found[0] + 0.002
+    assert found[2] < found[1] + 0.002
+    assert found[2] < 0.8 * found[0]
