@@ -1,1 +1,1 @@
-"""Synthetic images: a mixture of Gaussians per class in a noisy low-frequency basis, and labels of a private teacher."""
+"""Synthetic images, drawn from noisy numbers that were learned from labelled images."""

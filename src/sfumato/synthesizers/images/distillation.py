@@ -1,46 +1,159 @@
 """The default for images: a noisy generator, a private teacher, and its labels for many strongly warped samples.
 
-    radius and number of images        noisy histogram of norms                      0.5 % of the budget
-    tones                              noisy histogram of pixel values per class     1 %
-    basis                              noisy second moment of low frequencies        8 %
-    Gaussian of each class             noisy moments in the basis                    13 %
-    centres within each class          three rounds of noisy k-means                 12 %
-    teacher                            noisy gradients of softmax regression         65.5 %
-
-Samples of the generator whiten the teacher's features. The released images are samples that are warped more than looks
-natural, labelled by the teacher: a set to train on, not to look at. Without warps and with the classes of the
-generator they are faithful to the originals.
+A third of the budget pays for a generator (`learners.images.generator`), the rest for a teacher
+(`learners.images.teacher`), whose features are whitened by samples of the generator. The released images are samples
+that are warped more than looks natural, labelled by the teacher: a set to train on (distillation: Hinton, Vinyals and
+Dean 2015), not to look at. In the style "faithful" they are not warped, and have the classes of the generator.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from sfumato.errors import InputError, OptionError, did_you_mean
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.synthesizers.images.classes import Mixture, find_gaussians, find_mixtures, in_basis
-from sfumato.synthesizers.images.spectrum import Frequencies, find_basis, find_radius, points_of
-from sfumato.synthesizers.images.teacher import Teacher, Whitening, as_tensor, features_of, fit_teacher, rate_of
-from sfumato.synthesizers.images.tones import find_tones, match_tones
-from sfumato.synthesizers.images.views import Views
+from sfumato.learners.images.frequencies import Frequencies
+from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
+from sfumato.learners.images.mixtures import Mixture
+from sfumato.learners.images.teacher import (
+    Teacher,
+    Whitening,
+    as_tensor,
+    features_of,
+    fit_teacher,
+    rate_of,
+    whitened_views,
+)
+from sfumato.learners.images.views import Views
+from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageRecords, ImageSynthesizer, Ints, Progress
+from sfumato.synthesizers.state import State, Stored
 
-__all__ = ["Distillation", "ImageModel"]
+__all__ = ["Distillation", "DistillationModel"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+_AT_ONCE = 10_000  # images drawn at a time
+_TEACHER = 0.655  # of the budget
 
-_ROUNDS = 3
-_PER_CENTRE = 0.55  # centres of a class grow with the square root of the class's signal
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DistillationModel(ImageModel):
+    """A generator, and the teacher's weights and bias."""
+
+    styles: ClassVar[tuple[str, ...]] = ("distilled", "faithful")
+
+    generator: ImageMixtures
+    teacher: tuple[torch.Tensor, torch.Tensor]
+    device: str = "cpu"
+
+    @property
+    def total(self) -> float:
+        """The noisy number of images."""
+        return self.generator.count
+
+    def sample(
+        self, rows: int, rng: np.random.Generator, *, style: str | None = None, progress: Progress | None = None
+    ) -> tuple[Bytes, Ints]:
+        """Return new images: warped and labelled by the teacher, or as the generator draws them."""
+        chosen = style or self.styles[0]
+        if chosen not in self.styles:
+            raise OptionError(f"there is no style '{chosen[:40]}'", hint=did_you_mean(chosen, self.styles))
+        low = self.generator.low
+        images = np.empty((rows, low.height, low.width, low.channels), dtype=np.uint8)
+        labels = np.empty(rows, dtype=np.int64)
+        warps, strong = torch.Generator(self.device).manual_seed(_seed(rng)), Views(affine=1.0, elastic=1.5, gamma=0.3)
+        weights, bias = (one.float().to(self.device) for one in self.teacher)
+        for start in range(0, rows, _AT_ONCE):
+            part = slice(start, min(start + _AT_ONCE, rows))
+            drawn, labels[part] = self.generator.draw(part.stop - start, rng)
+            if chosen == "distilled":
+                seen = strong(as_tensor(drawn, self.device), warps)
+                drawn = np.moveaxis(seen.cpu().numpy(), 1, 3)
+                labels[part] = (features_of(seen) @ weights + bias).argmax(dim=1).cpu().numpy()
+            images[part] = np.rint(drawn * 255)
+            if progress is not None:
+                progress(part.stop / rows)
+        return images, labels
+
+    def to_state(self) -> State:
+        """Return the noisy numbers."""
+        own = self.generator
+        return State(
+            {"radius": own.radius, "count": own.count, "centres": len(own.mixtures[0].shares)},
+            {
+                "tones": own.tones,
+                "basis": own.basis,
+                "sizes": np.array([one.size for one in own.mixtures]),
+                "shares": np.stack([one.shares for one in own.mixtures]),
+                "places": np.stack([one.centres for one in own.mixtures]),
+                "covariances": np.stack([one.covariance for one in own.mixtures]),
+                "weights": self.teacher[0].float().cpu().numpy(),
+                "bias": self.teacher[1].float().cpu().numpy(),
+            },
+        )
+
+    @classmethod
+    def from_state(cls, canvas: Canvas, state: State) -> Self:
+        """Return the model of a state, which may be a stranger's."""
+        from sfumato.learners.networks.scattering import channels_of
+
+        stored, low, classes = Stored(state), Frequencies(*canvas.shape), canvas.classes
+        basis = state.arrays.get("basis", np.empty(0))
+        if basis.ndim != 2 or not 0 < len(basis) <= low.size:
+            raise InputError("the generator's array 'basis' must have a row for each direction")
+        size, centres = len(basis), stored.whole("centres", 1, 10_000)
+        features = canvas.channels * channels_of() * (canvas.height // 4) * (canvas.width // 4)
+        shares = stored.array("shares", (classes, centres), least=0.0)
+        if not (shares.sum(axis=1) > 0).all():
+            raise InputError("the shares of the generator's centres must be positive")
+        sizes = stored.array("sizes", (classes,), least=0.0, most=1e12)
+        places = stored.array("places", (classes, centres, size), least=-2.0, most=2.0)
+        covariances = stored.array("covariances", (classes, size, size), least=-2.0, most=2.0)
+        generator = ImageMixtures(
+            low,
+            stored.number("radius", 0.0, 2 * low.largest),
+            stored.number("count", 1.0, 1e12),
+            stored.array("tones", (classes, 32), least=0.0, most=1.0),
+            stored.array("basis", (size, low.size), least=-1.0, most=1.0),
+            tuple(
+                Mixture(float(sizes[k]), shares[k] / shares[k].sum(), places[k], covariances[k]) for k in range(classes)
+            ),
+        )
+        weights = torch.from_numpy(stored.array("weights", (features, classes)).astype(np.float32))
+        bias = torch.from_numpy(stored.array("bias", (classes,)).astype(np.float32))
+        return cls(generator, (weights, bias))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distillation:
-    """The settings of the method."""
+class Distillation(ImageSynthesizer):
+    """A noisy generator, a private teacher, and its labels for many warped samples.
+
+    Parameters
+    ----------
+    directions : int
+        Of the basis in which the generator learns.
+    steps : int
+        Of the teacher's training.
+    views : int
+        Random views of each image that a step averages.
+    whitening : int
+        The number of features of the teacher.
+    samples : int
+        Images of the generator that whiten the features.
+    device : str
+        "cpu" or "cuda".
+
+    Examples
+    --------
+    >>> Distillation(views=1).shares(Canvas(28, 28, 1, 10))["gradients"].times
+    240
+    """
+
+    name = "distillation"
+    model = DistillationModel
 
     directions: int = 60
     steps: int = 240
@@ -49,97 +162,40 @@ class Distillation:
     samples: int = 20_000
     device: str = "cpu"
 
-    def shares(self) -> Mapping[str, Share]:
+    def shares(self, canvas: Canvas) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, and the worth of each."""
-        return {
-            "norms": Share(1, 0.005),
-            "tones": Share(1, 0.01),
-            "basis": Share(1, 0.08),
-            "moments": Share(1, 0.13),
-            "centres": Share(_ROUNDS, 0.12),
-            "gradients": Share(self.steps, 0.655),
-        }
+        return {**generator_shares(), "gradients": Share(self.steps, _TEACHER)}
 
     def learn(
-        self, images: NDArray[np.floating], labels: Ints, classes: int, sums: NoisySums, rng: np.random.Generator
-    ) -> ImageModel:
-        """Learn from images of shape (count, height, width, channels) in 0..1, and their labels."""
-        low = Frequencies(*images.shape[1:])
-        rows = low.transform(images)
-        radius = find_radius(rows, math.sqrt(math.prod(images.shape[1:])), sums)
-        tones = find_tones(images, labels, classes, sums)
-        points = points_of(rows, radius.radius)
-        basis, prior = find_basis(points, low.prior(), radius.count, self.directions, sums)
-        inside = in_basis(points, basis)
-        gaussians = find_gaussians(inside, labels, classes, prior, sums)
-        mu = 1 / sums.multiplier if sums.multiplier else 10.0
-        centres = max(1, round(_PER_CENTRE * math.sqrt(mu * radius.count / classes * 0.7)))
-        mixtures = find_mixtures(inside, labels, gaussians, centres, _ROUNDS, sums, rng)
-        model = ImageModel(low, radius.radius, radius.count, tones, basis, mixtures, None)
-        model.teacher = self._teacher(model, images, labels, classes, sums, rng)
-        return model
-
-    def _teacher(
-        self,
-        model: ImageModel,
-        images: NDArray[np.floating],
-        labels: Ints,
-        classes: int,
-        sums: NoisySums,
-        rng: np.random.Generator,
-    ) -> Teacher:
-        generator = torch.Generator(device=self.device)
-        generator.seed()
-        drawn, _ = model.faithful(self.samples, rng)
-        view = Views(affine=0.4, elastic=0.3)
-        whitening = Whitening.of(features_of(view(as_tensor(drawn, self.device), generator)), self.whitening)
-        given = as_tensor(images, self.device)
-        views = torch.stack([whitening(features_of(view(given, generator))) for _ in range(self.views)])
-        mu = 1 / sums.multiplier if sums.multiplier else 10.0
-        truth = torch.from_numpy(labels).to(self.device)
-        weights = fit_teacher(views, truth, classes, model.count, rate_of(mu), self.steps, sums)
-        return Teacher(whitening, weights)
+        self, records: ImageRecords, sums: NoisySums, rng: np.random.Generator, progress: Progress | None = None
+    ) -> DistillationModel:
+        """Learn a generator, then a teacher."""
+        report = progress or (lambda share: None)
+        generator = learn_generator(
+            records.images, records.labels, records.canvas.classes, sums, rng, directions=self.directions
+        )
+        report(0.1)
+        drawn, _ = generator.draw(self.samples, rng)
+        view, warps = Views(affine=0.4, elastic=0.3), torch.Generator(self.device).manual_seed(_seed(rng))
+        whitening = Whitening.of(features_of(view(as_tensor(drawn, self.device), warps)), self.whitening)
+        report(0.2)
+        inputs = whitened_views(
+            records.images, whitening, view, self.views, device=self.device, progress=lambda x: report(0.2 + 0.4 * x)
+        )
+        truth = torch.from_numpy(records.labels).to(self.device)
+        rate = rate_of(1 / max(sums.multiplier, 0.1))
+        weights = fit_teacher(
+            inputs,
+            truth,
+            records.canvas.classes,
+            generator.count,
+            rate,
+            self.steps,
+            sums,
+            lambda x: report(0.6 + 0.4 * x),
+        )
+        return DistillationModel(generator, Teacher(whitening, weights).folded(), self.device)
 
 
-@dataclass(eq=False, repr=False)
-class ImageModel:
-    """Noisy numbers, from which images are drawn for free."""
-
-    low: Frequencies
-    radius: float
-    count: float
-    tones: Floats
-    basis: Floats
-    mixtures: list[Mixture]
-    teacher: Teacher | None
-
-    def faithful(self, rows: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
-        """Return images and the classes that they were drawn from."""
-        sizes = np.array([one.size for one in self.mixtures])
-        labels = rng.permutation(np.repeat(np.arange(len(sizes)), _rounded(sizes / sizes.sum() * rows, rows)))
-        images = np.empty((rows, self.low.height, self.low.width, self.low.channels), dtype=np.float32)
-        for one, mixture in enumerate(self.mixtures):
-            own = np.flatnonzero(labels == one)
-            if len(own):
-                points = mixture.draw(len(own), rng)
-                images[own] = match_tones(self.low.inverse(points @ self.basis * self.radius), self.tones[one])
-        return images, labels
-
-    def distilled(self, rows: int, rng: np.random.Generator, device: str = "cpu") -> tuple[Floats, Ints]:
-        """Return strongly warped images, and the labels of the teacher."""
-        generator = torch.Generator(device=device).manual_seed(int(rng.integers(2**62)))
-        view = Views(affine=1.0, elastic=1.5, gamma=0.3)
-        found, labels = [], []
-        for start in range(0, rows, 20_000):
-            drawn, _ = self.faithful(min(20_000, rows - start), rng)
-            seen = view(as_tensor(drawn, device), generator)
-            labels.append(self.teacher.scores(seen).argmax(dim=1).cpu().numpy())
-            found.append(np.moveaxis(seen.cpu().numpy(), 1, 3))
-        return np.concatenate(found), np.concatenate(labels)
-
-
-def _rounded(shares: Floats, total: int) -> Ints:
-    """Return whole numbers that add up to a total, near given ones."""
-    up = np.floor(np.cumsum(shares) + 0.5).astype(np.int64)
-    up[-1] = total
-    return np.diff(up, prepend=0)
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**62))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid
-from sfumato.synthesizers.tables.marginals import onto_simplex
+from sfumato.learners.estimators.simplex import onto_simplex
 
 __all__ = ["find_tones", "match_tones"]
 
@@ -17,7 +17,7 @@ _BINS = 32
 _LEVELS = 256  # quantiles of drawn images
 
 
-def find_tones(images: NDArray[np.floating], labels: Ints, classes: int, sums: NoisySums) -> Floats:
+def find_tones(images: NDArray[np.uint8], labels: Ints, classes: int, sums: NoisySums) -> Floats:
     """Return the noisy shares of pixel values in each class: a row per class, a column per bin of 0..1.
 
     An image adds the shares of its own pixels, a vector of norm 1 at most.
@@ -25,7 +25,7 @@ def find_tones(images: NDArray[np.floating], labels: Ints, classes: int, sums: N
     exact = np.zeros((classes, _BINS))
     pixels = images.reshape(len(images), -1)
     for part in np.array_split(np.arange(len(images)), max(1, len(images) // 8192)):
-        bins = np.clip((pixels[part] * _BINS).astype(np.int64), 0, _BINS - 1) + _BINS * np.arange(len(part))[:, None]
+        bins = pixels[part].astype(np.int64) * _BINS // 256 + _BINS * np.arange(len(part))[:, None]
         shares = np.bincount(bins.ravel(), minlength=_BINS * len(part)).reshape(-1, _BINS) / pixels.shape[1]
         np.add.at(exact, labels[part], on_grid(shares))
     noisy = sums("tones", exact, norm=1.0)

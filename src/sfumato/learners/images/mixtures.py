@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid
-from sfumato.synthesizers.images.spectrum import shrink
+from sfumato.learners.images.spectrum import shrink
 
 __all__ = ["Gaussian", "Mixture", "find_gaussians", "find_mixtures"]
 
@@ -127,7 +127,7 @@ def find_mixtures(
         exact = np.zeros((len(gaussians), centres, 1 + points.shape[1]))
         for k in range(len(gaussians)):
             own = points[labels == k]
-            nearest = _nearest(own, at[k])
+            nearest = _nearest(own, on_grid(at[k]))
             exact[k, :, 0] = np.bincount(nearest, minlength=centres) * _COUNT
             np.add.at(exact[k, :, 1:], nearest, own)
         noisy = sums("centres", exact, norm=norm)
@@ -151,9 +151,5 @@ def find_mixtures(
 
 
 def _nearest(points: Floats, centres: Floats) -> Ints:
+    """Return the centre nearest to each point; both are on the grid, so the products are exact."""
     return np.argmin(np.square(centres).sum(axis=1) - 2 * (points @ centres.T), axis=1)
-
-
-def in_basis(points: Floats, basis: Floats) -> Floats:
-    """Return points in another basis, on the grid; the norm does not grow, as the basis is orthonormal."""
-    return on_grid(points @ basis.T * (1 - 1e-9))

@@ -15,69 +15,12 @@ from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid, within
 
-__all__ = ["Frequencies", "Radius", "find_basis", "find_radius", "noisy_moment"]
+__all__ = ["Radius", "find_basis", "find_radius", "in_basis", "points_of", "shrink"]
 
 Floats = NDArray[np.float64]
 
 _BINS = 64  # of norms
 _QUANTILE = 0.9
-
-
-@dataclass(frozen=True)
-class Frequencies:
-    """The low frequencies of images of one size: the corner of their discrete cosine transform.
-
-    Examples
-    --------
-    >>> low = Frequencies(28, 28, 1, side=16)
-    >>> images = np.random.default_rng(0).random((2, 28, 28, 1))
-    >>> low.transform(images).shape, low.inverse(low.transform(images)).shape
-    ((2, 256), (2, 28, 28, 1))
-    """
-
-    height: int
-    width: int
-    channels: int
-    side: int = 16
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The numbers of frequencies kept: down, across, and channels."""
-        return min(self.side, self.height), min(self.side, self.width), self.channels
-
-    @property
-    def size(self) -> int:
-        """The number of coefficients of an image."""
-        return math.prod(self.shape)
-
-    def transform(self, images: NDArray[np.floating]) -> Floats:
-        """Return the low frequencies of images of shape (count, height, width, channels), a row for each."""
-        from scipy.fft import dctn
-
-        down, across, _ = self.shape
-        return np.concatenate(
-            [
-                dctn(part.astype(np.float64), axes=(1, 2), norm="ortho")[:, :down, :across].reshape(-1, self.size)
-                for part in np.array_split(images, max(1, len(images) // 4096))
-            ]
-        )
-
-    def inverse(self, rows: Floats) -> Floats:
-        """Return images that have these low frequencies and no others."""
-        from scipy.fft import idctn
-
-        down, across, channels = self.shape
-        whole = np.zeros((len(rows), self.height, self.width, channels))
-        whole[:, :down, :across] = rows.reshape(-1, *self.shape)
-        return np.asarray(idctn(whole, axes=(1, 2), norm="ortho"))
-
-    def prior(self) -> Floats:
-        """Return a spectrum that falls with the squared frequency, as that of natural images does (Field 1987)."""
-        down, across, channels = self.shape
-        squares = (np.arange(down)[:, None] / self.height) ** 2 + (np.arange(across) / self.width) ** 2
-        power = 1 / (squares + (1 / max(self.height, self.width)) ** 2)
-        every = np.repeat(power[:, :, None], channels, axis=2).ravel()
-        return np.asarray(every / every.sum())
 
 
 @dataclass(frozen=True)
@@ -101,7 +44,7 @@ def find_radius(rows: Floats, largest: float, sums: NoisySums) -> Radius:
     return Radius((at + 1) * largest / _BINS, max(float(noisy.sum()), 1.0))
 
 
-def noisy_moment(name: str, points: Floats, sums: NoisySums) -> Floats:
+def _noisy_moment(name: str, points: Floats, sums: NoisySums) -> Floats:
     """Return the noisy sum of the outer products of points of the unit ball with themselves.
 
     Symmetric: the numbers off the diagonal are asked for once, times sqrt(2), so that the norm is that of the matrix.
@@ -136,11 +79,19 @@ def find_basis(points: Floats, prior: Floats, count: float, most: int, sums: Noi
 
     What the noise hides of the second moment goes to the public prior spectrum.
     """
-    noisy = noisy_moment("basis", points, sums)
+    noisy = _noisy_moment("basis", points, sums)
     deviation = sums.deviation_of("basis", 1.0)
     values, vectors = shrink(noisy, deviation)
     lost = max(float(np.trace(noisy)) - float(values.sum()), 0.0)
     moment = (vectors * values) @ vectors.T + lost * np.diag(prior)
     values, vectors = np.linalg.eigh(moment)
     order = np.argsort(-values)[:most]
-    return vectors[:, order].T, np.maximum(values[order], 0.0) / count
+    return on_grid(vectors[:, order].T), np.maximum(values[order], 0.0) / count
+
+
+def in_basis(points: Floats, basis: Floats) -> Floats:
+    """Return points on the grid in an orthonormal basis on the grid; the norm does not grow.
+
+    All products and sums are exact, so a point does not depend on others beside it.
+    """
+    return on_grid(within(points @ basis.T, 1.0))

@@ -1,0 +1,3 @@
+"""Temporary."""
+from sfumato.synthesizers.tables.base import State, Stored, split
+__all__ = ["State", "Stored", "split"]
