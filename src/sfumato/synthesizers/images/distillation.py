@@ -29,6 +29,7 @@ from sfumato.learners.images.teacher import (
     rate_of,
     whitened_views,
 )
+from sfumato.learners.images.tones import TONES
 from sfumato.learners.images.views import Views
 from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageRecords, ImageSynthesizer, Ints, Progress
 from sfumato.synthesizers.state import State, Stored
@@ -116,7 +117,7 @@ class DistillationModel(ImageModel):
             low,
             stored.number("radius", 0.0, 2 * low.largest),
             stored.number("count", 1.0, 1e12),
-            stored.array("tones", (classes, 32), least=0.0, most=1.0),
+            stored.array("tones", (classes, TONES), least=0.0, most=1.0),
             stored.array("basis", (size, low.size), least=-1.0, most=1.0),
             tuple(
                 Mixture(float(sizes[k]), shares[k] / shares[k].sum(), places[k], covariances[k]) for k in range(classes)
