@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.data.io.database import Database
 from sfumato.errors import ColumnError, OptionError, SfumatoError
-from sfumato.synthesizers.tables.aim import Aim
 from sfumato.synthesizers.tables.base import Recoding
-from sfumato.synthesizers.tables.description import Description
-from sfumato.synthesizers.tables.domain import Domain
+from sfumato.synthesizers.tables.columns.description import Description
+from sfumato.synthesizers.tables.columns.domain import Domain
 from sfumato.synthesizers.tables.engine_records import describe_elsewhere
-from sfumato.synthesizers.tables.tree import LabelledTree
+from sfumato.synthesizers.tables.methods.aim import Aim
+from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
 from tests.effort import effort
 from tests.postgres import store
 

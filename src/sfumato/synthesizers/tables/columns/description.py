@@ -34,9 +34,9 @@ from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Columns, Feature, as_read, describe, texts_in
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Records
-from sfumato.synthesizers.tables.cells import NARROW
-from sfumato.synthesizers.tables.domain import Coding, Domain
-from sfumato.synthesizers.tables.kinds import Values, numbers_in, type_of
+from sfumato.synthesizers.tables.columns.cells import NARROW
+from sfumato.synthesizers.tables.columns.domain import Coding, Domain
+from sfumato.synthesizers.tables.columns.kinds import Values, numbers_in, type_of
 
 __all__ = ["MOST_DECIMALS", "SHARE", "Described", "Description", "record_weights", "selections", "shares", "texts_of"]
 
