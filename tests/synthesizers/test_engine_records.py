@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
@@ -118,7 +118,14 @@ def compare(frame: pl.DataFrame, source: Any) -> None:
     assert wanting._text_counts("text") == counted._text_counts("text")
 
 
+HUGE = pl.DataFrame(
+    {name: [1.79e303] if name == "real" else [None] for name in VALUES},
+    schema={name: kind for name, (_, kind) in VALUES.items()},
+)
+
+
 @settings(max_examples=effort(10, 200))
+@example(HUGE)
 @given(FRAMES.filter(len))
 def test_codes_are_counted_in_a_database_as_in_memory(frame: pl.DataFrame) -> None:
     with TemporaryDirectory() as folder:
