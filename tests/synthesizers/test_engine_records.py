@@ -119,7 +119,7 @@ def compare(frame: pl.DataFrame, source: Any) -> None:
 
 
 HUGE = pl.DataFrame(
-    {name: [1.79e303] if name == "real" else [None] for name in VALUES},
+    {name: [1.79e307] if name == "real" else [None] for name in VALUES},
     schema={name: kind for name, (_, kind) in VALUES.items()},
 )
 
