@@ -1,0 +1,204 @@
+"""The default for images: a noisy generator, a private teacher, and its labels for many strongly warped samples.
+
+A quarter of the budget pays for a generator (`learners.images.generator`), the rest for a teacher
+(`learners.images.teacher`), whose features are whitened by samples of the generator. The released images are samples
+that are warped more than looks natural, labelled by the teacher: a set to train on (distillation: Hinton, Vinyals and
+Dean 2015), not to look at. In the style "faithful" they are not warped, and have the classes of the generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from sfumato.errors import InputError, OptionError, did_you_mean
+from sfumato.learners.estimators.noisy_sums import NoisySums, Share
+from sfumato.learners.images.frequencies import Frequencies
+from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
+from sfumato.learners.images.mixtures import Mixture
+from sfumato.learners.images.teacher import (
+    LIGHT,
+    STRONG,
+    Teacher,
+    Whitening,
+    as_tensor,
+    features_of,
+    fit_teacher,
+    rate_of,
+    whitened_views,
+)
+from sfumato.learners.images.tones import TONES
+from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageRecords, ImageSynthesizer, Ints, Progress
+from sfumato.synthesizers.state import State, Stored
+
+__all__ = ["Distillation", "DistillationModel"]
+
+_AT_ONCE = 10_000  # images drawn at a time
+_TEACHER = 0.75  # of the budget
+_WARPED = replace(STRONG, gamma=0.3)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DistillationModel(ImageModel):
+    """A generator, and the teacher's weights and bias."""
+
+    styles: ClassVar[tuple[str, ...]] = ("distilled", "faithful")
+
+    generator: ImageMixtures
+    teacher: tuple[torch.Tensor, torch.Tensor]
+    device: str = "cpu"
+
+    @property
+    def total(self) -> float:
+        """The noisy number of images."""
+        return self.generator.count
+
+    def sample(
+        self, rows: int, rng: np.random.Generator, *, style: str | None = None, progress: Progress | None = None
+    ) -> tuple[Bytes, Ints]:
+        """Return new images: warped and labelled by the teacher, or as the generator draws them."""
+        chosen = style or self.styles[0]
+        if chosen not in self.styles:
+            raise OptionError(f"there is no style '{chosen[:40]}'", hint=did_you_mean(chosen, self.styles))
+        low = self.generator.low
+        images = np.empty((rows, low.height, low.width, low.channels), dtype=np.uint8)
+        labels = np.empty(rows, dtype=np.int64)
+        warps = torch.Generator(self.device).manual_seed(_seed(rng))
+        weights, bias = (one.float().to(self.device) for one in self.teacher)
+        for start in range(0, rows, _AT_ONCE):
+            part = slice(start, min(start + _AT_ONCE, rows))
+            drawn, labels[part] = self.generator.draw(part.stop - start, rng)
+            if chosen == "distilled":
+                seen = _WARPED(as_tensor(drawn, self.device), warps)
+                drawn = np.moveaxis(seen.cpu().numpy(), 1, 3)
+                labels[part] = (features_of(seen) @ weights + bias).argmax(dim=1).cpu().numpy()
+            images[part] = np.rint(drawn * 255)
+            if progress is not None:
+                progress(part.stop / rows)
+        return images, labels
+
+    def to_state(self) -> State:
+        """Return the noisy numbers."""
+        own = self.generator
+        return State(
+            {"radius": own.radius, "count": own.count, "centres": len(own.mixtures[0].shares)},
+            {
+                "tones": own.tones,
+                "basis": own.basis,
+                "sizes": np.array([one.size for one in own.mixtures]),
+                "shares": np.stack([one.shares for one in own.mixtures]),
+                "places": np.stack([one.centres for one in own.mixtures]),
+                "covariances": np.stack([one.covariance for one in own.mixtures]),
+                "weights": self.teacher[0].float().cpu().numpy(),
+                "bias": self.teacher[1].float().cpu().numpy(),
+            },
+        )
+
+    @classmethod
+    def from_state(cls, canvas: Canvas, state: State) -> Self:
+        """Return the model of a state, which may be a stranger's."""
+        from sfumato.learners.networks.scattering import channels_of
+
+        stored, low, classes = Stored(state), Frequencies(*canvas.shape), canvas.classes
+        basis = state.arrays.get("basis", np.empty(0))
+        if basis.ndim != 2 or not 0 < len(basis) <= low.size:
+            raise InputError("the generator's array 'basis' must have a row for each direction")
+        size, centres = len(basis), stored.whole("centres", 1, 10_000)
+        features = canvas.channels * channels_of() * (canvas.height // 4) * (canvas.width // 4)
+        shares = stored.array("shares", (classes, centres), least=0.0)
+        if not (shares.sum(axis=1) > 0).all():
+            raise InputError("the shares of the generator's centres must be positive")
+        sizes = stored.array("sizes", (classes,), least=0.0, most=1e12)
+        places = stored.array("places", (classes, centres, size), least=-2.0, most=2.0)
+        covariances = stored.array("covariances", (classes, size, size), least=-2.0, most=2.0)
+        generator = ImageMixtures(
+            low,
+            stored.number("radius", 0.0, 2 * low.largest),
+            stored.number("count", 1.0, 1e12),
+            stored.array("tones", (classes, TONES), least=0.0, most=1.0),
+            stored.array("basis", (size, low.size), least=-1.0, most=1.0),
+            tuple(
+                Mixture(float(sizes[k]), shares[k] / shares[k].sum(), places[k], covariances[k]) for k in range(classes)
+            ),
+        )
+        weights = torch.from_numpy(stored.array("weights", (features, classes)).astype(np.float32))
+        bias = torch.from_numpy(stored.array("bias", (classes,)).astype(np.float32))
+        return cls(generator, (weights, bias))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation(ImageSynthesizer):
+    """A noisy generator, a private teacher, and its labels for many warped samples.
+
+    Parameters
+    ----------
+    directions : int
+        Of the basis in which the generator learns.
+    steps : int
+        Of the teacher's training.
+    views : int
+        Random views of each image that a step averages.
+    whitening : int
+        The number of features of the teacher.
+    samples : int
+        Images of the generator that whiten the features.
+    device : str
+        "cpu" or "cuda".
+
+    Examples
+    --------
+    >>> Distillation(views=1).shares(Canvas(28, 28, 1, 10))["gradients"].times
+    240
+    """
+
+    name = "distillation"
+    model = DistillationModel
+
+    directions: int = 60
+    steps: int = 240
+    views: int = 4
+    whitening: int = 1500
+    samples: int = 20_000
+    device: str = "cpu"
+
+    def shares(self, canvas: Canvas) -> Mapping[str, Share]:
+        """Return the kinds of sums that `learn` asks for, and the worth of each."""
+        return {**generator_shares(1 - _TEACHER), "gradients": Share(self.steps, _TEACHER)}
+
+    def learn(
+        self, records: ImageRecords, sums: NoisySums, rng: np.random.Generator, progress: Progress | None = None
+    ) -> DistillationModel:
+        """Learn a generator, then a teacher."""
+        report = progress or (lambda share: None)
+        generator = learn_generator(
+            records.images, records.labels, records.canvas.classes, sums, rng, directions=self.directions
+        )
+        report(0.1)
+        drawn, _ = generator.draw(self.samples, rng)
+        warps = torch.Generator(self.device).manual_seed(_seed(rng))
+        whitening = Whitening.of(features_of(STRONG(as_tensor(drawn, self.device), warps)), self.whitening)
+        report(0.2)
+        inputs = whitened_views(
+            records.images, whitening, LIGHT, self.views, device=self.device, progress=lambda x: report(0.2 + 0.4 * x)
+        )
+        truth = torch.from_numpy(records.labels).to(self.device)
+        rate = rate_of(1 / max(sums.multiplier, 0.1))
+        weights = fit_teacher(
+            inputs,
+            truth,
+            records.canvas.classes,
+            generator.count,
+            rate,
+            self.steps,
+            sums,
+            lambda x: report(0.6 + 0.4 * x),
+        )
+        return DistillationModel(generator, Teacher(whitening, weights).folded(), self.device)
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**62))
