@@ -74,11 +74,12 @@ class ImageModel(ABC):
         """The noisy number of records; None if the model does not know it."""
         return None
 
-    def style_of(self, given: str | None) -> str:
+    @classmethod
+    def style_of(cls, given: str | None) -> str:
         """Return a style by its name, or the default."""
-        if given is not None and given not in self.styles:
-            raise OptionError(f"there is no style '{given[:40]}'", hint=did_you_mean(given, self.styles))
-        return given or self.styles[0]
+        if given is not None and given not in cls.styles:
+            raise OptionError(f"there is no style '{str(given)[:40]}'", hint=did_you_mean(str(given), cls.styles))
+        return given or cls.styles[0]
 
     @abstractmethod
     def sample(
