@@ -357,12 +357,9 @@ class AutoEncoderImages(ImageSynthesizer):
 
     def _inputs(self, records: ImageRecords, groups: Ints, at: Ints) -> Floats:
         """Return the inputs of the encoder for some records: pixels from 0 to 1, and the group if it is known."""
-        pixels = records.images[at].reshape(len(at), -1) / 255
-        return (
-            np.hstack([pixels, groups[at][:, None] == np.arange(self._count(records.canvas))])
-            if self.shared
-            else pixels
-        )
+        canvas = records.canvas
+        pixels: Floats = records.images[at].reshape(len(at), math.prod(canvas.shape)) / 255
+        return np.hstack([pixels, groups[at][:, None] == np.arange(self._count(canvas))]) if self.shared else pixels
 
     def _encode(self, records: ImageRecords, groups: Ints, encoders: list[Dense]) -> Floats:
         """Return the code of each record; it does not depend on other records in any digit."""
