@@ -112,7 +112,8 @@ class Cells:
 
     def _kinds(self, cells: NDArray[np.integer], most: int) -> Ints:
         """Return how many codes of each cell are drawn."""
-        return np.minimum(self.widths[cells], max(most // self.size, 4))
+        kinds: Ints = np.minimum(self.widths[cells], max(most // self.size, 4))
+        return kinds
 
     def _code(self, cells: NDArray[np.integer], at: Ints, kinds: Ints) -> Ints:
         """Return one of the equidistant codes of each cell."""
@@ -149,7 +150,8 @@ class AllowedCells(Cells):
     def draw_codes(self, cells: NDArray[np.integer], rng: np.random.Generator, most: int = _DRAWN) -> Ints:
         """Return an allowed code inside each cell, at random; the cell must have one."""
         first = np.cumsum(self.counts) - self.counts
-        return self.drawn[first[cells] + rng.integers(0, self.counts[cells])]
+        codes: Ints = self.drawn[first[cells] + rng.integers(0, self.counts[cells])]
+        return codes
 
 
 def stand_out(noisy: Floats, deviation: float) -> Ints:

@@ -393,8 +393,8 @@ def draw_rows(
         return model.sample(rows, rng)
     allowed: dict[int, Mask] = {}
     for condition, sql in [*((one, True) for one in rules.conditions), *([] if wanted is None else [(wanted, False)])]:
-        for at, mask in allowed_codes(condition, domain, sql=sql).items():
-            allowed[at] = allowed[at] & mask if at in allowed else mask
+        for column, mask in allowed_codes(condition, domain, sql=sql).items():
+            allowed[column] = allowed[column] & mask if column in allowed else mask
     sampler = (model.given(allowed) if allowed else None) or model
     kept: list[list[Ints]] = []
     drawn, met, size = 0, 0, max(rows, sampler.at_once)
