@@ -101,9 +101,10 @@ class AutoEncoderModel(ImageModel):
 
     def _decode(self, codes: Floats, groups: Ints) -> Floats:
         """Return pixels from 0 to 1, a row for each code."""
-        if self._is_shared:
-            return expit(self.decoders[0](np.hstack([codes, groups[:, None] == np.arange(len(self.sizes))])))
         pixels = np.empty((len(codes), math.prod(self.canvas.shape)))
+        if self._is_shared:
+            pixels[:] = expit(self.decoders[0](np.hstack([codes, groups[:, None] == np.arange(len(self.sizes))])))
+            return pixels
         for group, decoder in enumerate(self.decoders):
             own = groups == group
             pixels[own] = expit(decoder(codes[own]))

@@ -110,7 +110,7 @@ def train_openly(
         encoder, decoder = nn.Linear(pixels, width), nn.Linear(width, pixels)
         rule = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()])
         for epoch in range(epochs):
-            for at in torch.randperm(len(inputs)).split(batch_size):
+            for at in torch.split(torch.randperm(len(inputs)), batch_size):
                 batch = inputs[at].float() / 255
                 rule.zero_grad()
                 loss = nn.functional.mse_loss(torch.sigmoid(decoder(torch.relu(encoder(batch)))), batch)

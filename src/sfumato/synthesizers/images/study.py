@@ -115,14 +115,14 @@ def classify(
         network = nn.Sequential(*(nn.Linear(one, other) for one, other in itertools.pairwise(sizes)))
         rule = torch.optim.Adam(network.parameters())
         for _ in range(epochs):
-            for at in torch.randperm(len(inputs)).split(_BATCH):
+            for at in torch.split(torch.randperm(len(inputs)), _BATCH):
                 rule.zero_grad()
                 loss = nn.functional.cross_entropy(network(inputs[at].float() / 255), wanted[at])
                 loss.backward()  # type: ignore[no-untyped-call]
                 rule.step()
         with torch.no_grad():
             for one in network.parameters():
-                one += deviation * torch.randn_like(one)
+                one.add_(torch.randn_like(one), alpha=deviation)
             found = [
                 network(torch.from_numpy(shown.reshape(len(shown), pixels)).float() / 255).argmax(dim=1).numpy()
                 == right
