@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError, OptionError, did_you_mean
+from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
@@ -64,9 +64,7 @@ class DistillationModel(ImageModel):
         self, rows: int, rng: np.random.Generator, *, style: str | None = None, progress: Progress | None = None
     ) -> tuple[Bytes, Ints]:
         """Return new images: warped and labelled by the teacher, or as the generator draws them."""
-        chosen = style or self.styles[0]
-        if chosen not in self.styles:
-            raise OptionError(f"there is no style '{chosen[:40]}'", hint=did_you_mean(chosen, self.styles))
+        chosen = self.style_of(style)
         low = self.generator.low
         images = np.empty((rows, low.height, low.width, low.channels), dtype=np.uint8)
         labels = np.empty(rows, dtype=np.int64)
