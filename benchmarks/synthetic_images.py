@@ -111,7 +111,8 @@ def run(data: str, epsilon: float, seed: int, device: str, teacher: bool, small:
     if epsilon == float("inf"):
         return {**found, "student": score(images, labels)}
     method = Distillation(device=device, **(SMALL if small else {}))
-    canvas = Canvas(*images.shape[1:], classes)
+    height, width, channels = images.shape[1:]
+    canvas = Canvas(height, width, channels, classes)
     began, spent = time.monotonic(), time.process_time()
     sums = NoisySums(method.shares(canvas), calibrate(Gaussian, epsilon, DELTA), Source())
     model = method.learn(ImageRecords(images, labels, canvas), sums, np.random.default_rng(seed))
