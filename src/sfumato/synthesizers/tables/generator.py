@@ -213,8 +213,9 @@ class Generator(Artifact, Discreet):
         ----------
         rows : int
         given : mapping or str, optional
-            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Rows are drawn until
-            enough of them meet it, so a rare condition takes longer.
+            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Conditions on single
+            columns are drawn directly by the methods tree, aim and independent, however rare they are; otherwise rows
+            are drawn until enough of them meet it, and a rare condition takes longer.
         seed : int, optional
 
         Returns
