@@ -29,7 +29,7 @@ from sfumato.cli.terminal import echo, printable, style
 from sfumato.errors import ColumnError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from sfumato.frontier.evaluate import Evaluation
+    from sfumato.frontier.tables.evaluate import Evaluation
 
 __all__ = ["synthesize"]
 
