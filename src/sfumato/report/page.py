@@ -28,8 +28,6 @@ from sfumato.report.summarise import count, share, summarise
 
 __all__ = ["Page", "facts_page", "fill", "page_of", "page_of_all", "render_report", "write_report"]
 
-_PACKAGES = {"image-generator": "images"}  # that are not named after a kind of release
-
 
 class Page(NamedTuple):
     """A page, and the numbers on it that other pages need."""
@@ -72,7 +70,7 @@ def _facts_page(title: str, headline: str, guarantees: Sequence[str], facts: Map
 
 
 def _pages(release: Release) -> Any:
-    return importlib.import_module(f"sfumato.report.{_PACKAGES.get(release.kind, release.kind)}.page")
+    return importlib.import_module(f"sfumato.report.{release.kind.replace('-', '_')}.page")
 
 
 def render_report(assessment: Assessment, *, title: str = "Anonymity assessment") -> str:
@@ -142,7 +140,7 @@ def _page_of_figures(result: Any, title: str | None) -> tuple[str, bool]:
     from sfumato.frontier.tables.evaluate import Evaluation
     from sfumato.report.attacks.page import render_attacks
     from sfumato.report.evaluation.page import render_evaluation
-    from sfumato.report.images.owner import render_image_evaluation
+    from sfumato.report.image_generator.owner import render_image_evaluation
 
     if isinstance(result, ImageEvaluation):
         return render_image_evaluation(result, title=title or "Real beside synthetic images"), True

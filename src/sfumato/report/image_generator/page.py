@@ -2,7 +2,7 @@
 
 The page is part of the release: it shows public and noisy values and images that the generator has drawn. It shows real
 images only if they are those of a public data set that comes with Sfumato. How the images compare with private ones is
-on the page of an evaluation (`report.images.owner`), for the owner of the data alone.
+on the page of an evaluation (`report.image_generator.owner`), for the owner of the data alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sfumato.data import datasets
 from sfumato.data.release import Release
-from sfumato.report.images.sheets import Paper, Sheet, paper_of, shown_classes
+from sfumato.report.image_generator.sheets import Paper, Sheet, paper_of, shown_classes
 from sfumato.report.page import Page, fill
 from sfumato.report.summarise import count, number, percent, words
 from sfumato.synthesizers.images.base import Canvas

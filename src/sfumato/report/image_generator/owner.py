@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from sfumato.frontier.images.evaluation import ImageEvaluation, ImageFigures, Score
 from sfumato.report.charts.plot import bar_pairs, heat_map, legend
-from sfumato.report.images.sheets import Sheet, pairs_sheet, paper_of, shown_classes
+from sfumato.report.image_generator.sheets import Sheet, pairs_sheet, paper_of, shown_classes
 from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, share
 
