@@ -22,9 +22,10 @@ from sfumato.synthesizers.images.base import Canvas
 
 __all__ = ["page_of", "page_of_all"]
 
-_COLUMNS, _ROWS = 8, 3  # of a sheet
+_COLUMNS, _ROWS = 5, 5  # of a sheet
 _DRAWN = 3 * _COLUMNS * _ROWS  # images per class of a style that the release has none of
 _MOST_DRAWN = 5000
+_FEW = 3  # classes, whose sheets are drawn larger
 _FOR = {
     "distilled": (
         "Images to train on",
@@ -33,7 +34,7 @@ _FOR = {
     ),
     "faithful": (
         "Images to look at",
-        "Made for the eye: as the generator draws them, each with the class that it was drawn for.",
+        "Made for the eye: not warped, each with the class that it was drawn for.",
     ),
 }
 _PURPOSES = {
@@ -75,6 +76,7 @@ def page_of(release: Release, *, name: str, **options: Any) -> Page:
         real=[] if real is None else _sheets(*real, canvas, paper, "real images"),
         source=release.provenance.name or "the data set",
         shown=len(shown_classes(canvas)),
+        layout="sheets" if canvas.classes > _FEW else "",
         classes=canvas.classes,
         times=paper.times,
         purchases=[] if release.plan is None else [_purchase(one) for one in release.plan.purchases],

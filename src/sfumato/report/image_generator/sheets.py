@@ -19,7 +19,7 @@ Bytes = NDArray[np.uint8]
 MOST_CLASSES = 20
 """The most classes on a page."""
 
-_BYTES = 500_000  # of all sheets of a page, before they are written as text
+_BYTES = 600_000  # of all sheets of a page, before they are written as text
 _FEWEST = 6  # images on a sheet; if there is no room for them, they are drawn smaller
 _SMALLEST = 16  # pixels a side that an image keeps
 _SCALE = 2.2  # at most so many dots of a screen for each pixel, or small images look coarse
@@ -58,17 +58,18 @@ def paper_of(canvas: Canvas, sheets: int, *, columns: int, rows: int) -> Paper:
 
     Examples
     --------
-    >>> paper_of(Canvas(28, 28, 1, 10), 20, columns=8, rows=3)
-    Paper(images=24, columns=8, times=1)
-    >>> paper_of(Canvas(224, 224, 3, 10), 20, columns=8, rows=3)
-    Paper(images=10, columns=8, times=8)
+    >>> paper_of(Canvas(28, 28, 1, 10), 20, columns=5, rows=5)
+    Paper(images=25, columns=5, times=1)
+    >>> paper_of(Canvas(224, 224, 3, 10), 20, columns=5, rows=5)
+    Paper(images=5, columns=5, times=6)
     """
     times = 1
     while True:
         pixels = (canvas.height // times) * (canvas.width // times) * canvas.channels
         room = _BYTES // (max(1, sheets) * pixels)
         if room >= _FEWEST or min(canvas.height, canvas.width) // (times + 1) < _SMALLEST:
-            return Paper(max(1, min(columns * rows, room)), columns, times)
+            images = max(1, min(columns * rows, room))
+            return Paper(images - images % columns if images > columns else images, columns, times)
         times += 1
 
 
