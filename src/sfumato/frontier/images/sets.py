@@ -111,11 +111,11 @@ def _sets(name: str, data: Any, seed: int) -> list[Made]:
     if release.kind != KIND:
         raise InputError(f"a release of kind '{release.kind}' has no images that could be compared with real ones")
     epsilon = float(release.epsilon) if release.guarantees else math.inf
-    first, *others = release.styles
-    sets = [Made(first, Images.of(release.images, release.labels), epsilon)]
-    for style in others:
-        images, labels = release.sample(min(release.rows, _MOST_DRAWN), style=style, seed=seed)
-        sets.append(Made(style, Images.of(images, labels), epsilon))
+    sets = [Made(release.style, Images.of(release.images, release.labels), epsilon)]
+    for style in release.model.styles:
+        if style != release.style:
+            images, labels = release.sample(min(release.rows, _MOST_DRAWN), style=style, seed=seed)
+            sets.append(Made(style, Images.of(images, labels), epsilon))
     return sets
 
 
