@@ -27,7 +27,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, printable, style
-from sfumato.errors import ColumnError, OptionError, did_you_mean
+from sfumato.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from sfumato.frontier.evaluate import Evaluation
@@ -36,7 +36,6 @@ __all__ = ["synthesize"]
 
 _PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
 _COMPARED = 50_000  # rows of the original that the made-up ones are compared with
-_SAMPLE = 10_000  # rows whose values are examined for names and free text
 
 
 @click.command(cls=Command)
@@ -167,7 +166,7 @@ def synthesize(
         if escape_formulas:
             stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
             refuse_typed(stored.file, stored.value)
-        release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
+        release = sf.synthesize(table, keep=keep, ledger=ledger, progress=progress, **options)
     sf.save(release, output, format=kind, escape_formulas=escape_formulas, replace=force)
     is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
     if evaluation is not None:
@@ -207,30 +206,8 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifie
     if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.TABLES)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table = declared_table(data, reading, public, identifiers)
-    for name in keep:
-        _ = table.schema[name]
-    _refuse_names(table, keep)
     warn_if_people_repeat(table)
     return table
-
-
-def _refuse_names(table: sf.Table, keep: list[str]) -> None:
-    """Refuse undeclared columns that name people or hold free text, before anything is paid for."""
-    from sfumato.data.suggest import against_release, facts_of
-
-    open_ = [
-        one.name
-        for one in table.schema.columns
-        if one.role is not sf.Role.IDENTIFIER and one.domain is None and one.bounds is None and one.name not in keep
-    ]
-    rows = table.sample(_SAMPLE, open_) if open_ else table
-    for name in open_:
-        reason = against_release(facts_of(rows, rows.schema[name])) if name in rows.schema.names else ""
-        if reason:
-            raise ColumnError(
-                f"column '{name}' cannot be made up: {reason}",
-                hint=f"leave it out with --identifiers '{name}'; or declare its domain or bounds, or --keep '{name}'",
-            )
 
 
 def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
