@@ -16,6 +16,7 @@ from sfumato.cli.options import (
     Number,
     check_not_input,
     check_output,
+    escape_option,
     force_option,
     ledger_option,
     names_option,
@@ -108,6 +109,7 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     type=Choice("csv", "parquet", of="measures.released_table:Format"),
     help="The format of the rows.  [default: that of DATA]",
 )
+@escape_option
 @click.option("-o", "--output", metavar="OUT", required=True, help="A new folder.")
 @force_option
 @public_options
@@ -118,6 +120,7 @@ def synthesize(
     output: str,
     force: bool,
     kind: str | None,
+    escape_formulas: bool,
     identifiers: list[str],
     keep: list[str],
     ledger: str | None,
@@ -149,6 +152,8 @@ def synthesize(
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
     """
     from sfumato.data.io.files import refuse_unwritable, write_owned
+    from sfumato.data.io.formulas import refuse_typed
+    from sfumato.measures.released_table import Format
     from sfumato.releases.save import owner_file
 
     check_not_input(output, data, ledger, options["schema_file"])
@@ -159,8 +164,11 @@ def synthesize(
     reading = {name: options.pop(name) for name in READING}
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
+        if escape_formulas:
+            stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
+            refuse_typed(stored.file, stored.value)
         release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
-    sf.save(release, output, format=kind, replace=force)
+    sf.save(release, output, format=kind, escape_formulas=escape_formulas, replace=force)
     is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
     if evaluation is not None:
         sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")
