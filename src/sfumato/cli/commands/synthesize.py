@@ -189,7 +189,7 @@ def synthesize(
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
         echo(f"How near they come to the original is in {own}{secret}", err=True)
-    elif not isinstance(table, str) and table.is_lazy:
+    elif not isinstance(table, str) and _stays(table):
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
     if not release.private:
         echo(NOT_PRIVATE, err=True)
@@ -216,7 +216,7 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     A table that stays where it is is not fetched for this, and of a large one some rows are enough.
     """
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
-    if original.is_lazy:
+    if _stays(original):
         return {}, None
     if original.rows > _COMPARED:
         original = original.sample(_COMPARED, release.table.schema.names)
@@ -227,6 +227,13 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     distances = found.distances
     means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
     return {**means, "columns": distances.by_column}, found
+
+
+def _stays(table: sf.Table) -> bool:
+    """Return whether the rows are in a database or in Spark."""
+    from sfumato.data.io.source import File
+
+    return table.is_lazy and not isinstance(table.source, File)
 
 
 def _print(release: sf.Release, name: str, utility: dict[str, Any]) -> None:
