@@ -16,6 +16,7 @@ from sfumato.cli.options import (
     Number,
     check_not_input,
     check_output,
+    escape_option,
     force_option,
     ledger_option,
     names_option,
@@ -26,7 +27,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, printable, style
-from sfumato.errors import ColumnError, OptionError, did_you_mean
+from sfumato.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from sfumato.frontier.tables.evaluate import Evaluation
@@ -35,7 +36,6 @@ __all__ = ["synthesize"]
 
 _PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
 _COMPARED = 50_000  # rows of the original that the made-up ones are compared with
-_SAMPLE = 10_000  # rows whose values are examined for names and free text
 
 
 @click.command(cls=Command)
@@ -108,6 +108,7 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     type=Choice("csv", "parquet", of="measures.released_table:Format"),
     help="The format of the rows.  [default: that of DATA]",
 )
+@escape_option
 @click.option("-o", "--output", metavar="OUT", required=True, help="A new folder.")
 @force_option
 @public_options
@@ -118,6 +119,7 @@ def synthesize(
     output: str,
     force: bool,
     kind: str | None,
+    escape_formulas: bool,
     identifiers: list[str],
     keep: list[str],
     ledger: str | None,
@@ -149,6 +151,8 @@ def synthesize(
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
     """
     from sfumato.data.io.files import refuse_unwritable, write_owned
+    from sfumato.data.io.formulas import refuse_typed
+    from sfumato.measures.released_table import Format
     from sfumato.releases.save import owner_file
 
     check_not_input(output, data, ledger, options["schema_file"])
@@ -159,8 +163,11 @@ def synthesize(
     reading = {name: options.pop(name) for name in READING}
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
-        release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
-    sf.save(release, output, format=kind, replace=force)
+        if escape_formulas:
+            stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
+            refuse_typed(stored.file, stored.value)
+        release = sf.synthesize(table, keep=keep, ledger=ledger, progress=progress, **options)
+    sf.save(release, output, format=kind, escape_formulas=escape_formulas, replace=force)
     is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
     if evaluation is not None:
         sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")
@@ -182,7 +189,7 @@ def synthesize(
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
         echo(f"How near they come to the original is in {own}{secret}", err=True)
-    elif not isinstance(table, str) and table.is_lazy:
+    elif not isinstance(table, str) and _stays(table):
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
     if not release.private:
         echo(NOT_PRIVATE, err=True)
@@ -199,30 +206,8 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifie
     if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.TABLES)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table = declared_table(data, reading, public, identifiers)
-    for name in keep:
-        _ = table.schema[name]
-    _refuse_names(table, keep)
     warn_if_people_repeat(table)
     return table
-
-
-def _refuse_names(table: sf.Table, keep: list[str]) -> None:
-    """Refuse undeclared columns that name people or hold free text, before anything is paid for."""
-    from sfumato.data.suggest import against_release, facts_of
-
-    open_ = [
-        one.name
-        for one in table.schema.columns
-        if one.role is not sf.Role.IDENTIFIER and one.domain is None and one.bounds is None and one.name not in keep
-    ]
-    rows = table.sample(_SAMPLE, open_) if open_ else table
-    for name in open_:
-        reason = against_release(facts_of(rows, rows.schema[name])) if name in rows.schema.names else ""
-        if reason:
-            raise ColumnError(
-                f"column '{name}' cannot be made up: {reason}",
-                hint=f"leave it out with --identifiers '{name}'; or declare its domain or bounds, or --keep '{name}'",
-            )
 
 
 def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
@@ -231,7 +216,7 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     A table that stays where it is is not fetched for this, and of a large one some rows are enough.
     """
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
-    if original.is_lazy:
+    if _stays(original):
         return {}, None
     if original.rows > _COMPARED:
         original = original.sample(_COMPARED, release.table.schema.names)
@@ -242,6 +227,13 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     distances = found.distances
     means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
     return {**means, "columns": distances.by_column}, found
+
+
+def _stays(table: sf.Table) -> bool:
+    """Return whether the rows are in a database or in Spark."""
+    from sfumato.data.io.source import File
+
+    return table.is_lazy and not isinstance(table.source, File)
 
 
 def _print(release: sf.Release, name: str, utility: dict[str, Any]) -> None:
