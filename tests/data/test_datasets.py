@@ -368,7 +368,7 @@ class TestFinding:
     def test_unzipped_mnist_is_read_from_the_layout_of_torchvision(self, tmp_path: Path) -> None:
         unzipped_mnist(tmp_path)
         digits = sf.datasets.mnist(full=True, path=tmp_path)
-        assert repr(digits) == "Images(train=60,000, test=10,000, size=28x28, classes=1)"
+        assert repr(digits) == "Images(train=60,000, test=10,000, size=28x28, classes=10)"
 
     @pytest.mark.parametrize(
         ("name", "header", "length"),
@@ -471,7 +471,7 @@ class TestDownloading:
         monkeypatch.setattr(datasets, "_MNIST", tuple(published))
         digits = sf.datasets.mnist(full=True)
         assert digits.train_images.all()
-        assert repr(digits) == "Images(train=60,000, test=10,000, size=28x28, classes=1)"
+        assert repr(digits) == "Images(train=60,000, test=10,000, size=28x28, classes=10)"
         assert files_under(cache) == sorted(f"mnist/{file.name}" for file in published)
 
     def test_a_download_that_fails_is_one_sentence_and_leaves_nothing(

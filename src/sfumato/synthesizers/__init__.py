@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.synthesizers.images.base import ImageSynthesizer as ImageSynthesizer
+    from sfumato.synthesizers.images.catalogue import IMAGE_METHODS as IMAGE_METHODS
+    from sfumato.synthesizers.images.distillation import Distillation as Distillation
+    from sfumato.synthesizers.images.generator import ImageGenerator as ImageGenerator
+    from sfumato.synthesizers.synthesis import synthesize as synthesize
     from sfumato.synthesizers.tables.aim import Aim as Aim
     from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
@@ -16,12 +21,16 @@ if TYPE_CHECKING:
     from sfumato.synthesizers.tables.copula import Copula as Copula
     from sfumato.synthesizers.tables.generator import Generator as Generator
     from sfumato.synthesizers.tables.independent import Independent as Independent
-    from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
     from sfumato.synthesizers.tables.tree import LabelledTree as LabelledTree
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "images.base": "ImageSynthesizer",
+        "images.catalogue": "IMAGE_METHODS",
+        "images.distillation": "Distillation",
+        "images.generator": "ImageGenerator",
+        "synthesis": "synthesize",
         "tables.aim": "Aim",
         "tables.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
@@ -30,7 +39,6 @@ __getattr__, __dir__, __all__ = lazy(
         "tables.copula": "Copula",
         "tables.generator": "Generator",
         "tables.independent": "Independent",
-        "tables.synthesize": "synthesize",
         "tables.tree": "LabelledTree",
     },
 )

@@ -8,7 +8,6 @@ takes memory and time in proportion to their size.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,8 +22,8 @@ import sfumato
 from sfumato._repr import Discreet, named
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.differential_privacy import DifferentialPrivacy
-from sfumato.data.certificate import MOST_BYTES, Certificate, is_regular_file, read_plain
-from sfumato.data.claim import DAMAGED, Claim, quote, reason_of
+from sfumato.data.certificate import Certificate, is_regular_file
+from sfumato.data.claim import DAMAGED, Claim, reason_of
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Artifact, Layout, Provenance, Release
@@ -34,16 +33,17 @@ from sfumato.data.validate import real, whole
 from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
+from sfumato.synthesizers.catalogue import parameters_of
+from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
 from sfumato.synthesizers.tables.base import Model, State, Synthesizer
-from sfumato.synthesizers.tables.catalogue import method_of, parameters_of
+from sfumato.synthesizers.tables.catalogue import method_of
 from sfumato.synthesizers.tables.constraints import Constraints, draw_rows
 from sfumato.synthesizers.tables.description import Described
 from sfumato.synthesizers.tables.domain import Domain
 from sfumato.synthesizers.tables.plan import Plan, plan_of
 
-__all__ = ["ARRAYS", "FACTS", "MOST_ROWS", "Generator", "drawn_schema", "like"]
+__all__ = ["MOST_ROWS", "Generator", "drawn_schema", "like"]
 
-FACTS, ARRAYS = "generator.json", "generator.safetensors"
 MOST_ROWS = 10**9
 """The most rows that are drawn at once."""
 _FORMAT = 1
@@ -287,17 +287,7 @@ class Generator(Artifact, Discreet):
         self, folder: Path, guarantees: tuple[Guarantee, ...], *, origin: Path | None = None, **options: Any
     ) -> tuple[str, Self]:
         """Write the generator and the drawn rows."""
-        from safetensors.numpy import save
-
-        plain, arrays = self.stored_form()
-        text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
-        if len(text.encode()) > MOST_BYTES:
-            raise InputError(
-                f"the description of the columns would be larger than {MOST_BYTES:,} bytes",
-                hint="leave out columns with very many categories",
-            )
-        (folder / FACTS).write_text(text, encoding="utf-8")
-        (folder / ARRAYS).write_bytes(save(arrays))
+        write_stored(folder, *self.stored_form(), hint="leave out columns with very many categories")
         data, written = LoadedTable(self.table, None, {}).write_into(folder, (), origin=origin, **options)
         return data, replace(self, table=written.table)
 
@@ -306,7 +296,7 @@ class Generator(Artifact, Discreet):
         """Read the generator of a release, ready to draw from."""
         if not is_regular_file(folder / certificate.data):
             raise FileError(f"'{certificate.data}' is missing, or not a regular file")
-        plain = _read_facts(folder / FACTS)
+        plain = read_facts(folder / FACTS, _KEYS, format=_FORMAT)
         arrays = read_arrays(folder / ARRAYS)
         try:
             domain = _domain(plain["domain"])
@@ -354,23 +344,6 @@ def drawn_schema(declared: Schema, domain: Domain) -> Schema:
     """Return the declared columns that are drawn."""
     known = {one.name: one for one in declared.columns if one.role is not Role.IDENTIFIER}
     return Schema(known[name] for name in domain.names if name in known)
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
-    if not is_regular_file(path):
-        raise FileError(f"'{path.parent}' does not hold a generator: there is no {FACTS}")
-    plain = read_plain(path)
-    if not isinstance(plain, dict) or "format" not in plain:
-        raise FileError(f"'{path}' is not a generator of Sfumato")
-    if plain["format"] != _FORMAT:
-        made = str(plain.get("sfumato"))[:20]
-        raise FileError(
-            f"'{path}' has format {quote(plain['format'])}, but this version of Sfumato reads format {_FORMAT}",
-            hint=f"it was written by Sfumato {made}",
-        )
-    if plain.keys() != _KEYS:
-        raise FileError(f"'{path}': {quote(', '.join(sorted(plain.keys() ^ _KEYS)))} is missing or unknown")
-    return plain
 
 
 def _domain(plain: Mapping[str, Any]) -> Domain:
