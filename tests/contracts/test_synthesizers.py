@@ -20,9 +20,10 @@ from sfumato.errors import InputError
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
 from sfumato.synthesizers import METHODS, Aim, AutoEncoderMixture, Copula, Independent, LabelledTree, Synthesizer
-from sfumato.synthesizers.tables.base import Rows, State
-from sfumato.synthesizers.tables.description import record_weights
-from sfumato.synthesizers.tables.domain import Domain
+from sfumato.synthesizers.state import State
+from sfumato.synthesizers.tables.base import Rows
+from sfumato.synthesizers.tables.columns.description import record_weights
+from sfumato.synthesizers.tables.columns.domain import Domain
 from tests.forgery import failed
 
 QUICK: dict[str, Synthesizer] = {

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from sfumato.synthesizers.images.distillation import Distillation as Distillation
     from sfumato.synthesizers.images.generator import ImageGenerator as ImageGenerator
     from sfumato.synthesizers.synthesis import synthesize as synthesize
-    from sfumato.synthesizers.tables.aim import Aim as Aim
-    from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
-    from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
-    from sfumato.synthesizers.tables.constraints import Constraints as Constraints
-    from sfumato.synthesizers.tables.constraints import Determines as Determines
-    from sfumato.synthesizers.tables.copula import Copula as Copula
+    from sfumato.synthesizers.tables.columns.constraints import Constraints as Constraints
+    from sfumato.synthesizers.tables.columns.constraints import Determines as Determines
     from sfumato.synthesizers.tables.generator import Generator as Generator
-    from sfumato.synthesizers.tables.independent import Independent as Independent
-    from sfumato.synthesizers.tables.tree import LabelledTree as LabelledTree
+    from sfumato.synthesizers.tables.methods.aim import Aim as Aim
+    from sfumato.synthesizers.tables.methods.autoencoder import AutoEncoderMixture as AutoEncoderMixture
+    from sfumato.synthesizers.tables.methods.catalogue import METHODS as METHODS
+    from sfumato.synthesizers.tables.methods.copula import Copula as Copula
+    from sfumato.synthesizers.tables.methods.independent import Independent as Independent
+    from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree as LabelledTree
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -31,14 +31,14 @@ __getattr__, __dir__, __all__ = lazy(
         "images.distillation": "Distillation",
         "images.generator": "ImageGenerator",
         "synthesis": "synthesize",
-        "tables.aim": "Aim",
-        "tables.autoencoder": "AutoEncoderMixture",
+        "tables.methods.aim": "Aim",
+        "tables.methods.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
-        "tables.catalogue": "METHODS",
-        "tables.constraints": "Constraints Determines",
-        "tables.copula": "Copula",
+        "tables.methods.catalogue": "METHODS",
+        "tables.columns.constraints": "Constraints Determines",
+        "tables.methods.copula": "Copula",
         "tables.generator": "Generator",
-        "tables.independent": "Independent",
-        "tables.tree": "LabelledTree",
+        "tables.methods.independent": "Independent",
+        "tables.methods.tree.tree": "LabelledTree",
     },
 )

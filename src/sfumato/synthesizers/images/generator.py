@@ -29,16 +29,16 @@ from sfumato.data.recipe import Recipe
 from sfumato.data.release import Artifact, Layout, Provenance, Release
 from sfumato.data.schema import Schema
 from sfumato.data.validate import real, whole
-from sfumato.errors import FileError, InputError, OptionError, SfumatoError, did_you_mean
+from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.synthesizers.catalogue import parameters_of
 from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageSynthesizer, Progress
 from sfumato.synthesizers.images.catalogue import image_method_of
+from sfumato.synthesizers.plan import Plan, multiplier
 from sfumato.synthesizers.state import State
 from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
-from sfumato.synthesizers.tables.plan import Plan, multiplier
 
-__all__ = ["IMAGES", "ImageGenerator", "check_style", "image_plan_of", "most_images"]
+__all__ = ["IMAGES", "ImageGenerator", "draw_images", "image_plan_of", "most_images"]
 
 IMAGES = "images.npz"
 _FORMAT = 1
@@ -61,24 +61,12 @@ def image_plan_of(
     ['norms', 'tones', 'basis', 'moments', 'centres', 'gradients']
     """
     shares = method.shares(canvas)
-    return Plan(epsilon, delta, {}, shares, multiplier([], shares, epsilon, delta) if noise is None else noise)
+    return Plan(epsilon, delta, shares, multiplier([], shares, epsilon, delta) if noise is None else noise)
 
 
 def most_images(canvas: Canvas) -> int:
     """Return how many images of a canvas may be drawn at once."""
     return max(1, MOST_BYTES // 2 // math.prod(canvas.shape))
-
-
-def check_style(style: str | None, method: ImageSynthesizer) -> str:
-    """Return a style of a method, by default its first, or raise an error if there is no such style."""
-    known = method.model.styles
-    if style is None:
-        return known[0]
-    if style not in known:
-        raise OptionError(
-            f"the method '{method.name}' has no style '{str(style)[:40]}'", hint=did_you_mean(str(style), known)
-        )
-    return style
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -220,7 +208,7 @@ class ImageGenerator(Artifact, Discreet):
         self, rows: int, rng: np.random.Generator, *, style: str | None = None, progress: Progress | None = None
     ) -> tuple[Bytes, NDArray[Any]]:
         """Return new images and their labels."""
-        return draw_images(self.model, self.canvas, rows, rng, check_style(style, self.method), progress)
+        return draw_images(self.model, self.canvas, rows, rng, self.model.style_of(style), progress)
 
     def release(self, provenance: Provenance, seconds: float, *, charged: bool) -> Release:
         """Return the generator as a release."""
@@ -307,7 +295,7 @@ class ImageGenerator(Artifact, Discreet):
                 method=method,
                 plan=plan,
                 secret=secret,
-                style=check_style(plain["style"], method),
+                style=method.model.style_of(plain["style"]),
                 options={"seed": certificate.parameters.get("seed")},
             )
         except (SfumatoError, *DAMAGED) as error:

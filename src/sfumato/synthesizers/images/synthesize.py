@@ -22,8 +22,8 @@ from sfumato.errors import BudgetError, InputError, OptionError, SfumatoError
 from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.synthesizers.images.base import Canvas, ImageRecords, ImageSynthesizer
 from sfumato.synthesizers.images.catalogue import image_method_of
-from sfumato.synthesizers.images.generator import ImageGenerator, check_style, draw_images, image_plan_of, most_images
-from sfumato.synthesizers.tables.plan import Plan
+from sfumato.synthesizers.images.generator import ImageGenerator, draw_images, image_plan_of, most_images
+from sfumato.synthesizers.plan import Plan
 
 __all__ = ["synthesize_images"]
 
@@ -107,7 +107,7 @@ def synthesize_images(
             whole(name, number, least=0)
     chosen = _on_device(image_method_of(method), device)
     cost = _cost(chosen, epsilon)
-    manner = check_style(style, chosen)
+    manner = chosen.model.style_of(style)
     is_named = isinstance(data, str) and data == "mnist" and not Path(data).exists()
     is_public = is_named or public
     records, origin = _records(data, classes, full, is_named=is_named)

@@ -34,13 +34,14 @@ from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
 from sfumato.synthesizers.catalogue import parameters_of
+from sfumato.synthesizers.state import State
 from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
-from sfumato.synthesizers.tables.base import Model, State, Synthesizer
-from sfumato.synthesizers.tables.catalogue import method_of
-from sfumato.synthesizers.tables.constraints import Constraints, draw_rows
-from sfumato.synthesizers.tables.description import Described
-from sfumato.synthesizers.tables.domain import Domain
-from sfumato.synthesizers.tables.plan import Plan, plan_of
+from sfumato.synthesizers.tables.base import Model, Synthesizer
+from sfumato.synthesizers.tables.columns.constraints import Constraints, draw_rows
+from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.domain import Domain
+from sfumato.synthesizers.tables.methods.catalogue import method_of
+from sfumato.synthesizers.tables.plan import TablePlan, plan_of
 
 __all__ = ["MOST_ROWS", "Generator", "drawn_schema", "like"]
 
@@ -88,7 +89,7 @@ class Generator(Artifact, Discreet):
     domain: Domain
     model: Model
     method: Synthesizer
-    plan: Plan
+    plan: TablePlan
     declared: Schema
     private: bool
     scans: bool = True
@@ -357,7 +358,7 @@ def _domain(plain: Mapping[str, Any]) -> Domain:
     return domain
 
 
-def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Plan:
+def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> TablePlan:
     """Return the plan that follows from the method, the columns and the noise."""
     bought = plain["bought"]
     if not isinstance(bought, dict) or not bought.keys() <= {one.name for one in domain.codings}:

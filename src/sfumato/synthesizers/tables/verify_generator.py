@@ -29,9 +29,9 @@ from sfumato.learners.estimators.features import as_numbers, texts_in
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.synthesizers.catalogue import parameters_of
 from sfumato.synthesizers.stored import ARRAYS, FACTS
-from sfumato.synthesizers.tables.constraints import Determines
-from sfumato.synthesizers.tables.description import Described
-from sfumato.synthesizers.tables.domain import Coding, Computed, Values
+from sfumato.synthesizers.tables.columns.constraints import Determines
+from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.domain import Coding, Computed, Values
 from sfumato.synthesizers.tables.generator import Generator
 from sfumato.synthesizers.verification import keeps_its_promise, nothing_else, number_is_private, same_terms
 

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from sfumato.data.validate import real
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Selection, Share, on_grid
-from sfumato.synthesizers.tables.base import Axis, Model, Recoding, Records, Rows, State, Stored, Synthesizer, split
-from sfumato.synthesizers.tables.cells import (
+from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.tables.base import Axis, Model, Recoding, Records, Rows, Synthesizer
+from sfumato.synthesizers.tables.columns.cells import (
     Cells,
     count_cells,
     find_cells,
@@ -35,9 +36,9 @@ from sfumato.synthesizers.tables.cells import (
     read_cells,
     read_groups,
 )
-from sfumato.synthesizers.tables.junction import Clique, Junction, Measured, draw_along, triangulate
-from sfumato.synthesizers.tables.marginals import coarse_groups, draw_evenly, onto_simplex
-from sfumato.synthesizers.tables.tree_model import by_group, inside_groups
+from sfumato.synthesizers.tables.methods.junction import Clique, Junction, Measured, draw_along, triangulate
+from sfumato.synthesizers.tables.methods.marginals import coarse_groups, draw_evenly, onto_simplex
+from sfumato.synthesizers.tables.methods.tree.tree_model import by_group, inside_groups
 
 __all__ = ["Aim"]
 

@@ -11,7 +11,7 @@ from sfumato.synthesizers.tables.base import Synthesizer
 __all__ = ["METHODS", "method_of"]
 
 METHODS = {
-    "tree": "tree:LabelledTree",
+    "tree": "tree.tree:LabelledTree",
     "aim": "aim:Aim",
     "copula": "copula:Copula",
     "independent": "independent:Independent",
@@ -38,7 +38,7 @@ def method_of(given: str | Synthesizer | None, parameters: Mapping[str, Any] | N
         "tree" if given is None else given,
         parameters,
         METHODS,
-        package="sfumato.synthesizers.tables",
+        package="sfumato.synthesizers.tables.methods",
         what="synthetic tables",
     )
     return made

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.synthesizers.tables.marginals import draw_evenly, spanning_tree
+from sfumato.synthesizers.tables.methods.marginals import draw_evenly, spanning_tree
 
 __all__ = ["Junction", "Measured", "draw_along", "triangulate"]
 

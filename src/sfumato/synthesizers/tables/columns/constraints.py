@@ -34,7 +34,7 @@ from sfumato.data.hierarchies.label_paths import is_missing, text_of
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.estimators.features import Feature
 from sfumato.synthesizers.tables.base import Model
-from sfumato.synthesizers.tables.conditions import (
+from sfumato.synthesizers.tables.columns.conditions import (
     check_condition,
     code_of,
     evaluate,
@@ -43,9 +43,9 @@ from sfumato.synthesizers.tables.conditions import (
     predicates,
     public_values,
 )
-from sfumato.synthesizers.tables.description import Described
-from sfumato.synthesizers.tables.domain import Coding, Computed, Domain
-from sfumato.synthesizers.tables.kinds import Values, type_name
+from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.domain import Coding, Computed, Domain
+from sfumato.synthesizers.tables.columns.kinds import Values, type_name
 
 __all__ = ["Constraint", "Constraints", "Determines", "Holds", "Order", "draw_rows"]
 

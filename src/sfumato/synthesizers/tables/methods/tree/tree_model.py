@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.synthesizers.tables.base import Axis, Model, State, Stored, split
-from sfumato.synthesizers.tables.cells import Cells, read_cells, read_groups
-from sfumato.synthesizers.tables.labels import AdditiveLabels, labels_in_order
-from sfumato.synthesizers.tables.marginals import by_group, draw_evenly, information, spanning_tree
-from sfumato.synthesizers.tables.raking import Wanted, rake
+from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.tables.base import Axis, Model
+from sfumato.synthesizers.tables.columns.cells import Cells, read_cells, read_groups
+from sfumato.synthesizers.tables.methods.marginals import by_group, draw_evenly, information, spanning_tree
+from sfumato.synthesizers.tables.methods.tree.labels import AdditiveLabels, labels_in_order
+from sfumato.synthesizers.tables.methods.tree.raking import Wanted, rake
 
 __all__ = ["TreeModel", "by_group", "inside_groups"]
 

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.synthesizers.tables.base import Axis, Model, Records, State, Stored, Synthesizer, split
-from sfumato.synthesizers.tables.cells import Cells, find_cells, is_wide, read_cells
-from sfumato.synthesizers.tables.marginals import draw_evenly, onto_simplex
+from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.tables.base import Axis, Model, Records, Synthesizer
+from sfumato.synthesizers.tables.columns.cells import Cells, find_cells, is_wide, read_cells
+from sfumato.synthesizers.tables.methods.marginals import draw_evenly, onto_simplex
 
 __all__ = ["Independent"]
 

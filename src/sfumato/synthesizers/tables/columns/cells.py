@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Axis, Recoding, Records, Stored, split
+from sfumato.synthesizers.state import Stored, split
+from sfumato.synthesizers.tables.base import Axis, Recoding, Records
 
 __all__ = [
     "NARROW",

@@ -42,7 +42,7 @@ def rake(columns: Sequence[NDArray[np.integer]], wanted: Sequence[Wanted], weigh
     >>> rake(columns, wanted, np.full(4, 3.0), sweeps=9).round(2).tolist()
     [4.0, 2.0, 2.0, 4.0]
     """
-    from sfumato.synthesizers.tables.raking_kernels import sweep
+    from sfumato.synthesizers.tables.methods.tree.raking_kernels import sweep
 
     weights = weights.copy()
     total, start, tables = weights.sum(), 0, []

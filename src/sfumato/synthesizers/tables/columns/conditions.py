@@ -20,8 +20,8 @@ from sfumato.budget.query.question import parse_condition
 from sfumato.data.coding import canonical_text
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.errors import ColumnError, OptionError, did_you_mean
-from sfumato.synthesizers.tables.domain import Coding
-from sfumato.synthesizers.tables.kinds import Values, numbers_in
+from sfumato.synthesizers.tables.columns.domain import Coding
+from sfumato.synthesizers.tables.columns.kinds import Values, numbers_in
 
 __all__ = ["check_condition", "code_of", "evaluate", "given_condition", "mask_of", "predicates", "public_values"]
 
