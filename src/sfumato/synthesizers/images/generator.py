@@ -43,6 +43,7 @@ __all__ = ["IMAGES", "ImageGenerator", "draw_images", "image_plan_of", "most_ima
 IMAGES = "images.npz"
 _FORMAT = 1
 _LONGEST_SIDE = 4096
+_ENOUGH, _PER_CLASS = 300, 30  # images per unit of the noise multiplier, without which little is learned
 _KEYS = {
     "format", "method", "parameters", "canvas", "style", "epsilon", "delta", "noise", "private", "plan", "settings",
     "sfumato",
@@ -143,12 +144,12 @@ class ImageGenerator(Artifact, Discreet):
         """
         if self.plan is None:
             return f"the method '{self.method.name}' guarantees nothing: its epsilon is infinite"
-        total = self.model.total
-        if total is None or self.plan.noise * math.sqrt(self.canvas.classes) <= total / self.canvas.classes:
+        total, enough = self.model.total, self.plan.noise * max(_ENOUGH, _PER_CLASS * self.canvas.classes)
+        if total is None or total >= enough:
             return ""
         return (
-            f"at epsilon {self.epsilon:g}, the noise is larger than what about {total:,.0f} images of "
-            f"{self.canvas.classes} classes can show: take a larger epsilon, or more images"
+            f"at epsilon {self.epsilon:g}, the noise hides what fewer than about {enough:,.0f} images show, and there "
+            f"are about {total:,.0f}: take a larger epsilon, or more images"
         )
 
     @property

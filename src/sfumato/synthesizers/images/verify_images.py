@@ -49,7 +49,7 @@ def verify_images(folder: Path, certificate: Certificate) -> Iterator[Claim]:
         yield from keeps_its_promise(found, certificate, events)
         yield same_terms(found, certificate)
     columns = len(certificate.schema.columns)
-    yield Claim("it has no columns", not columns and not certificate.schema.constraints, columns)
+    yield Claim("it has no columns", not columns and not certificate.schema.constraints, f"{columns} of them")
     yield _recipe(folder, found, certificate)
     rows = certificate.claims.get("rows")
     yield Claim(f"rows is {quote(rows)}", same_number(rows, found.rows), found.rows)
