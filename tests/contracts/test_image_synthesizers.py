@@ -16,16 +16,29 @@ import sfumato as sf
 from sfumato.budget.noise import Source
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
-from sfumato.synthesizers import IMAGE_METHODS, Distillation, ImageSynthesizer
+from sfumato.synthesizers import (
+    IMAGE_METHODS,
+    AutoEncoderImages,
+    Distillation,
+    ImageSynthesizer,
+    NoisyWeights,
+    VariationalImages,
+)
 from sfumato.synthesizers.images.base import Canvas, ImageRecords
 from sfumato.synthesizers.state import State
 from tests.forgery import failed
 
+TINY: dict[str, Any] = {"width": 2, "hidden": 4, "components": 2, "rounds": 1, "steps": 3, "rate": 0.2}
 QUICK: dict[str, ImageSynthesizer] = {
-    "distillation": Distillation(directions=4, steps=2, views=0, whitening=8, samples=50, device="cpu"),
+    "distillation": Distillation(directions=4, steps=2, views=0, whitening=8, samples=50),
+    "auto-encoder": AutoEncoderImages(**TINY),
+    "variational": VariationalImages(**TINY),
+    "noisy-weights": NoisyWeights(width=3, epochs=1),
 }
 """Each method with parameters that make it quick."""
+PRIVATE = {name: one for name, one in QUICK.items() if one.private}
 every = pytest.mark.parametrize("method", QUICK.values(), ids=QUICK)
+every_private = pytest.mark.parametrize("method", PRIVATE.values(), ids=PRIVATE)
 CANVAS = Canvas(8, 12, 1, 3)
 
 
@@ -87,7 +100,7 @@ def test_a_method_uses_exactly_what_it_declares(method: ImageSynthesizer) -> Non
     assert sums.times == {name: one.times for name, one in method.shares(CANVAS).items()}
 
 
-@every
+@every_private
 def test_one_image_moves_every_sum_by_at_most_its_norm(method: ImageSynthesizer) -> None:
     whole = records()
     sums = Recording(method)
@@ -101,7 +114,7 @@ def test_one_image_moves_every_sum_by_at_most_its_norm(method: ImageSynthesizer)
             assert np.linalg.norm(more[1] - fewer[1]) <= more[2] * (1 + 1e-9)
 
 
-@every
+@every_private
 @pytest.mark.parametrize("multiplier", [0.0, 1.0])
 def test_no_bit_of_a_sum_depends_on_the_order_of_images(multiplier: float, method: ImageSynthesizer) -> None:
     whole = records()
@@ -162,7 +175,7 @@ def test_a_forged_state_is_refused(method: ImageSynthesizer) -> None:
 
 
 def made(method: ImageSynthesizer, data: Any = None, **options: Any) -> sf.Release:
-    options = {"rows": 30, "ledger": False, "delta": 1e-3, "device": "cpu", **options}
+    options = {"rows": 30, "ledger": False, "delta": 1e-3, **options}
     epsilon = 2.0 if method.private else None
     return sf.synthesize(pictures() if data is None else data, epsilon, method=method, **options)
 
@@ -200,7 +213,7 @@ def test_the_same_seeds_give_the_same_images_and_others_do_not(method: ImageSynt
     assert not np.array_equal(one, other)
 
 
-@every
+@every_private
 def test_neighbours_differ_in_noisy_numbers_and_drawn_images_only(method: ImageSynthesizer, tmp_path: Path) -> None:
     whole = pictures()
     fewer = sf.datasets.Images.of(whole.train_images[1:], whole.train_labels[1:], classes=3)
@@ -227,7 +240,7 @@ def test_neighbours_differ_in_noisy_numbers_and_drawn_images_only(method: ImageS
     assert pages[1] > 0
 
 
-@every
+@every_private
 def test_no_file_holds_an_image_of_the_original(method: ImageSynthesizer, tmp_path: Path) -> None:
     whole = pictures()
     planted = np.random.default_rng(9).integers(0, 256, (8, 12), dtype=np.uint8)
@@ -259,7 +272,10 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_odd_sets_give_images_of_their_canvas(name: str, method: ImageSynthesizer) -> None:
     canvas, count = ODD[name]
-    release = made(method, pictures(count, canvas), rows=12)
-    shape = canvas.shape if canvas.channels > 1 else canvas.shape[:2]
-    assert release.images.shape == (12, *shape)
-    assert release.labels.max() < canvas.classes
+    method.prepare(canvas)
+    sums = NoisySums(method.shares(canvas), 1.0, Source(insecure_seed=1))
+    model = method.learn(records(count, canvas), sums, np.random.default_rng(1))
+    for style in method.model.styles:
+        images, labels = model.sample(12, np.random.default_rng(2), style=style)
+        assert images.shape == (12, *canvas.shape)
+        assert set(labels.tolist()) <= {*range(canvas.classes)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import sfumato as sf
 from sfumato.errors import BudgetError, FileError, InputError, OptionError
-from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers import Distillation, ImageSynthesizer
-from sfumato.synthesizers.images import catalogue
-from sfumato.synthesizers.images.base import Canvas, ImageRecords
-from sfumato.synthesizers.images.distillation import DistillationModel
+from sfumato.synthesizers import Distillation, NoisyWeights
 from tests.contracts.test_image_synthesizers import pictures
 from tests.forgery import bind, change_json, change_text, failed
 
@@ -158,36 +153,14 @@ def test_noise_that_hides_everything_is_noted() -> None:
 # --- a method that guarantees nothing --------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Copies(ImageSynthesizer):
-    """Learns without noise: there for comparison, as noise in finished weights is."""
-
-    name = "copies"
-    model = DistillationModel
-    private = False
-
-    def shares(self, canvas: Canvas) -> dict[str, Any]:
-        return {}
-
-    def learn(
-        self, records: ImageRecords, sums: NoisySums, rng: np.random.Generator, progress: Any = None
-    ) -> DistillationModel:
-        exact = NoisySums(QUICK.shares(records.canvas), 0.0, sums._source)
-        return QUICK.learn(records, exact, rng, progress)
+OPEN = NoisyWeights(width=3, epochs=1)
 
 
-@pytest.fixture
-def unprotected(monkeypatch: pytest.MonkeyPatch) -> Copies:
-    monkeypatch.setitem(catalogue.IMAGE_METHODS, "copies", "distillation:Copies")
-    monkeypatch.setattr("sfumato.synthesizers.images.distillation.Copies", Copies, raising=False)
-    return Copies()
-
-
-def test_a_method_that_guarantees_nothing_says_so_everywhere(unprotected: Copies, tmp_path: Path) -> None:
-    release = made(epsilon=None, method=unprotected)
+def test_a_method_that_guarantees_nothing_says_so_everywhere(tmp_path: Path) -> None:
+    release = made(epsilon=None, method=OPEN)
     assert (release.guarantees, release.events, release.plan, release.spent) == ((), (), None, None)
     assert (release.private, release.epsilon) == (False, math.inf)
-    assert release.note == "the method 'copies' guarantees nothing: its epsilon is infinite"
+    assert release.note == "the method 'noisy-weights' guarantees nothing: its epsilon is infinite"
     assert release.to_dict()["epsilon"] == release.to_dict()["spent"] == "inf"
     sf.save(release, tmp_path / "made")
     certificate = json.loads((tmp_path / "made" / "certificate.json").read_text())
@@ -199,12 +172,12 @@ def test_a_method_that_guarantees_nothing_says_so_everywhere(unprotected: Copies
     assert failed(tmp_path / "made") == ["epsilon is 1"]
 
 
-def test_a_method_that_guarantees_nothing_has_no_epsilon_and_no_ledger(unprotected: Copies, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="the method 'copies' guarantees nothing, so it has no epsilon"):
-        made(epsilon=1.0, method=unprotected)
+def test_a_method_that_guarantees_nothing_has_no_epsilon_and_no_ledger(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="the method 'noisy-weights' guarantees nothing, so it has no epsilon"):
+        made(epsilon=1.0, method=OPEN)
     sf.Ledger.grant(pictures(), epsilon=3, delta=1e-3, path=tmp_path / "ledger")
     with pytest.raises(BudgetError, match="guarantees nothing, so no budget can pay for it"):
-        made(epsilon=None, method=unprotected, ledger=tmp_path / "ledger")
+        made(epsilon=None, method=OPEN, ledger=tmp_path / "ledger")
 
 
 # --- forgeries ------------------------------------------------------------------------------------

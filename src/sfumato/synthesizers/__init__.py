@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.synthesizers.images.auto_encoder import AutoEncoderImages as AutoEncoderImages
+    from sfumato.synthesizers.images.auto_encoder import VariationalImages as VariationalImages
     from sfumato.synthesizers.images.base import ImageSynthesizer as ImageSynthesizer
     from sfumato.synthesizers.images.catalogue import IMAGE_METHODS as IMAGE_METHODS
     from sfumato.synthesizers.images.distillation import Distillation as Distillation
     from sfumato.synthesizers.images.generator import ImageGenerator as ImageGenerator
+    from sfumato.synthesizers.images.noisy_weights import NoisyWeights as NoisyWeights
     from sfumato.synthesizers.synthesis import synthesize as synthesize
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
     from sfumato.synthesizers.tables.columns.constraints import Constraints as Constraints
@@ -26,10 +29,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "images.auto_encoder": "AutoEncoderImages VariationalImages",
         "images.base": "ImageSynthesizer",
         "images.catalogue": "IMAGE_METHODS",
         "images.distillation": "Distillation",
         "images.generator": "ImageGenerator",
+        "images.noisy_weights": "NoisyWeights",
         "synthesis": "synthesize",
         "tables.methods.aim": "Aim",
         "tables.methods.autoencoder": "AutoEncoderMixture",

@@ -17,6 +17,7 @@ from sfumato.cli.options import (
     Number,
     check_not_input,
     check_output,
+    escape_option,
     force_option,
     ledger_option,
     names_option,
@@ -46,6 +47,7 @@ _FOR_TABLES = (
     "keep",
     "declared_only",
     "kind",
+    "escape_formulas",
 )
 _FOR_IMAGES = ("classes", "style", "full", "public", "device")
 _COMPARED = 50_000  # rows of the original that the made-up ones are compared with
@@ -79,10 +81,14 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
         "independent",
         "autoencoder",
         "distillation",
+        "auto-encoder",
+        "variational",
+        "noisy-weights",
         of="synthesizers.tables.methods.catalogue:METHODS synthesizers.images.catalogue:IMAGE_METHODS",
     ),
     help="How it learns. Tables: tree to autoencoder ('independent' keeps single columns only, to compare with). "
-    "Images: distillation.  [default: tree, or distillation]",
+    "Images: distillation, auto-encoder, variational, and noisy-weights, which is not private.  "
+    "[default: tree, or distillation]",
 )
 @click.option(
     "--target", metavar="NAME", help="The column that models will predict: its dependence on the others is kept best."
@@ -143,6 +149,7 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     type=Choice("csv", "parquet", of="measures.released_table:Format"),
     help="The format of the rows.  [default: that of DATA]",
 )
+@escape_option
 @click.option("-o", "--output", metavar="OUT", required=True, help="A new folder.")
 @force_option
 @public_options
@@ -218,6 +225,8 @@ def _make_rows(
     as_json: bool,
 ) -> None:
     from sfumato.data.io.files import refuse_unwritable, write_owned
+    from sfumato.data.io.formulas import refuse_typed
+    from sfumato.measures.released_table import Format
     from sfumato.releases.save import owner_file
 
     refuse_unwritable(owner_file(output))
@@ -225,11 +234,15 @@ def _make_rows(
     public = {name: options.pop(name) for name in _PUBLIC}
     reading = {name: options.pop(name) for name in READING}
     kind, identifiers, keep = (options.pop(name) for name in ("kind", "identifiers", "keep"))
+    escape_formulas = options.pop("escape_formulas")
     options = {name: one for name, one in options.items() if name not in _FOR_IMAGES}
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
+        if escape_formulas:
+            stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
+            refuse_typed(stored.file, stored.value)
         release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
-    sf.save(release, output, format=kind, replace=force)
+    sf.save(release, output, format=kind, escape_formulas=escape_formulas, replace=force)
     is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
     if evaluation is not None:
         sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")

@@ -61,7 +61,7 @@ class Frequencies:
             part = images[start : start + _AT_ONCE].reshape(-1, len(waves), self.channels).astype(np.float64)
             for one in range(self.channels):
                 found[start : start + len(part), :, one] = part[:, :, one] @ waves / 255
-        return found.reshape(len(images), -1)
+        return found.reshape(len(images), self.size)
 
     def inverse(self, rows: Floats) -> Floats:
         """Return images that have these low frequencies and no others."""
@@ -72,7 +72,7 @@ class Frequencies:
     def _waves(self) -> Floats:
         """Return the frequencies as orthonormal images, a column each."""
         down, across, _ = self.shape
-        return np.kron(_cosines(self.height, down), _cosines(self.width, across)).T
+        return np.asarray(np.kron(_cosines(self.height, down), _cosines(self.width, across)).T)
 
     def prior(self) -> Floats:
         """Return a spectrum that falls with the squared frequency, as that of natural images does (Field 1987)."""

@@ -25,17 +25,35 @@ from sfumato.learners.estimators.noisy_sums import NoisySums
 from sfumato.learners.images.views import Views
 from sfumato.learners.networks.scattering import normalized_scattering
 
-__all__ = ["Teacher", "Whitening", "as_tensor", "features_of", "fit_teacher", "rate_of", "whitened_views"]
+__all__ = [
+    "LIGHT",
+    "STRONG",
+    "Teacher",
+    "Whitening",
+    "as_tensor",
+    "features_of",
+    "fit_teacher",
+    "rate_of",
+    "whitened_views",
+]
 
 _FEATURES = 2.0**-12  # the grid of features,
 _WEIGHTS = 2.0**-16  # of weights,
 _RESIDUALS = 2.0**-20  # and of clipped residuals
 _LARGEST = 2.0**6  # the largest feature
+_RIDGE = 0.3  # features of smaller variance are noise: they are scaled up less
+_RATE = 32.0
 _MOMENTUM = 0.9
 _CLIP = 0.05
 _MARGIN = 0.998  # rounding residuals to the grid may lengthen a gradient a little
 _AT_ONCE = 256  # records: their features then stay in the processor's cache
 _AT_ONCE_ON_DEVICE = 16_384
+
+
+LIGHT = Views(affine=0.6, elastic=0.5)
+"""The views of a record in training."""
+STRONG = Views(affine=1.0, elastic=1.5)
+"""The views of synthetic images whose features are whitened: they vary in more directions."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +64,7 @@ class Whitening:
     directions: Tensor
 
     @classmethod
-    def of(cls, features: Tensor, most: int = 1500, ridge: float = 0.03) -> Whitening:
+    def of(cls, features: Tensor, most: int = 1500, ridge: float = _RIDGE) -> Whitening:
         """Return the whitening by these features; directions of a variance below the ridge are scaled up less."""
         mean = features.double().mean(dim=0)
         centred = features.double() - mean
@@ -91,17 +109,18 @@ def whitened_views(
     views: Views,
     count: int,
     *,
-    seed: int,
+    seed: int | None = None,
     device: str = "cpu",
     progress: Callable[[float], None] | None = None,
 ) -> Tensor:
     """Return the features of several random views of each image: (images, views, features).
 
-    The views are drawn independently for each image. The seed must be secret: were it known, each image would have the
-    views of its position, and one image more would change those of all after it. A count of 0 returns the features of
-    the images as they are, as one view.
+    The views are drawn independently for each image, with entropy of the system unless a seed is given. The seed must
+    be secret: were it known, each image would have the views of its position, and one image more would change those of
+    all after it. A count of 0 returns the features of the images as they are, as one view.
     """
-    generator = torch.Generator(device=device).manual_seed(seed)
+    generator = torch.Generator(device=device)
+    generator.seed() if seed is None else generator.manual_seed(seed)
     size = whitening.directions.shape[1] + 1
     found = torch.empty((len(images), max(count, 1), size), dtype=torch.float64, device=device)
     step = _AT_ONCE_ON_DEVICE if device != "cpu" else 2048
@@ -121,9 +140,9 @@ def rate_of(mu: float) -> float:
     Examples
     --------
     >>> rate_of(1.0)
-    16.0
+    32.0
     """
-    return 16 * mu**0.65
+    return _RATE * mu**0.65
 
 
 @torch.no_grad()

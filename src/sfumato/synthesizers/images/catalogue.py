@@ -13,6 +13,9 @@ __all__ = ["IMAGE_METHODS", "image_method_of"]
 
 IMAGE_METHODS = {
     "distillation": "distillation:Distillation",
+    "auto-encoder": "auto_encoder:AutoEncoderImages",
+    "variational": "auto_encoder:VariationalImages",
+    "noisy-weights": "noisy_weights:NoisyWeights",
 }
 """The module and the class of each method, imported when it is used."""
 

@@ -17,13 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
+from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.synthesizers.state import State
 
-__all__ = ["Axis", "Batch", "Model", "Recoding", "Records", "Rows", "Synthesizer"]
+__all__ = [
+    "Axis",
+    "Batch",
+    "Mask",
+    "Model",
+    "Recoding",
+    "Records",
+    "Rows",
+    "Sampler",
+    "Synthesizer",
+    "refuse_impossible",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _BATCH = 2**20
 
@@ -162,7 +175,26 @@ class Rows(Discreet, Records):
             yield Batch(tuple(one[part] for one in self.codes), None if self.weights is None else self.weights[part])
 
 
-class Model(ABC):
+class Sampler(ABC):
+    """Draws rows."""
+
+    @property
+    def at_once(self) -> int:
+        """How many rows cost about as much as a single one, so that drawing fewer at a time is a waste."""
+        return 1
+
+    @abstractmethod
+    def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
+        """Return the codes of new rows, one array per column."""
+
+
+def refuse_impossible(chance: float) -> None:
+    """Raise an error if no row can meet what is given, by the noisy numbers of a model."""
+    if not chance > 0:
+        raise InputError("the generator draws no row that meets what is asked", hint="relax the condition")
+
+
+class Model(Sampler):
     """What a synthesizer has learned: noisy numbers, from which rows are drawn for free."""
 
     @property
@@ -175,14 +207,13 @@ class Model(ABC):
         """The noise multipliers that the state implies, by kind of sum; they must be those that were paid for."""
         return {}
 
-    @property
-    def at_once(self) -> int:
-        """How many rows cost about as much as a single one, so that drawing fewer at a time is a waste."""
-        return 1
+    def given(self, allowed: Mapping[int, Mask]) -> Sampler | None:
+        """Return what draws rows whose codes are among those allowed, by position of the column.
 
-    @abstractmethod
-    def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
-        """Return the codes of new rows, one array per column."""
+        Its rows are distributed as those rows of the model that meet the condition. None if the model cannot draw them
+        directly: rows must then be drawn until enough of them meet it.
+        """
+        return None
 
     @abstractmethod
     def to_state(self) -> State:

@@ -25,6 +25,7 @@ from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.data.certificate import Certificate, is_regular_file
 from sfumato.data.claim import DAMAGED, Claim, reason_of
 from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.formulas import unescaped
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Artifact, Layout, Provenance, Release
 from sfumato.data.schema import Role, Schema
@@ -51,8 +52,8 @@ _FORMAT = 1
 _FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
 _EMPTY = 0.95  # the share of missing values of a column that is worth a note
 _KEYS = {
-    "format", "method", "parameters", "domain", "bought", "scans", "epsilon", "delta", "noise", "private", "plan",
-    "settings", "sfumato",
+    "format", "method", "parameters", "domain", "bought", "scans", "escaped", "epsilon", "delta", "noise", "private",
+    "plan", "settings", "sfumato",
 }  # fmt: skip
 
 
@@ -70,6 +71,7 @@ class Generator(Artifact, Discreet):
     declared : the declared schema
     private : False if the noise came from a given seed
     scans : whether the method could read the records, not only count them
+    escaped : whether formulas among the texts of the stored rows have an apostrophe before them
     library : the kind of frame that `sample` returns: polars, pandas or pyarrow
 
     Examples
@@ -93,6 +95,7 @@ class Generator(Artifact, Discreet):
     declared: Schema
     private: bool
     scans: bool = True
+    escaped: bool = False
     library: str = "polars"
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else the recipe says."""
@@ -213,8 +216,9 @@ class Generator(Artifact, Discreet):
         ----------
         rows : int
         given : mapping or str, optional
-            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Rows are drawn until
-            enough of them meet it, so a rare condition takes longer.
+            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Conditions on single
+            columns are drawn directly by the methods tree, aim and independent, however rare they are; otherwise rows
+            are drawn until enough of them meet it, and a rare condition takes longer.
         seed : int, optional
 
         Returns
@@ -278,6 +282,7 @@ class Generator(Artifact, Discreet):
             **self._terms,
             "domain": self.domain.to_dict(),
             "bought": {name: list(what) for name, what in self.plan.bought.items()},
+            "escaped": self.escaped,
             "plan": self.plan.to_dict(),
             "settings": dict(state.settings),
             "sfumato": sfumato.__version__,
@@ -285,12 +290,22 @@ class Generator(Artifact, Discreet):
         return plain, {name: np.ascontiguousarray(one) for name, one in state.arrays.items()}
 
     def write_into(
-        self, folder: Path, guarantees: tuple[Guarantee, ...], *, origin: Path | None = None, **options: Any
+        self,
+        folder: Path,
+        guarantees: tuple[Guarantee, ...],
+        *,
+        origin: Path | None = None,
+        escape_formulas: bool = False,
+        **options: Any,
     ) -> tuple[str, Self]:
         """Write the generator and the drawn rows."""
-        write_stored(folder, *self.stored_form(), hint="leave out columns with very many categories")
-        data, written = LoadedTable(self.table, None, {}).write_into(folder, (), origin=origin, **options)
-        return data, replace(self, table=written.table)
+        escaped = replace(self, escaped=escape_formulas)
+        write_stored(folder, *escaped.stored_form(), hint="leave out columns with very many categories")
+        data, _ = LoadedTable(self.table, None, {}).write_into(
+            folder, (), origin=origin, escape_formulas=escape_formulas, **options
+        )
+        stored = _stored_rows(folder / data, self.table.schema, escaped=escape_formulas)
+        return data, replace(escaped, table=stored)
 
     @classmethod
     def read(cls, folder: Path, certificate: Certificate) -> Generator:
@@ -300,10 +315,12 @@ class Generator(Artifact, Discreet):
         plain = read_facts(folder / FACTS, _KEYS, format=_FORMAT)
         arrays = read_arrays(folder / ARRAYS)
         try:
-            domain = _domain(plain["domain"])
+            domain, escaped = _domain(plain["domain"]), _truth(plain["escaped"])
             method = method_of(plain["method"], plain["parameters"])
             return cls(
-                table=Table(read(folder / certificate.data).source, drawn_schema(certificate.schema, domain)),
+                table=_stored_rows(
+                    folder / certificate.data, drawn_schema(certificate.schema, domain), escaped=escaped
+                ),
                 domain=domain,
                 model=method.model.from_state(domain.axes, domain.label, State(plain["settings"], arrays)),
                 method=method,
@@ -311,6 +328,7 @@ class Generator(Artifact, Discreet):
                 declared=certificate.schema,
                 private=_truth(plain["private"]),
                 scans=_truth(plain["scans"]),
+                escaped=escaped,
                 options={"seed": certificate.parameters.get("seed")},
             )
         except (SfumatoError, *DAMAGED) as error:
@@ -347,6 +365,15 @@ def drawn_schema(declared: Schema, domain: Domain) -> Schema:
     return Schema(known[name] for name in domain.names if name in known)
 
 
+def _stored_rows(path: Path, schema: Schema, *, escaped: bool) -> Table:
+    """Return the drawn rows of a folder; texts that were escaped for spreadsheets are as they were drawn."""
+    table = Table(read(path).source, schema)
+    if not escaped:
+        return table
+    frame = table.to_polars()
+    return Table(frame.with_columns(unescaped(one) for one in frame if one.dtype == pl.String), schema)
+
+
 def _domain(plain: Mapping[str, Any]) -> Domain:
     """Return the domain of a stranger's file."""
     domain = Domain.from_dict(plain)
@@ -374,5 +401,5 @@ def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Tabl
 
 def _truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InputError("'private' and 'scans' must be true or false")
+        raise InputError("'private', 'scans' and 'escaped' must be true or false")
     return value
