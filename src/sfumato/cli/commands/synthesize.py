@@ -28,7 +28,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, printable, style
-from sfumato.errors import ColumnError, OptionError, did_you_mean
+from sfumato.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from sfumato.frontier.evaluate import Evaluation
@@ -51,7 +51,6 @@ _FOR_TABLES = (
 )
 _FOR_IMAGES = ("classes", "style", "full", "public", "device")
 _COMPARED = 50_000  # rows of the original that the made-up ones are compared with
-_SAMPLE = 10_000  # rows whose values are examined for names and free text
 
 
 @click.command(cls=Command)
@@ -241,7 +240,7 @@ def _make_rows(
         if escape_formulas:
             stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
             refuse_typed(stored.file, stored.value)
-        release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
+        release = sf.synthesize(table, keep=keep, ledger=ledger, progress=progress, **options)
     sf.save(release, output, format=kind, escape_formulas=escape_formulas, replace=force)
     is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
     if evaluation is not None:
@@ -258,7 +257,7 @@ def _make_rows(
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
         echo(f"How near they come to the original is in {own}{secret}", err=True)
-    elif not isinstance(table, str) and table.is_lazy:
+    elif not isinstance(table, str) and _stays(table):
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
     if not release.private:
         echo(NOT_PRIVATE, err=True)
@@ -313,30 +312,8 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifie
     if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.TABLES)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table = declared_table(data, reading, public, identifiers)
-    for name in keep:
-        _ = table.schema[name]
-    _refuse_names(table, keep)
     warn_if_people_repeat(table)
     return table
-
-
-def _refuse_names(table: sf.Table, keep: list[str]) -> None:
-    """Refuse undeclared columns that name people or hold free text, before anything is paid for."""
-    from sfumato.data.suggest import against_release, facts_of
-
-    open_ = [
-        one.name
-        for one in table.schema.columns
-        if one.role is not sf.Role.IDENTIFIER and one.domain is None and one.bounds is None and one.name not in keep
-    ]
-    rows = table.sample(_SAMPLE, open_) if open_ else table
-    for name in open_:
-        reason = against_release(facts_of(rows, rows.schema[name])) if name in rows.schema.names else ""
-        if reason:
-            raise ColumnError(
-                f"column '{name}' cannot be made up: {reason}",
-                hint=f"leave it out with --identifiers '{name}'; or declare its domain or bounds, or --keep '{name}'",
-            )
 
 
 def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluation | None]:
@@ -345,7 +322,7 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     A table that stays where it is is not fetched for this, and of a large one some rows are enough.
     """
     original = sf.datasets.TABLES[table]() if isinstance(table, str) else table
-    if original.is_lazy:
+    if _stays(original):
         return {}, None
     if original.rows > _COMPARED:
         original = original.sample(_COMPARED, release.table.schema.names)
@@ -356,6 +333,13 @@ def _utility(table: Any, release: sf.Release) -> tuple[dict[str, Any], Evaluatio
     distances = found.distances
     means = {"mean_of_columns": distances.mean_of_columns, "mean_of_pairs": distances.mean_of_pairs}
     return {**means, "columns": distances.by_column}, found
+
+
+def _stays(table: sf.Table) -> bool:
+    """Return whether the rows are in a database or in Spark."""
+    from sfumato.data.io.source import File
+
+    return table.is_lazy and not isinstance(table.source, File)
 
 
 def _print(release: sf.Release, what: str, name: str, utility: dict[str, Any]) -> None:
