@@ -69,8 +69,8 @@ def synthesize(
         - ``weights``: the column of survey weights, which is not drawn. It needs a declared upper bound: a record
           counts as its weight relative to that bound.
         - ``given``: what the rows that are drawn now must meet, see `Generator.sample`. All records are learned from.
-        - ``keep``: columns to make up although their names or values look like names of people or free text. Without it,
-          such a column raises an error if it is undeclared. The error is for you: it depends on the rows.
+        - ``keep``: columns to make up although their names or values look like names of people or free text. Without
+          it, such a column raises an error if it is undeclared. The error is for you: it depends on the rows.
 
         Of images:
 
