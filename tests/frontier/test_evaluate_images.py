@@ -165,6 +165,9 @@ def test_without_test_images_only_the_distance_is_measured() -> None:
     assert found.skipped.keys() == {"models", "copies"}
     assert found.canvas.shape == (8, 8, 3)
     assert found.to_frame().shape == (1, 10)
+    assert found.sets[0].samples.nearest is not None
+    with pytest.raises(InputError, match="a set of images needs at least 2, but the real images are 1"):
+        evaluate_images(bars(1, 0), bars(60, 1))
 
 
 def test_evaluate_takes_images() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 
 import sfumato as sf
 from sfumato.data.certificate import CERTIFICATE
+from sfumato.data.release import Provenance
 from sfumato.frontier import ImageEvaluation, evaluate_images
 from sfumato.report.image_generator.owner import render_image_evaluation
 from sfumato.report.image_generator.page import page_of
 from sfumato.report.image_generator.sheets import paper_of
 from sfumato.synthesizers.images.base import Canvas
+from sfumato.synthesizers.images.catalogue import image_method_of
 from sfumato.synthesizers.images.distillation import Distillation
 from tests.frontier.test_evaluate_images import bars
 from tests.report.test_pictures import pixels
@@ -114,13 +117,21 @@ def test_every_purchase_is_on_the_page_and_what_each_style_is_for(release: sf.Re
     assert "This is the public page" in said
 
 
-def test_a_public_data_set_is_shown_beside_the_synthetic_images(release: sf.Release) -> None:
-    page = page_of(release, name="made").html
-    assert "for comparison" not in page
+def test_real_images_are_on_the_page_of_a_public_data_set_only(release: sf.Release) -> None:
     digits = sf.datasets.mnist()
-    images = sf.datasets.Images.of(digits.train_images[:300], digits.train_labels[:300], classes=10)
-    private = sf.synthesize(images, epsilon=2, **CALM)
-    assert not shows(page_of(private, name="made").html, digits.train_images[0])
+    images = sf.datasets.Images.of(digits.train_images[:200], digits.train_labels[:200], classes=10)
+    quick = image_method_of("auto-encoder", {"steps": 2, "rounds": 1})
+    made = sf.synthesize(images, epsilon=2, **{**CALM, "method": quick})
+    private = page_of(made, name="made").html
+    assert "for comparison" not in private
+    assert not any(shows(private, one) for one in digits.train_images[:20])
+    public = Provenance("mnist", 200, None, {"public": True})
+    page = page_of(replace(made, provenance=public), name="made").html
+    assert "Real images, for comparison" in page
+    assert "The only real images on it belong to a public data set" in page
+    assert all(shows(page, one) for one in digits.train_images[:20])
+    # A certificate that claims so shows nothing but the built-in digits, and these only for their size.
+    assert "for comparison" not in page_of(replace(release, provenance=public), name="made").html
 
 
 def test_a_page_without_privacy_says_so() -> None:
@@ -192,7 +203,8 @@ def test_an_evaluation_without_test_images_has_a_page_too() -> None:
     said = texts(render_image_evaluation(found))
     assert "Distance of the synthetic images from the real ones" in said
     assert "models were not measured: there are no test images" in said
-    assert "The nearest real images" not in said
+    assert "The nearest real images" in said
+    assert "chance gives" not in said
 
 
 def test_the_folder_of_a_release_can_be_evaluated(release: sf.Release, tmp_path: Path) -> None:

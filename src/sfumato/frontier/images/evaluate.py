@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from sfumato.attacks.statistics import clopper_pearson
 from sfumato.data.validate import whole
-from sfumato.errors import InputError, OptionError, did_you_mean
-from sfumato.frontier.images.copies import Copies, copies_of
+from sfumato.errors import OptionError, did_you_mean
+from sfumato.frontier.images.copies import Copies, copies_of, nearest
 from sfumato.frontier.images.evaluation import ImageEvaluation, ImageFigures, ImageSamples, Score
 from sfumato.frontier.images.sets import held_out_of, of_one_size, real_images, synthetic_sets
 from sfumato.frontier.images.students import Exam, Student, students_for, train_student
@@ -216,8 +216,6 @@ class _Distances:
 
     def of(self, at: int) -> tuple[float, tuple[float | None, ...]]:
         """Return the distance of a set from the real images, and that of each class."""
-        if self.count < 2:
-            raise InputError("a set of images needs at least two")
         every = frechet_distance(self.features[0], self.features[1 + at])
         return every, tuple(self._within(1 + at, label) for label in range(self.classes))
 
@@ -246,23 +244,23 @@ def _samples(
     records: ImageRecords, train: ImageRecords, tested: ImageRecords | None, rng: np.random.Generator
 ) -> tuple[Copies | None, ImageSamples]:
     """Return whether a set copies training images, some of its images, and those that are nearest to real ones."""
-    by_class = _by_class(records, rng)
+    made, real = _some(records, _MOST_COMPARED, rng).images, _some(train, _MOST_TRAINING, rng).images
+    copies, distances = None, None
     if tested is None:
-        return None, ImageSamples(by_class=by_class)
-    made, held, real = (
-        _some(one, most, rng).images
-        for one, most in ((records, _MOST_COMPARED), (tested, _MOST_COMPARED), (train, _MOST_TRAINING))
-    )
-    copies, ours, theirs = copies_of(real, made, held, rng)
+        ours = nearest(made, real)
+    else:
+        held = _some(tested, _MOST_COMPARED, rng).images
+        copies, ours, theirs = copies_of(real, made, held, rng)
+        distances = ours.distances, theirs.distances
 
     def pairs(places: NDArray[np.int64]) -> tuple[Bytes, Bytes, Floats]:
         return made[places], real[ours.places[places]], ours.distances[places]
 
     return copies, ImageSamples(
-        by_class=by_class,
+        by_class=_by_class(records, rng),
         nearest=pairs(np.argsort(ours.distances, kind="stable")[:_PAIRS]),
         some=pairs(np.arange(min(_PAIRS, len(made)))),
-        distances=(ours.distances, theirs.distances),
+        distances=distances,
     )
 
 

@@ -77,7 +77,7 @@ class ImageSamples(Discreet):
     by_class : some images of each class
     nearest : the synthetic images that are nearest to a training image, and that training image
     some : the same for synthetic images that are drawn at random
-    distances : of synthetic images to the nearest training image, and of held-out images
+    distances : of synthetic images to the nearest training image, and of held-out images, if there are any
     """
 
     by_class: tuple[Bytes, ...]

@@ -22,6 +22,7 @@ __all__ = ["KIND", "Made", "held_out_of", "means_images", "of_one_size", "real_i
 KIND = "image-generator"
 """The kind of a release of synthetic images."""
 
+_FEWEST = 2  # images of a set, or it has no spread
 _MOST_DRAWN = 20_000  # images of a style that a release has none of
 
 
@@ -94,8 +95,8 @@ def of_one_size(real: Images, test: Images | None, made: list[Made]) -> list[Ima
         if _shape(one) != shape:
             sizes = [" x ".join(map(str, size)) for size in (shape, _shape(one))]
             raise InputError(f"the real images have the size {sizes[0]}, but {name} {sizes[1]}")
-        if not len(one.train_labels):
-            raise InputError(f"{name} are empty")
+        if len(one.train_labels) < _FEWEST:
+            raise InputError(f"a set of images needs at least {_FEWEST}, but {name} are {len(one.train_labels)}")
     # Counting is allowed here: every figure is for the owner alone.
     classes = max(2, real.classes or 0, *(int(one.train_labels.max()) + 1 for one in sets))
     canvas = Canvas(*shape, classes)

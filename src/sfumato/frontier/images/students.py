@@ -139,7 +139,7 @@ def _prepare(name: str, device: str) -> Callable[[Bytes], Tensor]:
     """Return the function that makes inputs of a model from images."""
     if name == _SCATTERING:
         return lambda images: features_of(as_tensor(images, device))
-    return lambda images: torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, 3, 1))).to(device)
+    return lambda images: torch.from_numpy(np.require(np.moveaxis(images, 3, 1), requirements=["C", "W"])).to(device)
 
 
 def _inputs(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from sfumato.frontier.images.evaluation import ImageEvaluation, ImageFigures, Score
 from sfumato.report.charts.plot import bar_pairs, heat_map, legend
@@ -19,6 +20,8 @@ from sfumato.report.page import fill
 from sfumato.report.summarise import count, number, share
 
 __all__ = ["render_image_evaluation"]
+
+Floats = NDArray[np.float64]
 
 _COLUMNS, _ROWS = 6, 2  # of a sheet
 _BINS = 10  # of distances
@@ -163,22 +166,20 @@ def _neighbours(e: ImageEvaluation, one: ImageFigures) -> dict[str, Any]:
     """Return the nearest pairs of a set, some pairs, and the chart of all distances."""
     assert one.samples.nearest is not None
     assert one.samples.some is not None
-    assert one.copies is not None
+    found = one.copies
     return {
         "name": one.name,
-        "verdict": f"{_verdict(one)[:1].upper()}{_verdict(one)[1:]}.",
-        "bad": one.copies.leaks,
+        "verdict": "" if found is None else f"{_verdict(one)[:1].upper()}{_verdict(one)[1:]}.",
+        "bad": found is not None and found.leaks,
         "nearest": _pairs(e, one.samples.nearest, "the most alike"),
         "some": _pairs(e, one.samples.some, "drawn at random"),
-        "chart": _distances(one),
-        "figures": [
-            (
-                "distance to the nearest training image",
-                f"{one.copies.distance:.3f}",
-                f"{one.copies.held_out_distance:.3f}",
-            ),
-            ("identical to a training image", number(one.copies.identical), "-"),
-            ("nearer than a held-out image is", share(one.copies.closer), "50.0%"),
+        "chart": None if one.samples.distances is None else _distances(one.name, *one.samples.distances),
+        "figures": []
+        if found is None
+        else [
+            ("distance to the nearest training image", f"{found.distance:.3f}", f"{found.held_out_distance:.3f}"),
+            ("identical to a training image", number(found.identical), "-"),
+            ("nearer than a held-out image is", share(found.closer), "50.0%"),
         ],
     }
 
@@ -189,10 +190,8 @@ def _pairs(e: ImageEvaluation, pairs: tuple[Any, Any, Any], what: str) -> tuple[
     return pairs_sheet(e.canvas, made, real, alt), f"{distances.min():.3f} to {distances.max():.3f}"
 
 
-def _distances(one: ImageFigures) -> Markup:
+def _distances(name: str, made: Floats, held: Floats) -> Markup:
     """Draw how far synthetic and held-out images are from the nearest training image."""
-    assert one.samples.distances is not None
-    made, held = one.samples.distances
     top = float(np.quantile(np.concatenate([made, held]), _FIRST)) or 1.0
     edges = np.linspace(0, top, _BINS + 1)
     shares = [np.histogram(np.minimum(values, top), edges)[0] / len(values) for values in (held, made)]
@@ -200,7 +199,7 @@ def _distances(one: ImageFigures) -> Markup:
         (f"{low:.2f} to {high:.2f}", (float(other), share(other)), (float(ours), share(ours)))
         for low, high, other, ours in zip(edges[:-1], edges[1:], *shares, strict=True)
     ]
-    return bar_pairs(f"Distance to the nearest training image, {one.name}", bars, then="synthetic")
+    return bar_pairs(f"Distance to the nearest training image, {name}", bars, then="synthetic")
 
 
 def _recalls(real: Score, one: ImageFigures) -> tuple[str, str, Markup]:
