@@ -118,6 +118,11 @@ class _Samples(click.ParamType[float]):
 @click.option(
     "--classes", metavar="A,B", help="The classes of the target, if they are public; otherwise epsilon pays for them."
 )
+@click.option(
+    "--views",
+    type=Number(is_whole=True, least=0),
+    help="scattering-linear: random views of each image; fewer take less time, 0 trains a network.  [default: 4]",
+)
 @click.option("--epochs", type=Number(), help="Networks: how often each record is used, on average.")
 @click.option("--batch-size", type=Number(is_whole=True), help="Networks: the average number of records in a step.")
 @click.option("--clip", type=Number(), metavar="C", help="Networks: the largest norm of a record's gradient.")

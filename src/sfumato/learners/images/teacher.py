@@ -20,13 +20,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.learners.images.views import Views
+from sfumato.learners.images.generator import ImageMixtures
+from sfumato.learners.images.views import Views, numbers_of
 from sfumato.learners.networks.scattering import normalized_scattering
 
-__all__ = ["Teacher", "Whitening", "as_tensor", "features_of", "fit_teacher", "rate_of", "whitened_views"]
+__all__ = [
+    "VIEWS",
+    "Teacher",
+    "Whitening",
+    "as_tensor",
+    "features_of",
+    "fit_teacher",
+    "learn_teacher",
+    "rate_of",
+    "whitened_views",
+]
 
+VIEWS = Views(affine=0.4, elastic=0.3)
+"""How strongly the images are warped that the teacher learns from."""
 _FEATURES = 2.0**-12  # the grid of features,
 _WEIGHTS = 2.0**-16  # of weights,
 _RESIDUALS = 2.0**-20  # and of clipped residuals
@@ -34,7 +48,7 @@ _LARGEST = 2.0**6  # the largest feature
 _MOMENTUM = 0.9
 _CLIP = 0.05
 _MARGIN = 0.998  # rounding residuals to the grid may lengthen a gradient a little
-_AT_ONCE = 256  # records: their features then stay in the processor's cache
+_AT_ONCE = 64  # records: their features then stay in the processor's cache
 _AT_ONCE_ON_DEVICE = 16_384
 
 
@@ -90,26 +104,84 @@ def whitened_views(
     whitening: Whitening,
     views: Views,
     count: int,
+    key: bytes,
     *,
     device: str = "cpu",
     progress: Callable[[float], None] | None = None,
 ) -> Tensor:
     """Return the features of several random views of each image: (images, views, features).
 
-    The views are drawn by a generator that nobody knows, independently for each image.
+    The views of an image follow from its pixels and the key, so its features depend on no other image.
     """
-    generator = torch.Generator(device=device)
-    generator.seed()
     size = whitening.directions.shape[1] + 1
-    found = torch.empty((len(images), count, size), dtype=torch.float64, device=device)
-    step = _AT_ONCE_ON_DEVICE if device != "cpu" else 2048
+    found = torch.empty((len(images), count, size), device=device)  # 32-bit floats hold the grid exactly
+    step = _AT_ONCE_ON_DEVICE if device != "cpu" else 256
     for start in range(0, len(images), step):
-        part = as_tensor(images[start : start + step], device)
+        own = images[start : start + step]
+        numbers = torch.from_numpy(numbers_of(own, count, key)).to(device)
+        # With blank images in the place of missing ones, all batches have one size: libraries choose the order of
+        # additions by it.
+        missing = step - len(own)
+        part = functional.pad(as_tensor(own, device), (0, 0, 0, 0, 0, 0, 0, missing))
         for one in range(count):
-            found[start : start + step, one] = whitening(features_of(views(part, generator)))
+            seen = views.by(part, functional.pad(numbers[:, one], (0, 0, 0, missing)))
+            found[start : start + step, one] = whitening(features_of(seen)[: len(own)]).float()
         if progress is not None:
             progress(min(1.0, (start + step) / len(images)))
     return found
+
+
+def learn_teacher(
+    images: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    generator: ImageMixtures,
+    sums: NoisySums,
+    rng: np.random.Generator,
+    *,
+    count: float | None = None,
+    steps: int = 240,
+    views: int = 4,
+    whitening: int = 1500,
+    samples: int = 20_000,
+    device: str = "cpu",
+    progress: Callable[[float], None] | None = None,
+) -> Teacher:
+    """Learn a teacher of images, whose features are whitened by samples of their generator.
+
+    Parameters
+    ----------
+    images, labels, generator
+        As given to and returned by `learn_generator`.
+    sums : NoisySums
+        With a share "gradients" of as many steps.
+    rng : Generator
+        Of the samples, which are free, and of the key of the views, which need not be secret.
+    count : float, optional
+        The number of images if it is public; by default the noisy one of the generator.
+    steps, views, whitening, samples
+        The number of steps, of random views of an image in each, of features, and of samples that whiten them.
+    device : str
+    progress : callable, optional
+    """
+    report = progress or (lambda share: None)
+    drawn, _ = generator.draw(samples, rng)
+    warps = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
+    found = Whitening.of(features_of(VIEWS(as_tensor(drawn, device), warps)), whitening)
+    report(0.1)
+    inputs = whitened_views(
+        images, found, VIEWS, views, rng.bytes(16), device=device, progress=lambda share: report(0.1 + 0.4 * share)
+    )
+    weights = fit_teacher(
+        inputs,
+        torch.from_numpy(labels).to(device),
+        len(generator.mixtures),
+        generator.count if count is None else count,
+        rate_of(1 / max(sums.multiplier, 0.1)),
+        steps,
+        sums,
+        lambda share: report(0.5 + 0.5 * share),
+    )
+    return Teacher(found, weights)
 
 
 def rate_of(mu: float) -> float:
@@ -150,21 +222,22 @@ def fit_teacher(
         With a share "gradients".
     """
     _, views, size = inputs.shape
-    truth = torch.nn.functional.one_hot(labels, classes).double()
-    products = torch.cat([part @ part.transpose(1, 2) for part in inputs.split(_AT_ONCE)])
+    truth = functional.one_hot(labels, classes).double()
+    step_size = _AT_ONCE if inputs.device.type == "cpu" else _AT_ONCE_ON_DEVICE
+    products = torch.cat([part @ part.transpose(1, 2) for part in map(Tensor.double, inputs.split(step_size))])
     weights = torch.zeros(size, classes, dtype=torch.float64, device=inputs.device)
     speed, mean = torch.zeros_like(weights), torch.zeros_like(weights)
-    step_size = _AT_ONCE if inputs.device.type == "cpu" else _AT_ONCE_ON_DEVICE
     for step in range(steps):
-        exact, used = torch.zeros_like(weights), _on(weights, _WEIGHTS)
+        exact, used = torch.zeros_like(weights.T), _on(weights, _WEIGHTS)
         for start in range(0, len(inputs), step_size):
             part = slice(start, start + step_size)
-            left = (truth[part, None] - torch.softmax(inputs[part] @ used, dim=2)) / views
+            rows = inputs[part].double()
+            left = (truth[part, None] - torch.softmax(rows @ used, dim=2)) / views
             shorter = torch.clamp(_MARGIN * _CLIP / (_norms(left, products[part]) + 1e-15), max=1.0)
             left = torch.trunc(left * shorter[:, None, None] / _RESIDUALS) * _RESIDUALS
             left[_norms(left, products[part]) > _CLIP] = 0.0  # never seen, but nothing else excludes it
-            exact += inputs[part].flatten(0, 1).T @ left.flatten(0, 1)
-        noisy = torch.from_numpy(sums("gradients", exact.cpu().numpy(), norm=_CLIP)).to(weights.device)
+            exact.addmm_(left.flatten(0, 1).T, rows.flatten(0, 1))
+        noisy = torch.from_numpy(sums("gradients", exact.T.cpu().numpy(), norm=_CLIP)).to(weights.device)
         speed = _MOMENTUM * speed + noisy / count
         weights = weights + rate * speed
         if step >= steps // 2:
