@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.mixtures import Mixture, find_gaussians, find_mixtures
 from sfumato.learners.images.spectrum import find_basis, find_radius, in_basis, points_of
-from sfumato.learners.images.tones import find_tones, match_tones
+from sfumato.learners.images.tones import ToneCurve, find_tones
 
 __all__ = ["ImageMixtures", "generator_shares", "learn_generator"]
 
@@ -30,6 +31,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ROUNDS = 3
+_TONED = 500  # images of a class that its tones are matched on
 _PER_CENTRE = 0.55  # centres of a class grow with the square root of the class's signal
 _WORTH = {"norms": 0.005, "tones": 0.01, "basis": 0.08, "moments": 0.13, "centres": 0.12}
 
@@ -66,17 +68,30 @@ class ImageMixtures:
     basis: Floats
     mixtures: tuple[Mixture, ...]
 
+    @cached_property
+    def _pictures(self) -> NDArray[np.float32]:
+        """The directions of the basis as images, a row each."""
+        return self.low.inverse(self.basis * self.radius).reshape(len(self.basis), -1).astype(np.float32)
+
+    @cached_property
+    def _curves(self) -> list[ToneCurve]:
+        """What gives the images of each class their tones."""
+        rng = np.random.default_rng(0)
+        return [
+            ToneCurve.of(mixture.draw(_TONED, rng) @ self._pictures, tones)
+            for mixture, tones in zip(self.mixtures, self.tones, strict=True)
+        ]
+
     def draw(self, rows: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], Ints]:
         """Return images in 0..1 of shape (rows, height, width, channels), and the classes they were drawn from."""
         sizes = np.array([one.size for one in self.mixtures])
         labels = rng.permutation(np.repeat(np.arange(len(sizes)), _rounded(sizes / sizes.sum() * rows, rows)))
-        images = np.empty((rows, self.low.height, self.low.width, self.low.channels), dtype=np.float32)
+        images = np.empty((rows, self._pictures.shape[1]), dtype=np.float32)
         for one, mixture in enumerate(self.mixtures):
             own = np.flatnonzero(labels == one)
             if len(own):
-                points = mixture.draw(len(own), rng)
-                images[own] = match_tones(self.low.inverse(points @ self.basis * self.radius), self.tones[one])
-        return images, labels
+                images[own] = self._curves[one](mixture.draw(len(own), rng).astype(np.float32) @ self._pictures)
+        return images.reshape(rows, self.low.height, self.low.width, self.low.channels), labels
 
 
 def learn_generator(

@@ -129,7 +129,7 @@ def find_mixtures(
             own = points[labels == k]
             nearest = _nearest(own, on_grid(at[k]))
             exact[k, :, 0] = np.bincount(nearest, minlength=centres) * _COUNT
-            np.add.at(exact[k, :, 1:], nearest, own)
+            exact[k, :, 1:] = np.eye(centres)[nearest].T @ own
         noisy = sums("centres", exact, norm=norm)
         counts = np.maximum(noisy[:, :, 0] / _COUNT, 1.0)
         means = noisy[:, :, 1:] / counts[:, :, None]

@@ -21,6 +21,7 @@ from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
 from sfumato.learners.images.mixtures import Mixture
 from sfumato.learners.images.teacher import as_tensor, features_of, learn_teacher
+from sfumato.learners.images.tones import TONES
 from sfumato.learners.images.views import Views
 from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageRecords, ImageSynthesizer, Ints, Progress
 from sfumato.synthesizers.state import State, Stored
@@ -108,7 +109,7 @@ class DistillationModel(ImageModel):
             low,
             stored.number("radius", 0.0, 2 * low.largest),
             stored.number("count", 1.0, 1e12),
-            stored.array("tones", (classes, 32), least=0.0, most=1.0),
+            stored.array("tones", (classes, TONES), least=0.0, most=1.0),
             stored.array("basis", (size, low.size), least=-1.0, most=1.0),
             tuple(
                 Mixture(float(sizes[k]), shares[k] / shares[k].sum(), places[k], covariances[k]) for k in range(classes)
