@@ -1,3 +1,5 @@
 """Temporary."""
+
 from sfumato.synthesizers.tables.base import State, Stored, split
+
 __all__ = ["State", "Stored", "split"]

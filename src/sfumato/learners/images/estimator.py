@@ -59,7 +59,7 @@ class PrivateScatteringClassifier(Classifier):
         1.4 GB with 4 views.
     whitening : int
         The number of whitened features.
-    samples : int
+    draws : int
         The number of images of the generator that whiten the features.
     rows : int, optional
         The number of images, if it is public. By default a noisy number is used, as part of the budget.
@@ -90,7 +90,7 @@ class PrivateScatteringClassifier(Classifier):
     >>> import sfumato as sf
     >>> digits = sf.datasets.mnist()
     >>> model = PrivateScatteringClassifier(
-    ...     epsilon=4, delta=1e-4, classes=range(10), steps=40, views=1, whitening=200, samples=1000
+    ...     epsilon=4, delta=1e-4, classes=range(10), steps=40, views=1, whitening=200, draws=1000
     ... )
     >>> model.fit(digits.train_images[:2000], digits.train_labels[:2000]).spent_.epsilon <= 4
     True
@@ -101,7 +101,7 @@ class PrivateScatteringClassifier(Classifier):
     steps: int = 240
     views: int = 4
     whitening: int = 1500
-    samples: int = 20_000
+    draws: int = 20_000
     rows: int | None = None
     device: str = "cpu"
     seed: int | None = None
@@ -137,7 +137,7 @@ class PrivateScatteringClassifier(Classifier):
         return {**generator_shares(), "gradients": Share(self.steps, _GRADIENTS)}
 
     def _given(self, X: Any, y: Any) -> tuple[Columns, pl.Series | None]:  # noqa: N803
-        for name in ("steps", "views", "whitening", "samples"):
+        for name in ("steps", "views", "whitening", "draws"):
             whole(f"the number of {name}", getattr(self, name))
         if self.rows is not None:
             whole("the number of rows", self.rows)
@@ -190,7 +190,7 @@ class PrivateScatteringClassifier(Classifier):
             steps=self.steps,
             views=self.views,
             whitening=self.whitening,
-            samples=self.samples,
+            samples=self.draws,
             device=self.device,
             progress=lambda share: report(0.1 + 0.9 * share),
         )

@@ -61,7 +61,7 @@ class Frequencies:
             part = images[start : start + _AT_ONCE].reshape(-1, len(waves), self.channels).astype(np.float64)
             for one in range(self.channels):
                 found[start : start + len(part), :, one] = part[:, :, one] @ waves / 255
-        return found.reshape(len(images), -1)
+        return found.reshape(len(images), self.size)
 
     def inverse(self, rows: Floats) -> Floats:
         """Return images that have these low frequencies and no others."""

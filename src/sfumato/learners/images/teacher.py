@@ -45,6 +45,7 @@ _FEATURES = 2.0**-12  # the grid of features,
 _WEIGHTS = 2.0**-16  # of weights,
 _RESIDUALS = 2.0**-20  # and of clipped residuals
 _LARGEST = 2.0**6  # the largest feature
+_NO_VARIANCE = 1e-9  # what variances below it may be in 32-bit floats
 _MOMENTUM = 0.9
 _CLIP = 0.05
 _MARGIN = 0.998  # rounding residuals to the grid may lengthen a gradient a little
@@ -63,11 +64,14 @@ class Whitening:
     def of(cls, features: Tensor, most: int = 1500, ridge: float = 0.03) -> Whitening:
         """Return the whitening by these features; directions of a variance below the ridge are scaled up less."""
         mean = features.double().mean(dim=0)
-        centred = features.double() - mean
-        values, vectors = torch.linalg.eigh(centred.T @ centred / len(features))
-        keep = min(most, len(values))
-        values, vectors = values[-keep:], vectors[:, -keep:]
-        return cls(mean, _on(vectors / torch.sqrt(values.clamp(min=0) + ridge), _FEATURES))
+        centred, count = features - mean.float(), len(features)
+        if count < features.shape[1]:  # the products of few images with each other have the same eigenvalues
+            values, within = torch.linalg.eigh(centred @ centred.T / count)
+            vectors = centred.T @ (within[:, -most:] / torch.sqrt(count * values[-most:].clamp(min=_NO_VARIANCE)))
+        else:
+            values, vectors = torch.linalg.eigh(centred.T @ centred / count)
+            vectors = vectors[:, -most:]
+        return cls(mean, _on(vectors.double() / torch.sqrt(values[-most:].double().clamp(min=0) + ridge), _FEATURES))
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return whitened features and a last one of 1, on the grid."""
@@ -227,11 +231,12 @@ def fit_teacher(
     products = torch.cat([part @ part.transpose(1, 2) for part in map(Tensor.double, inputs.split(step_size))])
     weights = torch.zeros(size, classes, dtype=torch.float64, device=inputs.device)
     speed, mean = torch.zeros_like(weights), torch.zeros_like(weights)
+    buffer = torch.empty(step_size, views, size, dtype=torch.float64, device=inputs.device)
     for step in range(steps):
         exact, used = torch.zeros_like(weights.T), _on(weights, _WEIGHTS)
         for start in range(0, len(inputs), step_size):
             part = slice(start, start + step_size)
-            rows = inputs[part].double()
+            rows = buffer[: len(inputs[part])].copy_(inputs[part])
             left = (truth[part, None] - torch.softmax(rows @ used, dim=2)) / views
             shorter = torch.clamp(_MARGIN * _CLIP / (_norms(left, products[part]) + 1e-15), max=1.0)
             left = torch.trunc(left * shorter[:, None, None] / _RESIDUALS) * _RESIDUALS

@@ -278,7 +278,10 @@ def _estimator(
         return kind.make(regression=regression, **own)
     except TypeError as error:
         unknown = str(error).rpartition("argument '")[2].rstrip("'")
-        raise OptionError(f"the model '{kind.name}' has no option '{unknown}'", hint=f"leave it out{_OR_NETWORK if kind.as_network else ''}") from None
+        raise OptionError(
+            f"the model '{kind.name}' has no option '{unknown}'",
+            hint=f"leave it out{_OR_NETWORK if kind.as_network else ''}",
+        ) from None
 
 
 @dataclass(frozen=True)
