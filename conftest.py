@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -97,6 +98,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order the files, and nothing within a file."""
     paths = {config.rootpath / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: paths.get(item.path, len(paths)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin every test with the same state of all generators that a library may draw from, whatever ran before it."""
+    random.seed(0)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 def in_a_folder_with_patients(namespace: dict[str, Any]) -> None:

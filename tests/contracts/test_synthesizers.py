@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -20,9 +21,10 @@ from sfumato.errors import InputError
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import Floats, NoisySums
 from sfumato.synthesizers import METHODS, Aim, AutoEncoderMixture, Copula, Independent, LabelledTree, Synthesizer
-from sfumato.synthesizers.tables.base import Rows, State
-from sfumato.synthesizers.tables.description import record_weights
-from sfumato.synthesizers.tables.domain import Domain
+from sfumato.synthesizers.state import State
+from sfumato.synthesizers.tables.base import Rows
+from sfumato.synthesizers.tables.columns.description import record_weights
+from sfumato.synthesizers.tables.columns.domain import Domain
 from tests.forgery import failed
 
 QUICK: dict[str, Synthesizer] = {
@@ -259,7 +261,8 @@ def test_no_file_holds_a_record_of_the_original(method: Synthesizer, tmp_path: P
     for file in (tmp_path / "made").iterdir():
         assert SECRET.encode() not in file.read_bytes(), file.name
         if file.suffix != ".safetensors":
-            assert str(NUMBER).encode() not in file.read_bytes(), file.name
+            # Not as a part of a hash, which holds five given digits once in 20,000 times.
+            assert not re.search(rf"(?<![\w.]){NUMBER}(?!\w)".encode(), file.read_bytes()), file.name
     for name, array in load_file(tmp_path / "made" / "generator.safetensors").items():
         assert not (array == NUMBER).any(), name
     rows = release.table.to_polars()
@@ -296,7 +299,7 @@ def test_odd_tables_give_rows_of_their_domain(name: str, method: Synthesizer) ->
 def test_an_error_of_a_purchase_shows_no_record_and_says_what_was_spent() -> None:
     frame = pl.DataFrame({"town": [f"{SECRET} {at}" for at in range(50)], "sex": ["f", "m"] * 25})
     with pytest.raises(InputError, match=r"no class of the target 'town'.*epsilon .* was spent") as caught:
-        sf.synthesize(frame, 1, target="town", delta=1e-3, ledger=False)
+        sf.synthesize(frame, 1, target="town", delta=1e-9, ledger=False)  # each is named with a chance below delta
     assert SECRET not in str(caught.value)
 
 

@@ -17,7 +17,7 @@ from sfumato.budget import Ledger, Source
 from sfumato.data.recipe import Recipe
 from sfumato.learners import Privacy, PrivateScatteringClassifier, Split, load_model, write_model
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.learners.images.teacher import VIEWS, Whitening, features_of, fit_teacher, whitened_views
+from sfumato.learners.images.teacher import LIGHT, Whitening, features_of, fit_teacher, whitened_views
 from sfumato.learners.images.views import Views, numbers_of
 from sfumato.learners.networks.architectures import ImageInputs
 from sfumato.learners.networks.scattering import normalized_scattering
@@ -57,11 +57,11 @@ def test_the_features_of_an_image_are_the_same_wherever_it_is(side: int) -> None
     pixels = np.random.default_rng(0).integers(0, 256, (150, side, side, 1), dtype=np.uint8)
     made = np.random.default_rng(1).random((200, 1, side, side), dtype=np.float32)
     whitening = Whitening.of(features_of(torch.from_numpy(made)), 30)
-    found = whitened_views(pixels, whitening, VIEWS, 2, b"key")
+    found = whitened_views(pixels, whitening, LIGHT, 2, b"key")
     order = np.random.default_rng(2).permutation(150)
-    assert torch.equal(whitened_views(pixels[order], whitening, VIEWS, 2, b"key"), found[torch.from_numpy(order)])
+    assert torch.equal(whitened_views(pixels[order], whitening, LIGHT, 2, b"key"), found[torch.from_numpy(order)])
     for few in (1, 42):
-        assert torch.equal(whitened_views(pixels[-few:], whitening, VIEWS, 2, b"key"), found[-few:])
+        assert torch.equal(whitened_views(pixels[-few:], whitening, LIGHT, 2, b"key"), found[-few:])
     assert not torch.equal(found[:, 0], found[:, 1])
 
 

@@ -19,10 +19,10 @@ from sfumato.budget.events import BoundedRange, Gaussian, Repeated
 from sfumato.budget.noise import Source
 from sfumato.errors import InputError, OptionError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Selection, Share
-from sfumato.synthesizers.tables.aim import Aim, AimModel
 from sfumato.synthesizers.tables.base import Axis, Batch, Rows, Synthesizer
-from sfumato.synthesizers.tables.copula import Copula
-from sfumato.synthesizers.tables.junction import Junction, Measured, draw_along, triangulate
+from sfumato.synthesizers.tables.methods.aim import Aim, AimModel
+from sfumato.synthesizers.tables.methods.copula import Copula
+from sfumato.synthesizers.tables.methods.junction import Junction, Measured, draw_along, triangulate
 from sfumato.synthesizers.tables.synthesize import synthesize
 from tests.synthesizers.test_tables import SCHEMA, coded, people
 

@@ -21,9 +21,9 @@ from sfumato.budget.noise import Source
 from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.description import Described, Description, selections, shares
-from sfumato.synthesizers.tables.domain import MOST_CODES, Coding, Computed, Domain
-from sfumato.synthesizers.tables.kinds import Values
+from sfumato.synthesizers.tables.columns.description import Described, Description, selections, shares
+from sfumato.synthesizers.tables.columns.domain import MOST_CODES, Coding, Computed, Domain
+from sfumato.synthesizers.tables.columns.kinds import Values
 
 _MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2020, 1, 2, 12)).map(lambda one: one.replace(microsecond=0))
 _DAY_SECONDS = 86_400.0

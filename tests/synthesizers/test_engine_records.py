@@ -12,18 +12,18 @@ import numpy as np
 import polars as pl
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.data.io.database import Database
 from sfumato.errors import ColumnError, OptionError, SfumatoError
-from sfumato.synthesizers.tables.aim import Aim
 from sfumato.synthesizers.tables.base import Recoding
-from sfumato.synthesizers.tables.description import Description
-from sfumato.synthesizers.tables.domain import Domain
+from sfumato.synthesizers.tables.columns.description import Description
+from sfumato.synthesizers.tables.columns.domain import Domain
 from sfumato.synthesizers.tables.engine_records import describe_elsewhere
-from sfumato.synthesizers.tables.tree import LabelledTree
+from sfumato.synthesizers.tables.methods.aim import Aim
+from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
 from tests.effort import effort
 from tests.postgres import store
 
@@ -118,7 +118,14 @@ def compare(frame: pl.DataFrame, source: Any) -> None:
     assert wanting._text_counts("text") == counted._text_counts("text")
 
 
+HUGE = pl.DataFrame(
+    {name: [1.79e307] if name == "real" else [None] for name in VALUES},
+    schema={name: kind for name, (_, kind) in VALUES.items()},
+)
+
+
 @settings(max_examples=effort(10, 200))
+@example(HUGE)
 @given(FRAMES.filter(len))
 def test_codes_are_counted_in_a_database_as_in_memory(frame: pl.DataFrame) -> None:
     with TemporaryDirectory() as folder:

@@ -21,17 +21,17 @@ from sfumato.budget.noise import Source
 from sfumato.errors import BudgetError, InputError
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.synthesizers.tables.aim import Aim
-from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture
+from sfumato.synthesizers.plan import Plan, multiplier
 from sfumato.synthesizers.tables.base import Axis, Recoding, Rows, Synthesizer
-from sfumato.synthesizers.tables.cells import NARROW, Cells
-from sfumato.synthesizers.tables.copula import Copula
-from sfumato.synthesizers.tables.domain import Coding, Domain
-from sfumato.synthesizers.tables.independent import Independent
-from sfumato.synthesizers.tables.marginals import coarse_groups, onto_simplex
-from sfumato.synthesizers.tables.plan import Plan, multiplier
+from sfumato.synthesizers.tables.columns.cells import NARROW, Cells
+from sfumato.synthesizers.tables.columns.domain import Coding, Domain
+from sfumato.synthesizers.tables.methods.aim import Aim
+from sfumato.synthesizers.tables.methods.autoencoder import AutoEncoderMixture
+from sfumato.synthesizers.tables.methods.copula import Copula
+from sfumato.synthesizers.tables.methods.independent import Independent
+from sfumato.synthesizers.tables.methods.marginals import coarse_groups, onto_simplex
+from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree
 from sfumato.synthesizers.tables.synthesize import synthesize
-from sfumato.synthesizers.tables.tree import LabelledTree
 
 TINY = AutoEncoderMixture(width=2, hidden=4, components=2, rounds=1, steps=5, rate=0.2)
 METHODS: list[Synthesizer] = [Independent(), Copula(), LabelledTree(pool=2000), Aim(megabytes=0.1), TINY]
@@ -225,7 +225,7 @@ class Coins(Share):
 def test_an_access_that_is_not_a_sum_is_paid_for_with_the_sums() -> None:
     shares = {"cells": Share(1, 0.6), "coins": Coins(3, 0.4)}
     noise = multiplier([PureEvent(0.1)], shares, 1.0, 1e-5)
-    plan = Plan(1.0, 1e-5, {}, shares, noise)
+    plan = Plan(1.0, 1e-5, shares, noise)
     assert 0.999 < spent([PureEvent(0.1), *plan.events], 1e-5).epsilon <= 1.0
     assert plan.events[1] == Repeated(PureEvent(0.4 / noise), 3)
     sums = NoisySums(shares, noise, Source(insecure_seed=1))

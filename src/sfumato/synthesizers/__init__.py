@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
-    from sfumato.synthesizers.tables.aim import Aim as Aim
-    from sfumato.synthesizers.tables.autoencoder import AutoEncoderMixture as AutoEncoderMixture
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
-    from sfumato.synthesizers.tables.catalogue import METHODS as METHODS
-    from sfumato.synthesizers.tables.constraints import Constraints as Constraints
-    from sfumato.synthesizers.tables.constraints import Determines as Determines
-    from sfumato.synthesizers.tables.copula import Copula as Copula
+    from sfumato.synthesizers.tables.columns.constraints import Constraints as Constraints
+    from sfumato.synthesizers.tables.columns.constraints import Determines as Determines
     from sfumato.synthesizers.tables.generator import Generator as Generator
-    from sfumato.synthesizers.tables.independent import Independent as Independent
+    from sfumato.synthesizers.tables.methods.aim import Aim as Aim
+    from sfumato.synthesizers.tables.methods.autoencoder import AutoEncoderMixture as AutoEncoderMixture
+    from sfumato.synthesizers.tables.methods.catalogue import METHODS as METHODS
+    from sfumato.synthesizers.tables.methods.copula import Copula as Copula
+    from sfumato.synthesizers.tables.methods.independent import Independent as Independent
+    from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree as LabelledTree
     from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
-    from sfumato.synthesizers.tables.tree import LabelledTree as LabelledTree
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "tables.aim": "Aim",
-        "tables.autoencoder": "AutoEncoderMixture",
+        "tables.methods.aim": "Aim",
+        "tables.methods.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
-        "tables.catalogue": "METHODS",
-        "tables.constraints": "Constraints Determines",
-        "tables.copula": "Copula",
+        "tables.methods.catalogue": "METHODS",
+        "tables.columns.constraints": "Constraints Determines",
+        "tables.methods.copula": "Copula",
         "tables.generator": "Generator",
-        "tables.independent": "Independent",
+        "tables.methods.independent": "Independent",
         "tables.synthesize": "synthesize",
-        "tables.tree": "LabelledTree",
+        "tables.methods.tree.tree": "LabelledTree",
     },
 )

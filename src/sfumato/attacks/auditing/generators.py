@@ -29,8 +29,8 @@ from sfumato.data.release import Release
 from sfumato.data.schema import Schema
 from sfumato.learners.estimators.features import Columns
 from sfumato.learners.estimators.noisy_sums import Share
-from sfumato.synthesizers.tables.domain import Domain
-from sfumato.synthesizers.tables.plan import Plan
+from sfumato.synthesizers.plan import Plan
+from sfumato.synthesizers.tables.columns.domain import Domain
 
 __all__ = ["audit_generator", "strange_rows", "to_each_canary"]
 

@@ -58,7 +58,9 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
 )
 @click.option(
     "--method",
-    type=Choice("tree", "aim", "copula", "independent", "autoencoder", of="synthesizers.tables.catalogue:METHODS"),
+    type=Choice(
+        "tree", "aim", "copula", "independent", "autoencoder", of="synthesizers.tables.methods.catalogue:METHODS"
+    ),
     help="How it learns; 'independent' keeps single columns only, to compare with.  [default: tree]",
 )
 @click.option(

@@ -134,7 +134,7 @@ class PrivateScatteringClassifier(Classifier):
             del self._progress
 
     def _shares(self, columns: int) -> Mapping[str, Share]:
-        return {**generator_shares(), "gradients": Share(self.steps, _GRADIENTS)}
+        return {**generator_shares(1 - _GRADIENTS), "gradients": Share(self.steps, _GRADIENTS)}
 
     def _given(self, X: Any, y: Any) -> tuple[Columns, pl.Series | None]:  # noqa: N803
         for name in ("steps", "views", "whitening", "draws"):

@@ -72,7 +72,7 @@ class Frequencies:
     def _waves(self) -> Floats:
         """Return the frequencies as orthonormal images, a column each."""
         down, across, _ = self.shape
-        return np.kron(_cosines(self.height, down), _cosines(self.width, across)).T
+        return np.asarray(np.kron(_cosines(self.height, down), _cosines(self.width, across)).T)
 
     def prior(self) -> Floats:
         """Return a spectrum that falls with the squared frequency, as that of natural images does (Field 1987)."""

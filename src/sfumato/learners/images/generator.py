@@ -33,18 +33,20 @@ Ints = NDArray[np.int64]
 _ROUNDS = 3
 _TONED = 500  # images of a class that its tones are matched on
 _PER_CENTRE = 0.55  # centres of a class grow with the square root of the class's signal
-_WORTH = {"norms": 0.005, "tones": 0.01, "basis": 0.08, "moments": 0.13, "centres": 0.12}
+_WORTH = {"norms": 0.5, "tones": 1, "basis": 8, "moments": 13, "centres": 12}
 
 
-def generator_shares() -> Mapping[str, Share]:
-    """Return the kinds of sums that `learn_generator` asks for, and the worth of each; together .345.
+def generator_shares(worth: float) -> Mapping[str, Share]:
+    """Return the kinds of sums that `learn_generator` asks for, given their worth together.
 
     Examples
     --------
-    >>> list(generator_shares())
-    ['norms', 'tones', 'basis', 'moments', 'centres']
+    >>> shares = generator_shares(0.25)
+    >>> list(shares), round(sum(one.worth for one in shares.values()), 9)
+    (['norms', 'tones', 'basis', 'moments', 'centres'], 0.25)
     """
-    return {name: Share(_ROUNDS if name == "centres" else 1, worth) for name, worth in _WORTH.items()}
+    whole = sum(_WORTH.values())
+    return {name: Share(_ROUNDS if name == "centres" else 1, worth * one / whole) for name, one in _WORTH.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,12 +88,16 @@ class ImageMixtures:
         """Return images in 0..1 of shape (rows, height, width, channels), and the classes they were drawn from."""
         sizes = np.array([one.size for one in self.mixtures])
         labels = rng.permutation(np.repeat(np.arange(len(sizes)), _rounded(sizes / sizes.sum() * rows, rows)))
-        images = np.empty((rows, self._pictures.shape[1]), dtype=np.float32)
+        return self.draw_classes(labels, rng), labels
+
+    def draw_classes(self, labels: Ints, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Return an image of each of these classes."""
+        images = np.empty((len(labels), self._pictures.shape[1]), dtype=np.float32)
         for one, mixture in enumerate(self.mixtures):
             own = np.flatnonzero(labels == one)
             if len(own):
                 images[own] = self._curves[one](mixture.draw(len(own), rng).astype(np.float32) @ self._pictures)
-        return images.reshape(rows, self.low.height, self.low.width, self.low.channels), labels
+        return images.reshape(len(labels), self.low.height, self.low.width, self.low.channels)
 
 
 def learn_generator(
@@ -122,7 +128,7 @@ def learn_generator(
     >>> from sfumato.budget.noise import Source
     >>> digits = sf.datasets.mnist()
     >>> pixels, labels = digits.train_images[:1000, :, :, None], digits.train_labels[:1000].astype(int)
-    >>> sums = NoisySums(generator_shares(), 0.1, Source(insecure_seed=1))
+    >>> sums = NoisySums(generator_shares(1.0), 0.1, Source(insecure_seed=1))
     >>> found = learn_generator(pixels, labels, 10, sums, np.random.default_rng(1))
     >>> [one.shape for one in found.draw(5, np.random.default_rng(2))]
     [(5, 28, 28, 1), (5,)]

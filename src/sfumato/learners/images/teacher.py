@@ -28,7 +28,8 @@ from sfumato.learners.images.views import Views, numbers_of
 from sfumato.learners.networks.scattering import normalized_scattering
 
 __all__ = [
-    "VIEWS",
+    "LIGHT",
+    "STRONG",
     "Teacher",
     "Whitening",
     "as_tensor",
@@ -39,18 +40,24 @@ __all__ = [
     "whitened_views",
 ]
 
-VIEWS = Views(affine=0.4, elastic=0.3)
-"""How strongly the images are warped that the teacher learns from."""
 _FEATURES = 2.0**-12  # the grid of features,
 _WEIGHTS = 2.0**-16  # of weights,
 _RESIDUALS = 2.0**-20  # and of clipped residuals
 _LARGEST = 2.0**6  # the largest feature
+_RIDGE = 0.3  # features of smaller variance are noise: they are scaled up less
+_RATE = 32.0
 _NO_VARIANCE = 1e-9  # what variances below it may be in 32-bit floats
 _MOMENTUM = 0.9
 _CLIP = 0.05
 _MARGIN = 0.998  # rounding residuals to the grid may lengthen a gradient a little
 _AT_ONCE = 64  # records: their features then stay in the processor's cache
 _AT_ONCE_ON_DEVICE = 16_384
+
+
+LIGHT = Views(affine=0.6, elastic=0.5)
+"""The views of a record in training."""
+STRONG = Views(affine=1.0, elastic=1.5)
+"""The views of synthetic images whose features are whitened: they vary in more directions."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +68,7 @@ class Whitening:
     directions: Tensor
 
     @classmethod
-    def of(cls, features: Tensor, most: int = 1500, ridge: float = 0.03) -> Whitening:
+    def of(cls, features: Tensor, most: int = 1500, ridge: float = _RIDGE) -> Whitening:
         """Return the whitening by these features; directions of a variance below the ridge are scaled up less."""
         mean = features.double().mean(dim=0)
         centred, count = features - mean.float(), len(features)
@@ -170,10 +177,10 @@ def learn_teacher(
     report = progress or (lambda share: None)
     drawn, _ = generator.draw(samples, rng)
     warps = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
-    found = Whitening.of(features_of(VIEWS(as_tensor(drawn, device), warps)), whitening)
+    found = Whitening.of(features_of(STRONG(as_tensor(drawn, device), warps)), whitening)
     report(0.1)
     inputs = whitened_views(
-        images, found, VIEWS, views, rng.bytes(16), device=device, progress=lambda share: report(0.1 + 0.4 * share)
+        images, found, LIGHT, views, rng.bytes(16), device=device, progress=lambda share: report(0.1 + 0.4 * share)
     )
     weights = fit_teacher(
         inputs,
@@ -194,9 +201,9 @@ def rate_of(mu: float) -> float:
     Examples
     --------
     >>> rate_of(1.0)
-    16.0
+    32.0
     """
-    return 16 * mu**0.65
+    return _RATE * mu**0.65
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato._repr import Discreet
+from sfumato.errors import OptionError, did_you_mean
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.synthesizers.state import State
 
@@ -72,6 +73,13 @@ class ImageModel(ABC):
     def total(self) -> float | None:
         """The noisy number of records; None if the model does not know it."""
         return None
+
+    @classmethod
+    def style_of(cls, given: str | None) -> str:
+        """Return a style by its name, or the default."""
+        if given is not None and given not in cls.styles:
+            raise OptionError(f"there is no style '{str(given)[:40]}'", hint=did_you_mean(str(given), cls.styles))
+        return given or cls.styles[0]
 
     @abstractmethod
     def sample(

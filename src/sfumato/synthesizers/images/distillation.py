@@ -1,35 +1,38 @@
 """The default for images: a noisy generator, a private teacher, and its labels for many strongly warped samples.
 
-A third of the budget pays for a generator (`learners.images.generator`), the rest for a teacher
+A quarter of the budget pays for a generator (`learners.images.generator`), the rest for a teacher
 (`learners.images.teacher`), whose features are whitened by samples of the generator. The released images are samples
 that are warped more than looks natural, labelled by the teacher: a set to train on (distillation: Hinton, Vinyals and
-Dean 2015), not to look at. In the style "faithful" they are not warped, and have the classes of the generator.
+Dean 2015), not to look at. In the style "faithful" they are not warped, and have the classes of the generator; those
+in which the teacher does not see their class are drawn again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from sfumato.errors import InputError, OptionError, did_you_mean
+from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
 from sfumato.learners.images.mixtures import Mixture
-from sfumato.learners.images.teacher import as_tensor, features_of, learn_teacher
+from sfumato.learners.images.teacher import STRONG, as_tensor, features_of, learn_teacher
 from sfumato.learners.images.tones import TONES
-from sfumato.learners.images.views import Views
 from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageRecords, ImageSynthesizer, Ints, Progress
 from sfumato.synthesizers.state import State, Stored
 
 __all__ = ["Distillation", "DistillationModel"]
 
 _AT_ONCE = 10_000  # images drawn at a time
-_TEACHER = 0.655  # of the budget
+_TRIES = 6  # until the teacher sees the class of an image in it
+_TEACHER = 0.75  # of the budget
+_WARPED = replace(STRONG, gamma=0.3)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,25 +54,41 @@ class DistillationModel(ImageModel):
         self, rows: int, rng: np.random.Generator, *, style: str | None = None, progress: Progress | None = None
     ) -> tuple[Bytes, Ints]:
         """Return new images: warped and labelled by the teacher, or as the generator draws them."""
-        chosen = style or self.styles[0]
-        if chosen not in self.styles:
-            raise OptionError(f"there is no style '{chosen[:40]}'", hint=did_you_mean(chosen, self.styles))
+        chosen = self.style_of(style)
         low = self.generator.low
         images = np.empty((rows, low.height, low.width, low.channels), dtype=np.uint8)
         labels = np.empty(rows, dtype=np.int64)
-        warps, strong = torch.Generator(self.device).manual_seed(_seed(rng)), Views(affine=1.0, elastic=1.5, gamma=0.3)
-        weights, bias = (one.float().to(self.device) for one in self.teacher)
+        draw = self._distilled if chosen == "distilled" else self._faithful
         for start in range(0, rows, _AT_ONCE):
             part = slice(start, min(start + _AT_ONCE, rows))
-            drawn, labels[part] = self.generator.draw(part.stop - start, rng)
-            if chosen == "distilled":
-                seen = strong(as_tensor(drawn, self.device), warps)
-                drawn = np.moveaxis(seen.cpu().numpy(), 1, 3)
-                labels[part] = (features_of(seen) @ weights + bias).argmax(dim=1).cpu().numpy()
+            drawn, labels[part] = draw(part.stop - start, rng)
             images[part] = np.rint(drawn * 255)
             if progress is not None:
                 progress(part.stop / rows)
         return images, labels
+
+    def _distilled(self, rows: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], Ints]:
+        """Return warped images, and the classes that the teacher sees in them."""
+        drawn, _ = self.generator.draw(rows, rng)
+        warped = _WARPED(as_tensor(drawn, self.device), torch.Generator(self.device).manual_seed(_seed(rng)))
+        return np.moveaxis(warped.cpu().numpy(), 1, 3), self._seen(warped)
+
+    def _faithful(self, rows: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], Ints]:
+        """Return images in which the teacher sees their class; of those in which it does not, new ones are drawn."""
+        drawn, labels = self.generator.draw(rows, rng)
+        left = np.arange(rows)
+        for _ in range(_TRIES):
+            left = left[self._seen(as_tensor(drawn[left], self.device)) != labels[left]]
+            if not len(left):
+                break
+            drawn[left] = self.generator.draw_classes(labels[left], rng)
+        return drawn, labels
+
+    def _seen(self, images: torch.Tensor) -> Ints:
+        """Return the class that the teacher sees in each image."""
+        weights, bias = (one.float().to(self.device) for one in self.teacher)
+        found: Ints = (features_of(images) @ weights + bias).argmax(dim=1).cpu().numpy()
+        return found
 
     def to_state(self) -> State:
         """Return the noisy numbers."""
@@ -157,7 +176,7 @@ class Distillation(ImageSynthesizer):
 
     def shares(self, canvas: Canvas) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, and the worth of each."""
-        return {**generator_shares(), "gradients": Share(self.steps, _TEACHER)}
+        return {**generator_shares(1 - _TEACHER), "gradients": Share(self.steps, _TEACHER)}
 
     def learn(
         self, records: ImageRecords, sums: NoisySums, rng: np.random.Generator, progress: Progress | None = None

@@ -34,10 +34,11 @@ from sfumato.engines.contingency import (
 from sfumato.engines.dispatch import choose, reduce
 from sfumato.errors import OptionError
 from sfumato.learners.estimators.features import Columns
-from sfumato.synthesizers.tables.base import Axis, Recoding, Records, split
-from sfumato.synthesizers.tables.description import MOST_DECIMALS, Described, Description, texts_of
-from sfumato.synthesizers.tables.domain import Coding, Domain
-from sfumato.synthesizers.tables.kinds import Values
+from sfumato.synthesizers.state import split
+from sfumato.synthesizers.tables.base import Axis, Recoding, Records
+from sfumato.synthesizers.tables.columns.description import MOST_DECIMALS, Described, Description, texts_of
+from sfumato.synthesizers.tables.columns.domain import Coding, Domain
+from sfumato.synthesizers.tables.columns.kinds import Values
 
 if TYPE_CHECKING:
     from sfumato.engines.spark import Spark

@@ -34,12 +34,13 @@ from sfumato.data.validate import real, whole
 from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
-from sfumato.synthesizers.tables.base import Model, State, Synthesizer
-from sfumato.synthesizers.tables.catalogue import method_of, parameters_of
-from sfumato.synthesizers.tables.constraints import Constraints, draw_rows
-from sfumato.synthesizers.tables.description import Described
-from sfumato.synthesizers.tables.domain import Domain
-from sfumato.synthesizers.tables.plan import Plan, plan_of
+from sfumato.synthesizers.state import State
+from sfumato.synthesizers.tables.base import Model, Synthesizer
+from sfumato.synthesizers.tables.columns.constraints import Constraints, draw_rows
+from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.domain import Domain
+from sfumato.synthesizers.tables.methods.catalogue import method_of, parameters_of
+from sfumato.synthesizers.tables.plan import TablePlan, plan_of
 
 __all__ = ["ARRAYS", "FACTS", "MOST_ROWS", "Generator", "drawn_schema", "like"]
 
@@ -88,7 +89,7 @@ class Generator(Artifact, Discreet):
     domain: Domain
     model: Model
     method: Synthesizer
-    plan: Plan
+    plan: TablePlan
     declared: Schema
     private: bool
     scans: bool = True
@@ -212,8 +213,9 @@ class Generator(Artifact, Discreet):
         ----------
         rows : int
         given : mapping or str, optional
-            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Rows are drawn until
-            enough of them meet it, so a rare condition takes longer.
+            What all rows meet: ``{"sex": "f", "age": "30..39"}``, or a condition as in a query. Conditions on single
+            columns are drawn directly by the methods tree, aim and independent, however rare they are; otherwise rows
+            are drawn until enough of them meet it, and a rare condition takes longer.
         seed : int, optional
 
         Returns
@@ -384,7 +386,7 @@ def _domain(plain: Mapping[str, Any]) -> Domain:
     return domain
 
 
-def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Plan:
+def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> TablePlan:
     """Return the plan that follows from the method, the columns and the noise."""
     bought = plain["bought"]
     if not isinstance(bought, dict) or not bought.keys() <= {one.name for one in domain.codings}:

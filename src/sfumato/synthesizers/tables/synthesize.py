@@ -22,12 +22,12 @@ from sfumato.data.table import Table, read
 from sfumato.data.validate import real, whole
 from sfumato.errors import ColumnError, InputError, OptionError, SchemaError, SfumatoError, did_you_mean
 from sfumato.synthesizers.tables.base import Synthesizer
-from sfumato.synthesizers.tables.catalogue import method_of
-from sfumato.synthesizers.tables.conditions import given_condition
-from sfumato.synthesizers.tables.constraints import Constraint, Constraints, draw_rows
-from sfumato.synthesizers.tables.description import Described, Description
+from sfumato.synthesizers.tables.columns.conditions import given_condition
+from sfumato.synthesizers.tables.columns.constraints import Constraint, Constraints, draw_rows
+from sfumato.synthesizers.tables.columns.description import Described, Description
 from sfumato.synthesizers.tables.engine_records import describe_elsewhere
 from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
+from sfumato.synthesizers.tables.methods.catalogue import method_of
 from sfumato.synthesizers.tables.plan import plan_of
 
 __all__ = ["run_recipe", "synthesize"]

@@ -27,11 +27,11 @@ from sfumato.data.schema import Role
 from sfumato.errors import InputError, SfumatoError
 from sfumato.learners.estimators.features import as_numbers, texts_in
 from sfumato.learners.training.released_model import read_arrays
-from sfumato.synthesizers.tables.catalogue import parameters_of
-from sfumato.synthesizers.tables.constraints import Determines
-from sfumato.synthesizers.tables.description import Described
-from sfumato.synthesizers.tables.domain import Coding, Computed, Values
+from sfumato.synthesizers.tables.columns.constraints import Determines
+from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.domain import Coding, Computed, Values
 from sfumato.synthesizers.tables.generator import ARRAYS, FACTS, Generator
+from sfumato.synthesizers.tables.methods.catalogue import parameters_of
 
 __all__ = ["rows_in_domain", "verify_generator"]
 

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.synthesizers.tables.base import Axis, Model, Records, State, Stored, Synthesizer, split
-from sfumato.synthesizers.tables.cells import Cells, count_cells, find_cells, is_wide, label_totals, read_cells
-from sfumato.synthesizers.tables.marginals import draw_evenly, onto_simplex
+from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.tables.base import Axis, Model, Records, Synthesizer
+from sfumato.synthesizers.tables.columns.cells import Cells, count_cells, find_cells, is_wide, label_totals, read_cells
+from sfumato.synthesizers.tables.methods.marginals import draw_evenly, onto_simplex
 
 __all__ = ["Copula"]
 

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
-from sfumato.synthesizers.tables.base import Axis, Model, Records, State, Stored, Synthesizer, split
-from sfumato.synthesizers.tables.cells import Cells, find_cells, is_wide, read_cells
-from sfumato.synthesizers.tables.marginals import draw_evenly, onto_simplex
+from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.tables.base import Axis, Mask, Model, Records, Synthesizer, refuse_impossible
+from sfumato.synthesizers.tables.columns.cells import Cells, find_cells, is_wide, read_cells
+from sfumato.synthesizers.tables.methods.marginals import draw_evenly, onto_simplex
 
 __all__ = ["Independent"]
 
@@ -40,6 +41,15 @@ class IndependentModel(Model):
             cell.draw_codes(draw_evenly(alone, one[None, :], rng), rng)
             for cell, one in zip(self.cells, self.counts, strict=True)
         ]
+
+    def given(self, allowed: Mapping[int, Mask]) -> IndependentModel:
+        """Return the model of the rows whose codes are among those allowed."""
+        cells, counts = list(self.cells), list(self.counts)
+        for at, mask in allowed.items():
+            cells[at], share = self.cells[at].within(mask)
+            counts[at] = self.counts[at] * share
+            refuse_impossible(counts[at].sum())
+        return IndependentModel(cells, counts)
 
     def to_state(self) -> State:
         """Return the cells and their counts."""

@@ -7,7 +7,7 @@ all pair counts; an additive model then tells the labels of all rows but a share
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.synthesizers.tables.base import Axis, Model, State, Stored, split
-from sfumato.synthesizers.tables.cells import Cells, read_cells, read_groups
-from sfumato.synthesizers.tables.labels import AdditiveLabels, labels_in_order
-from sfumato.synthesizers.tables.marginals import by_group, draw_evenly, information, spanning_tree
-from sfumato.synthesizers.tables.raking import Wanted, rake
+from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.tables.base import Axis, Mask, Model, Sampler
+from sfumato.synthesizers.tables.columns.cells import Cells, read_cells, read_groups
+from sfumato.synthesizers.tables.methods.marginals import by_group, draw_evenly, information, spanning_tree
+from sfumato.synthesizers.tables.methods.tree.labels import AdditiveLabels, labels_in_order
+from sfumato.synthesizers.tables.methods.tree.raking import Wanted, rake
 
-__all__ = ["TreeModel", "by_group", "inside_groups"]
+__all__ = ["TreeModel", "by_group", "draw_cells", "inside_groups", "systematic"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -83,7 +84,7 @@ class TreeModel(Model):
         return spanning_tree(gains)
 
     @cached_property
-    def _conditionals(self) -> list[tuple[int, int | None, Floats]]:
+    def conditionals(self) -> list[tuple[int, int | None, Floats]]:
         """The chances of each column's groups: the column, its parent, and a table (parent, label, group)."""
         grouped = [by_group(one, group) for one, group in zip(self.tables, self.groups, strict=True)]
         root = self._edges[0][0] if self._edges else 0
@@ -94,7 +95,7 @@ class TreeModel(Model):
         return found
 
     @cached_property
-    def _inside(self) -> list[Floats]:
+    def inside(self) -> list[Floats]:
         """The chances of each column's cells within a group: tables (group, label, cell)."""
         return [inside_groups(table, group) for table, group in zip(self.tables, self.groups, strict=True)]
 
@@ -114,23 +115,19 @@ class TreeModel(Model):
 
     def draw(self, rows: int, rng: np.random.Generator) -> Drawn:
         """Draw cells of rows from the tree, and rake them."""
-        shares = self.by_label / self.by_label.sum()
-        classes = len(shares)
-        # Rare labels are drawn more often than they occur, so that raking has enough rows of each.
-        drawn = (1 - _BALANCE) * shares + _BALANCE / classes
-        label = draw_evenly(np.zeros(rows, dtype=np.int64), drawn[None, :], rng)
-        coarse: dict[int, Ints] = {}
-        for at, parent, table in self._conditionals:
-            given = label if parent is None else coarse[parent] * classes + label
-            coarse[at] = draw_evenly(given, table.reshape(-1, table.shape[2]), rng)
-        groups = [coarse[at] for at in range(len(self.cells))]
-        fine = [
-            draw_evenly(one * classes + label, table.reshape(-1, table.shape[2]), rng)
-            for one, table in zip(groups, self._inside, strict=True)
-        ]
-        weights = (self.by_label / drawn)[label] / rows
-        weights = rake([*groups, *fine, label], self._wanted, weights, self.sweeps)
-        return Drawn(fine, label, weights)
+        label, groups, fine = draw_cells(rows, self.drawn_labels, self.conditionals, self.inside, rng)
+        return Drawn(fine, label, self.rake(label, groups, fine, np.full(rows, 1 / rows)))
+
+    @property
+    def drawn_labels(self) -> Floats:
+        """How often labels are drawn: rare ones more often than they occur, so that raking has enough rows of each."""
+        drawn: Floats = (1 - _BALANCE) * self.by_label / self.by_label.sum() + _BALANCE / len(self.by_label)
+        return drawn
+
+    def rake(self, label: Ints, groups: list[Ints], fine: list[Ints], parts: Floats) -> Floats:
+        """Return the raked weights of rows, given the part of all drawn rows that each stands for."""
+        weights = (self.by_label / self.drawn_labels)[label] * parts
+        return rake([*groups, *fine, label], self._wanted, weights, self.sweeps, parts)
 
     @property
     def at_once(self) -> int:
@@ -140,16 +137,27 @@ class TreeModel(Model):
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
         drawn = self.draw(max(rows, self.pool_rows), rng)
-        kept = rng.permutation(_systematic(drawn.weights, rows, rng))
+        kept = rng.permutation(systematic(drawn.weights, rows, rng))
         fine = [one[kept] for one in drawn.cells]
         codes = [cell.draw_codes(one, rng) for cell, one in zip(self.cells, fine, strict=True)]
         if self.label is None:
             return codes
         label = drawn.label[kept]
         if self.labels is not None:
-            told = labels_in_order(self.labels.chances(self.labels.places(fine)), rng)
+            told = labels_in_order(self.chances(fine), rng)
             label = np.where(rng.random(rows) < self.mix, label, told)
         return [*codes[: self.label], label, *codes[self.label :]]
+
+    def chances(self, fine: list[Ints]) -> Floats:
+        """Return the chances of the labels of rows, given their cells; see `AdditiveLabels.chances`."""
+        assert self.labels is not None
+        return self.labels.chances(self.labels.places(fine))
+
+    def given(self, allowed: Mapping[int, Mask]) -> Sampler:
+        """Return what draws the rows whose codes are among those allowed."""
+        from sfumato.synthesizers.tables.methods.tree.conditional import ConditionedTree
+
+        return ConditionedTree(self, allowed)
 
     def to_state(self) -> State:
         """Return the settings and the noisy tables."""
@@ -219,6 +227,27 @@ def _read_pairs(stored: Stored, columns: int) -> list[tuple[int, int]]:
     return pairs
 
 
+def draw_cells(
+    rows: int,
+    labels: Floats,
+    conditionals: Sequence[tuple[int, int | None, Floats]],
+    inside: Sequence[Floats],
+    rng: np.random.Generator,
+) -> tuple[Ints, list[Ints], list[Ints]]:
+    """Draw the labels of rows, the groups of their columns along a tree, and the cells within their groups."""
+    label = draw_evenly(np.zeros(rows, dtype=np.int64), labels[None, :], rng)
+    coarse: dict[int, Ints] = {}
+    for at, parent, table in conditionals:
+        given = label if parent is None else coarse[parent] * len(labels) + label
+        coarse[at] = draw_evenly(given, table.reshape(-1, table.shape[2]), rng)
+    groups = [coarse[at] for at in range(len(inside))]
+    fine = [
+        draw_evenly(one * len(labels) + label, table.reshape(-1, table.shape[2]), rng)
+        for one, table in zip(groups, inside, strict=True)
+    ]
+    return label, groups, fine
+
+
 def _shares(table: Floats) -> Floats:
     """Return shares along the last axis; equal ones where there is nothing."""
     whole = table.sum(axis=-1, keepdims=True)
@@ -239,7 +268,7 @@ def inside_groups(table: Floats, groups: Ints) -> Floats:
     return _shares(inside)
 
 
-def _systematic(weights: Floats, rows: int, rng: np.random.Generator) -> Ints:
+def systematic(weights: Floats, rows: int, rng: np.random.Generator) -> Ints:
     """Return the positions of rows drawn in proportion to their weights, evenly spaced."""
     up = np.cumsum(weights)
     at = (np.arange(rows) + rng.random()) * (up[-1] / max(rows, 1))

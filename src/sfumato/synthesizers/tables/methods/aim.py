@@ -25,8 +25,19 @@ from numpy.typing import NDArray
 from sfumato.data.validate import real
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Selection, Share, on_grid
-from sfumato.synthesizers.tables.base import Axis, Model, Recoding, Records, Rows, State, Stored, Synthesizer, split
-from sfumato.synthesizers.tables.cells import (
+from sfumato.synthesizers.state import State, Stored, split
+from sfumato.synthesizers.tables.base import (
+    Axis,
+    Mask,
+    Model,
+    Recoding,
+    Records,
+    Rows,
+    Sampler,
+    Synthesizer,
+    refuse_impossible,
+)
+from sfumato.synthesizers.tables.columns.cells import (
     Cells,
     count_cells,
     find_cells,
@@ -35,9 +46,9 @@ from sfumato.synthesizers.tables.cells import (
     read_cells,
     read_groups,
 )
-from sfumato.synthesizers.tables.junction import Clique, Junction, Measured, draw_along, triangulate
-from sfumato.synthesizers.tables.marginals import coarse_groups, draw_evenly, onto_simplex
-from sfumato.synthesizers.tables.tree_model import by_group, inside_groups
+from sfumato.synthesizers.tables.methods.junction import Clique, Junction, Measured, draw_along, tilt, triangulate
+from sfumato.synthesizers.tables.methods.marginals import coarse_groups, draw_evenly, onto_simplex
+from sfumato.synthesizers.tables.methods.tree.tree_model import by_group, inside_groups
 
 __all__ = ["Aim"]
 
@@ -74,14 +85,32 @@ class AimModel(Model):
         """The number of groups of each column, and that of the labels."""
         return [*(int(one.max()) + 1 for one in self.groups), self.counts[0].shape[1]]
 
+    @cached_property
+    def _inside(self) -> list[Floats]:
+        """The chances of each column's cells within a group: tables (group, label, cell)."""
+        return [inside_groups(one, group) for one, group in zip(self.counts, self.groups, strict=True)]
+
     def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
         """Return the codes of new rows, one array per column."""
-        *coarse, label = draw_along(self._sizes, self.cliques, self.tables, rows, rng)
-        codes = []
-        for cell, group, counts, one in zip(self.cells, self.groups, self.counts, coarse, strict=True):
-            inside = inside_groups(counts, group).reshape(-1, len(group))
-            codes.append(cell.draw_codes(draw_evenly(one * counts.shape[1] + label, inside, rng), rng))
-        return codes if self.label is None else [*codes[: self.label], label, *codes[self.label :]]
+        return _Junction(self._sizes, self.label, self.cells, self.cliques, self.tables, self._inside).sample(rows, rng)
+
+    def given(self, allowed: Mapping[int, Mask]) -> Sampler | None:
+        """Return what draws the rows whose codes are among those allowed: the shares of groups tilt the cliques."""
+        columns = [at for at in range(len(self.axes)) if at != self.label]
+        cells, inside, last = [*self.cells], [*self._inside], len(columns)
+        factors = list[tuple[Clique, Floats]]()
+        for place, at in enumerate(columns):
+            if at in allowed:
+                cells[place], share = self.cells[place].within(allowed[at])
+                inside[place] = self._inside[place] * share
+                factors.append(((place, last), inside[place].sum(axis=2)))
+        if self.label is not None and self.label in allowed:
+            factors.append(((last,), allowed[self.label][:-1].astype(np.float64)))
+        tables = tilt(self._sizes, self.cliques, self.tables, factors)
+        if tables is None:
+            return None
+        refuse_impossible(float(tables[0].sum()))
+        return _Junction(self._sizes, self.label, cells, self.cliques, tables, inside)
 
     def to_state(self) -> State:
         """Return the cells, their groups and counts, and the cliques with their tables."""
@@ -119,6 +148,27 @@ class AimModel(Model):
         flat = split(stored.array("tables", (sum(lengths),), least=0.0), lengths)
         tables = [one.reshape(shape) for one, shape in zip(flat, shapes, strict=True)]
         return cls(axes, label, cells, groups, counts, cliques, tables)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Junction(Sampler):
+    """Draws groups along the cliques, then a cell within each group and label, then a code within each cell."""
+
+    sizes: list[int]
+    label: int | None
+    cells: Sequence[Cells]
+    cliques: Sequence[Clique]
+    tables: Sequence[Floats]
+    inside: Sequence[Floats]
+
+    def sample(self, rows: int, rng: np.random.Generator) -> list[Ints]:
+        """Return the codes of new rows, one array per column."""
+        *coarse, label = draw_along(self.sizes, self.cliques, self.tables, rows, rng)
+        codes = []
+        for cell, table, one in zip(self.cells, self.inside, coarse, strict=True):
+            chances = table.reshape(-1, table.shape[2])
+            codes.append(cell.draw_codes(draw_evenly(one * table.shape[1] + label, chances, rng), rng))
+        return codes if self.label is None else [*codes[: self.label], label, *codes[self.label :]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,8 +32,26 @@ class Wanted:
     deviation: float
 
 
-def rake(columns: Sequence[NDArray[np.integer]], wanted: Sequence[Wanted], weights: Floats, sweeps: int) -> Floats:
+def rake(
+    columns: Sequence[NDArray[np.integer]],
+    wanted: Sequence[Wanted],
+    weights: Floats,
+    sweeps: int,
+    parts: Floats | None = None,
+) -> Floats:
     """Return weights with which the drawn rows have about the wanted counts.
+
+    Parameters
+    ----------
+    columns : sequence of arrays
+    wanted : sequence of Wanted
+    weights : array
+        The weights of the rows before.
+    sweeps : int
+        At most so many.
+    parts : array, optional
+        The part of a row that each row stands for, where some are drawn more often than others; the limits of its
+        weight are that part of those of a row. By default 1.
 
     Examples
     --------
@@ -42,7 +60,7 @@ def rake(columns: Sequence[NDArray[np.integer]], wanted: Sequence[Wanted], weigh
     >>> rake(columns, wanted, np.full(4, 3.0), sweeps=9).round(2).tolist()
     [4.0, 2.0, 2.0, 4.0]
     """
-    from sfumato.synthesizers.tables.raking_kernels import sweep
+    from sfumato.synthesizers.tables.methods.tree.raking_kernels import sweep
 
     weights = weights.copy()
     total, start, tables = weights.sum(), 0, []
@@ -61,9 +79,9 @@ def rake(columns: Sequence[NDArray[np.integer]], wanted: Sequence[Wanted], weigh
         before = weights.copy()
         sweep(drawn, listed, counts, variances, weights, present, _DOUBT, _LARGEST)
         weights *= total / weights.sum()
-        mean = total / len(weights)
+        mean = total / len(weights) if parts is None else total / parts.sum() * parts
         np.clip(weights, _LIGHTEST * mean, _HEAVIEST * mean, out=weights)
-        if np.abs(weights - before).mean() < _SETTLED * mean:
+        if np.abs(weights - before).sum() < _SETTLED * total:
             break
     raked: Floats = weights * (total / weights.sum())
     return raked

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, on_grid
 from sfumato.synthesizers.tables.base import Records
-from sfumato.synthesizers.tables.cells import Cells
-from sfumato.synthesizers.tables.labels import LARGEST_RESIDUAL, AdditiveLabels, Pool, influence
-from sfumato.synthesizers.tables.marginals import by_group, coarse_groups
-from sfumato.synthesizers.tables.tree_model import TreeModel
+from sfumato.synthesizers.tables.columns.cells import Cells
+from sfumato.synthesizers.tables.methods.marginals import by_group, coarse_groups
+from sfumato.synthesizers.tables.methods.tree.labels import LARGEST_RESIDUAL, AdditiveLabels, Pool, influence
+from sfumato.synthesizers.tables.methods.tree.tree_model import TreeModel
 
 __all__ = ["learn_labels"]
 

@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.synthesizers.tables.base import Axis, Rows
-from sfumato.synthesizers.tables.kinds import Values, as_values, in_type, numbers_in, round_step, type_name, type_of
+from sfumato.synthesizers.tables.columns.kinds import (
+    Values,
+    as_values,
+    in_type,
+    numbers_in,
+    round_step,
+    type_name,
+    type_of,
+)
 
 __all__ = ["MOST_CODES", "Coding", "Computed", "Domain", "Values"]
 

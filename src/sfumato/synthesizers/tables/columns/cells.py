@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Axis, Recoding, Records, Stored, split
+from sfumato.synthesizers.state import Stored, split
+from sfumato.synthesizers.tables.base import Axis, Recoding, Records
 
 __all__ = [
     "NARROW",
+    "AllowedCells",
     "Cells",
     "count_cells",
     "find_cells",
@@ -38,6 +40,7 @@ NARROW = 128
 """A column with at most this many codes has a cell for each."""
 _EQUAL = 48  # equal parts of a wide column
 _PER_DECADE = 8  # parts for each power of ten of the distance from the origin
+_DRAWN = 200  # different codes that are drawn of a wide column, about
 _SPIKES = 48  # codes of a column that become cells of their own, at most,
 _FREQUENT = 2e-4  # and their least share of all codes that stand out
 _FALSE = 0.1  # expected number of empty codes that become cells of their own, per column
@@ -97,16 +100,57 @@ class Cells:
         """Return the cell of each code."""
         return self.recoding.of_codes(codes)
 
-    def draw_codes(self, cells: NDArray[np.integer], rng: np.random.Generator, most: int = 200) -> Ints:
+    def draw_codes(self, cells: NDArray[np.integer], rng: np.random.Generator, most: int = _DRAWN) -> Ints:
         """Return a code inside each cell, at random, out of at most this many equidistant ones.
 
         Fewer distinct values are enough: within a cell, nothing is known of the distribution.
         """
         if self.size == self.codes:
             return cells.astype(np.int64)
-        width = self.widths[cells]
-        kinds = np.minimum(width, max(most // self.size, 4))
-        codes: Ints = self.starts[cells] + (2 * rng.integers(0, kinds) + 1) * width // (2 * kinds)
+        kinds = self._kinds(cells, most)
+        return self._code(cells, rng.integers(0, kinds), kinds)
+
+    def _kinds(self, cells: NDArray[np.integer], most: int) -> Ints:
+        """Return how many codes of each cell are drawn."""
+        kinds: Ints = np.minimum(self.widths[cells], max(most // self.size, 4))
+        return kinds
+
+    def _code(self, cells: NDArray[np.integer], at: Ints, kinds: Ints) -> Ints:
+        """Return one of the equidistant codes of each cell."""
+        codes: Ints = self.starts[cells] + (2 * at + 1) * self.widths[cells] // (2 * kinds)
+        return codes
+
+    def within(self, allowed: NDArray[np.bool_], most: int = _DRAWN) -> tuple[AllowedCells, Floats]:
+        """Return cells of which only the allowed codes are drawn, and the share of each cell's codes that these are.
+
+        Examples
+        --------
+        >>> some, share = Cells(np.array([0, 1, 5]), 6).within(np.array([False, False, True, True, False, True]))
+        >>> share.tolist(), some.draw_codes(np.array([1, 1, 2]), np.random.default_rng(0)).tolist()
+        ([0.0, 0.5, 1.0], [3, 3, 5])
+        """
+        kinds = self._kinds(np.arange(self.size), most)
+        cells = np.repeat(np.arange(self.size), kinds)
+        place = np.arange(len(cells)) - np.repeat(np.cumsum(kinds) - kinds, kinds)
+        codes = self._code(cells, place, kinds[cells])
+        kept = allowed[codes]
+        counts = np.bincount(cells[kept], minlength=self.size)
+        return AllowedCells(self.starts, self.codes, codes[kept], counts), counts / kinds
+
+
+@dataclass(frozen=True)
+class AllowedCells(Cells):
+    """Cells of which only some codes are drawn."""
+
+    drawn: Ints
+    """These codes, cell by cell."""
+    counts: Ints
+    """How many of them each cell has."""
+
+    def draw_codes(self, cells: NDArray[np.integer], rng: np.random.Generator, most: int = _DRAWN) -> Ints:
+        """Return an allowed code inside each cell, at random; the cell must have one."""
+        first = np.cumsum(self.counts) - self.counts
+        codes: Ints = self.drawn[first[cells] + rng.integers(0, self.counts[cells])]
         return codes
 
 

@@ -32,11 +32,11 @@ import numpy as np
 
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.synthesizers.tables.base import Axis, Model, Records, Synthesizer
-from sfumato.synthesizers.tables.cells import count_cells, find_cells, is_wide, label_totals
-from sfumato.synthesizers.tables.label_learning import learn_labels
-from sfumato.synthesizers.tables.marginals import onto_simplex
-from sfumato.synthesizers.tables.pairs import learn_pairs
-from sfumato.synthesizers.tables.tree_model import TreeModel
+from sfumato.synthesizers.tables.columns.cells import count_cells, find_cells, is_wide, label_totals
+from sfumato.synthesizers.tables.methods.marginals import onto_simplex
+from sfumato.synthesizers.tables.methods.tree.label_learning import learn_labels
+from sfumato.synthesizers.tables.methods.tree.pairs import learn_pairs
+from sfumato.synthesizers.tables.methods.tree.tree_model import TreeModel
 
 __all__ = ["LabelledTree"]
 

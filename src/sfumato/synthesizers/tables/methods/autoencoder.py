@@ -28,9 +28,10 @@ from sfumato.errors import InputError, require_extra
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, softmax
 from sfumato.synthesizers.dense import Dense
 from sfumato.synthesizers.dp_em import Mixtures, em_shares, fit_mixtures
+from sfumato.synthesizers.state import State, Stored, split
 from sfumato.synthesizers.steps import Steps
-from sfumato.synthesizers.tables.base import Axis, Model, Records, State, Stored, Synthesizer, split
-from sfumato.synthesizers.tables.cells import (
+from sfumato.synthesizers.tables.base import Axis, Model, Records, Synthesizer
+from sfumato.synthesizers.tables.columns.cells import (
     Cells,
     count_cells,
     find_cells,
@@ -39,8 +40,8 @@ from sfumato.synthesizers.tables.cells import (
     read_cells,
     read_groups,
 )
-from sfumato.synthesizers.tables.marginals import coarse_groups, draw_evenly, onto_simplex
-from sfumato.synthesizers.tables.tree_model import by_group, inside_groups
+from sfumato.synthesizers.tables.methods.marginals import coarse_groups, draw_evenly, onto_simplex
+from sfumato.synthesizers.tables.methods.tree.tree_model import by_group, inside_groups
 
 if TYPE_CHECKING:
     from torch import Tensor

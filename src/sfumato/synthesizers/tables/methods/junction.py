@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.synthesizers.tables.marginals import draw_evenly, spanning_tree
+from sfumato.synthesizers.tables.methods.marginals import draw_evenly, spanning_tree
 
-__all__ = ["Junction", "Measured", "draw_along", "triangulate"]
+__all__ = ["Junction", "Measured", "draw_along", "tilt", "triangulate"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -221,3 +221,45 @@ def draw_along(
         for axis, values in zip(new, np.unravel_index(places, shape), strict=True):
             drawn[clique[axis]] = values.astype(np.int64)
     return [drawn[at] for at in range(len(sizes))]
+
+
+def tilt(
+    sizes: Sequence[int], cliques: Sequence[Clique], tables: Sequence[Floats], factors: Sequence[tuple[Clique, Floats]]
+) -> list[Floats] | None:
+    """Return tables from which `draw_along` draws each row in proportion to its chance times some factors.
+
+    A factor is a table of columns in ascending order, like the cliques. None if no clique has all columns of a factor,
+    or if the cliques are not a tree with parents first.
+
+    Examples
+    --------
+    >>> tables = [np.array([[5.0, 0.0], [0.0, 5.0]]), np.array([[3.0, 1.0], [1.0, 0.0]])]
+    >>> tilted = tilt([2, 2, 2], [(0, 1), (1, 2)], tables, [((2,), np.array([0.0, 1.0]))])
+    >>> [one.tolist() for one in draw_along([2, 2, 2], [(0, 1), (1, 2)], tilted, 3, np.random.default_rng(0))]
+    [[0, 0, 0], [0, 0, 0], [1, 1, 1]]
+    """
+    known: set[int] = set()
+    found, before = list[Floats](), list[Clique]()
+    for clique, table in zip(cliques, tables, strict=True):
+        before.append(tuple(at for at in clique if at in known))
+        new = tuple(axis for axis, at in enumerate(clique) if at not in known)
+        whole = table.sum(axis=new, keepdims=True)
+        size = math.prod(table.shape[axis] for axis in new)
+        found.append(np.where(whole > 0, table / np.maximum(whole, _TINY), 1 / size))
+        known |= {*clique}
+
+    def put(columns: Clique, factor: Floats, last: int) -> bool:
+        """Multiply a table by a factor; the table must be among the first."""
+        at = next((rank for rank in range(last) if {*columns} <= {*cliques[rank]}), None)
+        if at is None:
+            return False
+        found[at] = found[at] * factor.reshape([sizes[one] if one in columns else 1 for one in cliques[at]])
+        return True
+
+    if not all(put(columns, factor, len(cliques)) for columns, factor in factors):
+        return None
+    for rank in range(len(cliques) - 1, 0, -1):
+        new = tuple(axis for axis, at in enumerate(cliques[rank]) if at not in before[rank])
+        if not put(before[rank], found[rank].sum(axis=new), rank):
+            return None
+    return found

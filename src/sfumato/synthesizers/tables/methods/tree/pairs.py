@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.tables.base import Recoding, Records, split
-from sfumato.synthesizers.tables.cells import Cells
-from sfumato.synthesizers.tables.marginals import (
+from sfumato.synthesizers.state import split
+from sfumato.synthesizers.tables.base import Recoding, Records
+from sfumato.synthesizers.tables.columns.cells import Cells
+from sfumato.synthesizers.tables.methods.marginals import (
     by_group,
     coarse_groups,
     fit_three_way,

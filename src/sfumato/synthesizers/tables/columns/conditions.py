@@ -20,10 +20,19 @@ from sfumato.budget.query.question import parse_condition
 from sfumato.data.coding import canonical_text
 from sfumato.data.hierarchies.label_paths import text_of
 from sfumato.errors import ColumnError, OptionError, did_you_mean
-from sfumato.synthesizers.tables.domain import Coding
-from sfumato.synthesizers.tables.kinds import Values, numbers_in
+from sfumato.synthesizers.tables.columns.domain import Coding, Domain
+from sfumato.synthesizers.tables.columns.kinds import Values, numbers_in
 
-__all__ = ["check_condition", "code_of", "evaluate", "given_condition", "mask_of", "predicates", "public_values"]
+__all__ = [
+    "allowed_codes",
+    "check_condition",
+    "code_of",
+    "evaluate",
+    "given_condition",
+    "mask_of",
+    "predicates",
+    "public_values",
+]
 
 Mask = NDArray[np.bool_]
 Codes = Mapping[str, NDArray[np.integer]]
@@ -162,6 +171,47 @@ def _both_ways(condition: Condition, codings: Mapping[str, Coding], codes: Codes
     if isinstance(condition, Both):
         return np.asarray(yes.all(axis=0)), np.asarray(no.any(axis=0))
     return np.asarray(yes.any(axis=0)), np.asarray(no.all(axis=0))
+
+
+def allowed_codes(condition: Condition, domain: Domain, *, sql: bool = False) -> dict[int, Mask]:
+    """Return the codes that those parts of a condition allow which are about one learned column, by its position.
+
+    A column that is computed from another is about that one. A row that meets the condition has allowed codes; one that
+    has them meets it if every part is about one column.
+
+    Examples
+    --------
+    >>> from sfumato.learners.estimators.features import Feature
+    >>> domain = Domain(tuple(Coding.of(Feature(name, bounds=(0.0, 2.0)), pl.Int64()) for name in "ab"))
+    >>> {at: mask.tolist() for at, mask in allowed_codes(given_condition("b >= 1, a = 0 or b = 2"), domain).items()}
+    {1: [False, True, True, False]}
+    """
+    names = [one.name for one in domain.codings]
+    roots = {name: name for name in names}
+    for one in domain.computed:
+        roots[one.coding.name] = roots[one.source]
+    found: dict[int, Mask] = {}
+    for part in _conjuncts(condition):
+        about = {roots[name] for name in part.columns}
+        if len(about) != 1:
+            continue
+        at = names.index(about.pop())
+        codes: dict[str, NDArray[np.integer]] = {names[at]: np.arange(domain.codings[at].axis.size)}
+        for one in domain.computed:
+            if one.source in codes:
+                codes[one.coding.name] = np.array(one.lookup)[codes[one.source]]
+        mask = evaluate(part, domain.by_name, codes, sql=sql)
+        found[at] = found[at] & mask if at in found else mask
+    return found
+
+
+def _conjuncts(condition: Condition) -> Iterator[Condition]:
+    """Return the parts of a condition that must all be met."""
+    if isinstance(condition, Both):
+        for part in condition.parts:
+            yield from _conjuncts(part)
+    else:
+        yield condition
 
 
 def mask_of(one: Predicate, coding: Coding) -> Mask:

@@ -13,7 +13,7 @@ from sfumato.synthesizers.tables.base import Synthesizer
 __all__ = ["METHODS", "method_of", "parameters_of"]
 
 METHODS = {
-    "tree": "tree:LabelledTree",
+    "tree": "tree.tree:LabelledTree",
     "aim": "aim:Aim",
     "copula": "copula:Copula",
     "independent": "independent:Independent",
@@ -41,7 +41,7 @@ def method_of(given: str | Synthesizer | None, parameters: Mapping[str, Any] | N
         shown = str(name)[:40]
         raise OptionError(f"there is no method '{shown}' for synthetic tables", hint=did_you_mean(shown, METHODS))
     module, _, kind = METHODS[name].partition(":")
-    found = getattr(importlib.import_module(f"sfumato.synthesizers.tables.{module}"), kind)
+    found = getattr(importlib.import_module(f"sfumato.synthesizers.tables.methods.{module}"), kind)
     stated = dict(parameters or {})
     known = [one.name for one in fields(found)]
     for one in stated:

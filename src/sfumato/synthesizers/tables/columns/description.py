@@ -34,9 +34,9 @@ from sfumato.errors import InputError, SchemaError, SfumatoError
 from sfumato.learners.estimators.features import Columns, Feature, as_read, describe, texts_in
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share, on_grid
 from sfumato.synthesizers.tables.base import Axis, Records
-from sfumato.synthesizers.tables.cells import NARROW
-from sfumato.synthesizers.tables.domain import Coding, Domain
-from sfumato.synthesizers.tables.kinds import Values, numbers_in, type_of
+from sfumato.synthesizers.tables.columns.cells import NARROW
+from sfumato.synthesizers.tables.columns.domain import Coding, Domain
+from sfumato.synthesizers.tables.columns.kinds import Values, numbers_in, type_of
 
 __all__ = ["MOST_DECIMALS", "SHARE", "Described", "Description", "record_weights", "selections", "shares", "texts_of"]
 
@@ -434,8 +434,9 @@ def texts_of(values: pl.Series, dtype: pl.DataType | None) -> list[str | None]:
 def _decimals(numbers: Floats) -> NDArray[np.intp]:
     """Return how many decimals each number has, at most a limit."""
     found = np.full(len(numbers), MOST_DECIMALS, dtype=np.intp)
+    small = np.where(np.abs(numbers) < 2.0**53, numbers, 0.0)  # larger floats are whole numbers
     for digits in reversed(range(MOST_DECIMALS)):
-        scaled = numbers * 10.0**digits
+        scaled = small * 10.0**digits
         found[np.abs(scaled - np.rint(scaled)) <= 1e-9 + 4 * np.finfo(float).eps * np.abs(scaled)] = digits
     return found
 

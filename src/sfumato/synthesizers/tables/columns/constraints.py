@@ -14,7 +14,7 @@ a missing value leaves unknown is met, as in SQL's CHECK. In ``a < b``, b is a c
 
 Constraints that contradict each other or the schema are refused before anything is charged. Rows that do not meet them
 are drawn again, whatever the method, so each row meets all of them exactly, and their distribution is that of the model
-given the constraints.
+given the constraints. Conditions on single columns are drawn directly where the method allows it (`Model.given`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from sfumato.data.hierarchies.label_paths import is_missing, text_of
 from sfumato.errors import ColumnError, InputError, OptionError, did_you_mean
 from sfumato.learners.estimators.features import Feature
 from sfumato.synthesizers.tables.base import Model
-from sfumato.synthesizers.tables.conditions import (
+from sfumato.synthesizers.tables.columns.conditions import (
+    allowed_codes,
     check_condition,
     code_of,
     evaluate,
@@ -43,9 +44,9 @@ from sfumato.synthesizers.tables.conditions import (
     predicates,
     public_values,
 )
-from sfumato.synthesizers.tables.description import Described
-from sfumato.synthesizers.tables.domain import Coding, Computed, Domain
-from sfumato.synthesizers.tables.kinds import Values, type_name
+from sfumato.synthesizers.tables.columns.description import Described
+from sfumato.synthesizers.tables.columns.domain import Coding, Computed, Domain
+from sfumato.synthesizers.tables.columns.kinds import Values, type_name
 
 __all__ = ["Constraint", "Constraints", "Determines", "Holds", "Order", "draw_rows"]
 
@@ -368,7 +369,9 @@ def draw_rows(
     constraints: Constraints | None = None,
     given: Any = None,
 ) -> list[Ints]:
-    """Return the codes of new rows that meet all constraints and what is given, by drawing others again.
+    """Return the codes of new rows that meet all constraints and what is given.
+
+    What concerns single columns is drawn directly, if the model can; rows that do not meet the rest are drawn again.
 
     Parameters
     ----------
@@ -388,10 +391,15 @@ def draw_rows(
         _check_together([*rules.conditions, wanted], domain.by_name, lookups)
     if wanted is None and not rules.conditions and not rules.orders:
         return model.sample(rows, rng)
+    allowed: dict[int, Mask] = {}
+    for condition, sql in [*((one, True) for one in rules.conditions), *([] if wanted is None else [(wanted, False)])]:
+        for column, mask in allowed_codes(condition, domain, sql=sql).items():
+            allowed[column] = allowed[column] & mask if column in allowed else mask
+    sampler = (model.given(allowed) if allowed else None) or model
     kept: list[list[Ints]] = []
-    drawn, met, size = 0, 0, max(rows, model.at_once)
+    drawn, met, size = 0, 0, max(rows, sampler.at_once)
     while not kept or met < rows:
-        codes = model.sample(size, rng)
+        codes = sampler.sample(size, rng)
         every = domain.complete(codes)
         passed = rules.met(domain, every)
         if wanted is not None:
@@ -406,7 +414,7 @@ def draw_rows(
                 hint="ask for fewer rows, or relax the condition",
             )
         expected = 1.1 * (rows - met) * (drawn + 1) / (met + 1) + 100
-        size = max(model.at_once, int(min(expected, max(_AT_ONCE, rows))))
+        size = max(sampler.at_once, int(min(expected, max(_AT_ONCE, rows))))
     return [np.concatenate(parts)[:rows] for parts in zip(*kept, strict=True)]
 
 
