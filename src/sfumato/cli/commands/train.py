@@ -129,7 +129,7 @@ class _Samples(click.ParamType[float]):
 @click.option("--learning-rate", type=Number(), metavar="R", help="Networks: the length of a step.")
 @click.option("--momentum", type=Number(), metavar="M", help="Networks: the weight of earlier steps.")
 @click.option("--noise-multiplier", type=_Noise(), help="Networks: fix the noise instead of epsilon.")
-@click.option("--device", metavar="NAME", help="Networks: cpu or cuda.")
+@click.option("--device", metavar="NAME", help="Networks, scattering-linear: cpu or cuda.")
 @click.option(
     "--seed", type=click.INT, metavar="N", help="The seed of the initial weights, not of the noise.  [default: 0]"
 )

@@ -58,7 +58,7 @@ class PrivateScatteringClassifier(Classifier):
         The number of random views of each image. Time and memory grow with it: 60,000 images of 28 x 28 pixels take
         1.4 GB with 4 views.
     whitening : int
-        The number of whitened features.
+        The largest number of whitened features; of few images, or at a small epsilon, fewer are used.
     draws : int
         The number of images of the generator that whiten the features.
     rows : int, optional

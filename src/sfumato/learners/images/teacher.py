@@ -12,6 +12,7 @@ added or removed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ __all__ = [
     "learn_teacher",
     "rate_of",
     "whitened_views",
+    "width_of",
 ]
 
 _FEATURES = 2.0**-12  # the grid of features,
@@ -45,10 +47,12 @@ _WEIGHTS = 2.0**-16  # of weights,
 _RESIDUALS = 2.0**-20  # and of clipped residuals
 _LARGEST = 2.0**6  # the largest feature
 _RIDGE = 0.3  # features of smaller variance are noise: they are scaled up less
-_RATE = 32.0
+_RATE = 32.0  # at a signal of 60,000
+_WIDTH = 12.0  # features per square root of the signal
 _NO_VARIANCE = 1e-9  # what variances below it may be in 32-bit floats
 _MOMENTUM = 0.9
 _CLIP = 0.05
+_LEAST_NOISE = 0.1  # with less, the noise is not what limits the accuracy
 _MARGIN = 0.998  # rounding residuals to the grid may lengthen a gradient a little
 _AT_ONCE = 64  # records: their features then stay in the processor's cache
 _AT_ONCE_ON_DEVICE = 16_384
@@ -170,14 +174,17 @@ def learn_teacher(
     count : float, optional
         The number of images if it is public; by default the noisy one of the generator.
     steps, views, whitening, samples
-        The number of steps, of random views of an image in each, of features, and of samples that whiten them.
+        The number of steps, of random views of an image in each, the largest number of features, and the number of
+        samples that whiten them. Rate and features follow from the signal: the less of it, the fewer features.
     device : str
     progress : callable, optional
     """
     report = progress or (lambda share: None)
+    total = generator.count if count is None else count
+    signal = total / max(sums.multiplier, _LEAST_NOISE)
     drawn, _ = generator.draw(samples, rng)
     warps = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
-    found = Whitening.of(features_of(STRONG(as_tensor(drawn, device), warps)), whitening)
+    found = Whitening.of(features_of(STRONG(as_tensor(drawn, device), warps)), min(whitening, width_of(signal)))
     report(0.1)
     inputs = whitened_views(
         images, found, LIGHT, views, rng.bytes(16), device=device, progress=lambda share: report(0.1 + 0.4 * share)
@@ -186,8 +193,8 @@ def learn_teacher(
         inputs,
         torch.from_numpy(labels).to(device),
         len(generator.mixtures),
-        generator.count if count is None else count,
-        rate_of(1 / max(sums.multiplier, 0.1)),
+        total,
+        rate_of(signal),
         steps,
         sums,
         lambda share: report(0.5 + 0.5 * share),
@@ -195,15 +202,26 @@ def learn_teacher(
     return Teacher(found, weights)
 
 
-def rate_of(mu: float) -> float:
-    """Return the learning rate for Gaussian differential privacy with parameter mu.
+def rate_of(signal: float) -> float:
+    """Return the learning rate for a signal: the number of records over the noise of one step with the whole budget.
 
     Examples
     --------
-    >>> rate_of(1.0)
-    32.0
+    >>> rate_of(60_000), round(rate_of(2_000), 1)
+    (32.0, 3.5)
     """
-    return _RATE * mu**0.65
+    return _RATE * (signal / 60_000) ** 0.65
+
+
+def width_of(signal: float) -> int:
+    """Return the number of features that a signal is strong enough for.
+
+    Examples
+    --------
+    >>> width_of(16_000), width_of(2_000)
+    (1518, 537)
+    """
+    return max(1, round(_WIDTH * math.sqrt(signal)))
 
 
 @torch.no_grad()
