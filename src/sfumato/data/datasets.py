@@ -205,8 +205,8 @@ def mnist(full: bool = False, path: str | Path | None = None) -> Images:
     train, test = (60_000, 10_000) if full else (10_000, 2_000)
     shapes = ((train, 28, 28), (train,), (test, 28, 28), (test,))
     contents = (_find(file, path) if full else (file.name, _embedded(f"mnist-{file.name}")) for file in _MNIST)
-    arrays = (_idx(*content, shape) for content, shape in zip(contents, shapes, strict=True))
-    return Images(*arrays, classes=10)
+    pixels, labels, others, names = (_idx(*content, shape) for content, shape in zip(contents, shapes, strict=True))
+    return Images(pixels, labels, others, names, classes=10)
 
 
 def pneumonia(path: str | Path | None = None) -> Images:
