@@ -28,7 +28,7 @@ import os
 import struct
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +36,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sfumato.data.images import Images
 from sfumato.data.io.files import atomic_path, why
 from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
@@ -132,37 +133,6 @@ _NURSERY = {
     "health": ("recommended", "priority", "not_recom"),
 }
 _NURSERY_CLASSES = ("not_recom", "recommend", "very_recom", "priority", "spec_prior")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Images:
-    """Labelled grey images, split for training, validation and testing.
-
-    Images are arrays of bytes of shape ``(count, height, width)``, labels of shape
-    ``(count,)``. If a data set has no validation images, these arrays are empty.
-
-    Examples
-    --------
-    >>> import sfumato as sf
-    >>> sf.datasets.mnist()
-    Images(train=10,000, test=2,000, size=28x28, classes=10)
-    """
-
-    train_images: NDArray[np.uint8]
-    train_labels: NDArray[np.uint8]
-    test_images: NDArray[np.uint8]
-    test_labels: NDArray[np.uint8]
-    validation_images: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 28, 28), np.uint8))
-    validation_labels: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
-
-    def __repr__(self) -> str:
-        """Return the number and size of the images, and the number of classes."""
-        validation = f" validation={len(self.validation_labels):,}," if len(self.validation_labels) else ""
-        size = "x".join(map(str, self.train_images.shape[1:]))
-        return (
-            f"Images(train={len(self.train_labels):,},{validation} test={len(self.test_labels):,}, "
-            f"size={size}, classes={len(np.unique(self.train_labels))})"
-        )
 
 
 def adult(split: Literal["train", "test"] | None = None) -> Table:
@@ -265,7 +235,8 @@ def mnist(full: bool = False, path: str | Path | None = None) -> Images:
     train, test = (60_000, 10_000) if full else (10_000, 2_000)
     shapes = ((train, 28, 28), (train,), (test, 28, 28), (test,))
     contents = (_find(file, path) if full else (file.name, _embedded(f"mnist-{file.name}")) for file in _MNIST)
-    return Images(*(_idx(*content, shape) for content, shape in zip(contents, shapes, strict=True)))
+    pixels, labels, others, names = (_idx(*content, shape) for content, shape in zip(contents, shapes, strict=True))
+    return Images(pixels, labels, others, names, classes=10)
 
 
 def pneumonia(path: str | Path | None = None) -> Images:
@@ -289,7 +260,7 @@ def pneumonia(path: str | Path | None = None) -> Images:
         train, validation, test = (
             (arrays[f"{split}_images"], arrays[f"{split}_labels"].reshape(-1)) for split in ("train", "val", "test")
         )
-    return Images(*train, *test, *validation)
+    return Images(*train, *test, *validation, classes=2)
 
 
 def census(path: str | Path | None = None) -> Table:
