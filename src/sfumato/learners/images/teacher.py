@@ -126,10 +126,11 @@ def whitened_views(
 ) -> Tensor:
     """Return the features of several random views of each image: (images, views, features).
 
-    The views of an image follow from its pixels and the key, so its features depend on no other image.
+    The views of an image follow from its pixels and the key, so its features depend on no other image. A count of 0
+    returns the features of the images as they are, as one view.
     """
-    size = whitening.directions.shape[1] + 1
-    found = torch.empty((len(images), count, size), device=device)  # 32-bit floats hold the grid exactly
+    shape = (len(images), max(count, 1), whitening.directions.shape[1] + 1)
+    found = torch.empty(shape, device=device)  # 32-bit floats hold the grid exactly
     step = _AT_ONCE_ON_DEVICE if device != "cpu" else 256
     for start in range(0, len(images), step):
         own = images[start : start + step]
@@ -138,8 +139,8 @@ def whitened_views(
         # additions by it.
         missing = step - len(own)
         part = functional.pad(as_tensor(own, device), (0, 0, 0, 0, 0, 0, 0, missing))
-        for one in range(count):
-            seen = views.by(part, functional.pad(numbers[:, one], (0, 0, 0, missing)))
+        for one in range(max(count, 1)):
+            seen = views.by(part, functional.pad(numbers[:, one], (0, 0, 0, missing))) if count else part
             found[start : start + step, one] = whitening(features_of(seen)[: len(own)]).float()
         if progress is not None:
             progress(min(1.0, (start + step) / len(images)))
