@@ -49,10 +49,11 @@ def main(count: int = 0, device: str = "cpu") -> list[tuple[str, str, str]]:
                 continue
             found = [run["accuracy"] for run in mine]
             spread = f", spread {statistics.stdev(found):.2%}" if len(found) > 1 else ""
-            asked = f"{' --full' if full else ''} --model scattering-linear --epsilon {epsilon:g}{'' if views else ' --views 0'}"
+            options = f"{' --full' if full else ''} --model scattering-linear --epsilon {epsilon:g}"
+            options += "" if views else " --views 0"
             rows.append(
                 (
-                    f"`sfumato train mnist{asked}`: {mine[0]['steps']} noisy sums over all images, runs with noise of "
+                    f"`sfumato train mnist{options}`: {mine[0]['steps']} noisy sums over all images, runs with noise of "
                     f"their own: {len(mine)}",
                     f"{statistics.mean(found):.2%}{spread}",
                     ASKED.get(case, ""),
