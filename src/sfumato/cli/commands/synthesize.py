@@ -1,4 +1,4 @@
-"""``sfumato synthesize``: make up rows like those of a table."""
+"""``sfumato synthesize``: make up rows like those of a table, or images like those of a set."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 import sfumato as sf
 from sfumato.cli.commands.budget import NOT_PRIVATE
@@ -35,6 +36,20 @@ if TYPE_CHECKING:
 __all__ = ["synthesize"]
 
 _PUBLIC = ("schema_file", "domain", "bounds", "numbers", "categories")
+_FOR_TABLES = (
+    *_PUBLIC,
+    *READING,
+    "target",
+    "given",
+    "constraints",
+    "weights",
+    "identifiers",
+    "keep",
+    "declared_only",
+    "kind",
+    "escape_formulas",
+)
+_FOR_IMAGES = ("classes", "style", "full", "public", "device")
 _COMPARED = 50_000  # rows of the original that the made-up ones are compared with
 
 
@@ -59,9 +74,20 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 @click.option(
     "--method",
     type=Choice(
-        "tree", "aim", "copula", "independent", "autoencoder", of="synthesizers.tables.methods.catalogue:METHODS"
+        "tree",
+        "aim",
+        "copula",
+        "independent",
+        "autoencoder",
+        "distillation",
+        "auto-encoder",
+        "variational",
+        "noisy-weights",
+        of="synthesizers.tables.methods.catalogue:METHODS synthesizers.images.catalogue:IMAGE_METHODS",
     ),
-    help="How it learns; 'independent' keeps single columns only, to compare with.  [default: tree]",
+    help="How it learns. Tables: tree to autoencoder ('independent' keeps single columns only, to compare with). "
+    "Images: distillation, auto-encoder, variational, and noisy-weights, which is not private.  "
+    "[default: tree, or distillation]",
 )
 @click.option(
     "--target", metavar="NAME", help="The column that models will predict: its dependence on the others is kept best."
@@ -71,7 +97,7 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
     "--rows",
     type=Number(is_whole=True),
     metavar="N",
-    help="How many rows to make up.  [default: about as many as DATA has, by a noisy count]",
+    help="How many rows or images to make up.  [default: about as many as DATA has, by a noisy count]",
 )
 @click.option(
     "--given",
@@ -98,6 +124,20 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
     help="Refuse a column whose values or bounds are not declared, instead of paying for them.",
 )
 @click.option(
+    "--classes",
+    type=Number(is_whole=True, least=1),
+    metavar="N",
+    help="Images: the number of classes, which is public; labels are 0 to N - 1.  [default: 10 for mnist]",
+)
+@click.option(
+    "--style",
+    metavar="NAME",
+    help="Images: 'distilled' for training a model, 'faithful' for looking at.  [default: the first of the method]",
+)
+@click.option("--full", is_flag=True, help="Images: all 60,000 of mnist instead of the 10,000 that are built in.")
+@click.option("--public", is_flag=True, help="Images: DATA is public anyway, so its number of images may be stated.")
+@click.option("--device", metavar="NAME", help="Images: cpu, or cuda for a GPU.  [default: the GPU, if there is one]")
+@click.option(
     "--seed", type=Number(is_whole=True, least=0), metavar="N", help="Makes everything but the noise reproducible."
 )
 @seed_option
@@ -118,14 +158,10 @@ def synthesize(
     data: str,
     output: str,
     force: bool,
-    kind: str | None,
-    escape_formulas: bool,
-    identifiers: list[str],
-    keep: list[str],
     ledger: str | None,
     **options: Any,
 ) -> None:
-    """Make up rows like those of a table, that do not reveal who is in it.
+    """Make up rows or images like those of a data set, that do not reveal who is in it.
 
     DATA is a table, or the built-in adult or nursery. The counts of its values are
     published with noise, and new rows are drawn from the noisy counts: whether any one
@@ -137,11 +173,16 @@ def synthesize(
     of epsilon. For a text file, declare which columns have numbers and which have
     categories: a single cell could change it otherwise.
 
-    OUT is a folder with the rows (table.csv or table.parquet), the generator, which draws
-    more rows at no further cost (in Python: sf.load), a certificate, which 'sfumato
-    verify' checks, and a report of everything that was paid for. How near the rows come
-    to the original is in OUT.owner.html, a page, and in OUT.owner.json. They are for you
-    alone, unless the data is built in and so public.
+    DATA may also be labelled images: the built-in mnist, a file scans.npz with the
+    arrays 'images' and 'labels', or a folder of IDX files. Say how many --classes there
+    are. Noise is added in the same way, and new images are drawn with labels: they are
+    made for training a model that is then used on real ones.
+
+    OUT is a folder with the rows (table.csv or table.parquet) or images (images.npz), the
+    generator, which draws more at no further cost (in Python: sf.load), a certificate,
+    which 'sfumato verify' checks, and a report of everything that was paid for. How near
+    the rows come to the original is in OUT.owner.html, a page, and in OUT.owner.json. They
+    are for you alone, unless the data is built in and so public.
 
     \b
     sfumato synthesize adult --epsilon 1 --target income -n 48842 -o synthetic
@@ -149,18 +190,49 @@ def synthesize(
     sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
+    sfumato synthesize mnist --epsilon 1 -n 60000 -o digits
+    sfumato synthesize scans.npz --classes 2 --epsilon 3 -o scans
     """
+    from sfumato.synthesizers.synthesis import makes_images
+
+    check_not_input(output, data, ledger, options["schema_file"])
+    check_output(output, force=force, instead="name a new folder", folder=True)
+    ctx, images = click.get_current_context(), makes_images(data)
+    _refuse_others(ctx, _FOR_TABLES if images else _FOR_IMAGES, are_images=images)
+    make = _make_images if images else _make_rows
+    make(ctx, data, output, options, ledger=ledger, force=force, as_json=as_json)
+
+
+def _refuse_others(ctx: click.Context, names: tuple[str, ...], *, are_images: bool) -> None:
+    """Refuse options that are given, and do not fit such data."""
+    meant, given = ("tables", "a set of images") if are_images else ("images", "a table")
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            raise OptionError(f"{max(param.opts, key=len)} is for {meant}, and DATA is {given}", hint="leave it out")
+
+
+def _make_rows(
+    ctx: click.Context,
+    data: str,
+    output: str,
+    options: dict[str, Any],
+    *,
+    ledger: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
     from sfumato.data.io.files import refuse_unwritable, write_owned
     from sfumato.data.io.formulas import refuse_typed
     from sfumato.measures.released_table import Format
     from sfumato.releases.save import owner_file
 
-    check_not_input(output, data, ledger, options["schema_file"])
-    check_output(output, force=force, instead="name a new folder", folder=True)
     refuse_unwritable(owner_file(output))
     refuse_unwritable(owner_file(output, ".html"))
     public = {name: options.pop(name) for name in _PUBLIC}
     reading = {name: options.pop(name) for name in READING}
+    kind, identifiers, keep = (options.pop(name) for name in ("kind", "identifiers", "keep"))
+    escape_formulas = options.pop("escape_formulas")
+    options = {name: one for name, one in options.items() if name not in _FOR_IMAGES}
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
         if escape_formulas:
@@ -177,14 +249,8 @@ def synthesize(
     if as_json:
         print_json(plain)
     else:
-        _print(release, printable(Path(data).name), plain["utility"])
-    if release.note:
-        echo(f"{release.note[:1].upper()}{release.note[1:]}", err=True)
-    if release.details["charged"]:
-        echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
-    elif not is_public:
-        echo("This data has no ledger: nothing was charged.", err=True)
-    echo(f"The rows and the report are in {output}", err=True)
+        _print(release, "rows", printable(Path(data).name), plain["utility"])
+    _print_notes(release, "rows", output)
     if evaluation is not None:
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
@@ -193,6 +259,44 @@ def synthesize(
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
     if not release.private:
         echo(NOT_PRIVATE, err=True)
+
+
+def _make_images(
+    ctx: click.Context,
+    data: str,
+    output: str,
+    options: dict[str, Any],
+    *,
+    ledger: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    own = {name: one for name, one in options.items() if name not in _FOR_TABLES}
+    if ctx.get_parameter_source("epsilon") is not ParameterSource.COMMANDLINE:
+        own.pop("epsilon")  # a method that guarantees nothing has none
+    with progress_bar("Making up images") as progress:
+        release = sf.synthesize(data, ledger=ledger, progress=progress, **own)
+    sf.save(release, output, replace=force)
+    if as_json:
+        print_json(release.to_dict())
+    else:
+        _print(release, "images", printable(Path(data).name), {})
+    _print_notes(release, "images", output)
+    if release.plan is None:
+        echo("NOT PRIVATE: nothing is guaranteed, epsilon is infinite. Do not publish it.", err=True)
+    elif not release.private:
+        echo(NOT_PRIVATE, err=True)
+
+
+def _print_notes(release: sf.Release, what: str, output: str) -> None:
+    """Say on stderr what to know, what was charged, and where everything is."""
+    if release.note:
+        echo(f"{release.note[:1].upper()}{release.note[1:]}", err=True)
+    if release.details["charged"]:
+        echo("The ledger of this data was charged: see 'sfumato budget show'.", err=True)
+    elif not release.provenance.more["public"]:
+        echo("This data has no ledger: nothing was charged.", err=True)
+    echo(f"The {what} and the report are in {output}", err=True)
 
 
 def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifiers: list[str], keep: list[str]) -> Any:
@@ -236,12 +340,14 @@ def _stays(table: sf.Table) -> bool:
     return table.is_lazy and not isinstance(table.source, File)
 
 
-def _print(release: sf.Release, name: str, utility: dict[str, Any]) -> None:
-    echo(style(f"{release.rows:,} rows like those of {name}, made up by the method '{release.method}'", bold=True))
+def _print(release: sf.Release, what: str, name: str, utility: dict[str, Any]) -> None:
+    echo(style(f"{release.rows:,} {what} like those of {name}, made up by the method '{release.method}'", bold=True))
     for promise in release.guarantees:
         echo(f"{'guarantee':<22} {promise}")
-    echo(f"{'spent':<22} epsilon {release.spent.epsilon:.4g}")
-    for one in release.plan.purchases:
+    if not release.guarantees:
+        echo(f"{'guarantee':<22} none")
+    echo(f"{'spent':<22} epsilon {'infinite' if release.plan is None else f'{release.spent.epsilon:.4g}'}")
+    for one in release.plan.purchases if release.plan is not None else ():
         echo(f"  {printable(one.name):<20} {100 * one.share:5.1f} %  {one.event}")
     if "mean_of_columns" in utility:
         pairs = utility["mean_of_pairs"]

@@ -109,22 +109,26 @@ def whitened_views(
     views: Views,
     count: int,
     *,
+    seed: int | None = None,
     device: str = "cpu",
     progress: Callable[[float], None] | None = None,
 ) -> Tensor:
     """Return the features of several random views of each image: (images, views, features).
 
-    The views are drawn by a generator that nobody knows, independently for each image.
+    The views are drawn independently for each image, with entropy of the system unless a seed is given. The seed must
+    be secret: were it known, each image would have the views of its position, and one image more would change those of
+    all after it. A count of 0 returns the features of the images as they are, as one view.
     """
     generator = torch.Generator(device=device)
-    generator.seed()
+    generator.seed() if seed is None else generator.manual_seed(seed)
     size = whitening.directions.shape[1] + 1
-    found = torch.empty((len(images), count, size), dtype=torch.float64, device=device)
+    found = torch.empty((len(images), max(count, 1), size), dtype=torch.float64, device=device)
     step = _AT_ONCE_ON_DEVICE if device != "cpu" else 2048
     for start in range(0, len(images), step):
         part = as_tensor(images[start : start + step], device)
-        for one in range(count):
-            found[start : start + step, one] = whitening(features_of(views(part, generator)))
+        for one in range(max(count, 1)):
+            seen = views(part, generator) if count else part
+            found[start : start + step, one] = whitening(features_of(seen))
         if progress is not None:
             progress(min(1.0, (start + step) / len(images)))
     return found
