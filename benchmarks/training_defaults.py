@@ -53,8 +53,8 @@ def main(count: int = 0, device: str = "cpu") -> list[tuple[str, str, str]]:
             options += "" if views else " --views 0"
             rows.append(
                 (
-                    f"`sfumato train mnist{options}`: {mine[0]['steps']} noisy sums over all images, runs with noise of "
-                    f"their own: {len(mine)}",
+                    f"`sfumato train mnist{options}`: {mine[0]['steps']} noisy sums over all images, runs with noise "
+                    f"of their own: {len(mine)}",
                     f"{statistics.mean(found):.2%}{spread}",
                     ASKED.get(case, ""),
                 )
