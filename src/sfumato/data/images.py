@@ -154,7 +154,8 @@ def check_images(given: Any, what: str = "images") -> NDArray[np.uint8]:
     if array.dtype.kind == "f":
         if not (least >= 0 and most <= 1):  # not a number fails too
             raise InputError(f"the {what} are floats outside 0..1", hint="divide them by their largest possible value")
-        return np.rint(grey * 255).astype(np.uint8)
+        rounded: NDArray[np.uint8] = np.rint(grey * 255).astype(np.uint8)
+        return rounded
     if least < 0 or most > 255:
         raise InputError(f"the {what} are whole numbers outside 0..255", hint="give bytes, or floats in 0..1")
     return grey.astype(np.uint8, copy=False)

@@ -158,9 +158,7 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 @force_option
 @public_options
 @reading_options
-@click.pass_context
 def synthesize(
-    ctx: click.Context,
     as_json: bool,
     data: str,
     output: str,
@@ -206,7 +204,7 @@ def synthesize(
 
     check_not_input(output, data, ledger, options["schema_file"])
     check_output(output, force=force, instead="name a new folder", folder=True)
-    images = makes_images(data)
+    ctx, images = click.get_current_context(), makes_images(data)
     _refuse_others(ctx, _FOR_TABLES if images else _FOR_IMAGES, are_images=images)
     make = _make_images if images else _make_rows
     make(ctx, data, output, options, ledger=ledger, force=force, as_json=as_json)

@@ -336,10 +336,10 @@ def _label_type(canvas: Canvas) -> np.dtype[Any]:
 def _canvas(plain: Any) -> Canvas:
     if not isinstance(plain, dict) or plain.keys() != {"height", "width", "channels", "classes"}:
         raise InputError("the canvas must have a height, a width, channels and classes")
-    sides = [whole(f"the {name}", plain[name], most=_LONGEST_SIDE) for name in ("height", "width")]
+    height, width = (whole(f"the {name}", plain[name], most=_LONGEST_SIDE) for name in ("height", "width"))
     if plain["channels"] not in (1, 3):
         raise InputError("the number of channels must be 1 or 3")
-    return Canvas(*sides, int(plain["channels"]), check_classes(plain["classes"]))
+    return Canvas(height, width, int(plain["channels"]), check_classes(plain["classes"]))
 
 
 def _drawn(path: Path, canvas: Canvas) -> tuple[Bytes, NDArray[Any]]:
