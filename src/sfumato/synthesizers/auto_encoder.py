@@ -181,9 +181,14 @@ def train(
 
 
 def _module(down: Sequence[int], up: Sequence[int], how: Training) -> AutoEncoder:
-    if how.variational:
-        return VariationalAutoEncoder(down, up, how.known)
-    return AutoEncoder(down, up, how.jitter, how.known)
+    made = (
+        VariationalAutoEncoder(down, up, how.known) if how.variational else AutoEncoder(down, up, how.jitter, how.known)
+    )
+    first = made.encoder[0]
+    assert isinstance(first, nn.Linear)
+    with torch.no_grad():
+        first.weight.mul_(how.gain)
+    return made
 
 
 def _with_divergence(loss: Loss, weight: float) -> Loss:

@@ -9,6 +9,7 @@ import click
 
 import sfumato as sf
 from sfumato.cli.commands.budget import NOT_PRIVATE
+from sfumato.cli.commands.study import synthesize_by_recipe
 from sfumato.cli.options import (
     READING,
     Choice,
@@ -39,7 +40,7 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
 
 
 @click.command(cls=Command)
-@click.argument("data", metavar="DATA")
+@click.argument("data", metavar="DATA", required=False)
 @click.option(
     "--epsilon",
     type=Number(above=0),
@@ -108,15 +109,25 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     type=Choice("csv", "parquet", of="measures.released_table:Format"),
     help="The format of the rows.  [default: that of DATA]",
 )
-@click.option("-o", "--output", metavar="OUT", required=True, help="A new folder.")
+@click.option(
+    "--recipe",
+    metavar="FILE",
+    help="Run a published study instead: private-auto-encoder is built in. OUT is then a page.  [default: RECIPE.html]",
+)
+@click.option(
+    "--epochs", type=Number(is_whole=True), metavar="N", help="With --recipe: how often the study uses each image."
+)
+@click.option("-o", "--output", metavar="OUT", help="A new folder.")
 @force_option
 @public_options
 @reading_options
 def synthesize(
     as_json: bool,
-    data: str,
-    output: str,
+    data: str | None,
+    output: str | None,
     force: bool,
+    recipe: str | None,
+    epochs: int | None,
     kind: str | None,
     identifiers: list[str],
     keep: list[str],
@@ -147,10 +158,19 @@ def synthesize(
     sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
+    sfumato synthesize --recipe private-auto-encoder -o study.html
     """
     from sfumato.data.io.files import refuse_unwritable, write_owned
     from sfumato.releases.save import owner_file
 
+    if recipe is not None:
+        synthesize_by_recipe(recipe, output, force=force, as_json=as_json)
+        return
+    if epochs is not None:
+        raise OptionError("--epochs is for a study, with --recipe", hint="leave it out")
+    if data is None or output is None:
+        missing = "DATA is missing: a table, or adult or nursery" if data is None else "-o OUT is missing: a new folder"
+        raise OptionError(missing, hint="see sfumato synthesize --help")
     check_not_input(output, data, ledger, options["schema_file"])
     check_output(output, force=force, instead="name a new folder", folder=True)
     refuse_unwritable(owner_file(output))
