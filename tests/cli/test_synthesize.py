@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -165,6 +166,25 @@ def test_rows_meet_the_constraints_and_what_is_given(sfumato: Run, people: str, 
     assert set(drawn["sex"]) == {"m"}
     assert set(drawn["ill"].drop_nulls()) <= {"no"}
     assert sfumato("verify", "out").code == 0
+
+
+def test_a_text_file_comes_out_as_it_came_in(sfumato: Run, tmp_path: Path) -> None:
+    lines = [f"{1 + at % 90 / 100:.2f};=x{at % 2}\r\n".replace(".", ",") for at in range(300)]
+    (tmp_path / "labs.csv").write_text("".join(["size;sign\r\n", *lines]), newline="")
+    (tmp_path / "labs.toml").write_text(
+        '[columns.size]\nbounds = [0, 3]\nstep = 0.01\n[columns.sign]\ndomain = ["=x0", "=x1"]\n'
+    )
+    asked = ("synthesize", "labs.csv", "--schema", "labs.toml", "--decimal", ",", "--method", "independent", "-n", "30")
+    refused(sfumato(*asked, "-o", "out", "--escape-formulas", "--format", "parquet"), "escaped only in text files")
+    for more in ((), ("--escape-formulas",)):
+        ran = sfumato(*asked, *more, "-o", "out", "--force")
+        assert ran.code == 0, ran.err
+        header, *rows, last = (tmp_path / "out" / "table.csv").read_bytes().decode().split("\r\n")
+        assert (header, last) == ("size;sign", "")
+        size, sign = rows[0].split(";")
+        assert re.fullmatch(r"[0-3](,\d\d?)?", size)
+        assert sign.startswith("'=x" if more else "=x")
+        assert sfumato("verify", "out").code == 0
 
 
 @pytest.mark.parametrize(

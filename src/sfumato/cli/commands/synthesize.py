@@ -17,6 +17,7 @@ from sfumato.cli.options import (
     Number,
     check_not_input,
     check_output,
+    escape_option,
     force_option,
     ledger_option,
     names_option,
@@ -109,6 +110,7 @@ _SAMPLE = 10_000  # rows whose values are examined for names and free text
     type=Choice("csv", "parquet", of="measures.released_table:Format"),
     help="The format of the rows.  [default: that of DATA]",
 )
+@escape_option
 @click.option(
     "--recipe",
     metavar="FILE",
@@ -129,6 +131,7 @@ def synthesize(
     recipe: str | None,
     epochs: int | None,
     kind: str | None,
+    escape_formulas: bool,
     identifiers: list[str],
     keep: list[str],
     ledger: str | None,
@@ -161,6 +164,8 @@ def synthesize(
     sfumato synthesize --recipe private-auto-encoder -o study.html
     """
     from sfumato.data.io.files import refuse_unwritable, write_owned
+    from sfumato.data.io.formulas import refuse_typed
+    from sfumato.measures.released_table import Format
     from sfumato.releases.save import owner_file
 
     if recipe is not None:
@@ -179,8 +184,11 @@ def synthesize(
     reading = {name: options.pop(name) for name in READING}
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
+        if escape_formulas:
+            stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
+            refuse_typed(stored.file, stored.value)
         release = sf.synthesize(table, ledger=ledger, progress=progress, **options)
-    sf.save(release, output, format=kind, replace=force)
+    sf.save(release, output, format=kind, escape_formulas=escape_formulas, replace=force)
     is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
     if evaluation is not None:
         sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")

@@ -88,12 +88,16 @@ class ImageMixtures:
         """Return images in 0..1 of shape (rows, height, width, channels), and the classes they were drawn from."""
         sizes = np.array([one.size for one in self.mixtures])
         labels = rng.permutation(np.repeat(np.arange(len(sizes)), _rounded(sizes / sizes.sum() * rows, rows)))
-        images = np.empty((rows, self._pictures.shape[1]), dtype=np.float32)
+        return self.draw_classes(labels, rng), labels
+
+    def draw_classes(self, labels: Ints, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Return an image of each of these classes."""
+        images = np.empty((len(labels), self._pictures.shape[1]), dtype=np.float32)
         for one, mixture in enumerate(self.mixtures):
             own = np.flatnonzero(labels == one)
             if len(own):
                 images[own] = self._curves[one](mixture.draw(len(own), rng).astype(np.float32) @ self._pictures)
-        return images.reshape(rows, self.low.height, self.low.width, self.low.channels), labels
+        return images.reshape(len(labels), self.low.height, self.low.width, self.low.channels)
 
 
 def learn_generator(

@@ -3,7 +3,8 @@
 A quarter of the budget pays for a generator (`learners.images.generator`), the rest for a teacher
 (`learners.images.teacher`), whose features are whitened by samples of the generator. The released images are samples
 that are warped more than looks natural, labelled by the teacher: a set to train on (distillation: Hinton, Vinyals and
-Dean 2015), not to look at. In the style "faithful" they are not warped, and have the classes of the generator.
+Dean 2015), not to look at. In the style "faithful" they are not warped, and have the classes of the generator; those
+in which the teacher does not see their class are drawn again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
@@ -38,6 +40,7 @@ from sfumato.synthesizers.state import State, Stored
 __all__ = ["Distillation", "DistillationModel"]
 
 _AT_ONCE = 10_000  # images drawn at a time
+_TRIES = 6  # until the teacher sees the class of an image in it
 _TEACHER = 0.75  # of the budget
 _WARPED = replace(STRONG, gamma=0.3)
 
@@ -65,19 +68,37 @@ class DistillationModel(ImageModel):
         low = self.generator.low
         images = np.empty((rows, low.height, low.width, low.channels), dtype=np.uint8)
         labels = np.empty(rows, dtype=np.int64)
-        warps = torch.Generator(self.device).manual_seed(_seed(rng))
-        weights, bias = (one.float().to(self.device) for one in self.teacher)
+        draw = self._distilled if chosen == "distilled" else self._faithful
         for start in range(0, rows, _AT_ONCE):
             part = slice(start, min(start + _AT_ONCE, rows))
-            drawn, labels[part] = self.generator.draw(part.stop - start, rng)
-            if chosen == "distilled":
-                seen = _WARPED(as_tensor(drawn, self.device), warps)
-                drawn = np.moveaxis(seen.cpu().numpy(), 1, 3)
-                labels[part] = (features_of(seen) @ weights + bias).argmax(dim=1).cpu().numpy()
+            drawn, labels[part] = draw(part.stop - start, rng)
             images[part] = np.rint(drawn * 255)
             if progress is not None:
                 progress(part.stop / rows)
         return images, labels
+
+    def _distilled(self, rows: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], Ints]:
+        """Return warped images, and the classes that the teacher sees in them."""
+        drawn, _ = self.generator.draw(rows, rng)
+        warped = _WARPED(as_tensor(drawn, self.device), torch.Generator(self.device).manual_seed(_seed(rng)))
+        return np.moveaxis(warped.cpu().numpy(), 1, 3), self._seen(warped)
+
+    def _faithful(self, rows: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], Ints]:
+        """Return images in which the teacher sees their class; of those in which it does not, new ones are drawn."""
+        drawn, labels = self.generator.draw(rows, rng)
+        left = np.arange(rows)
+        for _ in range(_TRIES):
+            left = left[self._seen(as_tensor(drawn[left], self.device)) != labels[left]]
+            if not len(left):
+                break
+            drawn[left] = self.generator.draw_classes(labels[left], rng)
+        return drawn, labels
+
+    def _seen(self, images: torch.Tensor) -> Ints:
+        """Return the class that the teacher sees in each image."""
+        weights, bias = (one.float().to(self.device) for one in self.teacher)
+        found: Ints = (features_of(images) @ weights + bias).argmax(dim=1).cpu().numpy()
+        return found
 
     def to_state(self) -> State:
         """Return the noisy numbers."""

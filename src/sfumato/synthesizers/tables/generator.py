@@ -26,6 +26,7 @@ from sfumato.budget.differential_privacy import DifferentialPrivacy
 from sfumato.data.certificate import MOST_BYTES, Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of
 from sfumato.data.guarantee import Guarantee
+from sfumato.data.io.formulas import unescaped
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Artifact, Layout, Provenance, Release
 from sfumato.data.schema import Role, Schema
@@ -51,8 +52,8 @@ _FORMAT = 1
 _FREQUENT = 0.1  # the share of rows with a value that must not be lost in the noise
 _EMPTY = 0.95  # the share of missing values of a column that is worth a note
 _KEYS = {
-    "format", "method", "parameters", "domain", "bought", "scans", "epsilon", "delta", "noise", "private", "plan",
-    "settings", "sfumato",
+    "format", "method", "parameters", "domain", "bought", "scans", "escaped", "epsilon", "delta", "noise", "private",
+    "plan", "settings", "sfumato",
 }  # fmt: skip
 
 
@@ -70,6 +71,7 @@ class Generator(Artifact, Discreet):
     declared : the declared schema
     private : False if the noise came from a given seed
     scans : whether the method could read the records, not only count them
+    escaped : whether formulas among the texts of the stored rows have an apostrophe before them
     library : the kind of frame that `sample` returns: polars, pandas or pyarrow
 
     Examples
@@ -93,6 +95,7 @@ class Generator(Artifact, Discreet):
     declared: Schema
     private: bool
     scans: bool = True
+    escaped: bool = False
     library: str = "polars"
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else the recipe says."""
@@ -279,6 +282,7 @@ class Generator(Artifact, Discreet):
             **self._terms,
             "domain": self.domain.to_dict(),
             "bought": {name: list(what) for name, what in self.plan.bought.items()},
+            "escaped": self.escaped,
             "plan": self.plan.to_dict(),
             "settings": dict(state.settings),
             "sfumato": sfumato.__version__,
@@ -286,12 +290,18 @@ class Generator(Artifact, Discreet):
         return plain, {name: np.ascontiguousarray(one) for name, one in state.arrays.items()}
 
     def write_into(
-        self, folder: Path, guarantees: tuple[Guarantee, ...], *, origin: Path | None = None, **options: Any
+        self,
+        folder: Path,
+        guarantees: tuple[Guarantee, ...],
+        *,
+        origin: Path | None = None,
+        escape_formulas: bool = False,
+        **options: Any,
     ) -> tuple[str, Self]:
         """Write the generator and the drawn rows."""
         from safetensors.numpy import save
 
-        plain, arrays = self.stored_form()
+        plain, arrays = replace(self, escaped=escape_formulas).stored_form()
         text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
         if len(text.encode()) > MOST_BYTES:
             raise InputError(
@@ -300,8 +310,11 @@ class Generator(Artifact, Discreet):
             )
         (folder / FACTS).write_text(text, encoding="utf-8")
         (folder / ARRAYS).write_bytes(save(arrays))
-        data, written = LoadedTable(self.table, None, {}).write_into(folder, (), origin=origin, **options)
-        return data, replace(self, table=written.table)
+        data, _ = LoadedTable(self.table, None, {}).write_into(
+            folder, (), origin=origin, escape_formulas=escape_formulas, **options
+        )
+        stored = _stored_rows(folder / data, self.table.schema, escaped=escape_formulas)
+        return data, replace(self, table=stored, escaped=escape_formulas)
 
     @classmethod
     def read(cls, folder: Path, certificate: Certificate) -> Generator:
@@ -311,10 +324,12 @@ class Generator(Artifact, Discreet):
         plain = _read_facts(folder / FACTS)
         arrays = read_arrays(folder / ARRAYS)
         try:
-            domain = _domain(plain["domain"])
+            domain, escaped = _domain(plain["domain"]), _truth(plain["escaped"])
             method = method_of(plain["method"], plain["parameters"])
             return cls(
-                table=Table(read(folder / certificate.data).source, drawn_schema(certificate.schema, domain)),
+                table=_stored_rows(
+                    folder / certificate.data, drawn_schema(certificate.schema, domain), escaped=escaped
+                ),
                 domain=domain,
                 model=method.model.from_state(domain.axes, domain.label, State(plain["settings"], arrays)),
                 method=method,
@@ -322,6 +337,7 @@ class Generator(Artifact, Discreet):
                 declared=certificate.schema,
                 private=_truth(plain["private"]),
                 scans=_truth(plain["scans"]),
+                escaped=escaped,
                 options={"seed": certificate.parameters.get("seed")},
             )
         except (SfumatoError, *DAMAGED) as error:
@@ -356,6 +372,15 @@ def drawn_schema(declared: Schema, domain: Domain) -> Schema:
     """Return the declared columns that are drawn."""
     known = {one.name: one for one in declared.columns if one.role is not Role.IDENTIFIER}
     return Schema(known[name] for name in domain.names if name in known)
+
+
+def _stored_rows(path: Path, schema: Schema, *, escaped: bool) -> Table:
+    """Return the drawn rows of a folder; texts that were escaped for spreadsheets are as they were drawn."""
+    table = Table(read(path).source, schema)
+    if not escaped:
+        return table
+    frame = table.to_polars()
+    return Table(frame.with_columns(unescaped(one) for one in frame if one.dtype == pl.String), schema)
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
@@ -402,5 +427,5 @@ def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Tabl
 
 def _truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InputError("'private' and 'scans' must be true or false")
+        raise InputError("'private', 'scans' and 'escaped' must be true or false")
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from sfumato.budget.accounting.accountant import check_delta
 from sfumato.budget.ledger.ledger import Ledger
 from sfumato.budget.noise import Source
 from sfumato.data import datasets
+from sfumato.data.io.source import File
 from sfumato.data.recipe import Recipe
 from sfumato.data.release import Provenance, Release
 from sfumato.data.schema import Column, Kind, Role, Schema
@@ -165,7 +167,7 @@ def synthesize(
     frame = like(domain.decode(codes), library)
     report(1.0)
     generator = Generator(
-        table=Table(frame, drawn_schema(declared, domain)),
+        table=Table(frame, drawn_schema(declared, domain), layout=_layout(given)),
         domain=domain,
         model=model,
         method=chosen,
@@ -287,6 +289,12 @@ def _declared(table: Table, target: str | None, rules: Constraints) -> Schema:
         for one in table.schema.columns
     )
     return Schema(columns, rules.texts).with_roles(target=target)
+
+
+def _layout(table: Table) -> File | None:
+    """Return the text file in whose declared format the rows are written, if they came from one."""
+    file = table.file
+    return None if file is None or not file.is_text else replace(file, inferred=False)
 
 
 def _library(table: Table) -> str:

@@ -22,6 +22,9 @@ from sfumato.budget.noise import Source
 from sfumato.data.certificate import Certificate, is_regular_file, read_plain
 from sfumato.data.claim import DAMAGED, Claim, quote, reason_of, same_number, same_plain
 from sfumato.data.hierarchies.label_paths import text_of
+from sfumato.data.io.formulas import unescaped
+from sfumato.data.io.source import File, column
+from sfumato.data.io.text import TextFile
 from sfumato.data.recipe import Recipe
 from sfumato.data.schema import Role
 from sfumato.errors import InputError, SfumatoError
@@ -226,7 +229,8 @@ def rows_in_domain(path: Path, found: Generator) -> int:
     """Return the number of rows of a file, or raise an error if one of them is not in the domain of a generator."""
     if not is_regular_file(path) or (size := path.stat().st_size) > _MOST_BYTES:
         raise InputError(f"the table is missing, or larger than {_MOST_BYTES:,} bytes")
-    lazy = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
+    text = File(path).text if path.suffix != ".parquet" else None
+    lazy = pl.scan_parquet(path) if text is None else text.without_blank_lines(text.scan())
     if tuple(lazy.collect_schema().names()) != found.domain.names:
         raise InputError("the table has other columns than the generator")
     rows = int(lazy.select(pl.len()).collect().item())
@@ -235,7 +239,9 @@ def rows_in_domain(path: Path, found: Generator) -> int:
     needed = {name for one in found.constraints.items for name in one.columns}
     codes = {}
     for name, coding in found.domain.by_name.items():
-        values = lazy.select(pl.col(name)).collect()[name]
+        values = lazy.select(column(name)).collect()[name]
+        if text is not None:
+            values = _values_of(values, text, coding, escaped=found.escaped)
         if values.dtype.is_nested() or not is_drawn(values, coding):
             raise InputError(f"column '{quote(name)}' has a value that is not in its domain")
         if name in needed:
@@ -246,6 +252,14 @@ def rows_in_domain(path: Path, found: Generator) -> int:
         if (np.array(one.lookup)[codes[one.source]] != codes[one.coding.name]).any():
             raise InputError(f"column '{quote(one.coding.name)}' is not computed from '{quote(one.source)}'")
     return rows
+
+
+def _values_of(texts: pl.Series, text: TextFile, coding: Coding, *, escaped: bool) -> pl.Series:
+    """Return the values of a text file's column: numbers and dates as they are written there, formulas unescaped."""
+    if coding.feature.domain is None:
+        return text.parse(texts)
+    texts = texts.set(texts == "", None)
+    return unescaped(texts) if escaped else texts
 
 
 def is_drawn(values: pl.Series, coding: Coding) -> bool:
