@@ -51,8 +51,6 @@ from sfumato.synthesizers.training import Training, prior_deviation, weights_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sfumato.learners.gradients.clipping import Loss
-
 __all__ = ["AutoEncoderImages", "VariationalImages"]
 
 Floats = NDArray[np.float64]
@@ -60,6 +58,7 @@ Floats = NDArray[np.float64]
 _AT_ONCE = 10_000  # images encoded or drawn at a time, to bound memory
 _MOST = 2**12  # units of a layer, components and groups
 _WIDEST = 256  # dimensions of a code: drawing takes their cube
+_OUTPUT = 2.0  # frequencies of logits grow with the size of images; outputs need not, and are learned sooner
 _SCALE, _GAIN = 1.0, 4.0  # of inputs and of the first weights: the first units of a new network are then about 1
 
 
@@ -115,7 +114,7 @@ class AutoEncoderModel(ImageModel):
             for group, decoder in enumerate(self.decoders):
                 own = groups == group
                 rows[own] = decoder(codes[own])
-        pixels: Floats = expit(low.inverse(rows))
+        pixels: Floats = expit(_logits(low, rows))
         return pixels
 
     def to_state(self) -> State:
@@ -124,6 +123,7 @@ class AutoEncoderModel(ImageModel):
         settings = {
             "groups": len(self.sizes),
             "decoders": len(self.decoders),
+            "depth": len(first.weights),
             "layers": [len(one) for one in first.weights],
             "components": 0 if self.mixtures is None else self.mixtures.weights.shape[1],
         }
@@ -144,9 +144,9 @@ class AutoEncoderModel(ImageModel):
         decoders = stored.whole("decoders", 1, groups)
         if decoders not in (1, groups):
             raise InputError("the generator must have one decoder, or one for each group")
-        layers = stored.sizes("layers", 2)
+        layers = stored.sizes("layers", stored.whole("depth", 1, 2))
         width = layers[0] - (groups if decoders < groups else 0)
-        if not 1 <= width <= _WIDEST or layers[1] > _MOST:
+        if not 1 <= width <= _WIDEST or max(layers[1:], default=0) > _MOST:
             raise InputError(
                 f"the generator's codes must have at most {_WIDEST} dimensions, and its layer {_MOST} units"
             )
@@ -191,7 +191,8 @@ class AutoEncoderImages(ImageSynthesizer):
     width : int
         The number of dimensions of a code.
     hidden : int
-        The number of units of the hidden layers.
+        The number of units of a layer between the image and the code, and of one between the code and the image; 0 for
+        none, as in the study.
     components : int
         The number of components of each mixture.
     rounds : int
@@ -226,7 +227,7 @@ class AutoEncoderImages(ImageSynthesizer):
     clusters: int | None = None
     shared: bool = False
     width: int = 8
-    hidden: int = 64
+    hidden: int = 0
     components: int = 3
     rounds: int = 3
     steps: int = 200
@@ -241,8 +242,8 @@ class AutoEncoderImages(ImageSynthesizer):
         if self.clusters is not None:
             whole("the number of clusters", self.clusters, most=_MOST)
         whole("the width of a code", self.width, most=_WIDEST)
-        for name, value in (("hidden units", self.hidden), ("components", self.components)):
-            whole(f"the number of {name}", value, most=_MOST)
+        whole("the number of hidden units", self.hidden, least=0, most=_MOST)
+        whole("the number of components", self.components, most=_MOST)
         for name, count in (("rounds", self.rounds), ("steps", self.steps)):
             whole(f"the number of {name}", count)
         real("the sampling rate", self.rate, above=0, most=1)
@@ -283,7 +284,8 @@ class AutoEncoderImages(ImageSynthesizer):
 
     def _layers(self, canvas: Canvas) -> tuple[list[int], list[int]]:
         size, known = Frequencies(*canvas.shape).size, self._count(canvas) if self.shared else 0
-        return [size + known, self.hidden, self.width], [self.width + known, self.hidden, size]
+        middle = [self.hidden] if self.hidden else []
+        return [size + known, *middle, self.width], [self.width + known, *middle, size]
 
     def learn(
         self, records: ImageRecords, sums: NoisySums, rng: np.random.Generator, progress: Progress | None = None
@@ -329,7 +331,8 @@ class AutoEncoderImages(ImageSynthesizer):
 
         steps = sums.shares["training"]
         assert isinstance(steps, Steps)
-        loss = _cross_entropy(records.canvas)
+        low = Frequencies(*records.canvas.shape)
+        waves = _logits(low, np.eye(low.size)).reshape(low.size, -1)
         (down, up), how = self._layers(records.canvas), self._how(records.canvas)
         parts = (
             [np.arange(len(groups))] if self.shared else [np.flatnonzero(groups == one) for one in range(len(sizes))]
@@ -345,7 +348,7 @@ class AutoEncoderImages(ImageSynthesizer):
             return train(
                 down,
                 up,
-                loss,
+                _cross_entropy,
                 batches,
                 records=len(own),
                 rows=count,
@@ -354,6 +357,7 @@ class AutoEncoderImages(ImageSynthesizer):
                 source=source,
                 seed=seed,
                 how=how,
+                after=waves,
             )
 
         def all_trained(noise: float, source: Source) -> list[tuple[Dense, Dense]]:
@@ -424,15 +428,18 @@ class VariationalImages(AutoEncoderImages):
         return replace(super()._how(canvas), variational=True, divergence=self.divergence)
 
 
-def _cross_entropy(canvas: Canvas) -> Loss:
-    """Return the function that has the cross-entropy of all pixels of each image, given its low frequencies."""
-    import torch
+def _logits(low: Frequencies, outputs: Floats) -> Floats:
+    """Return the logits of pixels, given the outputs of a decoder.
+
+    Outputs of high frequencies count less, as they do in natural images: the noise in the weights is then as smooth as
+    images are, and does not look like snow.
+    """
+    prior = low.prior()
+    return low.inverse(outputs * (_OUTPUT * low.largest * np.sqrt(prior / prior[0])))
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of all pixels of each image."""
     from torch.nn.functional import binary_cross_entropy_with_logits
 
-    low = Frequencies(*canvas.shape)
-    waves = torch.from_numpy(low.inverse(np.eye(low.size)).reshape(low.size, -1).astype(np.float32))
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return binary_cross_entropy_with_logits(outputs @ waves, targets, reduction="none").sum(dim=1)
-
-    return loss
+    return binary_cross_entropy_with_logits(outputs, targets, reduction="none").sum(dim=1)
