@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from sfumato.releases.verify import Verification as Verification
     from sfumato.releases.verify import verify as verify
     from sfumato.report.page import write_report as write_report
-    from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
+    from sfumato.synthesizers.synthesis import synthesize as synthesize
 
 __version__ = "0.1.0"
 
@@ -112,7 +112,7 @@ __getattr__, __dir__, __all__ = lazy(
         "releases.save": "save",
         "releases.verify": "Verification verify",
         "report.page": "write_report",
-        "synthesizers.tables.synthesize": "synthesize",
+        "synthesizers.synthesis": "synthesize",
     },
     modules={"datasets": "data.datasets", "errors": "errors"},
     packages=(

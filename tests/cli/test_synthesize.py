@@ -51,7 +51,7 @@ ASK = ("--schema", "schema.toml", "--method", "independent", "-n", "40", "-o", "
 def test_a_table_becomes_a_folder_that_verifies(sfumato: Run, people: str) -> None:
     ran = sfumato("synthesize", people, "--target", "ill", *ASK, "--json")
     assert ran.code == 0, ran.err
-    assert ran.json["epsilon"], ran.json["delta"] == (1.0, 1e-5)
+    assert (ran.json["epsilon"], ran.json["delta"]) == (1.0, 1e-5)
     assert ran.json["rows"] == 40
     assert ran.json["utility"] == {}
     assert 0.99 < ran.json["spent"] <= 1
@@ -62,6 +62,13 @@ def test_a_table_becomes_a_folder_that_verifies(sfumato: Run, people: str) -> No
     assert set(drawn["ill"].drop_nulls()) <= {"no", "yes"}
     assert "for you alone" in ran.err
     assert "no ledger" in ran.err
+
+
+def test_a_file_of_columns_is_compared_too(sfumato: Run, people: str) -> None:
+    pl.read_csv(people).write_parquet("people.parquet")
+    sfumato("synthesize", "people.parquet", "--epsilon", "100", *ASK)
+    assert json.loads(Path("out.owner.json").read_text())["mean_of_columns"] < 1
+    assert Path("out.owner.html").exists()
 
 
 def test_exact_figures_are_for_the_owner_alone(sfumato: Run, people: str) -> None:

@@ -70,7 +70,7 @@ def _facts_page(title: str, headline: str, guarantees: Sequence[str], facts: Map
 
 
 def _pages(release: Release) -> Any:
-    return importlib.import_module(f"sfumato.report.{release.kind}.page")
+    return importlib.import_module(f"sfumato.report.{release.kind.replace('-', '_')}.page")
 
 
 def render_report(assessment: Assessment, *, title: str = "Anonymity assessment") -> str:

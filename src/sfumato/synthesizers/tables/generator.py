@@ -8,7 +8,6 @@ takes memory and time in proportion to their size.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,8 +22,8 @@ import sfumato
 from sfumato._repr import Discreet, named
 from sfumato.budget.accounting.accountant import Spent
 from sfumato.budget.differential_privacy import DifferentialPrivacy
-from sfumato.data.certificate import MOST_BYTES, Certificate, is_regular_file, read_plain
-from sfumato.data.claim import DAMAGED, Claim, quote, reason_of
+from sfumato.data.certificate import Certificate, is_regular_file
+from sfumato.data.claim import DAMAGED, Claim, reason_of
 from sfumato.data.guarantee import Guarantee
 from sfumato.data.io.formulas import unescaped
 from sfumato.data.recipe import Recipe
@@ -35,17 +34,18 @@ from sfumato.data.validate import real, whole
 from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
+from sfumato.synthesizers.catalogue import parameters_of
 from sfumato.synthesizers.state import State
+from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
 from sfumato.synthesizers.tables.base import Model, Synthesizer
 from sfumato.synthesizers.tables.columns.constraints import Constraints, draw_rows
 from sfumato.synthesizers.tables.columns.description import Described
 from sfumato.synthesizers.tables.columns.domain import Domain
-from sfumato.synthesizers.tables.methods.catalogue import method_of, parameters_of
+from sfumato.synthesizers.tables.methods.catalogue import method_of
 from sfumato.synthesizers.tables.plan import TablePlan, plan_of
 
-__all__ = ["ARRAYS", "FACTS", "MOST_ROWS", "Generator", "drawn_schema", "like"]
+__all__ = ["MOST_ROWS", "Generator", "drawn_schema", "like"]
 
-FACTS, ARRAYS = "generator.json", "generator.safetensors"
 MOST_ROWS = 10**9
 """The most rows that are drawn at once."""
 _FORMAT = 1
@@ -299,29 +299,20 @@ class Generator(Artifact, Discreet):
         **options: Any,
     ) -> tuple[str, Self]:
         """Write the generator and the drawn rows."""
-        from safetensors.numpy import save
-
-        plain, arrays = replace(self, escaped=escape_formulas).stored_form()
-        text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
-        if len(text.encode()) > MOST_BYTES:
-            raise InputError(
-                f"the description of the columns would be larger than {MOST_BYTES:,} bytes",
-                hint="leave out columns with very many categories",
-            )
-        (folder / FACTS).write_text(text, encoding="utf-8")
-        (folder / ARRAYS).write_bytes(save(arrays))
+        escaped = replace(self, escaped=escape_formulas)
+        write_stored(folder, *escaped.stored_form(), hint="leave out columns with very many categories")
         data, _ = LoadedTable(self.table, None, {}).write_into(
             folder, (), origin=origin, escape_formulas=escape_formulas, **options
         )
         stored = _stored_rows(folder / data, self.table.schema, escaped=escape_formulas)
-        return data, replace(self, table=stored, escaped=escape_formulas)
+        return data, replace(escaped, table=stored)
 
     @classmethod
     def read(cls, folder: Path, certificate: Certificate) -> Generator:
         """Read the generator of a release, ready to draw from."""
         if not is_regular_file(folder / certificate.data):
             raise FileError(f"'{certificate.data}' is missing, or not a regular file")
-        plain = _read_facts(folder / FACTS)
+        plain = read_facts(folder / FACTS, _KEYS, format=_FORMAT)
         arrays = read_arrays(folder / ARRAYS)
         try:
             domain, escaped = _domain(plain["domain"]), _truth(plain["escaped"])
@@ -381,23 +372,6 @@ def _stored_rows(path: Path, schema: Schema, *, escaped: bool) -> Table:
         return table
     frame = table.to_polars()
     return Table(frame.with_columns(unescaped(one) for one in frame if one.dtype == pl.String), schema)
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
-    if not is_regular_file(path):
-        raise FileError(f"'{path.parent}' does not hold a generator: there is no {FACTS}")
-    plain = read_plain(path)
-    if not isinstance(plain, dict) or "format" not in plain:
-        raise FileError(f"'{path}' is not a generator of Sfumato")
-    if plain["format"] != _FORMAT:
-        made = str(plain.get("sfumato"))[:20]
-        raise FileError(
-            f"'{path}' has format {quote(plain['format'])}, but this version of Sfumato reads format {_FORMAT}",
-            hint=f"it was written by Sfumato {made}",
-        )
-    if plain.keys() != _KEYS:
-        raise FileError(f"'{path}': {quote(', '.join(sorted(plain.keys() ^ _KEYS)))} is missing or unknown")
-    return plain
 
 
 def _domain(plain: Mapping[str, Any]) -> Domain:
