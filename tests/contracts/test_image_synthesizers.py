@@ -30,7 +30,7 @@ from tests.forgery import failed
 
 TINY: dict[str, Any] = {"width": 2, "hidden": 4, "components": 2, "rounds": 1, "steps": 3, "rate": 0.2}
 QUICK: dict[str, ImageSynthesizer] = {
-    "distillation": Distillation(directions=4, steps=2, views=0, whitening=8, samples=50),
+    "distillation": Distillation(directions=4, steps=2, views=2, whitening=8, samples=50),
     "auto-encoder": AutoEncoderImages(**TINY),
     "variational": VariationalImages(**TINY),
     "noisy-weights": NoisyWeights(width=3, epochs=1),

@@ -42,7 +42,23 @@ from sfumato.data.schema import Column, Kind, Schema
 from sfumato.data.table import Table
 from sfumato.errors import FileError, OptionError
 
-__all__ = ["BUILT_IN", "TABLES", "Images", "adult", "census", "lending", "mnist", "nursery", "pneumonia"]
+__all__ = [
+    "BUILT_IN",
+    "SPLIT",
+    "TABLES",
+    "TARGETS",
+    "Images",
+    "adult",
+    "census",
+    "lending",
+    "mnist",
+    "nursery",
+    "pneumonia",
+    "without_split",
+]
+
+SPLIT = "split"
+"""The column of Adult that says which rows are for training; it says nothing about the people."""
 
 
 @dataclass(frozen=True)
@@ -146,11 +162,25 @@ def adult(split: Literal["train", "test"] | None = None) -> Table:
         raise OptionError(f"the split of Adult must be 'train', 'test' or None, got {split!r}")
     frame = pl.read_parquet(io.BytesIO(_embedded("adult.parquet")))
     if split is not None:
-        frame = frame.filter(pl.col("split") == split).drop("split")
+        frame = frame.filter(pl.col(SPLIT) == split).drop(SPLIT)
     quasi = ("age", "education", "occupation", "relationship", "sex", "native-country")
     public = [Column(name=name, domain=tuple(values.split())) for name, values in _ADULT_DOMAINS.items()]
     public += [Column(name=name, bounds=bounds) for name, bounds in _ADULT_BOUNDS.items()]
     return Table.of(frame, schema=Schema(public), qi=quasi, sensitive=["income"], keep=["education-num"])
+
+
+def without_split(table: Table) -> Table:
+    """Return a built-in table without the column that says which rows are for training.
+
+    Examples
+    --------
+    >>> import sfumato as sf
+    >>> table = sf.datasets.adult()
+    >>> len(table.schema.names), len(sf.datasets.without_split(table).schema.names)
+    (16, 15)
+    """
+    kept = [one for one in table.schema.columns if one.name != SPLIT]
+    return Table(table.to_polars().select(one.name for one in kept), Schema(kept))
 
 
 def nursery() -> Table:
@@ -370,5 +400,7 @@ def _download(file: _File, place: Path) -> bytes:
 
 TABLES = {"adult": adult, "nursery": nursery}
 """The tables that come with Sfumato, by name."""
+TARGETS = {"adult": "income"}
+"""What models predict, where the schema gives the target another role."""
 BUILT_IN = (*TABLES, "mnist")
 """All data sets that come with Sfumato; commands accept these names instead of a file."""

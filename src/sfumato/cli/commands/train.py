@@ -118,13 +118,18 @@ class _Samples(click.ParamType[float]):
 @click.option(
     "--classes", metavar="A,B", help="The classes of the target, if they are public; otherwise epsilon pays for them."
 )
+@click.option(
+    "--views",
+    type=Number(is_whole=True, least=0),
+    help="scattering-linear: random views of each image; fewer take less time, 0 trains a network.  [default: 4]",
+)
 @click.option("--epochs", type=Number(), help="Networks: how often each record is used, on average.")
 @click.option("--batch-size", type=Number(is_whole=True), help="Networks: the average number of records in a step.")
 @click.option("--clip", type=Number(), metavar="C", help="Networks: the largest norm of a record's gradient.")
 @click.option("--learning-rate", type=Number(), metavar="R", help="Networks: the length of a step.")
 @click.option("--momentum", type=Number(), metavar="M", help="Networks: the weight of earlier steps.")
 @click.option("--noise-multiplier", type=_Noise(), help="Networks: fix the noise instead of epsilon.")
-@click.option("--device", metavar="NAME", help="Networks: cpu or cuda.")
+@click.option("--device", metavar="NAME", help="Networks, scattering-linear: cpu or cuda.")
 @click.option(
     "--seed", type=click.INT, metavar="N", help="The seed of the initial weights, not of the noise.  [default: 0]"
 )

@@ -36,8 +36,6 @@ from sfumato.synthesizers.tables.plan import plan_of
 __all__ = ["run_recipe", "synthesize"]
 
 _ROWS = 10_000  # drawn by a model that does not know how many records there were
-_SPLIT = "split"  # of Adult: which rows are for training; it says nothing about the people
-_TARGETS = {"adult": "income"}  # where the schema gives the target another role
 
 
 def synthesize(
@@ -132,7 +130,8 @@ def synthesize(
     kept = _kept(keep, given)
     if not is_public:
         refuse_names(given, kept)
-    wanted = target if target is not None else given.schema.target or (_TARGETS.get(str(table)) if is_public else None)
+    usual = datasets.TARGETS.get(str(table)) if is_public else None
+    wanted = target if target is not None else given.schema.target or usual
     every = describe_elsewhere(given, buy_decimals=not declared_only) or Description.of(
         given, buy_decimals=not declared_only
     )
@@ -227,9 +226,7 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
     if is_public:
         if schema is not None:
             raise OptionError(f"'{given}' is built in: what is public of it is known", hint="leave out the schema")
-        table = datasets.TABLES[given]()
-        kept = [one for one in table.schema.columns if one.name != _SPLIT]
-        return Table(table.to_polars().select(one.name for one in kept), Schema(kept))
+        return datasets.without_split(datasets.TABLES[given]())
     if isinstance(given, str) and not Path(given).exists() and "://" not in given:
         close = did_you_mean(given, datasets.TABLES)
         if close.startswith("did you mean"):
