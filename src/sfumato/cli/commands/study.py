@@ -61,7 +61,7 @@ def synthesize_by_recipe(recipe: str, output: str | None, *, force: bool, as_jso
 
 def _given(ctx: click.Context) -> dict[str, Any]:
     """Return the options of the command line that the study has too, and refuse others."""
-    found = {}
+    found: dict[str, Any] = {}
     for one in ctx.command.params:
         if ctx.get_parameter_source(str(one.name)) is ParameterSource.DEFAULT or one.name in _OWN:
             continue
