@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,8 @@ class Student:
     @torch.no_grad()
     def classes_of(self, inputs: Tensor) -> NDArray[np.int64]:
         """Return the class of each image whose inputs are prepared."""
-        parts = [self.module(part).argmax(dim=1).cpu().numpy() for part in inputs.split(_AT_ONCE)]
+        starts = range(0, len(inputs), _AT_ONCE)
+        parts = [self.module(inputs[at : at + _AT_ONCE]).argmax(dim=1).cpu().numpy() for at in starts]
         found: NDArray[np.int64] = np.concatenate(parts)
         return found
 
@@ -120,7 +122,8 @@ def train_student(
             order = np.concatenate([order, rng.permutation(count)])
         batch, order = torch.from_numpy(order[:_BATCH]).to(device), order[_BATCH:]
         optimizer.zero_grad(set_to_none=True)
-        functional.cross_entropy(module(inputs[batch]), targets[batch]).backward()
+        loss: Any = functional.cross_entropy(module(inputs[batch]), targets[batch])
+        loss.backward()
         optimizer.step()
         schedule.step()
         if progress is not None:

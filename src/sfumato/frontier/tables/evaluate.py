@@ -114,11 +114,35 @@ class Evaluation(Discreet):
 
 
 @overload
-def evaluate(original: Images, released: Any, *, test: Any = None, **options: Any) -> ImageEvaluation: ...
+def evaluate(
+    original: Images | tuple[Any, Any],
+    released: Any,
+    *,
+    test: Any = None,
+    models: Sequence[str] = (),
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> ImageEvaluation: ...
 
 
 @overload
-def evaluate(original: Any, released: Any, *, test: Any = None, **options: Any) -> Evaluation: ...
+def evaluate(
+    original: Any,
+    released: Any,
+    *,
+    test: Any = None,
+    control: Any = None,
+    target: str | None = None,
+    kind: str | None = None,
+    columns: Sequence[str] = (),
+    models: Sequence[str] | Mapping[str, Any] = MODELS,
+    attacks: Sequence[str] | None = None,
+    repeats: int = 3,
+    bins: int = 10,
+    queries: int = 500,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> Evaluation: ...
 
 
 def evaluate(
@@ -264,7 +288,9 @@ def _means_images(data: Any) -> bool:
     return means_images(data)
 
 
-def _of_images(original: Any, released: Any, others: Mapping[str, Any], *, models: Any, **options: Any) -> Any:
+def _of_images(
+    original: Any, released: Any, others: Mapping[str, Any], *, models: Any, **options: Any
+) -> ImageEvaluation:
     """Evaluate images; options that are for tables only are refused."""
     from sfumato.frontier.images.evaluate import evaluate_images
 

@@ -85,4 +85,5 @@ def smaller(images: Bytes, times: int) -> Bytes:
     count, height, width, channels = images.shape
     high, wide = height // times, width // times
     squares = images[:, : high * times, : wide * times].reshape(count, high, times, wide, times, channels)
-    return np.rint(squares.mean(axis=(2, 4))).astype(np.uint8)
+    means: Bytes = np.rint(squares.mean(axis=(2, 4))).astype(np.uint8)
+    return means

@@ -86,4 +86,4 @@ def shown_classes(canvas: Canvas) -> Sequence[int]:
 
 
 def _width(picture: Bytes) -> float:
-    return _SCALE * picture.shape[1] / _LETTER
+    return _SCALE * int(picture.shape[1]) / _LETTER
