@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import sfumato as sf
 from sfumato.data.io.images import read_images
 from tests.conftest import Ran, refused
 from tests.contracts.test_image_synthesizers import pictures
@@ -31,27 +30,36 @@ def scans(tmp_path: Path) -> str:
 
 
 def test_images_become_a_folder_that_verifies_and_is_read_again(sfumato: Run, scans: str) -> None:
-    sf.Ledger.grant(scans, epsilon=3, delta=1e-3)
+    assert sfumato("budget", "grant", scans, "--epsilon", "3", "--delta", "1e-3").code == 0
     ran = sfumato("synthesize", scans, "--epsilon", "2", *ASK)
     assert ran.code == 0, ran.err
     assert ran.out.startswith("12 images like those of scans.npz, made up by the method 'distillation'\n")
     assert "guarantee              epsilon=2, delta=0.001 (add or remove one record)" in ran.out
     assert "The ledger of this data was charged" in ran.err
-    assert 1.9 < sf.Ledger.of(scans).spent.epsilon <= 2
+    assert 1.9 < sfumato("budget", "show", scans, "--json").json["spent"]["epsilon"] <= 2
+    refused(sfumato("budget", "show", scans, "--separator", ";"), "'scans.npz' holds images")
+    refused(sfumato("attack", "out"), "attacks on synthetic images are not known")
     assert sorted(one.name for one in Path("out").iterdir()) == FILES
     assert sfumato("verify", "out").code == 0
     made = read_images("out/images.npz", classes=3)
     assert made.train_images.shape == (12, 8, 12)
 
 
-def test_json_is_one_object_and_says_what_the_images_are(sfumato: Run, scans: str) -> None:
-    ran = sfumato("synthesize", scans, *ASK, "--style", "faithful", "--insecure-seed", "1", "--json")
+def test_a_method_that_guarantees_nothing_says_so_plainly(sfumato: Run, scans: str) -> None:
+    ran = sfumato("synthesize", scans, *ASK, "--method", "noisy-weights")
     assert ran.code == 0, ran.err
-    assert (ran.json["epsilon"], ran.json["rows"], ran.json["style"]) == (1.0, 12, "faithful")
-    assert ran.json["images"] == {"height": 8, "width": 12, "channels": 1, "classes": 3}
-    assert ran.json["private"] is False
-    assert "not private" in ran.err
-    assert sfumato("verify", "out").code == 1
+    assert "guarantee              none" in ran.out
+    assert "spent                  epsilon infinite" in ran.out
+    assert "NOT PRIVATE: nothing is guaranteed, epsilon is infinite. Do not publish it." in ran.err
+    said = sfumato("verify", "out")
+    assert said.code == 0
+    assert "nothing is guaranteed: the method is there for comparison" in said.out
+    again = sfumato("synthesize", scans, *ASK, "--method", "noisy-weights", "--json", "--force")
+    assert (again.json["epsilon"], again.json["spent"], again.json["rows"]) == ("inf", "inf", 12)
+    assert again.json["images"] == {"height": 8, "width": 12, "channels": 1, "classes": 3}
+    assert again.json["private"] is False
+    asked = sfumato("synthesize", scans, *ASK, "--method", "noisy-weights", "--epsilon", "1", "--force")
+    refused(asked, "the method 'noisy-weights' guarantees nothing, so it has no epsilon")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from tests.forgery import failed
 
 TINY: dict[str, Any] = {"width": 2, "hidden": 4, "components": 2, "rounds": 1, "steps": 3, "rate": 0.2}
 QUICK: dict[str, ImageSynthesizer] = {
-    "distillation": Distillation(directions=4, steps=2, views=0, whitening=8, samples=50),
+    "distillation": Distillation(directions=4, steps=2, views=2, whitening=8, samples=50),
     "auto-encoder": AutoEncoderImages(**TINY),
     "variational": VariationalImages(**TINY),
     "noisy-weights": NoisyWeights(width=3, epochs=1),
@@ -148,6 +148,15 @@ def test_a_model_survives_its_state(method: ImageSynthesizer) -> None:
     stored = again.to_state()
     assert stored.settings == state.settings
     assert all(np.array_equal(stored.arrays[name], one) for name, one in state.arrays.items())
+
+
+@every_private
+@pytest.mark.parametrize("multiplier", [0.3, 30.0, 3000.0])
+def test_noise_of_any_size_leaves_a_valid_state(multiplier: float, method: ImageSynthesizer) -> None:
+    for seed in range(3):
+        sums = NoisySums(method.shares(CANVAS), multiplier, Source(insecure_seed=seed))
+        state = method.learn(records(), sums, np.random.default_rng(seed)).to_state()
+        assert len(method.model.from_state(CANVAS, state).sample(5, np.random.default_rng(2))[1]) == 5
 
 
 @every

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 import sfumato as sf
 from sfumato.cli.commands.budget import NOT_PRIVATE
+from sfumato.cli.commands.study import synthesize_by_recipe
 from sfumato.cli.options import (
     READING,
     Choice,
@@ -54,7 +55,7 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 
 
 @click.command(cls=Command)
-@click.argument("data", metavar="DATA")
+@click.argument("data", metavar="DATA", required=False)
 @click.option(
     "--epsilon",
     type=Number(above=0),
@@ -149,15 +150,25 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
     help="The format of the rows.  [default: that of DATA]",
 )
 @escape_option
-@click.option("-o", "--output", metavar="OUT", required=True, help="A new folder.")
+@click.option(
+    "--recipe",
+    metavar="FILE",
+    help="Run a published study instead: private-auto-encoder is built in. OUT is then a page.  [default: RECIPE.html]",
+)
+@click.option(
+    "--epochs", type=Number(is_whole=True), metavar="N", help="With --recipe: how often the study uses each image."
+)
+@click.option("-o", "--output", metavar="OUT", help="A new folder.")
 @force_option
 @public_options
 @reading_options
 def synthesize(
     as_json: bool,
-    data: str,
-    output: str,
+    data: str | None,
+    output: str | None,
     force: bool,
+    recipe: str | None,
+    epochs: int | None,
     ledger: str | None,
     **options: Any,
 ) -> None:
@@ -192,9 +203,18 @@ def synthesize(
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
     sfumato synthesize mnist --epsilon 1 -n 60000 -o digits
     sfumato synthesize scans.npz --classes 2 --epsilon 3 -o scans
+    sfumato synthesize --recipe private-auto-encoder -o study.html
     """
     from sfumato.synthesizers.synthesis import makes_images
 
+    if recipe is not None:
+        synthesize_by_recipe(recipe, output, force=force, as_json=as_json)
+        return
+    if epochs is not None:
+        raise OptionError("--epochs is for a study, with --recipe", hint="leave it out")
+    if data is None or output is None:
+        missing = "DATA is missing: a table, or images" if data is None else "-o OUT is missing: a new folder"
+        raise OptionError(missing, hint="see sfumato synthesize --help")
     check_not_input(output, data, ledger, options["schema_file"])
     check_output(output, force=force, instead="name a new folder", folder=True)
     ctx, images = click.get_current_context(), makes_images(data)

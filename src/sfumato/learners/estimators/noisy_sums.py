@@ -183,10 +183,6 @@ class NoisySums:
 
         return self.run(name, chosen)
 
-    def secret_seed(self) -> int:
-        """Return a seed for random choices that must stay secret; only an insecure seed makes it reproducible."""
-        return int(self._source.words(1)[0] >> np.uint64(1))
-
     def _use(self, name: str, times: int) -> None:
         self._used[name] += times
         if self._used[name] > self.shares[name].times:

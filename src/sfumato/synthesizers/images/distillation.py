@@ -23,17 +23,7 @@ from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
 from sfumato.learners.images.mixtures import Mixture
-from sfumato.learners.images.teacher import (
-    LIGHT,
-    STRONG,
-    Teacher,
-    Whitening,
-    as_tensor,
-    features_of,
-    fit_teacher,
-    rate_of,
-    whitened_views,
-)
+from sfumato.learners.images.teacher import STRONG, as_tensor, features_of, learn_teacher
 from sfumato.learners.images.tones import TONES
 from sfumato.learners.networks.scattering import channels_of
 from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageRecords, ImageSynthesizer, Ints, Progress
@@ -218,32 +208,20 @@ class Distillation(ImageSynthesizer):
             records.images, records.labels, records.canvas.classes, sums, rng, directions=self.directions
         )
         report(0.1)
-        drawn, _ = generator.draw(self.samples, rng)
-        warps = torch.Generator(self.device).manual_seed(_seed(rng))
-        whitening = Whitening.of(features_of(STRONG(as_tensor(drawn, self.device), warps)), self.whitening)
-        report(0.2)
-        inputs = whitened_views(
+        teacher = learn_teacher(
             records.images,
-            whitening,
-            LIGHT,
-            self.views,
-            seed=sums.secret_seed(),
-            device=self.device,
-            progress=lambda x: report(0.2 + 0.4 * x),
-        )
-        truth = torch.from_numpy(records.labels).to(self.device)
-        rate = rate_of(1 / max(sums.multiplier, 0.1))
-        weights = fit_teacher(
-            inputs,
-            truth,
-            records.canvas.classes,
-            generator.count,
-            rate,
-            self.steps,
+            records.labels,
+            generator,
             sums,
-            lambda x: report(0.6 + 0.4 * x),
+            rng,
+            steps=self.steps,
+            views=self.views,
+            whitening=self.whitening,
+            samples=self.samples,
+            device=self.device,
+            progress=lambda share: report(0.1 + 0.9 * share),
         )
-        return DistillationModel(generator, Teacher(whitening, weights).folded(), self.device)
+        return DistillationModel(generator, teacher.folded(), self.device)
 
 
 def features_in(canvas: Canvas) -> int:
