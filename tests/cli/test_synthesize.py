@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ ASK = ("--schema", "schema.toml", "--method", "independent", "-n", "40", "-o", "
 def test_a_table_becomes_a_folder_that_verifies(sfumato: Run, people: str) -> None:
     ran = sfumato("synthesize", people, "--target", "ill", *ASK, "--json")
     assert ran.code == 0, ran.err
-    assert ran.json["epsilon"], ran.json["delta"] == (1.0, 1e-5)
+    assert (ran.json["epsilon"], ran.json["delta"]) == (1.0, 1e-5)
     assert ran.json["rows"] == 40
     assert ran.json["utility"] == {}
     assert 0.99 < ran.json["spent"] <= 1
@@ -61,6 +62,13 @@ def test_a_table_becomes_a_folder_that_verifies(sfumato: Run, people: str) -> No
     assert set(drawn["ill"].drop_nulls()) <= {"no", "yes"}
     assert "for you alone" in ran.err
     assert "no ledger" in ran.err
+
+
+def test_a_file_of_columns_is_compared_too(sfumato: Run, people: str) -> None:
+    pl.read_csv(people).write_parquet("people.parquet")
+    sfumato("synthesize", "people.parquet", "--epsilon", "100", *ASK)
+    assert json.loads(Path("out.owner.json").read_text())["mean_of_columns"] < 1
+    assert Path("out.owner.html").exists()
 
 
 def test_exact_figures_are_for_the_owner_alone(sfumato: Run, people: str) -> None:
@@ -165,6 +173,25 @@ def test_rows_meet_the_constraints_and_what_is_given(sfumato: Run, people: str, 
     assert set(drawn["sex"]) == {"m"}
     assert set(drawn["ill"].drop_nulls()) <= {"no"}
     assert sfumato("verify", "out").code == 0
+
+
+def test_a_text_file_comes_out_as_it_came_in(sfumato: Run, tmp_path: Path) -> None:
+    lines = [f"{1 + at % 90 / 100:.2f};=x{at % 2}\r\n".replace(".", ",") for at in range(300)]
+    (tmp_path / "labs.csv").write_text("".join(["size;sign\r\n", *lines]), newline="")
+    (tmp_path / "labs.toml").write_text(
+        '[columns.size]\nbounds = [0, 3]\nstep = 0.01\n[columns.sign]\ndomain = ["=x0", "=x1"]\n'
+    )
+    asked = ("synthesize", "labs.csv", "--schema", "labs.toml", "--decimal", ",", "--method", "independent", "-n", "30")
+    refused(sfumato(*asked, "-o", "out", "--escape-formulas", "--format", "parquet"), "escaped only in text files")
+    for more in ((), ("--escape-formulas",)):
+        ran = sfumato(*asked, *more, "-o", "out", "--force")
+        assert ran.code == 0, ran.err
+        header, *rows, last = (tmp_path / "out" / "table.csv").read_bytes().decode().split("\r\n")
+        assert (header, last) == ("size;sign", "")
+        size, sign = rows[0].split(";")
+        assert re.fullmatch(r"[0-3](,\d\d?)?", size)
+        assert sign.startswith("'=x" if more else "=x")
+        assert sfumato("verify", "out").code == 0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -110,15 +114,25 @@ class Recording(NoisySums):
         return found
 
 
+def assert_same(one: State, other: State) -> None:
+    """Two states are the same to the last bit: settings, names, shapes, types and numbers."""
+    assert one.settings == other.settings
+    assert list(one.arrays) == list(other.arrays)
+    for name, array in one.arrays.items():
+        assert (array.shape, array.dtype) == (other.arrays[name].shape, other.arrays[name].dtype), name
+        assert array.tobytes() == other.arrays[name].tobytes(), name
+
+
 @every
-def test_one_record_moves_every_sum_by_at_most_its_norm(method: Synthesizer) -> None:
+def test_one_record_moves_every_sum_by_at_most_its_norm_and_nothing_else(method: Synthesizer) -> None:
+    """What is stored follows from the noisy answers alone: with the same answers, a neighbour has the same state."""
     rows = coded(people(120))
     sums = Recording(NoisySums(method.shares(rows.axes, rows.label), 1.0, Source(insecure_seed=1)))
-    method.learn(rows, sums, np.random.default_rng(1))
+    state = method.learn(rows, sums, np.random.default_rng(1)).to_state()
     for record in (0, 57, 119):
         fewer = Rows(rows.axes, tuple(np.delete(one, record) for one in rows.codes), rows.label)
         less = Recording(sums, sums.asked)
-        method.learn(fewer, less, np.random.default_rng(1))
+        assert_same(state, method.learn(fewer, less, np.random.default_rng(1)).to_state())
         assert [one[0] for one in less.asked] == [one[0] for one in sums.asked]
         for whole, part in zip(sums.asked, less.asked, strict=True):
             assert whole[2] == part[2], "the norm must not depend on a record"
@@ -236,7 +250,7 @@ def test_neighbours_differ_in_noisy_numbers_and_drawn_rows_only(method: Synthesi
     plain = [json.loads((tmp_path / name / "generator.json").read_text()) for name in ("one", "other")]
     settings = [one.pop("settings") for one in plain]
     assert plain[0] == plain[1]
-    assert settings[0].keys() == settings[1].keys()
+    assert forms(settings[0]) == forms(settings[1])
     for file in ("recipe.toml", "certificate.json"):
         texts = [(tmp_path / name / file).read_text() for name in ("one", "other")]
         if file == "certificate.json":
@@ -244,6 +258,15 @@ def test_neighbours_differ_in_noisy_numbers_and_drawn_rows_only(method: Synthesi
         assert texts[0] == texts[1]
     arrays = [load_file(tmp_path / name / "generator.safetensors") for name in ("one", "other")]
     assert arrays[0].keys() == arrays[1].keys()
+    for name, array in arrays[0].items():
+        assert (array.dtype, array.ndim) == (arrays[1][name].dtype, arrays[1][name].ndim), name
+
+
+def forms(plain: Any) -> Any:
+    """Return the types of plain values, and the lengths of lists: what is left of them without their numbers."""
+    if isinstance(plain, dict):
+        return {name: forms(value) for name, value in plain.items()}
+    return [forms(one) for one in plain] if isinstance(plain, list) else type(plain)
 
 
 SECRET, NUMBER = "Zaphod-Beeblebrox", 87_317
@@ -311,16 +334,45 @@ def test_pandas_in_pandas_out() -> None:
     assert list(release.sample(3).columns) == list(frame.columns)
 
 
-def test_a_killed_process_leaves_its_charge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The charge is on disk before a record is counted: whatever stops the method, the budget is spent."""
+PROGRAM = """
+import sys, time
+import polars as pl
+import sfumato as sf
+
+def wait(share):
+    print(share, flush=True)
+    if sys.argv[2] == "learning":
+        time.sleep(600)
+
+folder = sys.argv[1]
+table = sf.Table(pl.read_parquet(folder + "/people.parquet"), sf.Schema.load(folder + "/schema.toml"))
+made = sf.synthesize(table, 1, method="independent", rows=200_000, ledger=folder + "/ledger", progress=wait)
+sf.save(made, folder + "/out")
+"""
+
+
+@pytest.mark.parametrize("when", ["learning", "saving"])
+def test_a_killed_process_leaves_its_charge_and_no_half_made_folder(when: str, tmp_path: Path) -> None:
+    """The charge is on disk before a record is counted, and a folder appears when it is complete: kill -9 proves it."""
     frame = people(200).drop("since")
+    frame.write_parquet(tmp_path / "people.parquet")
+    SCHEMA.save(tmp_path / "schema.toml")
     ledger = sf.Ledger.grant(frame, epsilon=3, delta=1e-3, path=tmp_path / "ledger")
-
-    def killed(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Independent, "learn", killed)
-    with pytest.raises(KeyboardInterrupt):
-        sf.synthesize(sf.Table(frame, SCHEMA), 1, method="independent", ledger=tmp_path / "ledger")
+    before = {*tmp_path.iterdir()}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, tmp_path, when], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "0.1\n"
+            if when == "saving":  # until the folder is begun; if it is complete already, it must be whole
+                while process.poll() is None and not any("out" in one.name for one in {*tmp_path.iterdir()} - before):
+                    time.sleep(0.002)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL or (tmp_path / "out").exists()
     assert 0.5 < ledger.spent.epsilon <= 1
     assert ledger.history()[-1]["note"] == "synthesis of a table"
+    if (tmp_path / "out").exists():
+        assert when == "saving"
+        assert failed(tmp_path / "out") == []

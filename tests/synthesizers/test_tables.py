@@ -18,7 +18,7 @@ import sfumato as sf
 from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.events import Event, PureEvent, Repeated
 from sfumato.budget.noise import Source
-from sfumato.errors import BudgetError, InputError
+from sfumato.errors import BudgetError, ColumnError, InputError, OptionError
 from sfumato.learners.estimators.features import Columns, Feature
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.synthesizers.plan import Plan, multiplier
@@ -202,6 +202,32 @@ def test_a_target_must_be_a_category_and_not_alone() -> None:
         synthesize(sf.Table(people(50), schema=SCHEMA), target="age")
     with pytest.raises(InputError, match="no column beside"):
         synthesize(sf.Table(people(50).select("ill"), schema=sf.Schema([SCHEMA["ill"]])), target="ill")
+
+
+def test_names_and_free_text_are_refused_unless_declared_or_kept(tmp_path: Path) -> None:
+    frame = people().with_columns(mail=pl.Series([f"p{at % 7}@example.org" for at in range(400)]))
+    ledger = sf.Ledger.grant(frame, epsilon=9, delta=1e-3, path=tmp_path / "ledger")
+    options: dict[str, Any] = {"schema": SCHEMA, "method": "independent", "rows": 5, "delta": 1e-4}
+    with pytest.raises(ColumnError, match="'mail' cannot be made up: its values look like e-mail addresses"):
+        synthesize(frame, 5, ledger=tmp_path / "ledger", **options)
+    assert ledger.spent.epsilon == 0
+    with pytest.raises(ColumnError, match="mial"):
+        synthesize(frame, 5, keep=["mial"], ledger=False, **options)
+    release = synthesize(frame, 5, keep=["mail"], ledger=False, **options)
+    assert set(release.table.to_polars()["mail"].drop_nulls()) <= set(frame["mail"])
+    assert release.recipe.run(frame, ledger=False).rows == 5  # its schema says that the column is kept
+    named = sf.Schema([*SCHEMA.columns, sf.Column(name="mail", role="identifier")])
+    assert "mail" not in synthesize(frame, 5, **{**options, "schema": named}, ledger=False).table.schema.names
+
+
+def test_an_epsilon_that_cannot_be_reached_says_which_one_can() -> None:
+    frame = pl.DataFrame({"a": ["x", "y"] * 5, "b": ["x", "y"] * 5, "c": ["x", "y"] * 5, "n": [1.5, 2.0] * 5})
+    with pytest.raises(OptionError) as caught:
+        synthesize(frame, 1e-4, delta=1e-5, ledger=False)
+    assert caught.value.message == (
+        "epsilon 0.0001 cannot be reached at delta 1e-05 with what must be bought of 4 of 4 columns; about 0.0005 can"
+    )
+    assert "declare" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("columns", [["age"], ["sex", "ill"], ["pay", "ill"]])

@@ -276,6 +276,7 @@ class SyntheticTraining(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.epsilon,
             delta=self.delta,
             method=self.method,
+            keep=self.schema.names,
             ledger=False,
             insecure_seed=self.insecure_seed,
         )

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING
 from sfumato._exports import lazy
 
 if TYPE_CHECKING:
+    from sfumato.synthesizers.images.auto_encoder import AutoEncoderImages as AutoEncoderImages
+    from sfumato.synthesizers.images.auto_encoder import VariationalImages as VariationalImages
+    from sfumato.synthesizers.images.base import ImageSynthesizer as ImageSynthesizer
+    from sfumato.synthesizers.images.catalogue import IMAGE_METHODS as IMAGE_METHODS
+    from sfumato.synthesizers.images.distillation import Distillation as Distillation
+    from sfumato.synthesizers.images.generator import ImageGenerator as ImageGenerator
+    from sfumato.synthesizers.images.noisy_weights import NoisyWeights as NoisyWeights
+    from sfumato.synthesizers.synthesis import synthesize as synthesize
     from sfumato.synthesizers.tables.base import Synthesizer as Synthesizer
     from sfumato.synthesizers.tables.columns.constraints import Constraints as Constraints
     from sfumato.synthesizers.tables.columns.constraints import Determines as Determines
@@ -17,11 +25,17 @@ if TYPE_CHECKING:
     from sfumato.synthesizers.tables.methods.copula import Copula as Copula
     from sfumato.synthesizers.tables.methods.independent import Independent as Independent
     from sfumato.synthesizers.tables.methods.tree.tree import LabelledTree as LabelledTree
-    from sfumato.synthesizers.tables.synthesize import synthesize as synthesize
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "images.auto_encoder": "AutoEncoderImages VariationalImages",
+        "images.base": "ImageSynthesizer",
+        "images.catalogue": "IMAGE_METHODS",
+        "images.distillation": "Distillation",
+        "images.generator": "ImageGenerator",
+        "images.noisy_weights": "NoisyWeights",
+        "synthesis": "synthesize",
         "tables.methods.aim": "Aim",
         "tables.methods.autoencoder": "AutoEncoderMixture",
         "tables.base": "Synthesizer",
@@ -30,7 +44,6 @@ __getattr__, __dir__, __all__ = lazy(
         "tables.methods.copula": "Copula",
         "tables.generator": "Generator",
         "tables.methods.independent": "Independent",
-        "tables.synthesize": "synthesize",
         "tables.methods.tree.tree": "LabelledTree",
     },
 )

@@ -12,6 +12,7 @@ added or removed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.learners.images.views import Views
+from sfumato.learners.images.generator import ImageMixtures
+from sfumato.learners.images.views import Views, numbers_of
 from sfumato.learners.networks.scattering import normalized_scattering
 
 __all__ = [
@@ -33,8 +36,10 @@ __all__ = [
     "as_tensor",
     "features_of",
     "fit_teacher",
+    "learn_teacher",
     "rate_of",
     "whitened_views",
+    "width_of",
 ]
 
 _FEATURES = 2.0**-12  # the grid of features,
@@ -42,11 +47,14 @@ _WEIGHTS = 2.0**-16  # of weights,
 _RESIDUALS = 2.0**-20  # and of clipped residuals
 _LARGEST = 2.0**6  # the largest feature
 _RIDGE = 0.3  # features of smaller variance are noise: they are scaled up less
-_RATE = 32.0
+_RATE = 32.0  # at a signal of 60,000
+_WIDTH = 12.0  # features per square root of the signal
+_NO_VARIANCE = 1e-9  # what variances below it may be in 32-bit floats
 _MOMENTUM = 0.9
 _CLIP = 0.05
+_LEAST_NOISE = 0.1  # with less, the noise is not what limits the accuracy
 _MARGIN = 0.998  # rounding residuals to the grid may lengthen a gradient a little
-_AT_ONCE = 256  # records: their features then stay in the processor's cache
+_AT_ONCE = 64  # records: their features then stay in the processor's cache
 _AT_ONCE_ON_DEVICE = 16_384
 
 
@@ -67,11 +75,14 @@ class Whitening:
     def of(cls, features: Tensor, most: int = 1500, ridge: float = _RIDGE) -> Whitening:
         """Return the whitening by these features; directions of a variance below the ridge are scaled up less."""
         mean = features.double().mean(dim=0)
-        centred = features.double() - mean
-        values, vectors = torch.linalg.eigh(centred.T @ centred / len(features))
-        keep = min(most, len(values))
-        values, vectors = values[-keep:], vectors[:, -keep:]
-        return cls(mean, _on(vectors / torch.sqrt(values.clamp(min=0) + ridge), _FEATURES))
+        centred, count = features - mean.float(), len(features)
+        if count < features.shape[1]:  # the products of few images with each other have the same eigenvalues
+            values, within = torch.linalg.eigh(centred @ centred.T / count)
+            vectors = centred.T @ (within[:, -most:] / torch.sqrt(count * values[-most:].clamp(min=_NO_VARIANCE)))
+        else:
+            values, vectors = torch.linalg.eigh(centred.T @ centred / count)
+            vectors = vectors[:, -most:]
+        return cls(mean, _on(vectors.double() / torch.sqrt(values[-most:].double().clamp(min=0) + ridge), _FEATURES))
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return whitened features and a last one of 1, on the grid."""
@@ -108,37 +119,110 @@ def whitened_views(
     whitening: Whitening,
     views: Views,
     count: int,
+    key: bytes,
     *,
     device: str = "cpu",
     progress: Callable[[float], None] | None = None,
 ) -> Tensor:
     """Return the features of several random views of each image: (images, views, features).
 
-    The views are drawn by a generator that nobody knows, independently for each image.
+    The views of an image follow from its pixels and the key, so its features depend on no other image. A count of 0
+    returns the features of the images as they are, as one view.
     """
-    generator = torch.Generator(device=device)
-    generator.seed()
-    size = whitening.directions.shape[1] + 1
-    found = torch.empty((len(images), count, size), dtype=torch.float64, device=device)
-    step = _AT_ONCE_ON_DEVICE if device != "cpu" else 2048
+    shape = (len(images), max(count, 1), whitening.directions.shape[1] + 1)
+    found = torch.empty(shape, device=device)  # 32-bit floats hold the grid exactly
+    step = _AT_ONCE_ON_DEVICE if device != "cpu" else 256
     for start in range(0, len(images), step):
-        part = as_tensor(images[start : start + step], device)
-        for one in range(count):
-            found[start : start + step, one] = whitening(features_of(views(part, generator)))
+        own = images[start : start + step]
+        numbers = torch.from_numpy(numbers_of(own, count, key)).to(device)
+        # With blank images in the place of missing ones, all batches have one size: libraries choose the order of
+        # additions by it.
+        missing = step - len(own)
+        part = functional.pad(as_tensor(own, device), (0, 0, 0, 0, 0, 0, 0, missing))
+        for one in range(max(count, 1)):
+            seen = views.by(part, functional.pad(numbers[:, one], (0, 0, 0, missing))) if count else part
+            found[start : start + step, one] = whitening(features_of(seen)[: len(own)]).float()
         if progress is not None:
             progress(min(1.0, (start + step) / len(images)))
     return found
 
 
-def rate_of(mu: float) -> float:
-    """Return the learning rate for Gaussian differential privacy with parameter mu.
+def learn_teacher(
+    images: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    generator: ImageMixtures,
+    sums: NoisySums,
+    rng: np.random.Generator,
+    *,
+    count: float | None = None,
+    steps: int = 240,
+    views: int = 4,
+    whitening: int = 1500,
+    samples: int = 20_000,
+    device: str = "cpu",
+    progress: Callable[[float], None] | None = None,
+) -> Teacher:
+    """Learn a teacher of images, whose features are whitened by samples of their generator.
+
+    Parameters
+    ----------
+    images, labels, generator
+        As given to and returned by `learn_generator`.
+    sums : NoisySums
+        With a share "gradients" of as many steps.
+    rng : Generator
+        Of the samples, which are free, and of the key of the views, which need not be secret.
+    count : float, optional
+        The number of images if it is public; by default the noisy one of the generator.
+    steps, views, whitening, samples
+        The number of steps, of random views of an image in each, the largest number of features, and the number of
+        samples that whiten them. Rate and features follow from the signal: the less of it, the fewer features.
+    device : str
+    progress : callable, optional
+    """
+    report = progress or (lambda share: None)
+    total = generator.count if count is None else count
+    signal = total / max(sums.multiplier, _LEAST_NOISE)
+    drawn, _ = generator.draw(samples, rng)
+    warps = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
+    found = Whitening.of(features_of(STRONG(as_tensor(drawn, device), warps)), min(whitening, width_of(signal)))
+    report(0.1)
+    inputs = whitened_views(
+        images, found, LIGHT, views, rng.bytes(16), device=device, progress=lambda share: report(0.1 + 0.4 * share)
+    )
+    weights = fit_teacher(
+        inputs,
+        torch.from_numpy(labels).to(device),
+        len(generator.mixtures),
+        total,
+        rate_of(signal),
+        steps,
+        sums,
+        lambda share: report(0.5 + 0.5 * share),
+    )
+    return Teacher(found, weights)
+
+
+def rate_of(signal: float) -> float:
+    """Return the learning rate for a signal: the number of records over the noise of one step with the whole budget.
 
     Examples
     --------
-    >>> rate_of(1.0)
-    32.0
+    >>> rate_of(60_000), round(rate_of(2_000), 1)
+    (32.0, 3.5)
     """
-    return _RATE * mu**0.65
+    return _RATE * (signal / 60_000) ** 0.65
+
+
+def width_of(signal: float) -> int:
+    """Return the number of features that a signal is strong enough for.
+
+    Examples
+    --------
+    >>> width_of(16_000), width_of(2_000)
+    (1518, 537)
+    """
+    return max(1, round(_WIDTH * math.sqrt(signal)))
 
 
 @torch.no_grad()
@@ -168,21 +252,23 @@ def fit_teacher(
         With a share "gradients".
     """
     _, views, size = inputs.shape
-    truth = torch.nn.functional.one_hot(labels, classes).double()
-    products = torch.cat([part @ part.transpose(1, 2) for part in inputs.split(_AT_ONCE)])
+    truth = functional.one_hot(labels, classes).double()
+    step_size = _AT_ONCE if inputs.device.type == "cpu" else _AT_ONCE_ON_DEVICE
+    products = torch.cat([part @ part.transpose(1, 2) for part in map(Tensor.double, inputs.split(step_size))])
     weights = torch.zeros(size, classes, dtype=torch.float64, device=inputs.device)
     speed, mean = torch.zeros_like(weights), torch.zeros_like(weights)
-    step_size = _AT_ONCE if inputs.device.type == "cpu" else _AT_ONCE_ON_DEVICE
+    buffer = torch.empty(step_size, views, size, dtype=torch.float64, device=inputs.device)
     for step in range(steps):
-        exact, used = torch.zeros_like(weights), _on(weights, _WEIGHTS)
+        exact, used = torch.zeros_like(weights.T), _on(weights, _WEIGHTS)
         for start in range(0, len(inputs), step_size):
             part = slice(start, start + step_size)
-            left = (truth[part, None] - torch.softmax(inputs[part] @ used, dim=2)) / views
+            rows = buffer[: len(inputs[part])].copy_(inputs[part])
+            left = (truth[part, None] - torch.softmax(rows @ used, dim=2)) / views
             shorter = torch.clamp(_MARGIN * _CLIP / (_norms(left, products[part]) + 1e-15), max=1.0)
             left = torch.trunc(left * shorter[:, None, None] / _RESIDUALS) * _RESIDUALS
             left[_norms(left, products[part]) > _CLIP] = 0.0  # never seen, but nothing else excludes it
-            exact += inputs[part].flatten(0, 1).T @ left.flatten(0, 1)
-        noisy = torch.from_numpy(sums("gradients", exact.cpu().numpy(), norm=_CLIP)).to(weights.device)
+            exact.addmm_(left.flatten(0, 1).T, rows.flatten(0, 1))
+        noisy = torch.from_numpy(sums("gradients", exact.T.cpu().numpy(), norm=_CLIP)).to(weights.device)
         speed = _MOMENTUM * speed + noisy / count
         weights = weights + rate * speed
         if step >= steps // 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ def find_tones(images: NDArray[np.uint8], labels: Ints, classes: int, sums: Nois
     An image adds the shares of its own pixels, a vector of norm 1 at most.
     """
     exact = np.zeros((classes, TONES))
-    pixels = images.reshape(len(images), -1)
+    pixels = images.reshape(len(images), math.prod(images.shape[1:]))
     for part in np.array_split(np.arange(len(images)), max(1, len(images) // 8192)):
         bins = pixels[part].astype(np.int64) * TONES // 256 + TONES * np.arange(len(part))[:, None]
         shares = np.bincount(bins.ravel(), minlength=TONES * len(part)).reshape(-1, TONES) / pixels.shape[1]

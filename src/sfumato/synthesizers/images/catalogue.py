@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from sfumato.errors import OptionError, did_you_mean
+from sfumato.errors import require_extra
+from sfumato.synthesizers.catalogue import find_method
 from sfumato.synthesizers.images.base import ImageSynthesizer
 
 __all__ = ["IMAGE_METHODS", "image_method_of"]
@@ -25,18 +25,21 @@ def image_method_of(given: Any = None, parameters: Mapping[str, Any] | None = No
 
     Examples
     --------
-    >>> image_method_of("auto-encoder", {"width": 4}).width
-    4
+    >>> image_method_of("distillation", {"views": 2}).views
+    2
+    >>> image_method_of("distilation")
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.OptionError: there is no method 'distilation' for synthetic images (did you mean 'distillation'?)
     """
     if isinstance(given, ImageSynthesizer):
         return given
-    name = "distillation" if given is None else str(given)
-    if name not in IMAGE_METHODS:
-        raise OptionError(
-            f"there is no method '{name[:40]}' for synthetic images", hint=did_you_mean(name, IMAGE_METHODS)
-        )
-    module, _, kind = IMAGE_METHODS[name].partition(":")
-    made: ImageSynthesizer = getattr(importlib.import_module(f"sfumato.synthesizers.images.{module}"), kind)(
-        **(parameters or {})
+    require_extra("torch", "torch", "making images")
+    made: ImageSynthesizer = find_method(
+        "distillation" if given is None else given,
+        parameters,
+        IMAGE_METHODS,
+        package="sfumato.synthesizers.images",
+        what="synthetic images",
     )
     return made

@@ -17,23 +17,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sfumato.data.validate import whole
 from sfumato.errors import InputError
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
 from sfumato.learners.images.frequencies import Frequencies
 from sfumato.learners.images.generator import ImageMixtures, generator_shares, learn_generator
 from sfumato.learners.images.mixtures import Mixture
-from sfumato.learners.images.teacher import (
-    LIGHT,
-    STRONG,
-    Teacher,
-    Whitening,
-    as_tensor,
-    features_of,
-    fit_teacher,
-    rate_of,
-    whitened_views,
-)
+from sfumato.learners.images.teacher import STRONG, as_tensor, features_of, learn_teacher
 from sfumato.learners.images.tones import TONES
+from sfumato.learners.networks.scattering import channels_of
 from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageRecords, ImageSynthesizer, Ints, Progress
 from sfumato.synthesizers.state import State, Stored
 
@@ -43,6 +35,15 @@ _AT_ONCE = 10_000  # images drawn at a time
 _TRIES = 6  # until the teacher sees the class of an image in it
 _TEACHER = 0.75  # of the budget
 _WARPED = replace(STRONG, gamma=0.3)
+_SHORTEST = 8  # pixels of a side
+_MOST_FEATURES = 16_384  # whitening needs a square matrix of them
+_RANGES = (
+    ("directions", 1, 10_000),
+    ("steps", 1, 100_000),
+    ("views", 0, 100),
+    ("whitening", 1, _MOST_FEATURES),
+    ("samples", 2, 10**6),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,17 +121,15 @@ class DistillationModel(ImageModel):
     @classmethod
     def from_state(cls, canvas: Canvas, state: State) -> Self:
         """Return the model of a state, which may be a stranger's."""
-        from sfumato.learners.networks.scattering import channels_of
-
         stored, low, classes = Stored(state), Frequencies(*canvas.shape), canvas.classes
         basis = state.arrays.get("basis", np.empty(0))
         if basis.ndim != 2 or not 0 < len(basis) <= low.size:
             raise InputError("the generator's array 'basis' must have a row for each direction")
         size, centres = len(basis), stored.whole("centres", 1, 10_000)
-        features = canvas.channels * channels_of() * (canvas.height // 4) * (canvas.width // 4)
+        features = features_in(canvas)
         shares = stored.array("shares", (classes, centres), least=0.0)
-        if not (shares.sum(axis=1) > 0).all():
-            raise InputError("the shares of the generator's centres must be positive")
+        if not np.allclose(shares.sum(axis=1), 1.0, rtol=0, atol=1e-9):
+            raise InputError("the shares of the generator's centres must add up to 1")
         sizes = stored.array("sizes", (classes,), least=0.0, most=1e12)
         places = stored.array("places", (classes, centres, size), least=-2.0, most=2.0)
         covariances = stored.array("covariances", (classes, size, size), least=-2.0, most=2.0)
@@ -140,9 +139,7 @@ class DistillationModel(ImageModel):
             stored.number("count", 1.0, 1e12),
             stored.array("tones", (classes, TONES), least=0.0, most=1.0),
             stored.array("basis", (size, low.size), least=-1.0, most=1.0),
-            tuple(
-                Mixture(float(sizes[k]), shares[k] / shares[k].sum(), places[k], covariances[k]) for k in range(classes)
-            ),
+            tuple(Mixture(float(sizes[k]), shares[k], places[k], covariances[k]) for k in range(classes)),
         )
         weights = torch.from_numpy(stored.array("weights", (features, classes)).astype(np.float32))
         bias = torch.from_numpy(stored.array("bias", (classes,)).astype(np.float32))
@@ -160,7 +157,7 @@ class Distillation(ImageSynthesizer):
     steps : int
         Of the teacher's training.
     views : int
-        Random views of each image that a step averages.
+        Random views of each image that a step averages; 0 for the image as it is.
     whitening : int
         The number of features of the teacher.
     samples : int
@@ -184,6 +181,20 @@ class Distillation(ImageSynthesizer):
     samples: int = 20_000
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        for name, least, most in _RANGES:
+            whole(f"the number of {name}", getattr(self, name), least=least, most=most)
+
+    def prepare(self, canvas: Canvas) -> None:
+        """Raise an error if the images are too small or too large for the features of the teacher."""
+        size = f"{canvas.height} x {canvas.width}" + (" in colour" if canvas.channels > 1 else "")
+        if min(canvas.height, canvas.width) < _SHORTEST:
+            raise InputError(f"images must have at least {_SHORTEST} pixels a side, got {size}")
+        if features_in(canvas) > _MOST_FEATURES:
+            raise InputError(
+                f"images of {size} are too large for the method 'distillation'", hint="scale them down to 32 x 32"
+            )
+
     def shares(self, canvas: Canvas) -> Mapping[str, Share]:
         """Return the kinds of sums that `learn` asks for, and the worth of each."""
         return {**generator_shares(1 - _TEACHER), "gradients": Share(self.steps, _TEACHER)}
@@ -197,26 +208,31 @@ class Distillation(ImageSynthesizer):
             records.images, records.labels, records.canvas.classes, sums, rng, directions=self.directions
         )
         report(0.1)
-        drawn, _ = generator.draw(self.samples, rng)
-        warps = torch.Generator(self.device).manual_seed(_seed(rng))
-        whitening = Whitening.of(features_of(STRONG(as_tensor(drawn, self.device), warps)), self.whitening)
-        report(0.2)
-        inputs = whitened_views(
-            records.images, whitening, LIGHT, self.views, device=self.device, progress=lambda x: report(0.2 + 0.4 * x)
-        )
-        truth = torch.from_numpy(records.labels).to(self.device)
-        rate = rate_of(1 / max(sums.multiplier, 0.1))
-        weights = fit_teacher(
-            inputs,
-            truth,
-            records.canvas.classes,
-            generator.count,
-            rate,
-            self.steps,
+        teacher = learn_teacher(
+            records.images,
+            records.labels,
+            generator,
             sums,
-            lambda x: report(0.6 + 0.4 * x),
+            rng,
+            steps=self.steps,
+            views=self.views,
+            whitening=self.whitening,
+            samples=self.samples,
+            device=self.device,
+            progress=lambda share: report(0.1 + 0.9 * share),
         )
-        return DistillationModel(generator, Teacher(whitening, weights).folded(), self.device)
+        return DistillationModel(generator, teacher.folded(), self.device)
+
+
+def features_in(canvas: Canvas) -> int:
+    """Return the number of features of the teacher.
+
+    Examples
+    --------
+    >>> features_in(Canvas(28, 28, 1, 10))
+    3969
+    """
+    return canvas.channels * channels_of() * (canvas.height // 4) * (canvas.width // 4)
 
 
 def _seed(rng: np.random.Generator) -> int:

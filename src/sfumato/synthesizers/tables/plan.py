@@ -6,8 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sfumato.budget.accounting.accountant import spent
 from sfumato.budget.events import Event
 from sfumato.budget.query.discovery import SelectCategories
+from sfumato.errors import OptionError
+from sfumato.learners.estimators.noisy_sums import Share
 from sfumato.synthesizers.plan import Plan, Purchase, multiplier
 from sfumato.synthesizers.tables.base import Synthesizer
 from sfumato.synthesizers.tables.columns.description import SHARE, Described, selections
@@ -84,6 +87,34 @@ def plan_of(
     asked = method.shares([one.axis for one in described], label, scans=scans)
     shares = {**description_shares(described, math.fsum(one.worth for one in asked.values())), **asked}
     if noise is None:
-        noise = multiplier([one.event for one in chosen.values()], shares, epsilon, delta)
+        noise = _noise(described, shares, epsilon, delta)
+        if noise is None:
+            raise _too_small(described, shares, epsilon, delta)
     bought = {one.name: one.bought for one in described if one.bought}
     return TablePlan(epsilon, delta, shares, noise, chosen, bought)
+
+
+def _noise(described: Sequence[Described], shares: Mapping[str, Share], epsilon: float, delta: float) -> float | None:
+    """Return the noise multiplier; None if no amount of noise is enough."""
+    before = [one.event for one in selections(described, epsilon, delta).values()]
+    try:
+        return multiplier(before, shares, epsilon, delta)
+    except OptionError:
+        if spent(before, delta).epsilon == math.inf:  # delta is too small, and the error says so
+            raise
+        return None
+
+
+def _too_small(
+    described: Sequence[Described], shares: Mapping[str, Share], epsilon: float, delta: float
+) -> OptionError:
+    """Return the error that says which epsilon is reachable."""
+    tried = (digit * 10.0**power for power in range(math.floor(math.log10(epsilon)), 2) for digit in (1, 2, 5))
+    reached = next((one for one in tried if one > epsilon and _noise(described, shares, one, delta) is not None), None)
+    bought = sum(bool(one.bought) for one in described)
+    what = f"with what must be bought of {bought} of " if bought else "for "
+    least = "" if reached is None else f"; about {reached:g} can"
+    return OptionError(
+        f"epsilon {epsilon:g} cannot be reached at delta {delta:g} {what}{len(described)} columns{least}",
+        hint="declare domains and bounds in the schema, or raise epsilon" if bought else "raise epsilon",
+    )

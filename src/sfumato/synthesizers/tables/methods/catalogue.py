@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from sfumato.errors import OptionError, did_you_mean
+from sfumato.synthesizers.catalogue import find_method
 from sfumato.synthesizers.tables.base import Synthesizer
 
-__all__ = ["METHODS", "method_of", "parameters_of"]
+__all__ = ["METHODS", "method_of"]
 
 METHODS = {
     "tree": "tree.tree:LabelledTree",
@@ -36,27 +34,11 @@ def method_of(given: str | Synthesizer | None, parameters: Mapping[str, Any] | N
     """
     if isinstance(given, Synthesizer):
         return given
-    name = "tree" if given is None else given
-    if not isinstance(name, str) or name not in METHODS:
-        shown = str(name)[:40]
-        raise OptionError(f"there is no method '{shown}' for synthetic tables", hint=did_you_mean(shown, METHODS))
-    module, _, kind = METHODS[name].partition(":")
-    found = getattr(importlib.import_module(f"sfumato.synthesizers.tables.methods.{module}"), kind)
-    stated = dict(parameters or {})
-    known = [one.name for one in fields(found)]
-    for one in stated:
-        if one not in known:
-            raise OptionError(f"the method '{name}' has no parameter '{one[:40]}'", hint=did_you_mean(one, known))
-    made: Synthesizer = found(**stated)
+    made: Synthesizer = find_method(
+        "tree" if given is None else given,
+        parameters,
+        METHODS,
+        package="sfumato.synthesizers.tables.methods",
+        what="synthetic tables",
+    )
     return made
-
-
-def parameters_of(method: Synthesizer) -> dict[str, Any]:
-    """Return the parameters of a method as plain values.
-
-    Examples
-    --------
-    >>> parameters_of(method_of("tree"))
-    {'pool': None, 'additive': True}
-    """
-    return {one.name: getattr(method, one.name) for one in fields(method)}  # type: ignore[arg-type]
