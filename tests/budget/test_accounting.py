@@ -206,15 +206,15 @@ def test_deltas_become_the_chances_of_dp_accounting() -> None:
 @pytest.mark.parametrize("grid", [1e-2, 1e-3])
 def test_deltas_at_many_epsilons_are_those_of_dp_accounting(grid: float, moved: float) -> None:
     epsilons = np.minimum(np.linspace(0.0, 30.0, 400) - moved, 25.0)
-    for given in (
+    for one in (
         privacy_loss_distribution.from_gaussian_mechanism(0.4, value_discretization_interval=grid),
         privacy_loss_distribution.from_gaussian_mechanism(
             1.0, sampling_prob=0.2, value_discretization_interval=grid
         ),  # of which adding and removing a record differ
         privacy_loss_distribution.from_privacy_parameters(common.DifferentialPrivacyParameters(1.5, 1e-3), grid),
     ):
-        theirs = given.get_delta_for_epsilon(epsilons)
-        assert losses._deltas(given, epsilons) == pytest.approx(theirs, rel=1e-12, abs=1e-17)
+        theirs = one.get_delta_for_epsilon(epsilons)
+        assert losses._deltas(one, epsilons) == pytest.approx(theirs, rel=1e-12, abs=1e-17)
 
 
 def test_sampled_noise_agrees_with_dp_accounting_under_both_relations() -> None:
