@@ -150,6 +150,15 @@ def test_a_model_survives_its_state(method: ImageSynthesizer) -> None:
     assert all(np.array_equal(stored.arrays[name], one) for name, one in state.arrays.items())
 
 
+@every_private
+@pytest.mark.parametrize("multiplier", [0.3, 30.0, 3000.0])
+def test_noise_of_any_size_leaves_a_valid_state(multiplier: float, method: ImageSynthesizer) -> None:
+    for seed in range(3):
+        sums = NoisySums(method.shares(CANVAS), multiplier, Source(insecure_seed=seed))
+        state = method.learn(records(), sums, np.random.default_rng(seed)).to_state()
+        assert len(method.model.from_state(CANVAS, state).sample(5, np.random.default_rng(2))[1]) == 5
+
+
 @every
 def test_a_forged_state_is_refused(method: ImageSynthesizer) -> None:
     state = learned(method).to_state()

@@ -44,6 +44,7 @@ def idx(path: Path, array: np.ndarray[Any, Any], kind: int = 8, more: bytes = b"
 def test_an_npz_file_is_read_under_the_usual_names(names: tuple[str, str], tmp_path: Path) -> None:
     found = read_images(npz(tmp_path, **dict(zip(names, (PIXELS, LABELS), strict=True))), classes=2)
     assert np.array_equal(found.train_images, PIXELS)
+    assert found.train_images.flags.writeable
     assert found.train_labels.tolist() == [0, 1, 1, 0]
     assert found.classes == 2
     assert repr(found) == "Images(train=4, test=0, size=8x8, classes=2)"
@@ -63,6 +64,7 @@ def test_a_folder_of_idx_files_is_read(ending: str, tmp_path: Path) -> None:
     idx(tmp_path / f"t10k-labels-idx1-ubyte{ending}", LABELS[:1].astype(">i4"), kind=12)
     assert are_images(tmp_path)
     found = read_images(tmp_path, classes=2)
+    assert found.train_images.flags.writeable
     assert np.array_equal(found.train_images, PIXELS)
     assert np.array_equal(found.test_images, PIXELS[:1])
     assert found.test_labels.tolist() == [0]

@@ -71,6 +71,11 @@ def release_case(
     """Return the case of a release; without a control, it is made again from half of the rows of its source."""
     if release.kind == "model":
         return _released_model(release, name, source, control, target, roles, work)
+    if release.kind == "image-generator":
+        raise InputError(
+            "attacks on synthetic images are not known",
+            hint="sf.evaluate looks for copies of real images among synthetic ones",
+        )
     if release.kind not in ("table", "generator"):
         raise InputError(
             f"a release of kind '{release.kind}' has neither records nor a model that an attack could ask",

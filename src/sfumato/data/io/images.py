@@ -171,8 +171,7 @@ def _array(file: IO[bytes], size: int, source: str, name: str) -> NDArray[Any]:
     wanted = math.prod(shape) * dtype.itemsize
     if wanted > size:
         raise damaged
-    content = file.read(wanted)
-    if len(content) != wanted or file.read(1):
+    if (content := _exactly(file, wanted)) is None:
         raise damaged
     flat = np.frombuffer(content, dtype=dtype)
     return flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
@@ -239,10 +238,9 @@ def _read_idx(path: Path) -> NDArray[Any]:
     return np.frombuffer(content, dtype=dtype).reshape(shape)
 
 
-def _exactly(file: Any, size: int) -> bytes | None:
+def _exactly(file: Any, size: int) -> bytearray | None:
     """Return so many bytes, in parts: a header may state more than there are. None if there are more or fewer."""
-    parts, left = [], size
-    while left and (part := file.read(min(left, 2**24))):
-        parts.append(part)
-        left -= len(part)
-    return None if left or file.read(1) else b"".join(parts)
+    content = bytearray()  # an array of it can be written to
+    while len(content) < size and (part := file.read(min(size - len(content), 2**24))):
+        content += part
+    return None if len(content) < size or file.read(1) else content

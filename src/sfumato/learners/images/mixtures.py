@@ -89,8 +89,9 @@ def _difference(moment: Floats, deviation: float) -> Floats:
 
 
 def _positive(matrix: Floats) -> Floats:
+    """Return the nearest covariance of points of the unit ball: its variances are positive, and at most 1."""
     values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, _LEAST)) @ vectors.T)
+    return np.asarray((vectors * np.clip(values, _LEAST, 1.0)) @ vectors.T)
 
 
 @dataclass(frozen=True, eq=False)
