@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfumato.report.model.figures import data_uri, tiled
+from sfumato.report.charts.pictures import data_uri, tiled
 from sfumato.report.page import fill
 from sfumato.synthesizers.images.study import Outcome, Study
 
