@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,3 +90,30 @@ def test_what_does_not_fit_images_is_refused_by_name(
 def test_what_is_for_images_is_refused_for_tables(sfumato: Run) -> None:
     ran = sfumato("synthesize", "nursery", "--classes", "3", "-n", "5", "-o", "out")
     refused(ran, "--classes is for images, and DATA is a table")
+
+
+def test_the_page_of_the_owner_is_written_beside_the_folder_on_request(sfumato: Run, tmp_path: Path) -> None:
+    whole = pictures()
+    np.savez(
+        tmp_path / "scans.npz",
+        images=whole.train_images,
+        labels=whole.train_labels,
+        test_images=whole.train_images[:40],
+        test_labels=whole.train_labels[:40],
+    )
+    ran = sfumato("synthesize", "scans.npz", *ASK, "--method", "noisy-weights", "--private-page")
+    assert ran.code == 0, ran.err
+    assert "Real images beside synthetic ones are in out.owner.html: it is for you alone, do not publish it" in ran.err
+    assert sorted(one.name for one in Path("out").iterdir()) == FILES
+    page = Path("out.owner.html")
+    assert "For the owner of the data alone" in page.read_text()
+    assert "Epsilon is infinite" in page.read_text()
+    figures = json.loads(Path("out.owner.json").read_text())
+    assert figures["images"] == {"real": len(whole.train_labels), "test": 40}
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (page, Path("out.owner.json"))] == [0o600, 0o600]
+
+
+def test_without_a_request_there_is_no_page_of_the_owner(sfumato: Run, scans: str) -> None:
+    assert sfumato("synthesize", scans, *ASK).code == 0
+    assert not Path("out.owner.html").exists()
+    refused(sfumato("synthesize", "adult", "--private-page", "-o", "rows"), "--private-page is for images")

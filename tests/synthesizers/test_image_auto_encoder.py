@@ -85,7 +85,8 @@ def first_sums(method: AutoEncoderImages, records: ImageRecords) -> list[Tensor]
     sums = NoisySums(method.shares(records.canvas), 3.0, Source(insecure_seed=1))
     sizes = np.full(groups, 20.0)
     rng = np.random.default_rng(0)
-    method._train(records, records.labels, sizes, sums, rng, lambda share: None)
+    inputs = method._inputs(records, records.labels)
+    method._train(records, inputs, records.labels, sizes, sums, rng, lambda share: None)
     return Watched.sums
 
 
@@ -209,17 +210,15 @@ def test_few_images_and_an_empty_class_are_learned_like_any_others(method: AutoE
 
 def test_the_images_of_noisy_weights_are_copies_of_the_training_images() -> None:
     records = halves(100)
-    copies = train_openly(records.images, width=8, epochs=150).through(records.images)
-    assert np.abs(copies.astype(int) - records.images).mean() < 15
-    model = learned(NoisyWeights(width=8, epochs=150, deviation=0.0), records)
-    images, labels = model.sample(250, np.random.default_rng(0))
-    assert len(images) == 250
+    networks = train_openly(records.images, width=8, epochs=100)
+    copies = networks.through(records.images)
+    assert np.abs(copies.astype(int) - records.images).mean() < 20
+    noise = networks.with_noise(0.5, np.random.default_rng(0)).decoder.weights[0] - networks.decoder.weights[0]
+    assert noise.std() == pytest.approx(0.5, rel=0.2)  # 512 numbers: a deviation of 6 standard errors, and a fixed seed
+    model = learned(NoisyWeights(width=8, epochs=1), records)
+    _, labels = model.sample(200, np.random.default_rng(0))
+    assert np.bincount(labels).tolist() == [100, 100]  # each image twice
     assert model.total == 100
-    assert (
-        np.bincount(labels).tolist() == [125, 125] or abs(int(labels.sum()) - 125) <= 25
-    )  # of each image once or twice more
-    noisy = learned(NoisyWeights(width=8, epochs=150, deviation=0.5), records)
-    assert (noisy.decoder.weights[0] != model.decoder.weights[0]).any()
     assert not NoisyWeights.private
     assert not NoisyWeights().shares(CANVAS)
 
@@ -270,8 +269,6 @@ def test_other_bad_settings_are_refused() -> None:
         VariationalImages(latent="normal")
     with pytest.raises(OptionError, match="deviation"):
         NoisyWeights(deviation=-1)
-    with pytest.raises(InputError, match="at most 262,144 numbers"):
-        TINY.prepare(Canvas(600, 600, 1, 2))
 
 
 def test_the_methods_have_names() -> None:

@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ __all__ = [
     "print_json",
     "public_options",
     "reading_options",
+    "recipe_file",
     "rows_option",
     "seed_option",
     "table_options",
@@ -372,6 +374,12 @@ def check_output(
         raise FileError(f"'{output}' exists already", hint="choose another name, or replace it with --force")
     else:
         refuse_unwritable(output)
+
+
+def recipe_file(name: str, studies: str) -> Path:
+    """Return the file of a recipe, or of a built-in study of that name in a folder of the package."""
+    built_in = Path(str(files("sfumato").joinpath(studies, f"{name}.toml")))
+    return built_in if built_in.is_file() and not Path(name).exists() else Path(name)
 
 
 def print_json(plain: dict[str, Any]) -> None:

@@ -158,7 +158,7 @@ def check_images(given: Any, what: str = "images") -> NDArray[np.uint8]:
         return rounded
     if least < 0 or most > 255:
         raise InputError(f"the {what} are whole numbers outside 0..255", hint="give bytes, or floats in 0..1")
-    return grey.astype(np.uint8, copy=False)
+    return np.require(grey, np.uint8, ["C", "W"])  # torch warns of arrays that cannot be written to
 
 
 def check_labels(given: Any, count: int, classes: int | None, what: str = "") -> NDArray[Any]:

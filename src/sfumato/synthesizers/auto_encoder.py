@@ -40,7 +40,8 @@ class AutoEncoder(nn.Module):
 
     In training, normal noise is added to each code, so that codes near it decode alike (``jitter`` is its standard
     deviation). The last layer begins at 0: what the loss adds to the outputs is all there is. The last ``known``
-    inputs, such as a label, are given to the decoder too, beside the code.
+    inputs, such as a label, are given to the decoder too, beside the code. A matrix ``after`` multiplies what is
+    decoded, and is not trained.
 
     Examples
     --------
@@ -51,8 +52,13 @@ class AutoEncoder(nn.Module):
     0.0
     """
 
-    def __init__(self, down: Sequence[int], up: Sequence[int], jitter: float, known: int = 0) -> None:
+    after: Tensor | None
+
+    def __init__(
+        self, down: Sequence[int], up: Sequence[int], jitter: float, known: int = 0, after: Tensor | None = None
+    ) -> None:
         super().__init__()
+        self.register_buffer("after", after)
         self.encoder, self.decoder, self.jitter, self.known = _dense(down), _dense(up), jitter, known
         last = self.decoder[-1]
         assert isinstance(last, nn.Linear)
@@ -73,7 +79,7 @@ class AutoEncoder(nn.Module):
     def _decode(self, codes: Tensor, inputs: Tensor) -> Tensor:
         given = torch.cat([codes, inputs[:, -self.known :]], dim=1) if self.known else codes
         decoded: Tensor = self.decoder(given)
-        return decoded
+        return decoded if self.after is None else decoded @ self.after
 
 
 class VariationalAutoEncoder(AutoEncoder):
@@ -91,8 +97,8 @@ class VariationalAutoEncoder(AutoEncoder):
     (torch.Size([5, 7]), True)
     """
 
-    def __init__(self, down: Sequence[int], up: Sequence[int], known: int = 0) -> None:
-        super().__init__([*down[:-1], 2 * down[-1]], up, 0.0, known)
+    def __init__(self, down: Sequence[int], up: Sequence[int], known: int = 0, after: Tensor | None = None) -> None:
+        super().__init__([*down[:-1], 2 * down[-1]], up, 0.0, known, after)
         self.prior = prior_deviation(down[-1])
 
     def encode(self, inputs: Tensor) -> Tensor:
@@ -123,6 +129,7 @@ def train(
     source: Source,
     seed: int,
     how: Training,
+    after: NDArray[np.float64] | None = None,
 ) -> tuple[Dense, Dense]:
     """Train an auto-encoder, and return its encoder and its decoder.
 
@@ -146,6 +153,8 @@ def train(
     seed : int
         Of the initial weights, which are public.
     how : Training
+    after : array, optional
+        A matrix that multiplies what is decoded, before the loss.
 
     Examples
     --------
@@ -160,7 +169,7 @@ def train(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = _module(down, up, how)
+        module = _module(down, up, how, after)
         torch.manual_seed(int(source.below(2**62, 1)[0]))
         trained = weights_of(down, up, how)
         if trained > steps.dimensions:
@@ -180,10 +189,18 @@ def train(
     return _arrays(module.encoder, down[-1]), _arrays(module.decoder, up[-1])
 
 
-def _module(down: Sequence[int], up: Sequence[int], how: Training) -> AutoEncoder:
+def _module(down: Sequence[int], up: Sequence[int], how: Training, after: NDArray[np.float64] | None) -> AutoEncoder:
+    fixed = None if after is None else torch.from_numpy(after.astype(np.float32))
+    made: AutoEncoder
     if how.variational:
-        return VariationalAutoEncoder(down, up, how.known)
-    return AutoEncoder(down, up, how.jitter, how.known)
+        made = VariationalAutoEncoder(down, up, how.known, fixed)
+    else:
+        made = AutoEncoder(down, up, how.jitter, how.known, fixed)
+    first = made.encoder[0]
+    assert isinstance(first, nn.Linear)
+    with torch.no_grad():
+        first.weight.mul_(how.gain)
+    return made
 
 
 def _with_divergence(loss: Loss, weight: float) -> Loss:

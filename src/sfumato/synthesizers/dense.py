@@ -14,8 +14,9 @@ __all__ = ["Dense"]
 
 Floats = NDArray[np.floating[Any]]
 
-_GRID = 2.0**-14
-_LARGEST = 2.0**6
+_GRID = 2.0**-13
+_LARGEST = 2.0**8  # input or unit
+_LARGEST_WEIGHT = 2.0**6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,9 +61,8 @@ class Dense:
     def exactly(self, inputs: Floats) -> NDArray[np.float64]:
         """Return nearly the same, without any rounding that depends on the rows beside a row.
 
-        Inputs (at most 1 in absolute value), weights and units are rounded to a grid on which all products add up
-        exactly in 64 bits, and clipped to 64. This is faster than `one_by_one`, and needs at most 2**12 units in a
-        layer and 2**18 inputs.
+        Inputs, units and weights are clipped (to 256, and weights to 64), and rounded to a grid on which the products
+        of up to 2**12 of them add up exactly in 64 bits. This is faster than `one_by_one`.
 
         Examples
         --------
@@ -73,7 +73,7 @@ class Dense:
         found = np.asarray(inputs)
         for at, (weights, biases) in enumerate(self.layers):
             given = np.maximum(found, 0.0) if at else found
-            found = _on_grid(given) @ _on_grid(weights) + _on_grid(biases)
+            found = _on_grid(given, _LARGEST) @ _on_grid(weights, _LARGEST_WEIGHT) + _on_grid(biases, _LARGEST_WEIGHT)
         return np.asarray(found, dtype=np.float64)
 
     def one_by_one(self, inputs: Floats) -> NDArray[np.float64]:
@@ -97,6 +97,6 @@ class Dense:
         return found
 
 
-def _on_grid(values: Floats) -> NDArray[np.float64]:
-    clipped = np.clip(np.asarray(values, dtype=np.float64), -_LARGEST, _LARGEST)
+def _on_grid(values: Floats, largest: float) -> NDArray[np.float64]:
+    clipped = np.clip(np.asarray(values, dtype=np.float64), -largest, largest)
     return np.asarray(np.trunc(clipped / _GRID) * _GRID)

@@ -29,6 +29,8 @@ class Training:
         If so, the weight of their divergence from the prior in the loss.
     known : int
         The number of inputs, the last ones, that the decoder knows too.
+    gain : float
+        A factor of the initial weights of the first layer, for small inputs.
     """
 
     clip: float = 1.0
@@ -37,6 +39,7 @@ class Training:
     variational: bool = False
     divergence: float = 1.0
     known: int = 0
+    gain: float = 1.0
 
 
 def weights_of(down: Sequence[int], up: Sequence[int], how: Training) -> int:

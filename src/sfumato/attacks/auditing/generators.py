@@ -102,7 +102,7 @@ def to_each_canary(domain: Domain, drawn: pl.DataFrame, canaries: pl.DataFrame) 
     sizes = [min(one.size, _COARSE) for one in domain.axes]
     coarse = [
         [
-            np.minimum(code * size // axis.size, size - 1)
+            np.minimum(code.astype(np.int64) * size // axis.size, size - 1)
             for code, axis, size in zip(one, domain.axes, sizes, strict=True)
         ]
         for one in both

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 import sfumato as sf
 from sfumato.cli.commands.budget import NOT_PRIVATE
+from sfumato.cli.commands.study import synthesize_by_recipe
 from sfumato.cli.options import (
     READING,
     Choice,
@@ -31,7 +32,7 @@ from sfumato.cli.terminal import echo, printable, style
 from sfumato.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from sfumato.frontier.evaluate import Evaluation
+    from sfumato.frontier.tables.evaluate import Evaluation
 
 __all__ = ["synthesize"]
 
@@ -49,12 +50,12 @@ _FOR_TABLES = (
     "kind",
     "escape_formulas",
 )
-_FOR_IMAGES = ("classes", "style", "full", "public", "device")
+_FOR_IMAGES = ("classes", "style", "full", "public", "device", "private_page")
 _COMPARED = 50_000  # rows of the original that the made-up ones are compared with
 
 
 @click.command(cls=Command)
-@click.argument("data", metavar="DATA")
+@click.argument("data", metavar="DATA", required=False)
 @click.option(
     "--epsilon",
     type=Number(above=0),
@@ -136,6 +137,11 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 )
 @click.option("--full", is_flag=True, help="Images: all 60,000 of mnist instead of the 10,000 that are built in.")
 @click.option("--public", is_flag=True, help="Images: DATA is public anyway, so its number of images may be stated.")
+@click.option(
+    "--private-page",
+    is_flag=True,
+    help="Images: write OUT.owner.html too, with real images beside the synthetic ones. Takes minutes.",
+)
 @click.option("--device", metavar="NAME", help="Images: cpu, or cuda for a GPU.  [default: the GPU, if there is one]")
 @click.option(
     "--seed", type=Number(is_whole=True, least=0), metavar="N", help="Makes everything but the noise reproducible."
@@ -149,15 +155,25 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
     help="The format of the rows.  [default: that of DATA]",
 )
 @escape_option
-@click.option("-o", "--output", metavar="OUT", required=True, help="A new folder.")
+@click.option(
+    "--recipe",
+    metavar="FILE",
+    help="Run a published study instead: private-auto-encoder is built in. OUT is then a page.  [default: RECIPE.html]",
+)
+@click.option(
+    "--epochs", type=Number(is_whole=True), metavar="N", help="With --recipe: how often the study uses each image."
+)
+@click.option("-o", "--output", metavar="OUT", help="A new folder.")
 @force_option
 @public_options
 @reading_options
 def synthesize(
     as_json: bool,
-    data: str,
-    output: str,
+    data: str | None,
+    output: str | None,
     force: bool,
+    recipe: str | None,
+    epochs: int | None,
     ledger: str | None,
     **options: Any,
 ) -> None:
@@ -182,7 +198,9 @@ def synthesize(
     generator, which draws more at no further cost (in Python: sf.load), a certificate,
     which 'sfumato verify' checks, and a report of everything that was paid for. How near
     the rows come to the original is in OUT.owner.html, a page, and in OUT.owner.json. They
-    are for you alone, unless the data is built in and so public.
+    are for you alone, unless the data is built in and so public. For images they are
+    written with --private-page: they show real images and their nearest synthetic ones,
+    and what a network learns from each.
 
     \b
     sfumato synthesize adult --epsilon 1 --target income -n 48842 -o synthetic
@@ -192,9 +210,18 @@ def synthesize(
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
     sfumato synthesize mnist --epsilon 1 -n 60000 -o digits
     sfumato synthesize scans.npz --classes 2 --epsilon 3 -o scans
+    sfumato synthesize --recipe private-auto-encoder -o study.html
     """
     from sfumato.synthesizers.synthesis import makes_images
 
+    if recipe is not None:
+        synthesize_by_recipe(recipe, output, force=force, as_json=as_json)
+        return
+    if epochs is not None:
+        raise OptionError("--epochs is for a study, with --recipe", hint="leave it out")
+    if data is None or output is None:
+        missing = "DATA is missing: a table, or images" if data is None else "-o OUT is missing: a new folder"
+        raise OptionError(missing, hint="see sfumato synthesize --help")
     check_not_input(output, data, ledger, options["schema_file"])
     check_output(output, force=force, instead="name a new folder", folder=True)
     ctx, images = click.get_current_context(), makes_images(data)
@@ -271,7 +298,14 @@ def _make_images(
     force: bool,
     as_json: bool,
 ) -> None:
+    from sfumato.data.io.files import refuse_unwritable
+    from sfumato.releases.save import owner_file
+
     own = {name: one for name, one in options.items() if name not in _FOR_TABLES}
+    private_page = own.pop("private_page")
+    if private_page:
+        refuse_unwritable(owner_file(output))
+        refuse_unwritable(owner_file(output, ".html"))
     if ctx.get_parameter_source("epsilon") is not ParameterSource.COMMANDLINE:
         own.pop("epsilon")  # a method that guarantees nothing has none
     with progress_bar("Making up images") as progress:
@@ -282,10 +316,31 @@ def _make_images(
     else:
         _print(release, "images", printable(Path(data).name), {})
     _print_notes(release, "images", output)
+    if private_page:
+        _private_page(release, data, output, classes=own["classes"], full=own["full"], device=own["device"])
     if release.plan is None:
         echo("NOT PRIVATE: nothing is guaranteed, epsilon is infinite. Do not publish it.", err=True)
     elif not release.private:
         echo(NOT_PRIVATE, err=True)
+
+
+def _private_page(
+    release: sf.Release, data: str, output: str, *, classes: int | None, full: bool, device: str | None
+) -> None:
+    """Write the page and the figures that compare the images with real ones: exact, so only for the owner."""
+    from sfumato.data.io.files import write_owned
+    from sfumato.data.io.images import are_images, read_images
+    from sfumato.frontier import evaluate_images
+    from sfumato.releases.save import owner_file
+
+    real = read_images(data, classes) if are_images(data) else sf.datasets.mnist(full=full)
+    with progress_bar("Comparing images") as progress:
+        found = evaluate_images(real, release, device=device or "cpu", progress=progress)
+    page = owner_file(output, ".html")
+    sf.write_report(found, page, title=f"{Path(output).name}: real beside synthetic images")
+    write_owned(owner_file(output), found.to_dict())
+    secret = "" if release.provenance.more["public"] else ": it is for you alone, do not publish it"
+    echo(f"Real images beside synthetic ones are in {Path(output).with_name(page.name)}{secret}", err=True)
 
 
 def _print_notes(release: sf.Release, what: str, output: str) -> None:

@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from sfumato.cli.options import (
     print_json,
     public_options,
     reading_options,
+    recipe_file,
 )
 from sfumato.cli.progress import progress_bar
 from sfumato.cli.terminal import echo, style
@@ -235,7 +235,7 @@ def _merged(options: dict[str, Any], recipe: str | None) -> tuple[dict[str, Any]
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
     stored, schema = dict[str, Any](), sf.Schema([])
     if recipe is not None:
-        loaded = sf.data.Recipe.load(_recipe(recipe))
+        loaded = sf.data.Recipe.load(recipe_file(recipe, _STUDIES))
         if loaded.command != "train":
             raise OptionError(f"the recipe '{recipe}' is not for train", hint="'sfumato train' writes one")
         stored, schema = dict(loaded.options), loaded.schema
@@ -278,12 +278,6 @@ def _is_published(epochs: Any, notes: Any, title: Any = "", **others: Any) -> bo
     rows = isinstance(epochs, list) and all(isinstance(one, dict) and type(one.get("epoch")) is int for one in epochs)
     texts = isinstance(notes, list) and all(isinstance(one, str) for one in (*notes, title))
     return rows and texts and not others
-
-
-def _recipe(name: str) -> Path:
-    """Return the file of a recipe, or of a built-in one of that name."""
-    built_in = Path(str(files("sfumato").joinpath(_STUDIES, f"{name}.toml")))
-    return built_in if built_in.is_file() and not Path(name).exists() else Path(name)
 
 
 def _check_privacy(asked: dict[str, Any]) -> None:

@@ -223,6 +223,13 @@ class PrivateScatteringClassifier(Classifier):
             )
         return images
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.input_tags.string = tags.input_tags.categorical = False
+        tags.non_deterministic = tags.non_deterministic or self.seed is None  # samples and views are random
+        return tags
+
     # --- storing ---
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -6,7 +6,7 @@ record: nothing that fewer than `SMALLEST_SHOWN` original rows have is shown on 
 
 from __future__ import annotations
 
-from sfumato.frontier.evaluate import NOT_ASKED, Evaluation
+from sfumato.frontier.tables.evaluate import NOT_ASKED, Evaluation
 from sfumato.measures.loss.transfer import ModelTransfer
 from sfumato.report.attacks.page import gains_of, right_answers
 from sfumato.report.charts.pair_map import MOST_COLUMNS, largest_pairs, pair_map

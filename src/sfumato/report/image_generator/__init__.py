@@ -1,1 +1,1 @@
-"""The page of a generator of synthetic images."""
+"""The pages of synthetic images: one for everybody, and one for the owner of the real images."""

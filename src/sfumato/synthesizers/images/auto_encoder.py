@@ -5,6 +5,9 @@ trained by DP-SGD (Abadi et al. 2016), or all share one that knows the group. Al
 unit ball, and a normal mixture is fitted to the codes of each group by DP-EM (Park et al. 2017). A new image is a code
 from the mixture of a group, decoded. Only the decoders, the mixtures and noisy counts are kept.
 
+The networks see an image as its low frequencies (a cosine transform, which is public), 256 for each channel: fewer
+numbers than pixels, so less noise, and smooth from the first step on. The loss is the cross-entropy of the pixels.
+
 A record is in one group only. The auto-encoders of the groups are trained apart, each on its own records with the same
 noise, so all of them together cost what one costs (parallel composition): adding or removing a record changes the
 training of one group and of no other.
@@ -28,6 +31,7 @@ from sfumato.budget.noise import Source
 from sfumato.data.validate import real, whole
 from sfumato.errors import InputError, OptionError, require_extra
 from sfumato.learners.estimators.noisy_sums import NoisySums, Share
+from sfumato.learners.images.frequencies import Frequencies
 from sfumato.synthesizers.dense import Dense
 from sfumato.synthesizers.dp_em import Mixtures, em_shares, fit_mixtures
 from sfumato.synthesizers.images.base import (
@@ -54,7 +58,8 @@ Floats = NDArray[np.float64]
 _AT_ONCE = 10_000  # images encoded or drawn at a time, to bound memory
 _MOST = 2**12  # units of a layer, components and groups
 _WIDEST = 256  # dimensions of a code: drawing takes their cube
-_LARGEST = 2**18  # numbers of an image; `Dense.exactly` takes no more
+_OUTPUT = 5.0  # frequencies of logits grow with the size of images; outputs need not, and are learned sooner
+_SCALE, _GAIN = 1.0, 4.0  # of inputs and of the first weights: the first units of a new network are then about 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,7 +93,7 @@ class AutoEncoderModel(ImageModel):
         for start in range(0, rows, _AT_ONCE):
             own = groups[start : start + _AT_ONCE]
             values = self._decode(self._codes(own, rng), own)
-            images[start : start + len(own)] = np.rint(values * 255).reshape(-1, *self.canvas.shape)
+            images[start : start + len(own)] = np.rint(values * 255)
             if progress is not None:
                 progress((start + len(own)) / rows)
         return images, self.labels[groups]
@@ -100,14 +105,16 @@ class AutoEncoderModel(ImageModel):
         return rng.normal(scale=prior_deviation(width), size=(len(groups), width))
 
     def _decode(self, codes: Floats, groups: Ints) -> Floats:
-        """Return pixels from 0 to 1, a row for each code."""
-        pixels = np.empty((len(codes), math.prod(self.canvas.shape)))
+        """Return images from 0 to 1, one for each code."""
+        low = Frequencies(*self.canvas.shape)
+        rows = np.empty((len(codes), low.size))
         if self._is_shared:
-            pixels[:] = expit(self.decoders[0](np.hstack([codes, groups[:, None] == np.arange(len(self.sizes))])))
-            return pixels
-        for group, decoder in enumerate(self.decoders):
-            own = groups == group
-            pixels[own] = expit(decoder(codes[own]))
+            rows[:] = self.decoders[0](np.hstack([codes, groups[:, None] == np.arange(len(self.sizes))]))
+        else:
+            for group, decoder in enumerate(self.decoders):
+                own = groups == group
+                rows[own] = decoder(codes[own])
+        pixels: Floats = expit(_logits(low, rows))
         return pixels
 
     def to_state(self) -> State:
@@ -116,6 +123,7 @@ class AutoEncoderModel(ImageModel):
         settings = {
             "groups": len(self.sizes),
             "decoders": len(self.decoders),
+            "depth": len(first.weights),
             "layers": [len(one) for one in first.weights],
             "components": 0 if self.mixtures is None else self.mixtures.weights.shape[1],
         }
@@ -136,13 +144,13 @@ class AutoEncoderModel(ImageModel):
         decoders = stored.whole("decoders", 1, groups)
         if decoders not in (1, groups):
             raise InputError("the generator must have one decoder, or one for each group")
-        layers = stored.sizes("layers", 2)
+        layers = stored.sizes("layers", stored.whole("depth", 1, 2))
         width = layers[0] - (groups if decoders < groups else 0)
-        if not 1 <= width <= _WIDEST or layers[1] > _MOST:
+        if not 1 <= width <= _WIDEST or max(layers[1:], default=0) > _MOST:
             raise InputError(
                 f"the generator's codes must have at most {_WIDEST} dimensions, and its layer {_MOST} units"
             )
-        shapes = list(enumerate(Dense.shapes([*layers, math.prod(canvas.shape)])))
+        shapes = list(enumerate(Dense.shapes([*layers, Frequencies(*canvas.shape).size])))
         weights = [stored.array(f"weights_{at}", (decoders, *one), least=-1e6, most=1e6) for at, one in shapes]
         biases = [stored.array(f"biases_{at}", (decoders, one[1]), least=-1e6, most=1e6) for at, one in shapes]
         components, mixtures = stored.whole("components", 0, _MOST), None
@@ -183,7 +191,8 @@ class AutoEncoderImages(ImageSynthesizer):
     width : int
         The number of dimensions of a code.
     hidden : int
-        The number of units of the hidden layers.
+        The number of units of a layer between the image and the code, and of one between the code and the image; 0 for
+        none, as in the study.
     components : int
         The number of components of each mixture.
     rounds : int
@@ -218,7 +227,7 @@ class AutoEncoderImages(ImageSynthesizer):
     clusters: int | None = None
     shared: bool = False
     width: int = 8
-    hidden: int = 64
+    hidden: int = 0
     components: int = 3
     rounds: int = 3
     steps: int = 200
@@ -233,8 +242,8 @@ class AutoEncoderImages(ImageSynthesizer):
         if self.clusters is not None:
             whole("the number of clusters", self.clusters, most=_MOST)
         whole("the width of a code", self.width, most=_WIDEST)
-        for name, value in (("hidden units", self.hidden), ("components", self.components)):
-            whole(f"the number of {name}", value, most=_MOST)
+        whole("the number of hidden units", self.hidden, least=0, most=_MOST)
+        whole("the number of components", self.components, most=_MOST)
         for name, count in (("rounds", self.rounds), ("steps", self.steps)):
             whole(f"the number of {name}", count)
         real("the sampling rate", self.rate, above=0, most=1)
@@ -243,9 +252,7 @@ class AutoEncoderImages(ImageSynthesizer):
         real("the jitter", self.jitter, least=0)
 
     def prepare(self, canvas: Canvas) -> None:
-        """Raise an error if torch is missing, or the images are too large."""
-        if math.prod(canvas.shape) > _LARGEST:
-            raise InputError(f"the auto-encoder takes images of at most {_LARGEST:,} numbers, got {canvas.shape}")
+        """Raise an error if torch is missing."""
         require_extra("torch", "torch", "the auto-encoder")
 
     def shares(self, canvas: Canvas) -> Mapping[str, Share]:
@@ -267,7 +274,7 @@ class AutoEncoderImages(ImageSynthesizer):
 
     def _how(self, canvas: Canvas) -> Training:
         known = self._count(canvas) if self.shared else 0
-        return Training(clip=self.clip, learning_rate=self.learning_rate, jitter=self.jitter, known=known)
+        return Training(clip=self.clip, learning_rate=self.learning_rate, jitter=self.jitter, known=known, gain=_GAIN)
 
     def _count(self, canvas: Canvas) -> int:
         """Return the number of groups."""
@@ -276,8 +283,9 @@ class AutoEncoderImages(ImageSynthesizer):
         return 3 * canvas.classes if self.clusters is None else self.clusters
 
     def _layers(self, canvas: Canvas) -> tuple[list[int], list[int]]:
-        pixels, known = math.prod(canvas.shape), self._count(canvas) if self.shared else 0
-        return [pixels + known, self.hidden, self.width], [self.width + known, self.hidden, pixels]
+        size, known = Frequencies(*canvas.shape).size, self._count(canvas) if self.shared else 0
+        middle = [self.hidden] if self.hidden else []
+        return [size + known, *middle, self.width], [self.width + known, *middle, size]
 
     def learn(
         self, records: ImageRecords, sums: NoisySums, rng: np.random.Generator, progress: Progress | None = None
@@ -285,10 +293,11 @@ class AutoEncoderImages(ImageSynthesizer):
         """Learn from the records through noisy sums and steps of DP-SGD."""
         canvas = records.canvas
         groups, sizes, labels = self._groups(records, sums)
-        pairs = self._train(records, groups, sizes, sums, rng, progress or (lambda share: None))
+        inputs = self._inputs(records, groups)
+        pairs = self._train(records, inputs, groups, sizes, sums, rng, progress or (lambda share: None))
         mixtures = None
         if self._is_mixed:
-            codes = self._encode(records, groups, [encoder for encoder, _ in pairs])
+            codes = self._encode(inputs, groups, [encoder for encoder, _ in pairs])
             mixtures = fit_mixtures(codes, groups, len(sizes), sums, components=self.components, rounds=self.rounds)
         return AutoEncoderModel(canvas, sizes, labels, tuple(decoder for _, decoder in pairs), mixtures)
 
@@ -308,6 +317,7 @@ class AutoEncoderImages(ImageSynthesizer):
     def _train(
         self,
         records: ImageRecords,
+        inputs: NDArray[np.float32],
         groups: Ints,
         sizes: Floats,
         sums: NoisySums,
@@ -321,6 +331,8 @@ class AutoEncoderImages(ImageSynthesizer):
 
         steps = sums.shares["training"]
         assert isinstance(steps, Steps)
+        low = Frequencies(*records.canvas.shape)
+        waves = _logits(low, np.eye(low.size)).reshape(low.size, -1)
         (down, up), how = self._layers(records.canvas), self._how(records.canvas)
         parts = (
             [np.arange(len(groups))] if self.shared else [np.flatnonzero(groups == one) for one in range(len(sizes))]
@@ -330,8 +342,8 @@ class AutoEncoderImages(ImageSynthesizer):
 
         def trained(own: Ints, count: float, seed: int, noise: float, source: Source) -> tuple[Dense, Dense]:
             def batches(at: Ints) -> tuple[Tensor, Tensor, Tensor | None]:
-                inputs = torch.from_numpy(self._inputs(records, groups, own[at]).astype(np.float32))
-                return inputs, inputs[:, : up[-1]], None
+                pixels = records.images[own[at]].reshape(len(at), math.prod(records.canvas.shape))
+                return torch.from_numpy(inputs[own[at]]), torch.from_numpy(pixels).float() / 255, None
 
             return train(
                 down,
@@ -345,6 +357,7 @@ class AutoEncoderImages(ImageSynthesizer):
                 source=source,
                 seed=seed,
                 how=how,
+                after=waves,
             )
 
         def all_trained(noise: float, source: Source) -> list[tuple[Dense, Dense]]:
@@ -356,20 +369,22 @@ class AutoEncoderImages(ImageSynthesizer):
 
         return sums.run("training", all_trained, times=steps.times)
 
-    def _inputs(self, records: ImageRecords, groups: Ints, at: Ints) -> Floats:
-        """Return the inputs of the encoder for some records: pixels from 0 to 1, and the group if it is known."""
-        canvas = records.canvas
-        pixels: Floats = records.images[at].reshape(len(at), math.prod(canvas.shape)) / 255
-        return np.hstack([pixels, groups[at][:, None] == np.arange(self._count(canvas))]) if self.shared else pixels
+    def _inputs(self, records: ImageRecords, groups: Ints) -> NDArray[np.float32]:
+        """Return the inputs of the encoder: the low frequencies of each record, and its group if it is known."""
+        low, known = Frequencies(*records.canvas.shape), self._count(records.canvas) if self.shared else 0
+        inputs = np.empty((len(groups), low.size + known), dtype=np.float32)
+        inputs[:, : low.size] = low.transform(records.images) * (_SCALE * math.sqrt(low.size) / low.largest)
+        inputs[:, low.size :] = groups[:, None] == np.arange(known)
+        return inputs
 
-    def _encode(self, records: ImageRecords, groups: Ints, encoders: list[Dense]) -> Floats:
+    def _encode(self, inputs: NDArray[np.float32], groups: Ints, encoders: list[Dense]) -> Floats:
         """Return the code of each record; it does not depend on other records in any digit."""
         codes = np.empty((len(groups), self.width))
         for start in range(0, len(groups), _AT_ONCE):
             part = np.arange(start, min(start + _AT_ONCE, len(groups)))
             for one, encoder in enumerate(encoders):
                 own = part if self.shared else part[groups[part] == one]
-                codes[own] = encoder.exactly(self._inputs(records, groups, own))
+                codes[own] = encoder.exactly(inputs[own])
         return codes
 
 
@@ -411,6 +426,16 @@ class VariationalImages(AutoEncoderImages):
 
     def _how(self, canvas: Canvas) -> Training:
         return replace(super()._how(canvas), variational=True, divergence=self.divergence)
+
+
+def _logits(low: Frequencies, outputs: Floats) -> Floats:
+    """Return the logits of pixels, given the outputs of a decoder.
+
+    Outputs of high frequencies count less, as they do in natural images: the noise in the weights is then as smooth as
+    images are, and does not look like snow.
+    """
+    prior = low.prior()
+    return low.inverse(outputs * (_OUTPUT * low.largest * np.sqrt(prior / prior[0])))
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from sfumato.data import datasets
 from sfumato.data.validate import real, whole
 from sfumato.errors import OptionError, did_you_mean, require_extra
 from sfumato.learners.estimators.noisy_sums import NoisySums
-from sfumato.synthesizers.images.base import Bytes, Canvas, ImageRecords, Ints, Progress
+from sfumato.synthesizers.images.base import Bytes, Canvas, ImageRecords, ImageSynthesizer, Ints, Progress
 from sfumato.synthesizers.images.catalogue import image_method_of
 from sfumato.synthesizers.images.noisy_weights import train_openly
 from sfumato.synthesizers.plan import multiplier
@@ -33,6 +33,7 @@ _LAYERS = (512, 256, 128, 64)  # of the study's classifier
 _BATCH = 128
 _WEIGHTS, _CLASSIFIER = 0.1, 0.05  # the study's noise in finished weights
 _METHODS = ("auto-encoder", "variational")
+_SHOWN = 2  # images of each class on the page
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,10 @@ class Study:
 
     outcomes: tuple[Outcome, ...]
     settings: Mapping[str, Any]
+    pictures: Mapping[str, Bytes] = field(default_factory=dict, repr=False)
+    """A few images of each set that a classifier learned from, by its name; all are public or not private anyway."""
     title: str = ""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the study as plain values."""
@@ -184,20 +187,21 @@ def run_study(
     if data != "mnist":
         raise OptionError(f"the study runs on mnist, which is public, got '{str(data)[:40]}'")
     whole("the number of epochs", epochs)
+    whole("the seed", seed, least=0)
+    if samples is not None:
+        whole("the number of samples", samples)
     check_delta(delta)
-    costs = [real("epsilon", one, above=0) for one in ([epsilon] if isinstance(epsilon, int | float) else epsilon)]
-    for name in methods:
-        if name not in _METHODS:
-            raise OptionError(f"the study has no method '{str(name)[:40]}'", hint=did_you_mean(str(name), _METHODS))
-    made = [image_method_of(name, (parameters or {}).get(name)) for name in methods]
+    costs = [real("epsilon", one, above=0) for one in (epsilon if isinstance(epsilon, list | tuple) else [epsilon])]
+    printed = _published(published)
+    made = _methods(methods, parameters)
     digits = datasets.mnist(full=full)
     some = slice(samples)
     images, labels = digits.train_images[some, :, :, None], digits.train_labels[some].astype(np.int64)
     tests, truth = digits.test_images[some, :, :, None], digits.test_labels[some].astype(np.int64)
     canvas = Canvas(28, 28, 1, 10)
     records, half = ImageRecords(images, labels, canvas), max(1, round(epochs / 2))
-    printed = dict(published or {})
-    before, after = (_share(printed, name) for name in ("before", "after"))
+    shown = _few_of_each(labels, canvas.classes)
+    pictures = {"real images": images[shown]}
     report = _Course(watch, progress, 5 + len(costs) * len(made))
 
     def learned(shown: Bytes, known: Ints, *tests: tuple[Bytes, Ints], deviation: float = 0.0) -> list[float]:
@@ -209,11 +213,13 @@ def run_study(
     report("real images", f"real images, noise of {_CLASSIFIER:g} in the classifier", None, noisy)
     networks = train_openly(images, epochs=epochs, seed=seed)
     through = learned(networks.through(images), labels, (networks.through(tests), truth))
-    report("an auto-encoder, before noise", "images through the auto-encoder", None, through[0], before)
+    report("an auto-encoder, before noise", "images through the auto-encoder", None, through[0], printed.before)
+    pictures["an auto-encoder, before noise"] = networks.through(images[shown])
     noised = networks.with_noise(_WEIGHTS, np.random.default_rng(seed))
     own, alone = learned(noised.through(images), labels, (noised.through(tests), truth), real_test)
     name = f"an auto-encoder, noise of {_WEIGHTS:g} in its weights"
-    report(name, "images through the noisy auto-encoder", None, own, after)
+    report(name, "images through the noisy auto-encoder", None, own, printed.after)
+    pictures[name] = noised.through(images[shown])
     report(name, "real images", None, alone)
     for method in made:
         shares = method.shares(canvas)
@@ -222,6 +228,7 @@ def run_study(
             rng = np.random.default_rng(seed)
             drawn, classes = method.learn(records, sums, rng).sample(len(labels), rng)
             report(method.name, "real images", cost, learned(drawn, classes, real_test)[0])
+            pictures[f"{method.name}, epsilon {cost:g}"] = drawn[_few_of_each(classes, canvas.classes)]
     settings = {
         "data": data,
         "images for training": len(labels),
@@ -231,7 +238,7 @@ def run_study(
         "delta": delta,
         "seed": seed,
     }
-    return Study(tuple(report.outcomes), settings, str(printed.get("title", "")), tuple(printed.get("notes", ())))
+    return Study(tuple(report.outcomes), settings, pictures, printed.title, printed.notes)
 
 
 class _Course:
@@ -255,7 +262,44 @@ class _Course:
             self._progress(min(1.0, len(self.outcomes) / self._steps))
 
 
-def _share(published: Mapping[str, Any], name: str) -> float | None:
-    """Return an accuracy that was printed in percent."""
-    found = published.get(name)
-    return None if found is None else real(f"the published accuracy '{name}'", found, least=0, most=100) / 100
+def _few_of_each(labels: Ints, classes: int) -> Ints:
+    """Return the positions of the first images of each class, one class after the other, twice."""
+    found = [np.flatnonzero(labels == one)[:_SHOWN] for one in range(classes)]
+    return np.array([own[at] for at in range(_SHOWN) for own in found if at < len(own)], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """What the study printed."""
+
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    before: float | None = None
+    after: float | None = None
+
+
+def _published(given: Mapping[str, Any] | None) -> _Printed:
+    """Return what a recipe says of the study; accuracies are in percent there."""
+    plain = dict(given or {})
+    if strange := sorted(plain.keys() - {"title", "notes", "before", "after"}):
+        raise OptionError(f"what the study published has an unknown entry '{strange[0][:40]}'")
+    title, notes = plain.get("title", ""), plain.get("notes", [])
+    if not isinstance(title, str) or not isinstance(notes, list) or not all(isinstance(one, str) for one in notes):
+        raise OptionError("the title of the published study must be a text, and its notes a list of texts")
+    shares = {
+        name: real(f"the published accuracy '{name}'", plain[name], least=0, most=100) / 100
+        for name in ("before", "after")
+        if name in plain
+    }
+    return _Printed(title, tuple(notes), **shares)
+
+
+def _methods(names: Any, parameters: Any) -> list[ImageSynthesizer]:
+    """Return the private methods that are compared."""
+    given, stated = [names] if isinstance(names, str) else list(names), dict(parameters or {})
+    for name in (*given, *stated):
+        if name not in _METHODS:
+            raise OptionError(f"the study has no method '{str(name)[:40]}'", hint=did_you_mean(str(name), _METHODS))
+    if not all(isinstance(one, Mapping) for one in stated.values()):
+        raise OptionError("the parameters of a method must be a table of names and values")
+    return [image_method_of(name, stated.get(name)) for name in given]

@@ -29,6 +29,7 @@ from sfumato.synthesizers.tables.columns.constraints import Constraint, Constrai
 from sfumato.synthesizers.tables.columns.description import Described, Description
 from sfumato.synthesizers.tables.columns.naming import refuse_names
 from sfumato.synthesizers.tables.engine_records import describe_elsewhere
+from sfumato.synthesizers.tables.file_records import describe_file
 from sfumato.synthesizers.tables.generator import MOST_ROWS, Generator, drawn_schema, like
 from sfumato.synthesizers.tables.methods.catalogue import method_of
 from sfumato.synthesizers.tables.plan import plan_of
@@ -132,8 +133,11 @@ def synthesize(
         refuse_names(given, kept)
     usual = datasets.TARGETS.get(str(table)) if is_public else None
     wanted = target if target is not None else given.schema.target or usual
-    every = describe_elsewhere(given, buy_decimals=not declared_only) or Description.of(
-        given, buy_decimals=not declared_only
+    buys = not declared_only
+    every = (
+        describe_elsewhere(given, buy_decimals=buys)
+        or describe_file(given, buy_decimals=buys)
+        or Description.of(given, buy_decimals=buys)
     )
     every = every.without(given.schema.identifiers)
     check_delta(delta, every.rows)

@@ -283,26 +283,29 @@ class Description:
         """The number of records."""
         return self.columns.rows
 
+    def values(self, name: str) -> pl.Series:
+        """Return the values of a column."""
+        return self.columns.values[self.columns.names.index(name)]
+
     def records(self, domain: Domain, weights: Floats | None = None) -> Records:
         """Return the records as codes."""
-        return domain.encode(self.columns, weights)
+        return domain.encode_each(self.values, weights)
 
     def weights(self, name: str) -> Floats:
         """Return a column of survey weights; see `record_weights`."""
         declared = (self.columns.schema or Schema([]))[name]
-        return record_weights(self.columns.values[self.columns.names.index(name)], declared)
+        return record_weights(self.values(name), declared)
 
     def _exact_histograms(self) -> list[list[Floats]]:
         """Return the histograms that each column wants."""
         return [
-            one.histograms(values) if one.wants_bounds or one.wants_step else []
-            for one, values in zip(self.described, self.columns.values, strict=True)
+            one.histograms(self.values(one.name)) if one.wants_bounds or one.wants_step else []
+            for one in self.described
         ]
 
     def _text_counts(self, name: str) -> Mapping[Any, int]:
         """Return how often each text of a column occurs."""
-        at = self.columns.names.index(name)
-        texts = texts_of(self.columns.values[at], self.described[at].dtype)
+        texts = texts_of(self.values(name), self.described[self.columns.names.index(name)].dtype)
         return Counter(text for text in texts if text is not None)
 
     @property

@@ -10,7 +10,7 @@ decimals with their digits. A column that another one determines is computed, ne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,6 +39,7 @@ Ints = NDArray[np.int64]
 
 MOST_CODES = 2**17
 """The largest number of codes of a number; a wide column gets a larger step."""
+_AT_ONCE = 2**18  # values that are turned into codes at once
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,13 @@ class Coding:
         texts = values.cast(pl.String).rename("text").to_frame()
         found = texts.join(place, on="text", how="left", maintain_order="left")["code"].fill_null(len(domain))
         return found.to_numpy().astype(np.int64)
+
+    def encode_compactly(self, values: pl.Series) -> NDArray[np.integer]:
+        """Return the code of each value in as few bytes as suffice, with little memory beside."""
+        codes = np.empty(len(values), dtype=np.min_scalar_type(self.axis.size - 1))
+        for start in range(0, len(values), _AT_ONCE):
+            codes[start : start + _AT_ONCE] = self.encode(values.slice(start, _AT_ONCE))
+        return codes
 
     @cached_property
     def numbers(self) -> Floats:
@@ -311,8 +319,12 @@ class Domain:
     def encode(self, columns: Columns, weights: Floats | None = None) -> Rows:
         """Return the learned columns of the records as codes."""
         by_name = dict(zip(columns.names, columns.values, strict=True))
-        codes = [one.encode(by_name[one.name]) for one in self.codings]
-        return Rows(self.axes, tuple(codes), self.label, weights)
+        return self.encode_each(by_name.__getitem__, weights)
+
+    def encode_each(self, values: Callable[[str], pl.Series], weights: Floats | None = None) -> Rows:
+        """Return the learned columns of the records as codes, read one after another, in as few bytes as suffice."""
+        codes = tuple(one.encode_compactly(values(one.name)) for one in self.codings)
+        return Rows(self.axes, codes, self.label, weights)
 
     def complete(self, codes: Sequence[NDArray[np.integer]]) -> dict[str, NDArray[np.integer]]:
         """Return the codes of all columns by name, given those of the learned ones."""

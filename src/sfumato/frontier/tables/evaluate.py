@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import polars as pl
 
 from sfumato._repr import Discreet
 from sfumato.attacks.attack import attack, release_of
 from sfumato.attacks.report import AttackReport
+from sfumato.data.images import Images
 from sfumato.data.schema import Schema
 from sfumato.data.table import Table
 from sfumato.data.validate import whole
@@ -25,6 +26,9 @@ from sfumato.measures.loss.marginals import Distances, distances_of
 from sfumato.measures.loss.propensity import Propensity, propensity_of
 from sfumato.measures.loss.transfer import ModelTransfer, model_transfer
 from sfumato.measures.loss.utility import MODELS, QueryError, affordable, query_error_of
+
+if TYPE_CHECKING:
+    from sfumato.frontier.images.evaluation import ImageEvaluation
 
 __all__ = ["NOT_ASKED", "Evaluation", "evaluate"]
 
@@ -109,6 +113,19 @@ class Evaluation(Discreet):
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
+@overload
+def evaluate(
+    original: Images | tuple[Any, Any],
+    released: Any,
+    *,
+    test: Any = None,
+    models: Sequence[str] = (),
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> ImageEvaluation: ...
+
+
+@overload
 def evaluate(
     original: Any,
     released: Any,
@@ -125,8 +142,27 @@ def evaluate(
     queries: int = 500,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
-) -> Evaluation:
-    """Measure what a released or synthetic table is good for, and what it gives away.
+) -> Evaluation: ...
+
+
+def evaluate(
+    original: Any,
+    released: Any,
+    *,
+    test: Any = None,
+    control: Any = None,
+    target: str | None = None,
+    kind: str | None = None,
+    columns: Sequence[str] = (),
+    models: Sequence[str] | Mapping[str, Any] = MODELS,
+    attacks: Sequence[str] | None = None,
+    repeats: int = 3,
+    bins: int = 10,
+    queries: int = 500,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> Evaluation | ImageEvaluation:
+    """Measure what a released or synthetic table, or synthetic images, are good for, and what they give away.
 
     The order of the rows of any table changes no figure. The figures are exact, so they are for the owner of the data:
     the guarantee of a release does not cover them.
@@ -134,7 +170,9 @@ def evaluate(
     Parameters
     ----------
     original : Table, frame or path
-        The rows that the release was made from.
+        The rows that the release was made from. Images (a set, an ``.npz`` file, a folder of IDX files, "mnist", or
+        arrays of images and labels) are evaluated by `sfumato.frontier.evaluate_images`: of the options below, only
+        ``test``, ``models``, ``seed`` and ``progress`` are for them.
     released : Release, its folder, Table, frame or path
         Of a generator, the rows that it was released with.
     test : Table, frame or path, optional
@@ -175,6 +213,9 @@ def evaluate(
     (True, True)
     >>> sf.write_report(found, "evaluation.html")
     """
+    if _means_images(original):
+        given = {"control": control, "target": target, "kind": kind, "columns": columns or None, "attacks": attacks}
+        return _of_images(original, released, given, test=test, models=models, seed=seed, progress=progress)
     whole("the seed", seed, least=0, most=2**31 - 1)
     report = progress or (lambda share: None)
     ours = Table.of(original)
@@ -237,6 +278,25 @@ def evaluate(
         seed=seed,
         pairing=both,
     )
+
+
+def _means_images(data: Any) -> bool:
+    if isinstance(data, Table) or hasattr(data, "columns"):  # a frame
+        return False
+    from sfumato.frontier.images.sets import means_images
+
+    return means_images(data)
+
+
+def _of_images(
+    original: Any, released: Any, others: Mapping[str, Any], *, models: Any, **options: Any
+) -> ImageEvaluation:
+    """Evaluate images; options that are for tables only are refused."""
+    from sfumato.frontier.images.evaluate import evaluate_images
+
+    if strange := [name for name, value in others.items() if value is not None]:
+        raise OptionError(f"the option '{strange[0]}' is for tables, not for images", hint="leave it out")
+    return evaluate_images(original, released, models=None if models is MODELS else models, **options)
 
 
 def _released(released: Any) -> tuple[Table, str]:
