@@ -10,6 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.utils import get_tags
 
 import sfumato as sf
 from sfumato.attacks.auditing.mechanisms import mechanism_checks
@@ -233,3 +236,12 @@ def test_an_audit_checks_its_sums() -> None:
     pixels, labels = images(40)
     checks = mechanism_checks(classifier().fit(pixels, labels))
     assert [check.held for check in checks] == [True, True, True]
+
+
+def test_scikit_learn_clones_it_and_validates_it() -> None:
+    pixels, labels = images(60)
+    model = classifier(steps=3, views=1, epsilon=math.inf)
+    assert clone(model).get_params() == model.get_params()
+    assert cross_val_score(model, pixels, labels, cv=2).shape == (2,)
+    tags = get_tags(model)
+    assert (tags.input_tags.two_d_array, tags.input_tags.three_d_array, tags.non_deterministic) == (False, True, False)
