@@ -162,9 +162,13 @@ class Generator(Artifact, Discreet):
         )
 
     @property
+    def hidden(self) -> float:
+        """The number of rows with a value below which it is lost in the noise: two deviations of its count, at best."""
+        return 2 * self.plan.noise * math.sqrt(self.columns)
+
+    @property
     def _about_noise(self) -> str:
-        total = max(self.model.total or 0.0, 1.0)
-        hidden = 2 * self.plan.noise * math.sqrt(self.columns)  # two deviations of each count of a value, at best
+        total, hidden = max(self.model.total or 0.0, 1.0), self.hidden
         if self.model.total is None or hidden <= _FREQUENT * total:
             return ""
         enough = self.epsilon * hidden / (_FREQUENT * total)
