@@ -40,7 +40,7 @@ __all__ = ["PrivateScatteringClassifier"]
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
-_GRADIENTS = 0.655  # of the budget; together with the generator's worth 1
+_GRADIENTS = 0.75  # of the budget; together with the generator's worth 1
 _SCALES = 2  # of the scattering, by default
 _LARGEST = 2**22  # pixels of the images of a stored model
 _AT_ONCE = 1024  # images predicted at once
@@ -50,7 +50,7 @@ _AT_ONCE = 1024  # images predicted at once
 class PrivateScatteringClassifier(Classifier):
     """A linear classifier of grey images on their scattering features, with differential privacy.
 
-    A third of the budget pays for a noisy generator of each class. Its samples whiten the features of the images, and
+    A quarter of the budget pays for a noisy generator of each class. Its samples whiten the features of the images, and
     cost nothing. The rest pays for softmax regression with noise on the gradients of all images in every step; an
     image's gradient is the mean over random views of it, clipped once. The weights are averaged over the second half
     of the steps.
