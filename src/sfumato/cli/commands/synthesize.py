@@ -400,7 +400,7 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifie
         if any((*reading.values(), *public.values(), identifiers, keep)):
             raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
         return data
-    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.TABLES)).startswith("did you mean"):
+    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table = declared_table(data, reading, public, identifiers)
     warn_if_people_repeat(table)

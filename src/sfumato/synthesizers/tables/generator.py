@@ -35,6 +35,7 @@ from sfumato.errors import FileError, InputError, MissingExtra, SfumatoError
 from sfumato.learners.training.released_model import read_arrays
 from sfumato.measures.released_table import Format, LoadedTable
 from sfumato.synthesizers.catalogue import parameters_of
+from sfumato.synthesizers.plan import derived
 from sfumato.synthesizers.state import State
 from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
 from sfumato.synthesizers.tables.base import Model, Synthesizer
@@ -197,7 +198,7 @@ class Generator(Artifact, Discreet):
         return {
             **self._terms,
             "target": self.target,
-            "relation": self.spent.relation.value,
+            "relation": self.plan.relation.value,
             "seed": self.options.get("seed"),
             "events": [one.to_dict() for one in self.plan.events],
         }
@@ -400,7 +401,7 @@ def _plan(plain: Mapping[str, Any], domain: Domain, method: Synthesizer) -> Tabl
         raise InputError("of a column its domain, bounds or decimals are bought")
     described = [Described.before(one, bought.get(one.name, ())) for one in domain.codings]
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
-    return plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise)
+    return derived(plan_of(method, described, domain.label, epsilon, delta, scans=_truth(plain["scans"]), noise=noise))
 
 
 def _truth(value: Any) -> bool:
