@@ -66,10 +66,13 @@ TOGETHER = {
     "tests/contracts/test_where_the_data_lives.py": "servers",
     "tests/data/test_database.py": "servers",
     "tests/data/test_table.py": "servers",
+    "tests/engines/test_contingency.py": "servers",
+    "tests/engines/test_memory.py": "servers",
     "tests/engines/test_spark.py": "servers",
     "tests/engines/test_sql.py": "servers",
     "tests/measures/test_presets.py": "servers",
     "tests/pseudonyms/test_pseudonymize.py": "servers",
+    "tests/synthesizers/test_engine_records.py": "servers",
     "tests/anonymizers/test_guided.py": "kernels",
     "tests/anonymizers/test_hilbert.py": "kernels",
     "tests/anonymizers/test_lattice.py": "kernels",
@@ -78,6 +81,7 @@ TOGETHER = {
     "tests/anonymizers/test_mondrian.py": "kernels",
     "tests/anonymizers/test_partition_plain.py": "kernels",
 }
+SERVERS = {"as_frame", "database_url", "place", "postgres_server", "spark"}  # fixtures that start one
 
 
 class Files(LoadFileScheduling):
@@ -95,7 +99,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Files:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files, and nothing within a file."""
+    """Order the files, and nothing within a file; a file that starts a server must be with the others that do."""
+    together = {config.rootpath / name for name, group in TOGETHER.items() if group == "servers"}
+    starting = (item.path for item in items if SERVERS.intersection(getattr(item, "fixturenames", ())))
+    if alone := {path.name for path in starting if path not in together}:
+        raise pytest.UsageError(f"tests that start a server must be named in TOGETHER, in conftest.py: {sorted(alone)}")
     paths = {config.rootpath / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: paths.get(item.path, len(paths)))
 

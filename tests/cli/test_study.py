@@ -35,7 +35,7 @@ notes = ["It says <so>."]
 
 def test_a_study_prints_a_table_and_writes_a_page(sfumato: Run) -> None:
     Path("tiny.toml").write_text(TINY)
-    ran = sfumato("synthesize", "--recipe", "tiny.toml", "--epochs", "1", "--seed", "3")
+    ran = sfumato("synthesize", "--recipe", "tiny.toml", "--epochs", "1", "--seed", "3", "--epsilon", "9")
     assert ran.code == 0, ran.err
     assert "trained on" in ran.out
     assert "93.60 %" in ran.out
@@ -47,8 +47,14 @@ def test_a_study_prints_a_table_and_writes_a_page(sfumato: Run) -> None:
     again = sfumato("synthesize", "--recipe", "tiny.toml")
     assert again.code == 2
     assert "'tiny.html' exists already" in again.err
-    ran = sfumato("synthesize", "--recipe", "tiny.toml", "--epsilon", "9", "-o", "other.html", "--json")
-    assert [one["epsilon"] for one in ran.json["outcomes"]] == [None] * 5 + [9.0]
+    assert [line.split()[-3] for line in ran.out.splitlines() if line.startswith("auto-encoder")] == ["9"]
+
+
+def test_a_study_is_printed_as_json(sfumato: Run) -> None:
+    Path("tiny.toml").write_text(TINY.replace('["auto-encoder"]', "[]").replace("150", "50"))
+    ran = sfumato("synthesize", "--recipe", "tiny.toml", "-o", "other.html", "--json")
+    assert [one["published"] for one in ran.json["outcomes"]] == [None, None, pytest.approx(0.936), None, None]
+    assert ran.json["notes"] == ["It says <so>."]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from sfumato.synthesizers import (
 )
 from sfumato.synthesizers.images.base import Canvas, ImageRecords
 from sfumato.synthesizers.state import State
-from tests.forgery import failed
+from tests.forgery import change_json, failed
 
 TINY: dict[str, Any] = {"width": 2, "hidden": 4, "components": 2, "rounds": 1, "steps": 3, "rate": 0.2}
 QUICK: dict[str, ImageSynthesizer] = {
@@ -213,6 +213,14 @@ def test_a_release_is_saved_loaded_and_verified(method: ImageSynthesizer, tmp_pa
         one, same = (each.sample(rows, seed=3) for each in (release, loaded))
         assert one[0].shape == (rows, 8, 12)
         assert all(np.array_equal(*pair) for pair in zip(one, same, strict=True))
+
+
+@every_private
+def test_noise_that_is_nearly_zero_or_infinite_does_not_verify(method: ImageSynthesizer, tmp_path: Path) -> None:
+    sf.save(made(method), tmp_path / "made")
+    for noise in (5e-324, 1e-160, 1e200, 1e300):
+        change_json(tmp_path / "made", "generator.json", lambda plain, one=noise: plain.update(noise=one))
+        assert failed(tmp_path / "made") != []
 
 
 @every

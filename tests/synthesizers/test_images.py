@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,18 @@ def test_a_damaged_generator_is_refused_in_one_sentence(copy: Path) -> None:
     with pytest.raises(FileError, match=r"cannot be used: .*holds pickled objects") as caught:
         sf.load(copy)
     assert "\n" not in str(caught.value)
+
+
+def test_a_small_file_cannot_fill_the_memory_but_blank_images_are_read(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blank = replace(sf.load(copy).artifact, images=np.zeros((5000, 8, 12), np.uint8), labels=np.zeros(5000, np.uint8))
+    np.savez_compressed(copy / "images.npz", images=blank.images, labels=blank.labels)
+    bind(copy, "images.npz")
+    assert failed(copy) == ["rows is 20"]
+    monkeypatch.setattr("sfumato.synthesizers.images.generator._SMALL", 1000)
+    with pytest.raises(FileError, match="would take more than"):
+        sf.load(copy)
+    blank.write_into(copy, ())
+    bind(copy, "images.npz")
+    assert sf.load(copy).rows == 5000

@@ -58,7 +58,7 @@ Floats = NDArray[np.float64]
 _AT_ONCE = 10_000  # images encoded or drawn at a time, to bound memory
 _MOST = 2**12  # units of a layer, components and groups
 _WIDEST = 256  # dimensions of a code: drawing takes their cube
-_OUTPUT = 2.0  # frequencies of logits grow with the size of images; outputs need not, and are learned sooner
+_OUTPUT = 5.0  # frequencies of logits grow with the size of images; outputs need not, and are learned sooner
 _SCALE, _GAIN = 1.0, 4.0  # of inputs and of the first weights: the first units of a new network are then about 1
 
 

@@ -34,7 +34,7 @@ from sfumato.learners.training.released_model import read_arrays
 from sfumato.synthesizers.catalogue import parameters_of
 from sfumato.synthesizers.images.base import Bytes, Canvas, ImageModel, ImageSynthesizer, Progress
 from sfumato.synthesizers.images.catalogue import image_method_of
-from sfumato.synthesizers.plan import Plan, multiplier
+from sfumato.synthesizers.plan import Plan, derived, multiplier
 from sfumato.synthesizers.state import State
 from sfumato.synthesizers.stored import ARRAYS, FACTS, read_facts, write_stored
 
@@ -43,6 +43,7 @@ __all__ = ["IMAGES", "ImageGenerator", "draw_images", "image_plan_of", "most_ima
 IMAGES = "images.npz"
 _FORMAT = 1
 _LONGEST_SIDE = 4096
+_SMALL, _RATIO = 2**27, 32  # bytes of images that any file may hold, and per byte of a file
 _ENOUGH, _PER_CLASS = 300, 30  # images per unit of the noise multiplier, without which little is learned
 _KEYS = {
     "format", "method", "parameters", "canvas", "style", "epsilon", "delta", "noise", "private", "plan", "settings",
@@ -172,7 +173,7 @@ class ImageGenerator(Artifact, Discreet):
         """Everything from which the cost follows."""
         return {
             **self._terms,
-            "relation": None if self.plan is None else self.plan.events[0].relation.value,  # without accounting
+            "relation": None if self.plan is None else self.plan.relation.value,
             "seed": self.options.get("seed"),
             "events": [] if self.plan is None else [one.to_dict() for one in self.plan.events],
         }
@@ -272,6 +273,8 @@ class ImageGenerator(Artifact, Discreet):
         """Write the generator and the drawn images."""
         write_stored(folder, *self.stored_form())
         np.savez_compressed(folder / IMAGES, images=self.images, labels=self.labels)
+        if self.images.nbytes > _most_bytes(folder / IMAGES):  # nearly blank images: `read` would take it for a bomb
+            np.savez(folder / IMAGES, images=self.images, labels=self.labels)
         return IMAGES, self
 
     @classmethod
@@ -342,9 +345,14 @@ def _canvas(plain: Any) -> Canvas:
     return Canvas(height, width, int(plain["channels"]), check_classes(plain["classes"]))
 
 
+def _most_bytes(path: Path) -> int:
+    """Return how many bytes of images a file may hold: a small file must not fill the memory."""
+    return min(MOST_BYTES // 2, max(_SMALL, _RATIO * path.stat().st_size))
+
+
 def _drawn(path: Path, canvas: Canvas) -> tuple[Bytes, NDArray[Any]]:
     """Return the drawn images of a file, or raise an error if they do not fit the canvas."""
-    arrays = read_npz(path, ["images", "labels"])
+    arrays = read_npz(path, ["images", "labels"], most=2 * _most_bytes(path))
     images, labels = arrays.get("images"), arrays.get("labels")
     shape = canvas.shape if canvas.channels > 1 else canvas.shape[:2]
     if images is None or images.dtype != np.uint8 or images.shape[1:] != shape:
@@ -365,4 +373,4 @@ def _plan(plain: Mapping[str, Any], method: ImageSynthesizer, canvas: Canvas) ->
             raise InputError(f"the method '{method.name}' guarantees nothing, so its epsilon must be infinite")
         return None, True
     epsilon, delta, noise = (real(name, plain[name], above=0) for name in ("epsilon", "delta", "noise"))
-    return image_plan_of(method, canvas, epsilon, delta, noise), plain["private"]
+    return derived(image_plan_of(method, canvas, epsilon, delta, noise)), plain["private"]
