@@ -87,6 +87,13 @@ def test_what_does_not_fit_images_is_refused_by_name(
     assert not Path("out").exists()
 
 
+def test_what_holds_no_images_is_refused(sfumato: Run) -> None:
+    Path("pngs").mkdir()
+    refused(sfumato("synthesize", "pngs", *ASK), "'pngs' has no IDX file of images")
+    refused(sfumato("synthesize", "mnst", *ASK[2:]), "there is no file 'mnst' (did you mean 'mnist'?)")
+    refused(sfumato("synthesize", "scans.npz", *ASK), "there is no file 'scans.npz'")
+
+
 def test_what_is_for_images_is_refused_for_tables(sfumato: Run) -> None:
     ran = sfumato("synthesize", "nursery", "--classes", "3", "-n", "5", "-o", "out")
     refused(ran, "--classes is for images, and DATA is a table")

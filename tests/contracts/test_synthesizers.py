@@ -29,7 +29,7 @@ from sfumato.synthesizers.state import State
 from sfumato.synthesizers.tables.base import Rows
 from sfumato.synthesizers.tables.columns.description import record_weights
 from sfumato.synthesizers.tables.columns.domain import Domain
-from tests.forgery import failed
+from tests.forgery import change_json, failed
 
 QUICK: dict[str, Synthesizer] = {
     "independent": Independent(),
@@ -232,6 +232,14 @@ def test_a_release_is_saved_loaded_and_verified(method: Synthesizer, tmp_path: P
         assert one.shape == (rows, 4)
         assert one.equals(same)
         assert dict(one.schema) == {"age": pl.Int64, "pay": pl.Int64, "sex": pl.String, "ill": pl.String}
+
+
+@every
+def test_noise_that_is_nearly_zero_or_infinite_does_not_verify(method: Synthesizer, tmp_path: Path) -> None:
+    sf.save(made(method, people(200).drop("since")), tmp_path / "made")
+    for noise in (5e-324, 1e-160, 1e200, 1e300):
+        change_json(tmp_path / "made", "generator.json", lambda plain, one=noise: plain.update(noise=one))
+        assert failed(tmp_path / "made") != []
 
 
 @every

@@ -180,6 +180,47 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_charged(
     assert [entry["kind"] for entry in ledger.history()] == ["made", "grant"]
 
 
+# --- an interrupted fit ---
+
+
+def charges(ledger: Ledger) -> int:
+    return sum(entry["kind"] == "charge" for entry in ledger.history())
+
+
+def stop(share: float) -> None:
+    if share > 0.5:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("classes", [(0, 1), None], ids=["declared", "bought"])
+def test_an_interrupted_fit_starts_again_without_another_charge(classes: Any, tmp_path: Path) -> None:
+    ledger = Ledger.grant(sf.Table(pl.DataFrame({"image": [1]})), epsilon=8.0, delta=1e-3, path=tmp_path / "ledger")
+    options: dict[str, Any] = {"ledger": ledger, "checkpoint": tmp_path / "check", "classes": classes, "epsilon": 8.0}
+    pixels, labels = images(200)
+    with pytest.raises(KeyboardInterrupt):
+        classifier(**options).fit(pixels, labels, progress=stop)
+    charged = charges(ledger)
+    assert charged == (1 if classes else 2)
+    with pytest.raises(sf.errors.FileError, match="is of a training on other records"):
+        classifier(**options).fit(pixels[1:], labels[1:])
+    model = classifier(**options).fit(pixels, labels)
+    assert model.spent_.epsilon <= 8.0
+    assert charges(ledger) == charged
+    assert not (tmp_path / "check").exists()
+    with pytest.raises(sf.errors.BudgetError):  # the charge paid for one model
+        classifier(**options).fit(pixels, labels)
+
+
+def test_a_fit_that_ends_with_an_error_has_used_its_charge(tmp_path: Path) -> None:
+    ledger = Ledger.grant(sf.Table(pl.DataFrame({"image": [1]})), epsilon=16.0, delta=0.2, path=tmp_path / "ledger")
+    model = classifier(delta=0.05, insecure_seed=1, ledger=ledger, checkpoint=tmp_path / "check")
+    for tries in (1, 2):
+        with pytest.raises(sf.errors.OptionError, match="delta must be below"):  # it names a noisy number
+            model.fit(*images(200))
+        assert charges(ledger) == tries
+        assert not (tmp_path / "check").exists()
+
+
 # --- storing ---
 
 

@@ -16,6 +16,7 @@ from sfumato.cli.options import (
     Choice,
     Command,
     Number,
+    Numbers,
     check_not_input,
     check_output,
     escape_option,
@@ -58,11 +59,13 @@ _COMPARED = 50_000  # rows of the original that the made-up ones are compared wi
 @click.argument("data", metavar="DATA", required=False)
 @click.option(
     "--epsilon",
-    type=Number(above=0),
+    "epsilons",
+    type=Numbers(above=0),
     default=1.0,
     show_default=True,
-    metavar="E",
-    help="The privacy loss of everything together; less is more private, and less like the original.",
+    metavar="E[,E...]",
+    help="The privacy loss of everything together; less is more private, and less like the original. Of a table, "
+    "several make a release each, and a page that compares them; each is charged.",
 )
 @click.option(
     "--delta",
@@ -207,6 +210,7 @@ def synthesize(
     sfumato synthesize patients.csv --schema schema.toml --target disease -n 5000 -o synthetic
     sfumato synthesize patients.csv --numbers age --categories sex,zip,disease -n 1000 -o synthetic
     sfumato synthesize patients.csv --schema schema.toml --declared-only -n 1000 -o synthetic
+    sfumato synthesize adult --epsilon 1,3,10 --target income -o synthetic
     sfumato synthesize adult --given 'sex=Female,age=30..39' -n 1000 -o women
     sfumato synthesize mnist --epsilon 1 -n 60000 -o digits
     sfumato synthesize scans.npz --classes 2 --epsilon 3 -o scans
@@ -260,32 +264,63 @@ def _make_rows(
     kind, identifiers, keep = (options.pop(name) for name in ("kind", "identifiers", "keep"))
     escape_formulas = options.pop("escape_formulas")
     options = {name: one for name, one in options.items() if name not in _FOR_IMAGES}
+    epsilons = options.pop("epsilons")
     with progress_bar("Making up rows") as progress:
         table = _table(data, reading, public, identifiers, keep)
         if escape_formulas:
             stored = Format(kind) if kind else Format.like(None if isinstance(table, str) else table.origin)
             refuse_typed(stored.file, stored.value)
-        release = sf.synthesize(table, keep=keep, ledger=ledger, progress=progress, **options)
-    sf.save(release, output, format=kind, escape_formulas=escape_formulas, replace=force)
-    is_public, (found, evaluation) = release.provenance.more["public"], _utility(table, release)
-    if evaluation is not None:
-        sf.write_report(evaluation, owner_file(output, ".html"), title=f"{Path(output).name}: real beside synthetic")
+        made, failure = _releases(table, epsilons, progress, keep=keep, ledger=ledger, **options)
+    alone = len(epsilons) == 1
+    first = next(iter(made.values()))
+    sf.save(first if alone else made, output, format=kind, escape_formulas=escape_formulas, replace=force)
+    is_public = first.provenance.more["public"]
+    compared = {name: _utility(table, release) for name, release in made.items()}
+    evaluations = {name: one for name, (_, one) in compared.items() if one is not None}
+    figures = {name: found for name, (found, _) in compared.items()}
+    if evaluations:
+        (evaluation, *_) = evaluations.values()
+        title = f"{Path(output).name}: real beside synthetic"
+        sf.write_report(evaluation if alone else evaluations, owner_file(output, ".html"), title=title)
     if not is_public:
-        write_owned(owner_file(output), found)
-    plain = {**release.to_dict(), "utility": found if is_public else {}}
+        write_owned(owner_file(output), next(iter(figures.values())) if alone else figures)
+    shown = {name: found if is_public else {} for name, found in figures.items()}
+    plain = [{**release.to_dict(), "utility": shown[name]} for name, release in made.items()]
     if as_json:
-        print_json(plain)
+        named = [{"name": name, **one} for name, one in zip(made, plain, strict=True)]
+        print_json(plain[0] if alone else {"releases": named})
     else:
-        _print(release, "rows", printable(Path(data).name), plain["utility"])
-    _print_notes(release, "rows", output)
-    if evaluation is not None:
+        for name, release in made.items():
+            _print(release, "rows", printable(Path(data).name), shown[name])
+    for name, release in made.items():
+        _print_notes(release, "rows", output if alone else str(Path(output) / name))
+    if evaluations:
         own = Path(output).with_name(owner_file(output, ".html").name)
         secret = "" if is_public else ": it is for you alone, do not publish it"
         echo(f"How near they come to the original is in {own}{secret}", err=True)
     elif not isinstance(table, str) and _stays(table):
         echo("The original stays where it is: compare some of its rows with sf.evaluate in Python", err=True)
-    if not release.private:
+    if not first.private:
         echo(NOT_PRIVATE, err=True)
+    if failure is not None:
+        kept = f"{failure.message}; {', '.join(made)} was paid for before, and is in {output}"
+        raise type(failure)(kept, hint=failure.hint)
+
+
+def _releases(
+    table: Any, epsilons: list[float], progress: Any, **options: Any
+) -> tuple[dict[str, sf.Release], sf.SfumatoError | None]:
+    """Make up rows at each epsilon; return also why one failed, if others were paid for before it."""
+    made: dict[str, sf.Release] = {}
+    for at, epsilon in enumerate(epsilons):
+        part = progress and (lambda share, at=at: progress((at + share) / len(epsilons)))
+        try:
+            made[f"epsilon{epsilon:g}"] = sf.synthesize(table, epsilon, progress=part, **options)
+        except sf.SfumatoError as error:
+            if not made:
+                raise
+            return made, error
+    return made, None
 
 
 def _make_images(
@@ -306,8 +341,11 @@ def _make_images(
     if private_page:
         refuse_unwritable(owner_file(output))
         refuse_unwritable(owner_file(output, ".html"))
-    if ctx.get_parameter_source("epsilon") is not ParameterSource.COMMANDLINE:
-        own.pop("epsilon")  # a method that guarantees nothing has none
+    epsilons = own.pop("epsilons")
+    if len(epsilons) > 1:
+        raise OptionError("several --epsilon are for tables, and DATA is a set of images", hint="give one at a time")
+    if ctx.get_parameter_source("epsilons") is ParameterSource.COMMANDLINE:  # else the method may guarantee nothing
+        own["epsilon"] = epsilons[0]
     with progress_bar("Making up images") as progress:
         release = sf.synthesize(data, ledger=ledger, progress=progress, **own)
     sf.save(release, output, replace=force)
@@ -362,7 +400,7 @@ def _table(data: str, reading: dict[str, Any], public: dict[str, Any], identifie
         if any((*reading.values(), *public.values(), identifiers, keep)):
             raise OptionError(f"'{data}' is built in: it takes no options for reading a file or declaring columns")
         return data
-    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.TABLES)).startswith("did you mean"):
+    if not Path(data).exists() and (close := did_you_mean(data, sf.datasets.BUILT_IN)).startswith("did you mean"):
         raise OptionError(f"there is no file '{data}'", hint=close)
     table = declared_table(data, reading, public, identifiers)
     warn_if_people_repeat(table)

@@ -232,7 +232,7 @@ def _table(given: Any, schema: Any, is_public: bool) -> Table:
             raise OptionError(f"'{given}' is built in: what is public of it is known", hint="leave out the schema")
         return datasets.without_split(datasets.TABLES[given]())
     if isinstance(given, str) and not Path(given).exists() and "://" not in given:
-        close = did_you_mean(given, datasets.TABLES)
+        close = did_you_mean(given, datasets.BUILT_IN)
         if close.startswith("did you mean"):
             raise OptionError(f"there is no file '{given}'", hint=close)
     data = read(given, inferred=False) if isinstance(given, str | Path) else given
