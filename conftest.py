@@ -39,8 +39,8 @@ PATIENTS = """zip,age,sex,disease
 """
 
 
-# The files that take longest, which therefore start first: the workers end at about the same time. Mondrian's kernels are
-# compiled before Spark needs them.
+# The files that take longest, which therefore start first: the workers end at about the same time. Mondrian's
+# kernels are compiled before Spark needs them.
 LONGEST = (
     "tests/engines/test_spark.py",
     "tests/anonymizers/test_mondrian.py",
