@@ -62,11 +62,14 @@ def pictures(page: str) -> list[np.ndarray[Any, Any]]:
 def shows(page: str, image: np.ndarray[Any, Any]) -> bool:
     """Return whether an image is on a page, at any place of any picture."""
     high, wide = image.shape
+    row = int(image.var(axis=1).argmax())  # the line of the image that is looked for first
     for picture in pictures(page):
-        grey = picture[..., 0]
-        windows = np.lib.stride_tricks.sliding_window_view(grey, (high, wide))
-        if (windows == image).all(axis=(2, 3)).any():
-            return True
+        grey = np.ascontiguousarray(picture[..., 0])
+        for top in range(len(grey) - high + 1):
+            line, at = grey[top + row].tobytes(), -1
+            while (at := line.find(image[row].tobytes(), at + 1)) >= 0:
+                if np.array_equal(grey[top : top + high, at : at + wide], image):
+                    return True
     return False
 
 

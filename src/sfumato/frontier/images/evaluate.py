@@ -36,6 +36,7 @@ _MOST_TESTED = 10_000  # test images
 _MOST_FEATURES = 5000  # images of which features are compared
 _MOST_COMPARED = 2000  # synthetic and held-out images that are compared with all training images
 _MOST_TRAINING = 60_000  # training images that they are compared with
+_MOST_PIXELS = 2**28  # of these training images together
 _MOST_JUDGED = 5000  # synthetic images whose labels are compared
 _AT_ONCE = 1000  # images whose features are computed at a time
 _FEWEST = 20  # images of a class whose features are compared
@@ -244,7 +245,8 @@ def _samples(
     records: ImageRecords, train: ImageRecords, tested: ImageRecords | None, rng: np.random.Generator
 ) -> tuple[Copies | None, ImageSamples]:
     """Return whether a set copies training images, some of its images, and those that are nearest to real ones."""
-    made, real = _some(records, _MOST_COMPARED, rng).images, _some(train, _MOST_TRAINING, rng).images
+    most = max(2, min(_MOST_TRAINING, _MOST_PIXELS // math.prod(train.canvas.shape)))
+    made, real = _some(records, _MOST_COMPARED, rng).images, _some(train, most, rng).images
     copies, distances = None, None
     if tested is None:
         ours = nearest(made, real)

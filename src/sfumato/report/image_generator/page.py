@@ -7,6 +7,7 @@ on the page of an evaluation (`report.image_generator.owner`), for the owner of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ __all__ = ["page_of", "page_of_all"]
 
 _COLUMNS, _ROWS = 5, 5  # of a sheet
 _DRAWN = 3 * _COLUMNS * _ROWS  # images per class of a style that the release has none of
-_MOST_DRAWN = 5000
+_MOST_DRAWN = 2**26  # bytes of images
 _FEW = 3  # classes, whose sheets are drawn larger
 _FOR = {
     "distilled": (
@@ -125,7 +126,7 @@ def _style(release: Release, style: str, paper: Paper) -> _Style:
     canvas = release.canvas
     images, labels = release.images, release.labels
     if style != release.style:
-        rows = min(_MOST_DRAWN, _DRAWN * canvas.classes)
+        rows = max(1, min(_DRAWN * len(shown_classes(canvas)), _MOST_DRAWN // math.prod(canvas.shape)))
         images, labels = release.draw(rows, np.random.default_rng(0), style=style)
     title, text = _FOR.get(style, (f"Images in the style '{style}'", ""))
     if len(release.model.styles) == 1:
